@@ -34,7 +34,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
     return {
         "model": str(folder),
         "sha256": plan.sha256,
-        "features": plan.in_width,
+        "features": plan.features.width,
         "embedding": plan.out_width,
         "logits": plan.head_width or None,
         "edge_types": plan.edge_types,
@@ -45,7 +45,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "multiplications_per_edge": sum(layer["multiplications_per_edge"] for layer in layers),
         "layers": layers,
         "head": [_label(layer) for layer in model.head],
-        "state_bytes_per_vertex": 4 * plan.in_width + sum(layer["state_bytes_per_vertex"] for layer in layers),
+        "state_bytes_per_vertex": plan.features.row_bytes + sum(layer["state_bytes_per_vertex"] for layer in layers),
     }
 
 

@@ -16,6 +16,7 @@ from freshet.gnn.layers.segment import Segment
 from freshet.gnn.model import Model, ModelError
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.rows.chains import chain_width, chain_widths
+from freshet.schema import Features
 
 __all__ = ["Context", "Epilogue", "LayerPlan", "Plan", "compile_plan"]
 
@@ -25,7 +26,7 @@ class Plan:
     """What the job runs: `layers[0]` is layer 1, which reads raw features; the last one's x is the embedding."""
 
     layers: list[LayerPlan]
-    in_width: int
+    features: Features
     out_width: int
     edge_types: list[str]
     sha256: str
@@ -71,7 +72,9 @@ def compile_plan(model: Model) -> Plan:
         layers.append(plan)
     head = Chain(model, model.head, [f"head.{i}" for i in range(len(model.head))])
     head_width = chain_width(model.head, model.out_width, "head") if model.head else 0
-    return Plan(layers, model.in_width, model.out_width, list(model.edge_types), model.sha256(), head, head_width)
+    return Plan(
+        layers, Features(model.in_width), model.out_width, list(model.edge_types), model.sha256(), head, head_width
+    )
 
 
 def _chain(model: Model, where: Sequence[int]) -> Chain:

@@ -31,7 +31,7 @@ def build_image(
     """
     plan = load_plan(settings.model)
     settings = replace(settings, tasks=(settings.parts,))  # an image is of one part, whatever computed it
-    core = Partitioner(settings.parts, plan.in_width, settings.partitioning, settings.task_parts)
+    core = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts)
     flow = dataflow_of(settings, plan)
     stages = stages_of(replace(settings, image=""), plan, core_of=core_of, epoch=-1)
     pieces = list(blocks)
@@ -42,7 +42,7 @@ def build_image(
         refuse_rejected(change, events)
         vertices = core.vertices
     else:
-        change, vertices = core.partition(Events.empty(plan.in_width, settings.id_kind)), 0
+        change, vertices = core.partition(Events.empty(plan.features, settings.id_kind)), 0
     sent = [in_edge_order(block) for block in core.split(change, control_values(vertices=core.vertices), 0)]
     network = Network(flow, stages)
     network.send(Place(PARTITIONER, 0), [Message(STORAGE, task, 0, block) for task, block in enumerate(sent)])

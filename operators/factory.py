@@ -94,7 +94,7 @@ def make_partitioner(
     settings: Settings, plan: Plan, log: CutLog, dead_letters: LetterBox | None = None
 ) -> PartitionerStage:
     """The Partitioner, which cuts epochs as the log says and goes on with it."""
-    graph = Partitioner(settings.parts, plan.in_width, settings.partitioning, settings.task_parts)
+    graph = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts)
     sealing, image = settings.sealing_of(plan), settings.image_of(Place(PARTITIONER, 0))
     names, streams, original = settings.sources, settings.topics, Originals(Path(settings.chunks))
     return PartitionerStage(graph, sealing, log, image, dead_letters, names, streams, original)
@@ -113,7 +113,7 @@ def make_parser(settings: Settings, plan: Plan, row: Operator) -> ParserStage | 
 def parser_of(settings: Settings, plan: Plan) -> Parser:
     """The Parser's core: the rules by which the job's records become events."""
     told, types = settings.parsing, plan.edge_types or None
-    return Parser(plan.in_width, settings.id_kind, types, told.events_map, told.id_bytes_max)
+    return Parser(plan.features, settings.id_kind, types, told.events_map, told.id_bytes_max)
 
 
 def make_core(settings: Settings, plan: Plan, row: Operator, task: int) -> Core:

@@ -123,7 +123,7 @@ class LiveState:
         return self.core.live_graph()
 
     def features(self, graph: LiveGraph) -> np.ndarray:
-        """The features of the graph's vertices, (n, in_width) float32."""
+        """The features of the graph's vertices, (n, features) float32."""
         x = self.storage.core.tables["x"]
         return x.data[graph.master.astype(np.int64) * x.stride + graph.slot]
 

@@ -170,10 +170,10 @@ def embed(settings: Settings) -> None:
     work = folder / "work"
     work.mkdir(parents=True)
     ids: list[Any] = [1, 2, 3] if settings.id_kind == "int" else ["a", "b", "c"]
-    x, src, dst = np.ones((3, plan.in_width), np.float32), [ids[0], ids[1], ids[1]], [ids[1], ids[2], ids[1]]
+    x, src, dst = plan.features.zeros(3) + np.float32(1), [ids[0], ids[1], ids[1]], [ids[1], ids[2], ids[1]]
     write_snapshot(folder, ids, x, src, dst, np.ones(3, np.float32))
     options = EngineOptions(1 << 20, slots=1, eviction="next-use")
-    Embedding(plan, open_snapshot(folder, plan.in_width), work, work, options, order="completion").run()
+    Embedding(plan, open_snapshot(folder, plan.features), work, work, options, order="completion").run()
 
 
 def grow(kinds: Sequence[str]) -> None:

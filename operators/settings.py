@@ -175,7 +175,7 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
 
 def state_bytes(plan: Plan) -> tuple[int, int]:
     """About how many bytes of tables a vertex and an edge have in all operators together."""
-    vertex, edge = 4 * plan.in_width + 100, 60
+    vertex, edge = plan.features.row_bytes + 100, 60
     for layer in plan.layers:
         vertex += 4 * (layer.message_width + layer.self_width + layer.out_width) + 44
         vertex += layer.synopsis.state_bytes(layer.message_width)

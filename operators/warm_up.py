@@ -55,7 +55,7 @@ def _run(settings: Settings) -> None:
 def take_events(settings: Settings, plan: Plan, *, sinks: bool) -> None:
     """Take a few events of all kinds through the stages of a job, from its base image on if it has one."""
     image = settings.image_of(Place(PARTITIONER, 0))
-    core = Partitioner(settings.parts, plan.in_width, settings.partitioning, settings.task_parts)
+    core = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts)
     sealing = SealingConfig(epoch_events=4, marker_interval_ms=1)
     partitioner = PartitionerStage(core, sealing, CutLog(), image, None, settings.sources)
     flow = dataflow_of(settings, plan)
@@ -72,7 +72,7 @@ def take_events(settings: Settings, plan: Plan, *, sinks: bool) -> None:
 def throwaway_events(settings: Settings, plan: Plan) -> Events:
     """Events of every kind and with every effect on the tables, in four epochs and two that wear a sum out."""
     ids: list[Any] = [1, 2, 3, 4] if settings.id_kind == "int" else ["a", "b", "c", "d"]
-    x = np.ones(plan.in_width, np.float32).tolist()
+    x = np.ones(plan.features.width, np.float32).tolist()
     a, b, c, d = ids
     name = (plan.edge_types or ("type",))[0]
     records = [
@@ -95,13 +95,13 @@ def throwaway_events(settings: Settings, plan: Plan) -> Events:
         ("add_edge", a, d),
         ("add_edge", c, d),
         ("set_features", c, x),
-        ("set_features", a, [1e20] * plan.in_width),
+        ("set_features", a, [1e20] * plan.features.width),
         ("set_features", a, x),
         ("add_vertex", b),
         ("set_features", d, x),
         ("set_features", b, x),
     ]
-    return events_of(records, plan.in_width, settings.id_kind, plan.edge_types or None)
+    return events_of(records, plan.features, settings.id_kind, plan.edge_types or None)
 
 
 def _deliver(network: Network, outcome: Outcome) -> None:

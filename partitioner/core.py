@@ -22,6 +22,7 @@ from freshet.partitioner.placement.rules import Rule
 from freshet.partitioner.placement.whole_graph import whole_masters
 from freshet.partitioner.splitter import split
 from freshet.partitioner.string_ids import gather_names, index_names, words_for
+from freshet.schema import Features
 from freshet.state.codec import Block
 from freshet.state.salt import make_salt
 from freshet.state.table import TableSet
@@ -40,13 +41,13 @@ class Partitioner:
     """
 
     def __init__(
-        self, parts: int, in_width: int, config: PartitionerConfig | None = None, tasks: TaskParts | None = None
+        self, parts: int, features: Features, config: PartitionerConfig | None = None, tasks: TaskParts | None = None
     ) -> None:
         """`tasks`: those that the parts are dealt to, by default one each."""
         if not 1 <= parts <= 32_767:
             msg = f"parts: expected 1 to 32767, got {parts}"
             raise ValueError(msg)
-        self.parts, self.in_width = parts, in_width
+        self.parts, self.features = parts, features
         self.tasks = TaskParts.dealt(parts, parts) if tasks is None else tasks
         self.config = PartitionerConfig() if config is None else config
         self._t = t.GraphTables(parts)
@@ -88,8 +89,9 @@ class Partitioner:
         etypes = self._types.codes_of(events)
         op = _own(events.op)
         self._resolve(events, op)
-        attr = _NO_ATTR if events.attr is None else _own(events.attr)
-        self._apply(Batch(op, self._rows[0], self._rows[1], _own(events.weight), etypes, _own(events.x_row), attr))
+        weight, attr = events.values.weight, events.values.attr
+        attr = _NO_ATTR if attr is None else _own(attr)
+        self._apply(Batch(op, self._rows[0], self._rows[1], _own(weight), etypes, _own(events.x_row), attr))
         rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[REJECTED]].tolist()]
         self._types.end_epoch()
         if snapshot and self.parts > 1 and self.config.places_whole:
@@ -151,8 +153,8 @@ class Partitioner:
         if events.a.kind != self.config.id_kind and len(events):
             msg = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
             raise ValueError(msg)
-        if len(events.x) and events.in_width != self.in_width:
-            msg = f"expected features of width {self.in_width}, got {events.in_width}"
+        if len(events.x) and events.features != self.features:
+            msg = f"expected {self.features}, got {events.features}"
             raise ValueError(msg)
 
     def _refusal(self, events: Events, event: int, reason: int) -> tuple[int, str]:
@@ -162,7 +164,7 @@ class Partitioner:
             "bound": self.config.types_max,
             "name": repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "…"),
             "width": self.attr_width,
-            "numbers": -1 if events.attr is None else int(events.attr[event]),
+            "numbers": max(events.values[event : event + 1].attr_widths, default=-1),
         }
         return event, REASONS[reason].format(**particulars)
 

@@ -19,6 +19,7 @@ from freshet.partitioner.events import (
     Events,
     Ids,
 )
+from freshet.schema import EdgeValues, Features
 
 Id = int | str
 
@@ -29,8 +30,8 @@ class EventBuilder:
     The caller has validated what it appends.
     """
 
-    def __init__(self, in_width: int, id_kind: str | None = None, edge_types: Sequence[str] | None = None) -> None:
-        self.in_width = in_width
+    def __init__(self, features: Features, id_kind: str | None = None, edge_types: Sequence[str] | None = None) -> None:
+        self.features = features
         self.id_kind = id_kind
         self.types: dict[str, int] = {name: k for k, name in enumerate(edge_types or (DEFAULT_TYPE,))}
         self.op: list[int] = []
@@ -89,7 +90,7 @@ class EventBuilder:
         kind = self.id_kind or INT
         # vertex events have 0 in b whatever the kind
         b: list[Id] = [other or "" for other in self.b] if kind == STRING else self.b
-        x = np.concatenate(self.x).reshape(-1, self.in_width) if self.x else np.empty((0, self.in_width), np.float32)
+        x = self.features.stacked(self.x)
         attr = np.full(n, -1, np.int32) if self._attr else None
         if attr is not None:
             attr[list(self._attr)] = list(self._attr.values())
@@ -97,7 +98,7 @@ class EventBuilder:
             op=np.array(self.op, np.uint8),
             a=Ids.of(kind, self.a),  # type: ignore[arg-type]
             b=Ids.of(kind, b),  # type: ignore[arg-type]
-            weight=np.array(self.weight, np.float32),
+            values=EdgeValues(np.array(self.weight, np.float32), attr),
             etype=np.array(self.etype, np.int32),
             x_row=np.array(self.x_row, np.int32),
             x=x,
@@ -110,13 +111,15 @@ class EventBuilder:
             end_source=source,
             end_partition=partition,
             arrival_ms=arrival_ms,
-            attr=attr,
         )
+
+
+_ONE = Features(1)
 
 
 def events_of(
     rows: Iterable[tuple[object, ...]],
-    in_width: int = 1,
+    features: Features = _ONE,
     id_kind: str = INT,
     edge_types: Sequence[str] | None = None,
     first: int = 0,
@@ -128,13 +131,17 @@ def events_of(
     ("add_edge", src, dst[, weight[, type[, numbers in attr]]]), ("del_edge", src, dst[, type]), with x any sequence of
     numbers.
     """
-    builder = EventBuilder(in_width, id_kind, edge_types)
+    builder = EventBuilder(features, id_kind, edge_types)
     position = first
     for name, *fields in rows:
         position += 1
         op = OP_NAMES.index(str(name))
         if op in (OP_ADD_VERTEX, OP_DEL_VERTEX, OP_SET_FEATURES):
-            x = np.array(fields[1], np.float32).reshape(in_width) if len(fields) > 1 and fields[1] is not None else None
+            x = (
+                np.array(fields[1], np.float32).reshape(features.width)
+                if len(fields) > 1 and fields[1] is not None
+                else None
+            )
             builder.vertex(op, fields[0], x, position)  # type: ignore[arg-type]
             continue
         rest = fields[2:]

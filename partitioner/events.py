@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from freshet.schema import EdgeValues, Features
 from freshet.state.block_columns import EVENTS
 from freshet.state.codec import Block, Header, decode, encode
 
@@ -130,14 +131,13 @@ class Events:
 
     Shapes:
         op: (n,) uint8; a, b: n ids (the vertex or the edge's source; the edge's destination, 0 or "" for a vertex)
-        weight: (n,) float32, 1 where the event is no add_edge
+        values: n values of edges, the default where the event is no add_edge
         etype: (n,) int32, index into `types`, 0 where none is given
-        x_row: (n,) int32, row in x, -1 without features; x: (k, in_width) float32
+        x_row: (n,) int32, row in x, -1 without features; x: (k, features) float32
         position: (n,) int64, the offset that follows the event's record in its source partition: the line or row of a
             file, or the message, all events of which have the same
         source, partition: (n,) int16
         reject_rows: (r,) int32, for each rejected record the number of accepted events before it in this block
-        attr: (n,) int32, how many numbers the event's attr has, -1 without; None where no event has any
         reasons: why its records were rejected, and how many for that; where blocks are joined or cut, there are none
 
     Invariant: the rows of x stand in arrival order (x_row without -1 counts up from 0), which `slice` relies on.
@@ -149,7 +149,7 @@ class Events:
     op: np.ndarray
     a: Ids
     b: Ids
-    weight: np.ndarray
+    values: EdgeValues
     etype: np.ndarray
     x_row: np.ndarray
     x: np.ndarray
@@ -162,11 +162,10 @@ class Events:
     end_source: int = 0  # in this source
     end_partition: int = 0  # and this partition
     arrival_ms: float = 0.0  # when the block's first event came to the Parser
-    attr: np.ndarray | None = None
     reasons: tuple[tuple[str, int], ...] = ()
 
     @staticmethod
-    def empty(in_width: int, id_kind: str | None = None) -> Events:
+    def empty(features: Features, id_kind: str | None = None) -> Events:
         """A block without events."""
         ids = Ids(STRING if id_kind == STRING else INT)
         shorts, ints = np.empty(0, np.int16), np.empty(0, np.int64)
@@ -174,10 +173,10 @@ class Events:
             op=np.empty(0, np.uint8),
             a=ids,
             b=ids,
-            weight=np.empty(0, np.float32),
+            values=EdgeValues.default(0),
             etype=np.empty(0, np.int32),
             x_row=np.empty(0, np.int32),
-            x=np.empty((0, in_width), np.float32),
+            x=features.empty(),
             position=ints,
             source=shorts,
             partition=shorts,
@@ -194,12 +193,12 @@ class Events:
     @property
     def attrs(self) -> int:
         """Edges that come with attr."""
-        return 0 if self.attr is None else int(np.count_nonzero(self.attr >= 0))
+        return self.values.with_attr
 
     @property
-    def in_width(self) -> int:
-        """Width of the raw features."""
-        return self.x.shape[1]
+    def features(self) -> Features:
+        """The raw features that its vertices have."""
+        return Features(self.x.shape[1])
 
     def slice(self, start: int, stop: int) -> Events:
         """Events start to stop as views; a rejected record goes with the event after it, or the block's last slice."""
@@ -225,7 +224,7 @@ class Events:
             op=self.op[start:stop],
             a=self.a.slice(start, stop),
             b=self.b.slice(start, stop),
-            weight=self.weight[start:stop],
+            values=self.values[start:stop],
             etype=etype,
             x_row=x_row,
             x=x,
@@ -233,7 +232,6 @@ class Events:
             source=self.source[start:stop],
             partition=self.partition[start:stop],
             types=types,
-            attr=None if self.attr is None else self.attr[start:stop],
             reasons=(),
             reject_rows=rejects,
             end_position=end[0],
@@ -258,7 +256,7 @@ class Events:
             op=np.concatenate([block.op for block in blocks]),
             a=Ids.concatenate([block.a for block in blocks]),
             b=Ids.concatenate([block.b for block in blocks]),
-            weight=np.concatenate([block.weight for block in blocks]),
+            values=EdgeValues.concatenate([block.values for block in blocks]),
             etype=np.concatenate(etypes),
             x_row=np.concatenate(x_rows).astype(np.int32),
             x=np.concatenate([block.x for block in blocks]),
@@ -268,25 +266,21 @@ class Events:
             types=types,
             reject_rows=np.concatenate(rejects).astype(np.int32),
             arrival_ms=min(block.arrival_ms for block in blocks),
-            attr=_all_attr(blocks),
             reasons=(),
         )
 
     def encode(self) -> bytes:
         """The bytes of the block; columns that hold their default throughout are left out."""
         ctl = np.zeros(_CTL, np.int64)
-        ctl[:5] = self.end_position, self.end_source, self.end_partition, self.in_width, -1
+        ctl[:5] = self.end_position, self.end_source, self.end_partition, self.features.width, -1
         columns = {"ctl": ctl, "arrival": np.array([self.arrival_ms]), "op": self.op}
         columns |= self.a.columns("a") | self.b.columns("b")
         columns["x_row"] = self.x_row if len(self.x) else self.x_row[:0]
         columns["x"] = self.x
         columns["rejects"] = self.reject_rows
-        if (self.weight != 1).any():
-            columns["weight"] = self.weight
+        columns |= self.values.columns()
         if self.etype.any():
             columns["etype"] = self.etype
-        if self.attr is not None:
-            columns["attr"] = self.attr
         if len(self) and (np.diff(self.position) == 1).all():
             ctl[4] = self.position[0]
         else:
@@ -326,10 +320,10 @@ class Events:
             op=op,
             a=Ids.from_columns(block, "a"),
             b=Ids.from_columns(block, "b"),
-            weight=column("weight", 1, "<f4"),
+            values=EdgeValues.from_columns(columns, n),
             etype=column("etype", 0, "<i4"),
             x_row=column("x_row", -1, "<i4"),
-            x=columns["x"] if "x" in columns else np.empty((0, ctl[3]), np.float32),
+            x=columns["x"] if "x" in columns else Features(ctl[3]).empty(),
             position=position,
             source=column("source", ctl[1], "<i2"),
             partition=column("partition", ctl[2], "<i2"),
@@ -339,7 +333,6 @@ class Events:
             end_source=ctl[1],
             end_partition=ctl[2],
             arrival_ms=float(columns["arrival"][0]),
-            attr=columns.get("attr"),
             reasons=_reasons_in(block),
         )
 
@@ -372,9 +365,3 @@ def _own_types(etype: np.ndarray, types: tuple[str, ...]) -> tuple[np.ndarray, t
         return etype, types
     used, codes = np.unique(np.append(etype, 0), return_inverse=True)
     return codes[:-1].astype(np.int32), tuple(types[code] for code in used.tolist())
-
-
-def _all_attr(blocks: Sequence[Events]) -> np.ndarray | None:
-    if all(block.attr is None for block in blocks):
-        return None
-    return np.concatenate([np.full(len(one), -1, np.int32) if one.attr is None else one.attr for one in blocks])

@@ -10,6 +10,7 @@ from freshet.partitioner import graph_tables as t
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.events import STRING, Ids
 from freshet.partitioner.string_ids import gather_names
+from freshet.schema import EdgeValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class LiveGraph:
     """All live vertices and edges.
 
     Shapes: ids n; keys, master, slot (n,), slot the row in the master's part; src, dst (e,) int64 positions in ids;
-    weight (e,) float32; etype, part (e,), etype into `types`.
+    values e; etype, part (e,), etype into `types`.
     """
 
     ids: Ids
@@ -26,7 +27,7 @@ class LiveGraph:
     slot: np.ndarray
     src: np.ndarray
     dst: np.ndarray
-    weight: np.ndarray
+    values: EdgeValues
     etype: np.ndarray
     part: np.ndarray
     types: tuple[str, ...]
@@ -76,7 +77,7 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes) -> LiveGra
         tables.vertex.data[rows, t.SLOTS + (0 if tables.is_sparse else master)],
         place[edge[:, t.SRC]],
         place[edge[:, t.DST]],
-        tables.weights()[edges],
+        EdgeValues(tables.weights()[edges]),
         etype,
         edge[:, t.PART],
         names,

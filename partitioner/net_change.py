@@ -84,7 +84,7 @@ def make_records(vertices: int, before: int, fresh: int, parts: int) -> Records:
 class EpochChange:
     """What an epoch's events come to. Its arrays are the Partitioner's memory: good until the next `partition`.
 
-    Shapes: x (k, in_width) float32, the features that the records point into; names (offsets, bytes) of the ids of the
+    Shapes: x (k, features) float32, the features that the records point into; names (offsets, bytes) of the ids of the
     born vertices in record order, for string ids.
     Invariant: the order of records is a function of the events since the start, not of tables' capacities.
     """

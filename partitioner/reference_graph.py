@@ -23,6 +23,7 @@ from freshet.partitioner.events import (
     STRING,
     Events,
 )
+from freshet.schema import ATTR, WEIGHT, Features
 
 Id = int | str
 
@@ -31,7 +32,7 @@ class GraphArrays(NamedTuple):
     """A graph as arrays, vertices in the order of their birth.
 
     Shapes:
-        ids: n ids; x: (n, in_width) float32; src, dst: (m,) int64 rows of `ids`; weight: (m,) float32
+        ids: n ids; x: (n, features) float32; src, dst: (m,) int64 rows of `ids`; weight: (m,) float32
     """
 
     ids: list[Id]
@@ -57,7 +58,7 @@ class ReferenceGraph:
     """The graph after the events that were applied.
 
     Args:
-        in_width: width of the features.
+        features: those of its vertices.
         undirected: every edge event also acts on the edge the other way round (a self-loop once).
         default_type: the name that an event without a type has; None takes it from the blocks' own table.
         forbid_typed_loops: a self-loop is rejected where one of another type stands (GCN).
@@ -69,13 +70,13 @@ class ReferenceGraph:
 
     def __init__(
         self,
-        in_width: int,
+        features: Features,
         undirected: bool = False,
         default_type: str | None = None,
         forbid_typed_loops: bool = False,
         types_max: int = TYPES_MAX,
     ) -> None:
-        self.in_width = in_width
+        self.features = features
         self.undirected = undirected
         self.default_type = default_type
         self.forbid_typed_loops = forbid_typed_loops
@@ -100,15 +101,15 @@ class ReferenceGraph:
         if self.default_type is not None:
             types = [self.default_type if name == DEFAULT_TYPE else name for name in types]
         x = events.x.copy()  # the block's memory is not kept
-        attr = [-1] * len(events) if events.attr is None else events.attr.tolist()
+        values = events.values.full_columns()
         for op, a, b, weight, etype, row, numbers in zip(
             events.op.tolist(),
             events.a.to_list(),
             events.b.to_list(),
-            events.weight.tolist(),
+            values[WEIGHT].tolist(),
             events.etype.tolist(),
             events.x_row.tolist(),
-            attr,
+            values[ATTR].tolist(),
             strict=True,
         ):
             if op == OP_ADD_EDGE:
@@ -197,10 +198,10 @@ class ReferenceGraph:
         return self._arrays({vertex: row for row, vertex in enumerate(self.x)})
 
     def _arrays(self, rows: Mapping[Id, int]) -> GraphArrays:
-        x = np.zeros((len(self.x), self.in_width), np.float32)
-        given = [row for row, features in enumerate(self.x.values()) if features is not None]
+        x = self.features.zeros(len(self.x))
+        given = [row for row, own in enumerate(self.x.values()) if own is not None]
         if given:
-            x[given] = [features for features in self.x.values() if features is not None]
+            x[given] = [own for own in self.x.values() if own is not None]
         by_source = [item for edges in self.edges.values() for item in edges.out.items()]
         counts = [len(ends) for _, ends in by_source]
         return GraphArrays(

@@ -235,7 +235,7 @@ def reloads(plan: Plan, snapshot: Path, work: Path) -> Iterator[dict[str, Any]]:
 
 def prepare(plan: Plan, snapshot: Path, folder: Path, order: str) -> tuple[Topology, Prepared]:
     """The prepared graph and its features."""
-    prepared = Preparation(open_snapshot(snapshot, plan.in_width), GraphRules(True), folder, WIDE).run(order)
+    prepared = Preparation(open_snapshot(snapshot, plan.features), GraphRules(True), folder, WIDE).run(order)
     return Topology(folder, prepared.vertices, prepared.edges, weighted=True), prepared
 
 

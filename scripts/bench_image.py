@@ -42,7 +42,7 @@ from freshet.operators.snapshot.reader import open_snapshot
 give_freed_memory_back()
 model, snapshot, out, parts = sys.argv[1:]
 settings = Settings(model=model, out=out, image=out + "/base", parts=int(parts))
-build_image(settings, open_snapshot(snapshot, load_plan(model).in_width).blocks())
+build_image(settings, open_snapshot(snapshot, load_plan(model).features).blocks())
 """
 
 

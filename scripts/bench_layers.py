@@ -47,6 +47,7 @@ from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events, Ids
+from freshet.schema import EdgeValues
 from freshet.state.table import TableSet
 
 Kind = dict[str, Any]
@@ -96,7 +97,7 @@ class Engine:
         plan = compile_plan(model)
         self.workload, self.epoch = workload, 1
         settings = Settings("", "", 1, PartitionerConfig(), sealing=SealingConfig())
-        self.partitioner = Partitioner(1, plan.in_width, settings.partitioning, settings.task_parts)
+        self.partitioner = Partitioner(1, plan.features, settings.partitioning, settings.task_parts)
         flow = dataflow_of(settings, plan)
         self.stages = {
             Place(row.name, 0): Stage(row.name, Nowhere() if row.kind == SINK else make_core(settings, plan, row, 0), 1)
@@ -184,7 +185,7 @@ def events_of(op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x
         op=op.astype(np.uint8),
         a=Ids.of_ints(a.astype(np.int64)),
         b=Ids.of_ints(b.astype(np.int64)),
-        weight=np.ones(n, np.float32),
+        values=EdgeValues.default(n),
         etype=np.zeros(n, np.int32),
         x_row=x_row.astype(np.int32),
         x=x,

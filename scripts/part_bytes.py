@@ -21,6 +21,8 @@ from arxiv_stream import EDGES, VERTICES, make_edges, read_edges
 from rich.console import Console
 from rich.table import Table as Shown
 
+from freshet.schema import EdgeValues, Features
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from freshet.gnn.declarations import GraphConv
@@ -57,12 +59,12 @@ class Cost(NamedTuple):
 
 def edge_events(src: np.ndarray, dst: np.ndarray) -> Events:
     """An epoch that adds these edges."""
-    n, empty = src.size, Events.empty(1)
+    n, empty = src.size, Events.empty(Features(1))
     return Events(
         op=np.full(n, OP_ADD_EDGE, np.uint8),
         a=Ids.of_ints(src),
         b=Ids.of_ints(dst),
-        weight=np.ones(n, np.float32),
+        values=EdgeValues.default(n),
         etype=np.zeros(n, np.int32),
         x_row=np.full(n, -1, np.int32),
         x=empty.x,
@@ -94,7 +96,7 @@ def measure(parts: int, strategy: str, src: np.ndarray, dst: np.ndarray) -> Cost
     weights = {name: np.ones(shape) for name, shape in chain_tensors(layers, "layers").items()}
     plan = compile_plan(build_model(layers=layers, weights=weights))
     settings = Settings(model="", out="", parts=parts, tasks=(parts,))
-    core = Partitioner(parts, 1, PartitionerConfig(strategy=strategy), TaskParts.dealt(parts, 1))
+    core = Partitioner(parts, Features(1), PartitionerConfig(strategy=strategy), TaskParts.dealt(parts, 1))
     change = core.partition(edge_events(src, dst), snapshot=True)
     flow = dataflow_of(settings, plan)
     stages = stages_of(settings, plan, [row for row in flow.staged if row.kind != "sink"])

@@ -115,7 +115,7 @@ TABLE = {
             *_TRAVELLING,
             _to("x0"),
             Column("x0_slot", "i4", "masters whose features are set"),
-            Column("x0", "f4", "the features", "in_width"),
+            Column("x0", "f4", "the features", "features"),
         ),
     ),
     SYNC: BlockKind(
@@ -165,7 +165,9 @@ TABLE = {
         "Parser",
         "Partitioner, and its journal",
         (
-            Column("ctl", "i8", "position, source and partition of the end; in_width; first position or -1"),
+            Column(
+                "ctl", "i8", "position, source and partition of the end; width of the features; first position or -1"
+            ),
             Column("arrival", "f8", "when the block's first record came, in milliseconds"),
             Column("op", "u1", "what each event does"),
             Column("a", "i8", "vertex, or source of the edge"),
@@ -180,7 +182,7 @@ TABLE = {
             Column("types_utf8", "u1", "those names"),
             Column("attr", "i4", "how many numbers its attr has, -1 without; if any has some"),
             Column("x_row", "i4", "row of x with the event's features, -1 for none"),
-            Column("x", "f4", "features", "in_width"),
+            Column("x", "f4", "features", "features"),
             Column("position", "i8", "input position after the event, unless they count up from the first"),
             Column("source", "i2", "source, unless it is that of the block's end throughout"),
             Column("partition", "i2", "partition, unless it is that of the block's end throughout"),

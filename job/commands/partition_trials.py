@@ -29,6 +29,7 @@ from freshet.partitioner.config import WHOLE, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events
+from freshet.schema import Features
 
 EPOCH_EVENTS = 1000
 
@@ -78,9 +79,9 @@ class Graph:
         """The model, compiled."""
         return None if self.model is None else load_plan(str(self.model))
 
-    def width(self, found: Callable[[], int]) -> int:
-        """The width of features: the model's, else what is found."""
-        return found() if self.plan is None else self.plan.in_width
+    def features(self, found: Callable[[], int]) -> Features:
+        """The features: the model's, else of the width that is found."""
+        return Features(found()) if self.plan is None else self.plan.features
 
     def config(self, strategy: str, id_kind: str) -> PartitionerConfig:
         """What a Partitioner is told."""
@@ -105,7 +106,7 @@ class Trial:
     def __init__(self, strategy: str, graph: Graph, id_kind: str) -> None:
         config = graph.config(strategy, id_kind)
         try:
-            self.core = Partitioner(graph.parts, graph.width(lambda: 1), config)
+            self.core = Partitioner(graph.parts, graph.features(lambda: 1), config)
         except ValueError as error:
             msg = f"--{error}"
             raise UsageError(msg) from None
@@ -146,7 +147,7 @@ def _run(
     trials: list[Trial] = []
     id_kind: str | None = None
     if snapshot is not None:
-        opened = open_snapshot(snapshot, graph.width(lambda: _snapshot_width(snapshot)))
+        opened = open_snapshot(snapshot, graph.features(lambda: _snapshot_width(snapshot)))
         id_kind = opened.id_kind
         trials = _trials(partitioners, graph, id_kind)
         blocks = [_told(graph, block) for block in opened.blocks()]
@@ -158,7 +159,7 @@ def _run(
     if events:
         chunks = plan_chunks(events)
         types = None if graph.plan is None else graph.plan.edge_types or None
-        parser = Parser(graph.width(lambda: _event_width(chunks)), id_kind, types)
+        parser = Parser(graph.features(lambda: _event_width(chunks)), id_kind, types)
         counted = _Counted(chunks, parser, graph)
         for epoch in _epochs(counted):
             trials = trials or _trials(partitioners, graph, str(parser.id_kind))

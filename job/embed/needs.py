@@ -27,6 +27,7 @@ from freshet.operators.embed.memory_plan import (
 from freshet.operators.embed.prepare import sorting_bytes
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.partitioner.events import INT
+from freshet.schema import Features
 
 _EDGE_BYTES = 16  # while edges are sorted
 _MIB = 1 << 20
@@ -47,7 +48,7 @@ class Needs:
     text: int
     shapes: list[Shape]
     layers: list[LayerPlan]
-    in_width: int
+    features: Features
     weighted: bool
     files: int
     """The snapshot's own files, which S2 gets too."""
@@ -61,7 +62,7 @@ class Needs:
     def job_memory(self) -> int:
         """What a streaming job on this graph holds in its tables, roughly."""
         layers = len(self.layers)
-        rows = 4 * self.in_width
+        rows = self.features.row_bytes
         for shape in self.shapes:
             rows += 12 * shape.message + 4 * (shape.sent - shape.message) + 4 * shape.out
         vertex = _JOB_VERTEX_BYTES + _JOB_VERTEX_LAYER_BYTES * layers + rows
@@ -72,9 +73,9 @@ class Needs:
         ids = 8 * self.vertices + self.text
         topology = (4 + 4 * self.weighted) * self.edges + 40 * self.vertices
         topology += 4 * (self.edges + self.vertices) * (options.eviction == "next-use")
-        features = 4 * self.in_width * self.vertices * (1 + (order == "completion"))
+        features = self.features.row_bytes * self.vertices * (1 + (order == "completion"))
         most = features + ids + 2 * _EDGE_BYTES * self.edges + topology
-        before = 4 * self.in_width
+        before = self.features.row_bytes
         for shape in self.shapes:
             rows = before + 4 * shape.out + 8 + (0 if options.passes not in (1, None) else 8 * shape.columns)
             most = max(most, ids + topology + rows * self.vertices)
@@ -91,7 +92,7 @@ def needs_of(plan: Plan, snapshot: Snapshot, *, undirected: bool) -> Needs:
         0 if snapshot.id_kind == INT else _bytes_of_column(snapshot.folder / "vertices.parquet", "id"),
         [shape_of(layer) for layer in plan.layers],
         plan.layers,
-        plan.in_width,
+        plan.features,
         any(layer.weighted for layer in plan.layers),
         sum((snapshot.folder / name).stat().st_size for name in ("vertices.parquet", "edges.parquet")),
     )

@@ -63,7 +63,7 @@ def embed(options: EmbedOptions) -> int:
     began = time.perf_counter()
     give_freed_memory_back()
     plan = load_plan(str(options.model.absolute()))
-    snapshot = open_snapshot(options.snapshot.absolute(), plan.in_width, edge_types=plan.edge_types or None)
+    snapshot = open_snapshot(options.snapshot.absolute(), plan.features, edge_types=plan.edge_types or None)
     undirected = _direction(options, snapshot)
     out = options.out.absolute()
     with handled(_leave, signal.SIGTERM), folder.taken(out) as work:
@@ -84,7 +84,7 @@ def embed(options: EmbedOptions) -> int:
 def _for_serving(options: EmbedOptions, serve: Serve, plan: Plan, snapshot: Snapshot, work: Path) -> dict[str, Any]:
     """Embeddings alone; the JSON line."""
     needs = needs_of(plan, snapshot, undirected=serve.undirected)
-    say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.in_width} features")
+    say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.features}")
     serving.check(needs, serve, snapshot, work)
     memory = serve.engine.memory
     _keep_told(options, work, _told_of_all(plan, snapshot, memory, serve.undirected) | serving.told(serve))
@@ -103,7 +103,7 @@ def _for_streaming(
 ) -> dict[str, Any]:
     """Embeddings and the base image; the JSON line."""
     needs = needs_of(plan, snapshot, undirected=mirror)
-    say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.in_width} features")
+    say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.features}")
     for line in streaming.memory_lines(needs, memory, placement):
         say(line)
     linked = snapshot.folder.stat().st_dev == work.stat().st_dev

@@ -133,7 +133,7 @@ def initial_image(told: Told, snapshot: Snapshot, progress: Any = lambda _: None
     """The image that is to be made, and what gives the snapshot's events in blocks."""
     settings = Settings.from_dict(told.settings or {})
     plan = load_plan(settings.model)
-    rows = max(256, min(65_536, told.memory // 32 // (16 * max(plan.in_width, 8))))
+    rows = max(256, min(65_536, told.memory // 32 // (16 * max(plan.features.width, 8))))
     return InitialImage(settings, plan, told.folder, told.memory, progress), lambda: snapshot.blocks(rows, mapped=False)
 
 
@@ -149,7 +149,7 @@ def do_step(told: Told, name: str, inputs: list[dict[str, Any]]) -> dict[str, An
     Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file.
     """
     plan = load_plan(told.model)
-    snapshot = open_snapshot(Path(told.snapshot), plan.in_width, edge_types=plan.edge_types or None)
+    snapshot = open_snapshot(Path(told.snapshot), plan.features, edge_types=plan.edge_types or None)
     steps = steps_of(told, snapshot)
     for manifest in inputs:
         _check_input(told.folder, manifest)

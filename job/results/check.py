@@ -90,7 +90,7 @@ def check(
     given = Given(
         events=list(events),
         snapshot=snapshot,
-        in_width=plan.in_width,
+        features=plan.features,
         id_kind=id_type or run.get("id_type"),
         edge_types=plan.edge_types or None,
         undirected=bool(run.get("undirected", False)) if undirected is None else undirected,

@@ -13,13 +13,14 @@ import numpy as np
 
 from freshet.job.results.plain_rules import Event
 from freshet.partitioner.reference_graph import GraphArrays, Id, ReferenceGraph
+from freshet.schema import Features
 
 
 @dataclass
 class SnapshotGraph:
     """The graph of a snapshot; an edge's key is (type * n + source) * n + destination, by rows of `ids`.
 
-    Shapes: ids n ids; x (n, in_width) float32; keys (m,) int64 ascending, each once; weight (m,) float32
+    Shapes: ids n ids; x (n, features) float32; keys (m,) int64 ascending, each once; weight (m,) float32
     """
 
     ids: list[Id]
@@ -84,16 +85,14 @@ class PlainGraph(ReferenceGraph):
 
     def __init__(
         self,
-        in_width: int,
+        features: Features,
         undirected: bool = False,
         forbid_typed_loops: bool = False,
         snapshot: SnapshotGraph | None = None,
     ) -> None:
-        super().__init__(in_width, undirected, forbid_typed_loops=forbid_typed_loops)
+        super().__init__(features, undirected, forbid_typed_loops=forbid_typed_loops)
         self.began_empty = snapshot is None
-        self._of = snapshot or SnapshotGraph(
-            [], np.empty((0, in_width), np.float32), np.empty(0, np.int64), np.empty(0, np.float32), []
-        )
+        self._of = snapshot or SnapshotGraph([], features.empty(), np.empty(0, np.int64), np.empty(0, np.float32), [])
         for name in self._of.types:
             self.edges[name]
 

@@ -25,6 +25,7 @@ from freshet.job.results.plain_snapshot import read_snapshot
 from freshet.job.results.plain_sources import PlainFile, PlainSource, PlainTopic
 from freshet.job.run.sources import named_sources
 from freshet.operators.sink.change_log_reader import Positions
+from freshet.schema import Features
 
 _TELL_EVERY = 1 << 12
 
@@ -35,7 +36,7 @@ class Given:
 
     events: Sequence[str]
     snapshot: Path | None
-    in_width: int
+    features: Features
     id_kind: str | None  # None: the first accepted event's
     edge_types: Sequence[str] | None
     undirected: bool
@@ -49,7 +50,7 @@ class Given:
 
     def rules(self) -> PlainRules:
         """What of it decides which records are events."""
-        return PlainRules(self.in_width, self.id_kind, self.edge_types, self.events_map, self.id_bytes_max)
+        return PlainRules(self.features, self.id_kind, self.edge_types, self.events_map, self.id_bytes_max)
 
     def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:
         """What is to be read again, by the name that the run recorded for it, in reading order.
@@ -124,7 +125,7 @@ class PlainReplay:
         self.given = given
         self._positions, self._tell = positions, tell
         self._rules = given.rules()
-        self.graph = PlainGraph(given.in_width, given.undirected, given.forbid_typed_loops, self._snapshot())
+        self.graph = PlainGraph(given.features, given.undirected, given.forbid_typed_loops, self._snapshot())
         recorded = list(given.recorded) or list(dict.fromkeys(positions.source.tolist()))
         self._sources = given.sources(recorded)
         self._lanes: dict[tuple[str, int], Lane] = {}

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeGuard
 import jmespath
 import numpy as np
 
+from freshet.schema import Features
+
 Id = int | str
 
 VERTEX_OPS, EDGE_OPS = ("add_vertex", "del_vertex", "set_features"), ("add_edge", "del_edge")
@@ -27,7 +29,7 @@ NO_TYPE = ""  # the edge type of models without types where an event names none
 class Event(NamedTuple):
     """An accepted event; `x`, `weight` and `attr` are what the event brings with it, None where it does not.
 
-    Shapes: x (in_width,) float32; `attr` is the number of its values
+    Shapes: x (features,) float32; `attr` is the number of its values
     """
 
     op: str
@@ -43,7 +45,7 @@ class PlainRules:
     """The rules of one job: what it takes, and what an event without a type means.
 
     Args:
-        in_width: width of the model's raw features.
+        features: the model's raw features.
         id_kind: "int" or "string"; None while the first accepted event is to decide it.
         edge_types: the edge types of a typed model.
         events_map: JMESPath expressions by event field.
@@ -52,13 +54,13 @@ class PlainRules:
 
     def __init__(
         self,
-        in_width: int,
+        features: Features,
         id_kind: str | None = None,
         edge_types: Sequence[str] | None = None,
         events_map: Mapping[str, str] | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
     ) -> None:
-        self.in_width, self.edge_types, self.id_bytes_max = in_width, tuple(edge_types or ()), id_bytes_max
+        self.features, self.edge_types, self.id_bytes_max = features, tuple(edge_types or ()), id_bytes_max
         self._id_type: type | None = None if id_kind is None else KINDS[id_kind]
         self.default_type = self.edge_types[0] if self.edge_types else NO_TYPE
         with warnings.catch_warnings():
@@ -106,7 +108,7 @@ class PlainRules:
         if op == "del_vertex" or (op == "add_vertex" and x is None):
             return Event(op, vertex)
         row = float32s(x)
-        return None if row is None or len(row) != self.in_width else Event(op, vertex, x=row)
+        return None if row is None or len(row) != self.features.width else Event(op, vertex, x=row)
 
     def _edge(self, op: str, record: dict[str, Any]) -> Event | None:
         src, dst, kind = record.get("src"), record.get("dst"), record.get("type")

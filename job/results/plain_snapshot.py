@@ -19,6 +19,7 @@ from freshet.job.errors import UsageError
 from freshet.job.results.plain_graph import SnapshotGraph
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.parquet_file import open_parquet
+from freshet.schema import Features
 
 _TYPES_MAX = 256
 _KEYS_MAX, _EDGES_MAX = 2**62, 2**30
@@ -50,7 +51,7 @@ def read_snapshot(
             return None
         keys, weight = _last_of_equal(kinds, ends, weight, len(ids), undirected=undirected)
         path = vertices
-        x = _features(vertices, codes[: len(own)], len(ids), rules.in_width)
+        x = _features(vertices, codes[: len(own)], len(ids), rules.features)
     except _Unusual:
         return None
     except (OSError, pa.ArrowException) as error:
@@ -161,12 +162,12 @@ def _last_of_equal(
     return keys[last], weight[order[last]]
 
 
-def _features(path: Path, rows: np.ndarray, n: int, width: int) -> np.ndarray:
+def _features(path: Path, rows: np.ndarray, n: int, features: Features) -> np.ndarray:
     """The features of all vertices, those that came last; zeros where there are none."""
-    x, first = np.zeros((n, width), np.float32), 0
+    x, first = features.zeros(n), 0
     for column in _pieces(path, "x") if _has(path, "x") else ():
         given = column.is_valid().to_numpy(zero_copy_only=False)
-        values = _rows_of(column.drop_null(), width)
+        values = _rows_of(column.drop_null(), features.width)
         x[rows[first : first + len(column)][given]] = values
         first += len(column)
     return x

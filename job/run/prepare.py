@@ -116,7 +116,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     sources = plan_sources(found, starts, config, known_topics(positions))
     if not config.events_map:
         known = config.id_kind if config.snapshot is None else _snapshot(config, plan).id_kind
-        tell_schemas(found.files, plan.in_width, known, say)
+        tell_schemas(found.files, plan.features, known, say)
     outputs = plan_outputs(config, job_id, say)
     id_kind = _id_kind(config, plan, sources)
     refuse_large_records(config, plan.out_width, id_kind, config.id_bytes_max, outputs)
@@ -299,7 +299,7 @@ def _id_kind(config: RunConfig, plan: Plan, sources: Sources) -> str:
     def waits() -> None:
         say("waiting for the first event, which decides the kind of ids; --id-type int or string saves the wait")
 
-    parser = Parser(plan.in_width, None, plan.edge_types or None, config.events_map, config.id_bytes_max)
+    parser = Parser(plan.features, None, plan.edge_types or None, config.events_map, config.id_bytes_max)
     for _ in sources.first_events(parser, waits):
         if parser.id_kind is not None:
             return parser.id_kind
@@ -309,7 +309,7 @@ def _id_kind(config: RunConfig, plan: Plan, sources: Sources) -> str:
 def _snapshot(config: RunConfig, plan: Plan, id_bytes_max: int | None = None) -> Snapshot:
     assert config.snapshot is not None
     types, longest = plan.edge_types or None, id_bytes_max or config.id_bytes_max
-    snapshot = open_snapshot(config.snapshot, plan.in_width, edge_types=types, id_bytes_max=longest)
+    snapshot = open_snapshot(config.snapshot, plan.features, edge_types=types, id_bytes_max=longest)
     embedded = snapshot.info.get(MODEL_SHA256)
     if embedded not in (None, plan.sha256):
         msg = (

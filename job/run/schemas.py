@@ -12,16 +12,19 @@ from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.formats import JSONL, PARQUET
 from freshet.operators.parser.rules import FIELDS, ID_FIELDS
 from freshet.partitioner.events import INT, STRING
+from freshet.schema import Features
 
 _NAMES_MAX = 12
 
 
-def tell_schemas(files: Iterable[EventFile], in_width: int, id_kind: str | None, say: Callable[[str], None]) -> None:
-    """Say of all tables, once each, what their columns show; `in_width` and `id_kind` (None: open) are the job's."""
+def tell_schemas(
+    files: Iterable[EventFile], features: Features, id_kind: str | None, say: Callable[[str], None]
+) -> None:
+    """Say of all tables, once each, what their columns show; `features` and `id_kind` (None: open) are the job's."""
     seen: dict[str, list[str]] = {}
     for file in files:
         if file.format != JSONL:
-            for line in findings(_schema_of(file), in_width, id_kind):
+            for line in findings(_schema_of(file), features, id_kind):
                 seen.setdefault(line, []).append(file.name)
     for line, names in seen.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -37,7 +40,7 @@ def _schema_of(file: EventFile) -> pa.Schema:
         return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).schema
 
 
-def findings(schema: pa.Schema, in_width: int, id_kind: str | None) -> Iterator[str]:
+def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iterator[str]:
     """In words, each column that is not as events have it."""
     kinds = {name: _plain(kind) for name, kind in zip(schema.names, schema.types, strict=True) if name in FIELDS}
     kinds = {name: kind for name, kind in kinds.items() if not pa.types.is_null(kind)}
@@ -48,8 +51,8 @@ def findings(schema: pa.Schema, in_width: int, id_kind: str | None) -> Iterator[
         return
     for name, kind in kinds.items():
         said = _of_id(kind, id_kind) if name in ID_FIELDS else _JUDGES[name](kind)
-        if name == "x" and not said and pa.types.is_fixed_size_list(kind) and kind.list_size != in_width:
-            said = f"expected the model's {in_width} numbers: each event with them will be rejected"
+        if name == "x" and not said and pa.types.is_fixed_size_list(kind) and kind.list_size != features.width:
+            said = f"expected the model's {features.width} numbers: each event with them will be rejected"
         if said:
             yield f"column {name} is {kind}: {said}"
     ids = {name: STRING if is_text(kind) else INT for name, kind in kinds.items() if name in ID_FIELDS}

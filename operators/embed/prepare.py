@@ -98,7 +98,7 @@ class Preparation:
 
         Raises: SnapshotError for a row that is no vertex or edge; EmbedError for a full disk.
         """
-        width = self._snapshot.in_width
+        width = self._snapshot.features.width
         per_row = 16 * max(width, 8)
         read_rows = max(256, min(_READ_ROWS_MAX, self._memory // 32 // per_row))
         features = DiskFile(self._folder / f"{FEATURES}.rows", 4 * width * self._snapshot.vertices)
@@ -137,7 +137,7 @@ class Preparation:
         return Prepared(vertices, edges, rows.width, shuffled, rows.block_rows, rows.record(), sums)
 
     def _take_vertices(self, events: Events, features: DiskFile) -> None:
-        known, width = self._numbers.count, events.in_width
+        known, width = self._numbers.count, events.features.width
         numbers = self._numbers.of(events.a)
         x = np.ascontiguousarray(events.x, np.float32)
         if self._numbers.count - known == len(numbers):  # all new
@@ -153,7 +153,7 @@ class Preparation:
     def _take_edges(self, events: Events, raw: DiskFile) -> None:
         edges = np.empty(len(events), EDGE)
         edges["src"], edges["dst"] = self._numbers.of(events.a), self._numbers.of(events.b)
-        edges["weight"] = events.weight
+        edges["weight"] = events.values.weight
         edges["etype"] = self._types_of(events)
         self._check_attr(events)
         if self._rules.undirected:
@@ -183,9 +183,7 @@ class Preparation:
         return table[events.etype]
 
     def _check_attr(self, events: Events) -> None:
-        if events.attr is None:
-            return
-        for width in np.unique(events.attr[events.attr >= 0]).tolist():
+        for width in events.values.attr_widths:
             if self._attr_width not in (-1, width):
                 reason = REASONS[OTHER_ATTR_WIDTH].format(width=self._attr_width, numbers=width)
                 msg = f"{self._snapshot.folder / 'edges.parquet'}: {reason}"
@@ -238,7 +236,7 @@ class Preparation:
 
     def _moved(self, vertices: int, rank: np.ndarray) -> RowsFile:
         """The features in the new order."""
-        width = self._snapshot.in_width
+        width = self._snapshot.features.width
         block_rows = file_block_rows(self._block_memory, vertices, width)
         given = RowsFile(self._folder / FEATURES, vertices, width, block_rows, shuffled=False, new=False)
         (self._folder / f"{FEATURES}.rows").rename(self._folder / "given.rows")

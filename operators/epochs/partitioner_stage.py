@@ -227,7 +227,7 @@ class PartitionerStage:
     def _partition(self, epoch: Epoch, is_replay: bool, flags: int) -> list[Block]:
         """Take an epoch through the core."""
         (cut, pieces), core, progress = epoch, self.core, self.progress
-        events = Events.concatenate(pieces) if pieces else Events.empty(core.in_width, core.config.id_kind)
+        events = Events.concatenate(pieces) if pieces else Events.empty(core.features, core.config.id_kind)
         change = core.partition(events)
         if not is_replay:
             self._refuse(events, change.rejected)

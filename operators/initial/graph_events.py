@@ -9,34 +9,35 @@ import numpy as np
 
 from freshet.operators.initial.column_files import ColumnWriter, read_columns, read_meta
 from freshet.partitioner.events import DEFAULT_TYPE, INT, STRING, Events, Ids
+from freshet.schema import ATTR, WEIGHT, EdgeValues, Features
 
 X = "x"
 
 
 def write_events(
-    blocks: Iterable[Events], folder: Path, in_width: int, id_kind: str, progress: Callable[[str], None]
+    blocks: Iterable[Events], folder: Path, features: Features, id_kind: str, progress: Callable[[str], None]
 ) -> None:
     """Write the events of all blocks into a folder, as `Events.concatenate` would put them together.
 
     Raises: EmbedError when the disk is full; SnapshotError for bad rows.
     """
     codes: dict[str, int] = {}
-    count = features = attrs = 0
+    count = rows = attrs = 0
     bases = {"a": 0, "b": 0}
     with ColumnWriter(folder) as out:
-        out.add(X, np.empty((0, in_width), np.float32))
+        out.add(X, features.empty())
         for block in blocks:
             table = np.array([codes.setdefault(name, len(codes)) for name in block.types], np.int32)
             out.add("op", block.op)
-            out.add("weight", block.weight)
+            for name, column in block.values.full_columns().items():
+                out.add(name, column)
             out.add("etype", table[block.etype])
-            out.add("x_row", np.where(block.x_row >= 0, block.x_row + features, -1).astype(np.int32))
+            out.add("x_row", np.where(block.x_row >= 0, block.x_row + rows, -1).astype(np.int32))
             out.add(X, np.ascontiguousarray(block.x, np.float32))
-            out.add("attr", np.full(len(block), -1, np.int32) if block.attr is None else block.attr)
             for name, ids in (("a", block.a), ("b", block.b)):
                 bases[name] = _add_ids(out, name, ids, bases[name])
-            attrs += block.attr is not None
-            count, features = count + len(block), features + len(block.x)
+            attrs += block.attrs
+            count, rows = count + len(block), rows + len(block.x)
             progress(f"reading the snapshot: {count:,} rows")
         for name, end in bases.items() if id_kind != INT else ():
             out.add(f"{name}_off", np.array([end], np.int64))
@@ -54,14 +55,14 @@ def _add_ids(out: ColumnWriter, name: str, ids: Ids, base: int) -> int:
     return base + len(packed.data)
 
 
-def read_events(folder: Path, in_width: int, id_kind: str) -> Events:
+def read_events(folder: Path, features: Features, id_kind: str) -> Events:
     """The events that were written there, mapped as writable, since kernels are compiled for such columns.
 
     Positions, sources and partitions are left out: no Partitioner reads them.
     """
     told, columns = read_meta(folder), read_columns(folder, writable=True)
     if not told["count"]:
-        return Events.empty(in_width, id_kind)
+        return Events.empty(features, id_kind)
 
     def ids(name: str) -> Ids:
         if id_kind == INT:
@@ -73,7 +74,7 @@ def read_events(folder: Path, in_width: int, id_kind: str) -> Events:
         op=columns["op"],
         a=ids("a"),
         b=ids("b"),
-        weight=columns["weight"],
+        values=EdgeValues(columns[WEIGHT], columns[ATTR] if told["attrs"] else None),
         etype=columns["etype"],
         x_row=columns["x_row"],
         x=columns[X],
@@ -81,5 +82,4 @@ def read_events(folder: Path, in_width: int, id_kind: str) -> Events:
         source=none,
         partition=none,
         types=tuple(told["types"]),
-        attr=columns["attr"] if told["attrs"] else None,
     )

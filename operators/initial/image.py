@@ -121,14 +121,14 @@ class InitialImage:
 
     def _place(self, journal: Journal, blocks: Blocks) -> dict[str, int]:
         """Write the snapshot's events to files, and place its topology."""
-        width, kind = self._plan.in_width, self._settings.id_kind
+        features, kind = self._plan.features, self._settings.id_kind
         events = self._work / EVENTS
         if journal.get(EVENTS) is None:
-            write_events(blocks(), events, width, kind, self._progress)
+            write_events(blocks(), events, features, kind, self._progress)
             journal.put(EVENTS, {})
         if journal.get(PLACED) is None:
             self._progress("partitioning the snapshot")
-            vertices, edges = place_graph(self._settings, self._plan, read_events(events, width, kind), self._work)
+            vertices, edges = place_graph(self._settings, self._plan, read_events(events, features, kind), self._work)
             journal.put(PLACED, {"vertices": vertices, "edges": edges})
         return {}
 

@@ -44,7 +44,7 @@ def place_graph(settings: Settings, plan: Plan, events: Events, work: Path) -> t
     Raises: SnapshotError for a graph that breaks a rule.
     """
     parts = settings.parts
-    core = Partitioner(parts, plan.in_width, settings.partitioning, TaskParts.dealt(parts, parts))
+    core = Partitioner(parts, plan.features, settings.partitioning, TaskParts.dealt(parts, parts))
     image = Path(settings.image) / str(Place(PARTITIONER, 0))
     core.tables.keep_in(image)
     change = core.partition(events, snapshot=True)

@@ -38,6 +38,7 @@ from freshet.operators.parser.rejects import LETTERS_MAX, Origin, Place, Rejects
 from freshet.operators.parser.rules import Rules, is_add_vertex_or_set
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import OP_ADD_EDGE, OP_SET_FEATURES, STRING, Events
+from freshet.schema import EdgeValues, Features
 
 __all__ = ["Origin", "Parser", "RawMessage"]
 
@@ -60,7 +61,7 @@ class Parser:
     """Turns records into events by the rules of the interface; what breaks one becomes a dead letter.
 
     Args:
-        in_width: width of the model's raw features.
+        features: the model's raw features.
         id_kind: "int" or "string"; None while the first accepted event is to decide it (`id_kind` tells).
         edge_types: the edge types of a typed model; None takes any.
         events_map: JMESPath expressions by event field; only the fields that it names are then read.
@@ -72,13 +73,13 @@ class Parser:
 
     def __init__(
         self,
-        in_width: int,
+        features: Features,
         id_kind: str | None = None,
         edge_types: Sequence[str] | None = None,
         events_map: Mapping[str, str] | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
     ) -> None:
-        self._rules = Rules(in_width, id_kind, edge_types, id_bytes_max)
+        self._rules = Rules(features, id_kind, edge_types, id_bytes_max)
         self._map = EventMap(events_map) if events_map else None
         self._append = self._rules.append if self._map is None else self._append_mapped
 
@@ -301,7 +302,10 @@ class Parser:
             op=op,
             a=a,
             b=b,
-            weight=np.where(adds, weight.values, np.float32(1)),
+            values=EdgeValues(
+                np.where(adds, weight.values, np.float32(1)),
+                None if attr is None else np.where(adds, attr, np.int32(-1)),
+            ),
             etype=etype.astype(np.int32),
             x_row=x_row,
             x=x,
@@ -313,7 +317,6 @@ class Parser:
             end_source=place.origin.source,
             end_partition=place.origin.partition,
             arrival_ms=place.arrival_ms,
-            attr=None if attr is None else np.where(adds, attr, np.int32(-1)),
         )
         return (events if len(rows) == n else _only(events, good, rows)), letters
 
@@ -321,10 +324,10 @@ class Parser:
         """Features of the rows that may carry them.
 
         Returns:
-            (x, rows, good): x (k, in_width), the k rows that it belongs to, and a mask over all rows that is False
+            (x, rows, good): x (k, features), the k rows that it belongs to, and a mask over all rows that is False
             where features are missing or bad.
         """
-        width = self._rules.in_width
+        width = self._rules.features.width
         good = np.ones(len(op), bool)
         none = np.empty((0, width), np.float32), np.empty(0, np.int64)
         if array is None:
@@ -344,7 +347,7 @@ class Parser:
     ) -> list[DeadLetter] | None:
         """The dead letters of rows that look bad; None if the rules take one of them after all."""
         rejects, exact = Rejects(place), are_exact(columns)
-        scratch = EventBuilder(self._rules.in_width)
+        scratch = EventBuilder(self._rules.features)
         with np.errstate(over="ignore"):
             for begin in range(0, len(rows), _PEEK):
                 if exact and rejects.is_full:
@@ -371,7 +374,7 @@ def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
         op=events.op[rows],
         a=events.a.take(rows),
         b=events.b.take(rows),
-        weight=events.weight[rows],
+        values=events.values[rows],
         etype=events.etype[rows],
         x_row=events.x_row[rows],
         x=events.x,
@@ -384,7 +387,6 @@ def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
         end_source=events.end_source,
         end_partition=events.end_partition,
         arrival_ms=events.arrival_ms,
-        attr=None if events.attr is None else events.attr[rows],
     )
 
 

@@ -18,6 +18,7 @@ from freshet.partitioner.events import (
     OP_SET_FEATURES,
     STRING,
 )
+from freshet.schema import Features
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # From here on a double rounds to infinity in float32 (the largest float32 plus half its last place).
@@ -51,7 +52,7 @@ class Rules:
 
     def __init__(
         self,
-        in_width: int,
+        features: Features,
         id_kind: str | None = None,
         edge_types: Sequence[str] | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
@@ -59,7 +60,7 @@ class Rules:
         if id_kind not in (None, INT, STRING):
             msg = f"id kind: expected int, string or None, got {id_kind!r}"
             raise ValueError(msg)
-        self.in_width, self.id_bytes_max = in_width, id_bytes_max
+        self.features, self.id_bytes_max = features, id_bytes_max
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None
         self._id_type: type | None = None
@@ -76,7 +77,7 @@ class Rules:
 
     def builder(self) -> EventBuilder:
         """An empty block for events by these rules."""
-        return EventBuilder(self.in_width, self.id_kind, self.edge_types)
+        return EventBuilder(self.features, self.id_kind, self.edge_types)
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
         """Append the event to the builder, or say why not; the first accepted event decides the kind of ids."""
@@ -138,14 +139,14 @@ class Rules:
         if op == OP_DEL_VERTEX:
             x = None
         if x is not None:
-            if type(x) is not list or len(x) != self.in_width or not _NUMBERS.issuperset(map(type, x)):
-                return numbers_error("x", x, self.in_width)
+            if type(x) is not list or len(x) != self.features.width or not _NUMBERS.issuperset(map(type, x)):
+                return numbers_error("x", x, self.features.width)
             try:
                 row = np.array(x, np.float32)
             except OverflowError:  # an integer past float64, which only a mapped record can hold
-                return numbers_error("x", x, self.in_width)
+                return numbers_error("x", x, self.features.width)
             if not np.isfinite(row).all():
-                return numbers_error("x", x, self.in_width)
+                return numbers_error("x", x, self.features.width)
         elif op == OP_SET_FEATURES:
             return "x: missing, set_features needs it"
         self._decide(vertex, builder)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.partitioner.events import OP_ADD_VERTEX
+from freshet.schema import Features
 
 
 class SnapshotArrays(NamedTuple):
@@ -32,21 +33,21 @@ def read_arrays(folder: Path) -> SnapshotArrays:
     """
     rows: dict[int | str, int] = {}
     types: dict[str, int] = {}
-    features: list[tuple[list[int], np.ndarray]] = []
+    given: list[tuple[list[int], np.ndarray]] = []
     edges: list[np.ndarray] = [np.empty((0, 3), np.int64)]
     weights: list[np.ndarray] = [np.empty(0, np.float32)]
-    width = feature_width(folder)
-    for block in open_snapshot(folder, width).blocks():
+    features = Features(feature_width(folder))
+    for block in open_snapshot(folder, features).blocks():
         first = [rows.setdefault(one, len(rows)) for one in block.a.to_list()]
         if block.op[0] == OP_ADD_VERTEX:
-            features.append((first, block.x))
+            given.append((first, block.x))
             continue
         second = [rows.setdefault(one, len(rows)) for one in block.b.to_list()]
         names = np.array([types.setdefault(name, len(types)) for name in block.types], np.int64)
         edges.append(np.column_stack([first, second, names[block.etype]]))
-        weights.append(block.weight)
-    x = np.zeros((len(rows), width), np.float32)
-    for at, values in features:
+        weights.append(block.values.weight)
+    x = features.zeros(len(rows))
+    for at, values in given:
         x[at] = values
     every, weight = np.concatenate(edges), np.concatenate(weights)
     _, last = np.unique(every[::-1], axis=0, return_index=True)

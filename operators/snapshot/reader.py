@@ -20,6 +20,7 @@ from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.parquet_file import open_parquet
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
+from freshet.schema import Features
 
 BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20  # in place of all that a row group has of a column, which may be of any size
@@ -55,7 +56,7 @@ class Snapshot:
     """
 
     folder: Path
-    in_width: int
+    features: Features
     id_kind: str
     edge_types: tuple[str, ...] | None
     vertices: int
@@ -71,14 +72,14 @@ class Snapshot:
         Raises:
             SnapshotError: a row that is no vertex or edge, or a file that cannot be read.
         """
-        parser = Parser(self.in_width, self.id_kind, self.edge_types, id_bytes_max=self.id_bytes_max)
+        parser = Parser(self.features, self.id_kind, self.edge_types, id_bytes_max=self.id_bytes_max)
         for name in ("vertices", "edges"):
             yield from _blocks(self.folder / f"{name}.parquet", name, parser, block_rows, mapped)
 
 
 def open_snapshot(
     folder: Path | str,
-    in_width: int,
+    features: Features,
     id_kind: str | None = None,
     edge_types: Sequence[str] | None = None,
     id_bytes_max: int = ID_BYTES_MAX,
@@ -87,7 +88,7 @@ def open_snapshot(
 
     Args:
         folder: the folder.
-        in_width: width of the model's raw features.
+        features: the model's raw features.
         id_kind: "int" or "string" to insist on one.
         edge_types: a typed model's edge types.
         id_bytes_max: the longest that a string id may be in UTF-8; a row with a longer one is refused as it is read.
@@ -112,14 +113,14 @@ def open_snapshot(
         if missing:
             msg = f"{path}: expected columns {', '.join(_REQUIRED[name])}, missing {', '.join(missing)}"
             raise SnapshotError(msg)
-    width = getattr(schemas["vertices"].field("x").type, "list_size", in_width)
-    if width != in_width:
-        msg = f"{folder / 'vertices.parquet'}: x: expected the model's {in_width} features, got {width}"
+    width = getattr(schemas["vertices"].field("x").type, "list_size", features.width)
+    if width != features.width:
+        msg = f"{folder / 'vertices.parquet'}: x: expected the model's {features}, got {width}"
         raise SnapshotError(msg)
     kind = _id_kind(folder, schemas, id_kind)
     types = tuple(edge_types) if edge_types else None
     info = _read_info(folder)
-    return Snapshot(folder, in_width, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max)
+    return Snapshot(folder, features, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max)
 
 
 def has_attr(folder: Path) -> bool:

@@ -52,7 +52,7 @@ def _write_edges(path: Path, graph: LiveGraph) -> None:
         for begin in range(0, len(graph.src), ROWS):
             some = slice(begin, begin + ROWS)
             ends = [_id_array(graph.ids.take(rows[some])) for rows in (graph.src, graph.dst)]
-            columns = [*ends, pa.array(np.ascontiguousarray(graph.weight[some]), pa.float32())]
+            columns = [*ends, pa.array(np.ascontiguousarray(graph.values[some].weight), pa.float32())]
             if typed:
                 columns.append(names.take(pa.array(np.ascontiguousarray(graph.etype[some]))))
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))

@@ -44,7 +44,7 @@ def made(given: Input, work: Path, spread: Spread | None) -> dict[str, bytes]:
     """Make the image of the snapshot, always with the same seed."""
     work.mkdir()
     plan = compile_plan(load_model(given.model))
-    snapshot = open_snapshot(given.snapshot, plan.in_width)
+    snapshot = open_snapshot(given.snapshot, plan.features)
     partitioning = Placement(PARTS, "hdrf").config(plan, snapshot, 5, undirected=False)
     streaming.make_image(given.model, snapshot, work, MEMORY, PARTS, partitioning, lambda _: None, spread)
     return images(work)

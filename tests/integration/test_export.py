@@ -20,6 +20,7 @@ from freshet.job.run.summary import progress
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.kafka.topics import broker_folder, require_jars
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, TopicInput, make_input
@@ -56,12 +57,12 @@ def exported(snapshot: Path, job: Path, *options: object) -> dict[str, Any]:
 
 def after(given: Input, events: int) -> tuple[dict[int, bytes], dict[tuple[int, int], float]]:
     """The truth after so many events: features, and weights."""
-    graph = ReferenceGraph(IN_WIDTH)
+    graph = ReferenceGraph(Features(IN_WIDTH))
     if given.snapshot:
-        for block in open_snapshot(given.snapshot, IN_WIDTH).blocks():
+        for block in open_snapshot(given.snapshot, Features(IN_WIDTH)).blocks():
             graph.apply(block)
     lines = given.events.read_bytes().splitlines(keepends=True)[:events]
-    graph.apply(Parser(IN_WIDTH, "int").parse_jsonl(b"".join(lines), Origin())[0])
+    graph.apply(Parser(Features(IN_WIDTH), "int").parse_jsonl(b"".join(lines), Origin())[0])
     found = graph.arrays()
     ends = zip(found.src.tolist(), found.dst.tolist(), found.weight.tolist(), strict=True)
     edges = {(found.ids[src], found.ids[dst]): weight for src, dst, weight in ends}

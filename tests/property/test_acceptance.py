@@ -20,6 +20,7 @@ from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.topic_stage import MessageStage, TopicMessage
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
+from freshet.schema import Features
 from tests.support.kafka.batches import batch_of
 from tests.support.malformed.arrow import to_ipc
 
@@ -62,11 +63,11 @@ def outcome(stream: list[dict[str, Any]], way: Any) -> tuple[Any, ...]:
     shapes, together, epoch_events, restart = way
     with TemporaryDirectory() as folder:
         letters = LetterBox(DeadLetterFile(Path(folder) / "dead.jsonl"))
-        parser = MessageStage(Parser(1, "int"), ORIGIN, letters, epoch_events)
+        parser = MessageStage(Parser(Features(1), "int"), ORIGIN, letters, epoch_events)
         log, entries = CutLog(), dict[str, bytes]()
 
         def start() -> PartitionerStage:
-            core = Partitioner(2, 1, PartitionerConfig(types_max=2))
+            core = Partitioner(2, Features(1), PartitionerConfig(types_max=2))
             config = SealingConfig(epoch_events, 0, marker_epochs_max=3)
             stage = PartitionerStage(core, config, log, None, letters, ("topic",), (0,))
             stage.restore(entries.items())
@@ -91,7 +92,7 @@ def outcome(stream: list[dict[str, Any]], way: Any) -> tuple[Any, ...]:
         edges = {
             (ids[src], ids[dst], graph.types[etype]): weight
             for src, dst, etype, weight in zip(
-                *(column.tolist() for column in (graph.src, graph.dst, graph.etype, graph.weight)), strict=True
+                *(column.tolist() for column in (graph.src, graph.dst, graph.etype, graph.values.weight)), strict=True
             )
         }
         path = Path(folder) / "dead.jsonl"

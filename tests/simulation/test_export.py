@@ -35,7 +35,7 @@ def reference_at(case: Case, log: CutLog, epoch: int) -> ReferenceGraph:
     options, begin = case.settings.partitioning, dict[Lane, int]()
     types = options.edge_types
     default = types[0] if types else None
-    graph = ReferenceGraph(case.plan.in_width, options.undirected, default, options.forbid_typed_loops)
+    graph = ReferenceGraph(case.plan.features, options.undirected, default, options.forbid_typed_loops)
     lanes = lanes_of(case.events, case.settings.topics)
     by_epoch = ends_by_epoch(log, case.settings.topics)
     for number in range(1, epoch + 1):
@@ -61,7 +61,7 @@ def content(graph: ReferenceGraph) -> Graph:
 def live_content(live: LiveState) -> Graph:
     graph = live.graph()
     ids, x = graph.ids.to_list(), live.features(graph)
-    ends = zip(graph.src.tolist(), graph.dst.tolist(), graph.etype.tolist(), graph.weight.tolist(), strict=True)
+    ends = zip(graph.src.tolist(), graph.dst.tolist(), graph.etype.tolist(), graph.values.weight.tolist(), strict=True)
     edges = {(ids[src], ids[dst], graph.types[etype]): weight for src, dst, etype, weight in ends}
     assert len(edges) == len(graph.src)
     return dict(zip(ids, map(np.ndarray.tobytes, x), strict=True)), edges
@@ -127,7 +127,7 @@ def go_on(
     folder.mkdir()
     graph = live.graph()
     write_live_graph(folder, graph, live.features(graph), {"epoch": live.epoch})
-    snapshot = open_snapshot(folder, case.plan.in_width, settings.id_kind, case.plan.edge_types or None)
+    snapshot = open_snapshot(folder, case.plan.features, settings.id_kind, case.plan.edge_types or None)
     other = LiveState(replace(settings, parts=1 + settings.parts % 4), CutLog())
     other.restore(lambda operator, part: ())
     for block in snapshot.blocks(7):

@@ -10,6 +10,7 @@ import pytest
 from freshet.gnn.plan import compile_plan
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, to_events
 from tests.support.simulation.oracle import assert_exact, job_settings, run, sealed_by
@@ -35,7 +36,7 @@ def test_convs_that_add_no_loops_take_those_of_every_type(name: str) -> None:
         if record["op"] in ("add_edge", "del_edge") and rng.random() < 0.5:
             record["dst"] = record["src"]
     events, model = to_events(records, IN_WIDTH), make_model(5, LAYERS[name])
-    graph = ReferenceGraph(IN_WIDTH)
+    graph = ReferenceGraph(Features(IN_WIDTH))
     graph.apply(events)
     arrays = graph.arrays()
     loops = arrays.src[arrays.src == arrays.dst]

@@ -39,7 +39,7 @@ def moments(events: Events, log: CutLog, settings: Settings, plan: Plan) -> list
     """Before the first epoch, and after each."""
     options = settings.partitioning
     graph = ReferenceGraph(
-        events.in_width,
+        events.features,
         undirected=options.undirected,
         forbid_typed_loops=options.forbid_typed_loops,
     )

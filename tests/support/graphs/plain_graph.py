@@ -12,6 +12,7 @@ from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.operators.sink.change_log_reader import Positions
 from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.schema import Features
 
 
 def apply(graph: ReferenceGraph, event: dict[str, Any]) -> None:
@@ -46,7 +47,7 @@ def replay(good: list[list[bytes]], positions: Positions, width: int) -> tuple[R
 
     Raises: AssertionError when the epochs do not take all of them.
     """
-    graph, applied = ReferenceGraph(width), 0
+    graph, applied = ReferenceGraph(Features(width)), 0
     taken = [0] * len(good)
     for k in np.lexsort((positions.partition, positions.epoch)).tolist():
         partition, count = int(positions.partition[k]), int(positions.events[k])

@@ -9,6 +9,7 @@ import orjson
 
 from freshet.operators.parser.core import Origin, Parser
 from freshet.partitioner.events import Events
+from freshet.schema import Features
 
 Record = dict[str, Any]
 
@@ -68,7 +69,7 @@ def random_records(
 def to_events(records: list[Record], width: int, edge_types: tuple[str, ...] = ()) -> Events:
     """The records through the Parser; all must be accepted."""
     data = b"\n".join(orjson.dumps(record) for record in records)
-    events, letters = Parser(width, None, edge_types or None).parse_jsonl(data, Origin())
+    events, letters = Parser(Features(width), None, edge_types or None).parse_jsonl(data, Origin())
     assert not letters, letters
     assert len(events) == len(records)
     return events

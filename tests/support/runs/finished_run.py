@@ -18,6 +18,7 @@ from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.schema import Features
 from tests.support.graphs.models import conv, make_model
 
 WIDTH, OUT = 4, 3
@@ -53,8 +54,8 @@ class Run:
         self.accepted = self.rejected = 0
         save_model(self.model, folder / "model")
         self.snapshot = folder / "snapshot" if snapshot else None
-        self.graph = ReferenceGraph(WIDTH, undirected)
-        self.parser = Parser(WIDTH, kind)
+        self.graph = ReferenceGraph(Features(WIDTH), undirected)
+        self.parser = Parser(Features(WIDTH), kind)
         self.log = ChangeLog(self.out, 0, OUT, kind, [FIRST, SECOND])
         self.epochs, self.before = [], {}
         if snapshot:

@@ -56,7 +56,7 @@ def references(
     options = settings.partitioning
     types = options.edge_types
     graph = ReferenceGraph(
-        events.in_width,
+        events.features,
         undirected=options.undirected,
         default_type=types[0] if types else None,
         forbid_typed_loops=options.forbid_typed_loops,

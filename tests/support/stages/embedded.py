@@ -41,7 +41,7 @@ def embed(
     plan = compile_plan(model)
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
-    opened = open_snapshot(snapshot, plan.in_width, edge_types=plan.edge_types or None)
+    opened = open_snapshot(snapshot, plan.features, edge_types=plan.edge_types or None)
     return Embedding(plan, opened, work, folder, options or EngineOptions(WIDE), **given).run()
 
 

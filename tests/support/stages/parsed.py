@@ -11,6 +11,7 @@ import pyarrow as pa
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.partitioner.events import OP_NAMES, Events
+from freshet.schema import Features
 
 ORIGIN = Origin(source=3, name="stream.jsonl", partition=2)
 REJECTED: list[tuple[dict[str, Any], str]] = [
@@ -69,7 +70,7 @@ def as_rows(events: Events) -> list[tuple[Any, ...]]:
             events.op,
             events.a.to_list(),
             events.b.to_list(),
-            events.weight.tolist(),
+            events.values.weight.tolist(),
             events.etype,
             events.x_row,
             events.position.tolist(),
@@ -100,16 +101,17 @@ def table(rows: list[dict[str, Any]], **types: pa.DataType) -> pa.Table:
 
 
 def the_same_as_jsonl(rows: list[dict[str, Any]], batch: pa.Table, **options: Any) -> list[DeadLetter]:
-    plain, plain_letters = Parser(2, **options).parse_jsonl(jsonl(rows), ORIGIN, 100)
-    parsed, letters = Parser(2, **options).parse_table(batch, ORIGIN, 100)
+    plain, plain_letters = Parser(Features(2), **options).parse_jsonl(jsonl(rows), ORIGIN, 100)
+    parsed, letters = Parser(Features(2), **options).parse_table(batch, ORIGIN, 100)
     assert as_rows(parsed) == as_rows(plain)
     assert [letter[:4] for letter in letters] == [letter[:4] for letter in plain_letters]
     assert parsed.reject_rows.tolist() == plain.reject_rows.tolist()
     assert parsed.end_position == plain.end_position == 100 + len(rows)
     assert parsed.types == plain.types
-    assert [None if one.attr is None or max(one.attr, default=-1) < 0 else one.attr.tolist() for one in (parsed,)] == [
-        None if plain.attr is None else plain.attr.tolist()
-    ]
+    assert [
+        None if one.values.attr is None or max(one.values.attr, default=-1) < 0 else one.values.attr.tolist()
+        for one in (parsed,)
+    ] == [None if plain.values.attr is None else plain.values.attr.tolist()]
     assert parsed.a.kind == plain.a.kind
     assert len(parsed) + len(letters) == len(rows)
     return letters

@@ -15,6 +15,7 @@ from freshet.operators.outcome import Outcome
 from freshet.operators.parser.core import Origin, Parser
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
+from freshet.schema import Features
 from freshet.state.codec import Block
 from tests.support.simulation.dict_backend import DictBackend
 
@@ -27,7 +28,7 @@ class Job:
     def __init__(self, log: CutLog, entries: dict[str, bytes] | None = None, **config: Any) -> None:
         options = {name: config.pop(name) for name in ("forbid_typed_loops",) if name in config}
         letters = config.pop("letters", None)
-        core = Partitioner(2, WIDTH, PartitionerConfig(**options))
+        core = Partitioner(2, Features(WIDTH), PartitionerConfig(**options))
         settings = SealingConfig(**{"epoch_events": 4, "marker_interval_ms": 10, **config})
         self.stage = PartitionerStage(core, settings, log, None, letters, ("a.jsonl",))
         self.backend = DictBackend(entries)
@@ -64,7 +65,7 @@ class Job:
 def events(records: Iterable[dict[str, Any]], first: int = 0) -> bytes:
     """The lines from number `first` on."""
     data = b"\n".join(orjson.dumps(record) for record in records)
-    return Parser(WIDTH, None, None).parse_jsonl(data, Origin(), first)[0].encode()
+    return Parser(Features(WIDTH), None, None).parse_jsonl(data, Origin(), first)[0].encode()
 
 
 def edges(count: int, first: int = 0) -> bytes:

@@ -8,6 +8,7 @@ import pytest
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import oracle, whole_graph
 from freshet.gnn.plan import Context, LayerPlan, compile_plan
+from freshet.schema import Features
 from tests.support.graphs.models import (
     all_small_models,
     conv,
@@ -156,7 +157,7 @@ def test_dense_layers_fold_into_their_neighbours() -> None:
     ]
     plan = compile_plan(make_model(0, layers))
     assert [(layer.in_width, layer.out_width) for layer in plan.layers] == [(6, 8), (8, 7)]
-    assert (plan.in_width, plan.out_width) == (6, 7)
+    assert (plan.features, plan.out_width) == (Features(6), 7)
 
 
 def test_gcn_of_negative_and_of_zero_degree_is_as_in_torch() -> None:

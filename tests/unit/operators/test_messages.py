@@ -12,6 +12,7 @@ import pytest
 
 from freshet.operators.parser.core import Origin, Parser, RawMessage
 from freshet.partitioner.events import Events
+from freshet.schema import Features
 
 ORIGIN = Origin(2, "kafka://localhost:9092/events", 3)
 
@@ -34,7 +35,7 @@ def edge(src: int) -> dict[str, Any]:
 
 
 def parse(messages: Sequence[tuple[int, bytes | None]], parser: Parser | None = None) -> tuple[Events, list[Any]]:
-    return (parser or Parser(2)).parse_messages([RawMessage(*one) for one in messages], ORIGIN, 5.0)
+    return (parser or Parser(Features(2))).parse_messages([RawMessage(*one) for one in messages], ORIGIN, 5.0)
 
 
 def test_one_event_and_several_lines_and_an_arrow_stream() -> None:
@@ -106,7 +107,7 @@ def test_messages_without_an_event() -> None:
 
 
 def test_the_first_accepted_event_decides_the_kind_of_ids() -> None:
-    parser = Parser(2)
+    parser = Parser(Features(2))
     strings = [{"op": "del_vertex", "id": "a"}, {"op": "del_vertex", "id": "b"}]
     messages = [(0, b"nonsense"), (1, arrow(strings[:1])), (2, json_lines(edge(1))), (3, json_lines(strings[1]))]
     events, letters = parse(messages, parser)
@@ -116,12 +117,14 @@ def test_the_first_accepted_event_decides_the_kind_of_ids() -> None:
 
 
 def test_events_map_takes_foreign_messages() -> None:
-    parser = Parser(2, events_map={"op": "`add_edge`", "src": "user.id", "dst": "merchant", "weight": "amount"})
+    parser = Parser(
+        Features(2), events_map={"op": "`add_edge`", "src": "user.id", "dst": "merchant", "weight": "amount"}
+    )
     rows = [{"user": {"id": k}, "merchant": 10 * k, "amount": 0.5} for k in range(4)]
     messages = [(0, json_lines(*rows[:2])), (1, arrow(rows[2:3])), (2, b"[1]"), (3, json_lines(rows[3]))]
     events, letters = parse(messages, parser)
     assert (events.a.to_list(), events.b.to_list()) == ([0, 1, 2, 3], [0, 10, 20, 30])
-    assert events.weight.tolist() == [0.5] * 4
+    assert events.values.weight.tolist() == [0.5] * 4
     assert [letter.offset for letter in letters] == [2]
 
 

@@ -13,6 +13,7 @@ from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.graph_tables import MASTER
+from freshet.schema import Features
 from freshet.state.salt import Salt, hash_text, make_salt, mix
 from tests.support.stages.sunk import WIDTH, block
 
@@ -60,8 +61,8 @@ def names_on_one_place(salt: Salt, n: int) -> list[str]:
 
 def longest_run(seed: int, ids: list[Id], kind: str) -> int:
     """The most entries that one search of the index of these ids may look at."""
-    partitioner = Partitioner(1, 1, PartitionerConfig(id_kind=kind, hash_seed=seed))
-    partitioner.partition(events_of([("add_vertex", one) for one in ids], 1, kind))
+    partitioner = Partitioner(1, Features(1), PartitionerConfig(id_kind=kind, hash_seed=seed))
+    partitioner.partition(events_of([("add_vertex", one) for one in ids], Features(1), kind))
     assert partitioner.vertices == len(ids)
     gaps = np.flatnonzero(partitioner._keys.entries == 0)
     return int(np.diff(gaps, append=gaps[0] + len(partitioner._keys.entries)).max()) - 1
@@ -79,8 +80,8 @@ def test_edges_between_known_rows_do_not_gather(types: int) -> None:
     """Who adds the vertices knows their rows: 0, 1, 2, ..."""
     names = [f"t{k}" for k in range(types)]
     rows = [("add_edge", k % 40, k // types % 50, 1.0, names[k % types]) for k in range(2000)]
-    partitioner = Partitioner(1, 1, PartitionerConfig(hash_seed=SECRET))
-    partitioner.partition(events_of(rows, 1, "int"))
+    partitioner = Partitioner(1, Features(1), PartitionerConfig(hash_seed=SECRET))
+    partitioner.partition(events_of(rows, Features(1), "int"))
     gaps = np.flatnonzero(partitioner._edges.entries == 0)
     assert int(np.diff(gaps).max()) - 1 < 100
 
@@ -99,8 +100,8 @@ def test_tables_of_an_epoch_have_a_salt_of_their_own(monkeypatch: pytest.MonkeyP
 
 def masters(seed: int) -> list[int]:
     """The part that `hash` gives each of 200 vertices."""
-    partitioner = Partitioner(4, 1, PartitionerConfig(strategy="hash", hash_seed=seed))
-    partitioner.partition(events_of([("add_vertex", k) for k in range(200)], 1, "int"))
+    partitioner = Partitioner(4, Features(1), PartitionerConfig(strategy="hash", hash_seed=seed))
+    partitioner.partition(events_of([("add_vertex", k) for k in range(200)], Features(1), "int"))
     return partitioner._t.vertex.data[:200, MASTER].tolist()
 
 

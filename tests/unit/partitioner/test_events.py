@@ -7,6 +7,7 @@ import pytest
 
 from freshet.partitioner.event_builder import EventBuilder, events_of
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
+from freshet.schema import Features
 from freshet.state.block_columns import SYNC
 from freshet.state.codec import Header, encode
 
@@ -52,7 +53,7 @@ def as_rows(events: Events) -> list[tuple[object, ...]]:
             events.op.tolist(),
             events.a.to_list(),
             events.b.to_list(),
-            events.weight,
+            events.values.weight,
             events.etype,
             events.x_row,
             events.position,
@@ -65,34 +66,34 @@ def as_rows(events: Events) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("kind", ["int", "string"])
 def test_decode_is_the_inverse_of_encode(kind: str) -> None:
-    events = events_of(ROWS[kind], 2, kind, arrival_ms=12.5)
+    events = events_of(ROWS[kind], Features(2), kind, arrival_ms=12.5)
     back = Events.decode(events.encode())
     assert as_rows(back) == as_rows(events)
     assert len(as_rows(back)) == 8
     assert back.types == (DEFAULT_TYPE, "cites")
-    assert (back.end_position, back.arrival_ms, back.in_width) == (8, 12.5, 2)
+    assert (back.end_position, back.arrival_ms, back.features) == (8, 12.5, Features(2))
 
 
 def test_plain_edges_travel_without_default_columns() -> None:
-    events = events_of([("add_edge", k, k + 1) for k in range(1000)], 4)
+    events = events_of([("add_edge", k, k + 1) for k in range(1000)], Features(4))
     data = events.encode()
     assert len(data) < 1000 * 18
     assert as_rows(Events.decode(data)) == as_rows(events)
 
 
 def test_gaps_in_positions_and_other_partitions_survive() -> None:
-    events = events_of(ROWS["int"], 2)
+    events = events_of(ROWS["int"], Features(2))
     events.position[3:] += 10
     events.partition[5:] = 3
     assert as_rows(Events.decode(events.encode())) == as_rows(events)
 
 
 def test_an_empty_block_keeps_its_end_and_its_rejects() -> None:
-    builder = EventBuilder(3, "string")
+    builder = EventBuilder(Features(3), "string")
     builder.reject()
     back = Events.decode(builder.build(17, source=2, partition=5).encode())
     assert (len(back), back.rejected, back.end_position, back.end_source, back.end_partition) == (0, 1, 17, 2, 5)
-    assert back.in_width == 3
+    assert back.features == Features(3)
 
 
 def test_a_block_of_another_kind_is_refused() -> None:
@@ -103,7 +104,7 @@ def test_a_block_of_another_kind_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["int", "string"])
 @pytest.mark.parametrize("size", [1, 3, 5, 8])
 def test_slices_concatenate_to_the_block(kind: str, size: int) -> None:
-    events = events_of(ROWS[kind], 2, kind)
+    events = events_of(ROWS[kind], Features(2), kind)
     slices = [events.slice(k, k + size) for k in range(0, len(events), size)]
     assert sum(len(part.x) for part in slices) == 3
     assert [row for part in slices for row in as_rows(part)] == as_rows(events)
@@ -120,7 +121,7 @@ def test_concatenation_merges_type_tables() -> None:
 
 
 def test_rejected_records_go_with_the_event_after_them() -> None:
-    builder = EventBuilder(1, "int")
+    builder = EventBuilder(Features(1), "int")
     builder.reject()
     for k in range(3):
         builder.edge(OP_ADD_EDGE, k, k, 1.0, 0, 2 * k + 2)

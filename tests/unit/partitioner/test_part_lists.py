@@ -15,6 +15,7 @@ from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
+from freshet.schema import Features
 from freshet.state.codec import UnknownFormatError, encode
 from freshet.state.entry_lists import ORDERS
 from freshet.state.image import DamagedImageError, load_images, write_image
@@ -28,7 +29,7 @@ HUB = 0
 def make(parts: int, strategy: str, *, dense: bool = False) -> Partitioner:
     config = PartitionerConfig(strategy=strategy, hybrid_threshold=3)
     with patch.object(t, "DENSE_PARTS", parts if dense else DENSE_PARTS):
-        partitioner = Partitioner(parts, 1, config)
+        partitioner = Partitioner(parts, Features(1), config)
     assert partitioner.tables["vertex"].width == (18 + 3 * parts + parts % 2 if dense else t.SPARSE_WIDTH)
     return partitioner
 

@@ -9,6 +9,7 @@ from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import Events
+from freshet.schema import Features
 from freshet.state.codec import Block
 from tests.support.graphs.partition_reference import Receiver, ReferenceGraph, check_receivers
 
@@ -21,7 +22,7 @@ class Bench:
 
     def __init__(self, parts: int, **config) -> None:
         self.strings = config.get("id_kind") == "string"
-        self.partitioner = Partitioner(parts, 1, PartitionerConfig(**config))
+        self.partitioner = Partitioner(parts, Features(1), PartitionerConfig(**config))
         self.receivers = [Receiver() for _ in range(parts)]
         options = {"one_loop": config.get("forbid_typed_loops", False), "types_max": config.get("types_max", 32_767)}
         self.reference = ReferenceGraph(config.get("undirected", False), **options)
@@ -31,7 +32,7 @@ class Bench:
         """One epoch, checked."""
         self.epoch += 1
         before_x, before = set(self.reference.x), dict(self.reference.edges)
-        events = events_of(rows, 1, "string" if self.strings else "int")
+        events = events_of(rows, Features(1), "string" if self.strings else "int")
         if self.epoch % 2:  # as it comes from the journal: read-only columns, defaults left out
             events = Events.decode(events.encode())
         change = self.partitioner.partition(events)
@@ -62,7 +63,7 @@ class Bench:
         found = {
             (ids[src], ids[dst], graph.types[etype]): weight
             for src, dst, etype, weight in zip(
-                *(column.tolist() for column in (graph.src, graph.dst, graph.etype, graph.weight)), strict=True
+                *(column.tolist() for column in (graph.src, graph.dst, graph.etype, graph.values.weight)), strict=True
             )
         }
         assert set(ids) == set(reference.x)
@@ -182,8 +183,8 @@ def test_a_large_epoch_reserves_what_it_fills():
     """`ulimit -d` counts what is reserved; at worst every event would log two vertices and be rejected."""
     n = 100_000
     rows = [("add_edge", k % 997, k % 991) for k in range(n)]
-    partitioner = Partitioner(4, 1, PartitionerConfig())
-    change = partitioner.partition(events_of(rows, 1, "int"))
+    partitioner = Partitioner(4, Features(1), PartitionerConfig())
+    change = partitioner.partition(events_of(rows, Features(1), "int"))
     reserved = sum(array.nbytes for array in (*partitioner._log, *change.records) if isinstance(array, np.ndarray))
     assert partitioner.edges == n
     assert reserved < 100 * n, "for each edge 8 bytes of the log and 20 of its record, both with room to grow"

@@ -10,13 +10,14 @@ import pytest
 
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.schema import Features
 
 Row = tuple[Any, ...]
 
 
 def graph(rows: list[Row], id_kind: str = "int", edge_types: list[str] | None = None, **options: Any) -> ReferenceGraph:
-    reference = ReferenceGraph(1, **options)
-    reference.apply(events_of(rows, 1, id_kind, edge_types))
+    reference = ReferenceGraph(Features(1), **options)
+    reference.apply(events_of(rows, Features(1), id_kind, edge_types))
     return reference
 
 
@@ -118,14 +119,14 @@ def test_deleting_what_is_not_there_changes_nothing() -> None:
 def test_string_ids() -> None:
     reference = graph([("add_edge", "a", "b"), ("del_vertex", "a")], "string")
     assert (vertices(reference), reference.id_kind) == ({"b": 0}, "string")
-    assert ReferenceGraph(1).id_kind == "int"
+    assert ReferenceGraph(Features(1)).id_kind == "int"
 
 
 def test_random_streams_against_sets() -> None:
     """Adjacency both ways round stays in step, whatever happens."""
     rng = random.Random(5)
     for undirected in (False, True):
-        reference = ReferenceGraph(1, undirected)
+        reference = ReferenceGraph(Features(1), undirected)
         present: set[tuple[int, int]] = set()
         for _ in range(3000):
             u, v = rng.randrange(6), rng.randrange(6)
@@ -146,6 +147,6 @@ def test_random_streams_against_sets() -> None:
 
 
 def test_an_empty_graph() -> None:
-    ids, x, src, dst, weight = ReferenceGraph(3).arrays()
+    ids, x, src, dst, weight = ReferenceGraph(Features(3)).arrays()
     assert (ids, x.shape, len(src), len(dst), len(weight)) == ([], (0, 3), 0, 0, 0)
     assert (x.dtype, src.dtype, weight.dtype) == (np.float32, np.int64, np.float32)

@@ -7,6 +7,7 @@ import freshet.state.table
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
+from freshet.schema import Features
 from freshet.state.codec import encode
 from freshet.state.sweep import Mutations, Sweeper
 
@@ -42,13 +43,15 @@ def random_epochs(seed: int, strings: bool) -> list[list[tuple]]:
 
 def run(partitioner: Partitioner, rows: list[tuple], epoch: int) -> list[bytes]:
     kind = partitioner.config.id_kind
-    blocks = partitioner.split(partitioner.partition(events_of(rows, 1, kind)), CTL, epoch)
+    blocks = partitioner.split(partitioner.partition(events_of(rows, Features(1), kind)), CTL, epoch)
     return [encode(block.header, block.columns) for block in blocks]
 
 
 def make(parts: int, strategy: str, strings: bool) -> Partitioner:
     kind = "string" if strings else "int"
-    return Partitioner(parts, 1, PartitionerConfig(strategy=strategy, id_kind=kind, hybrid_threshold=3, key_bits=6))
+    return Partitioner(
+        parts, Features(1), PartitionerConfig(strategy=strategy, id_kind=kind, hybrid_threshold=3, key_bits=6)
+    )
 
 
 @pytest.mark.parametrize("strings", [False, True])

@@ -19,6 +19,7 @@ from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
+from freshet.schema import Features
 from tests.support.graphs.models import conv, make_model
 
 
@@ -87,7 +88,7 @@ def test_one_line_per_partitioner_and_a_table(freshet: Any, snapshot: Path) -> N
 def test_it_says_what_the_partitioner_of_a_run_would_do(freshet: Any, snapshot: Path) -> None:
     (line,) = freshet("--snapshot", snapshot, "--parts", 3, "--partitioner", "hdrf").lines
     src, dst = graph()
-    core = Partitioner(3, 1, PartitionerConfig(strategy="hdrf"))
+    core = Partitioner(3, Features(1), PartitionerConfig(strategy="hdrf"))
     vertices = [("add_vertex", k) for k in range(300)]
     core.partition(
         events_of([*vertices, *(("add_edge", s, d) for s, d in zip(src.tolist(), dst.tolist(), strict=True))])

@@ -14,6 +14,7 @@ from freshet.job.errors import JobFailed, UsageError
 from freshet.job.units import readable
 from freshet.operators.embed.engine import EngineOptions
 from freshet.operators.snapshot.reader import open_snapshot
+from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.random_graphs import random_graph
 from tests.support.stages.embedded import write_graph
@@ -25,7 +26,7 @@ MIB = 1 << 20
 def needs(tmp_path: Path) -> Needs:
     write_graph(tmp_path, random_graph(1), [f"name {k}" for k in range(50)])
     plan = compile_plan(make_model(1, [conv("sage_conv", IN_WIDTH, 4), conv("gin_conv", 4, 3)]))
-    return needs_of(plan, open_snapshot(tmp_path, IN_WIDTH), undirected=True)
+    return needs_of(plan, open_snapshot(tmp_path, Features(IN_WIDTH)), undirected=True)
 
 
 def test_it_counts_vertices_both_ways_and_the_text_of_ids(needs: Needs) -> None:

@@ -16,6 +16,7 @@ from freshet.job.embed.step import Serving, Told, do_step, settings_of, steps_of
 from freshet.job.embed.streaming import Placement
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.snapshot.reader import open_snapshot
+from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.random_graphs import random_graph
 from tests.support.stages.embedded import embed, file_bytes, write_graph
@@ -29,7 +30,7 @@ def told(tmp_path: Path) -> Told:
     save_model(make_model(1, LAYERS), tmp_path / "model")
     folder = write_graph(tmp_path / "S", random_graph(2, vertices=60, edges=300))
     plan = compile_plan(make_model(1, LAYERS))
-    partitioning = Placement(PARTS, "hdrf").config(plan, open_snapshot(folder, IN_WIDTH), 5, undirected=False)
+    partitioning = Placement(PARTS, "hdrf").config(plan, open_snapshot(folder, Features(IN_WIDTH)), 5, undirected=False)
     settings = settings_of(tmp_path / "model", tmp_path / "work", PARTS, partitioning)
     made = Told(settings.to_dict(), str(folder), 1 << 24, str(tmp_path / "work"))
     made.folder.mkdir(parents=True)
@@ -37,7 +38,7 @@ def told(tmp_path: Path) -> Told:
 
 
 def waves_of(told: Told) -> list[list[str]]:
-    return steps_of(told, open_snapshot(Path(told.snapshot), IN_WIDTH)).waves
+    return steps_of(told, open_snapshot(Path(told.snapshot), Features(IN_WIDTH))).waves
 
 
 def do_all(told: Told) -> list[dict[str, Any]]:
@@ -86,7 +87,7 @@ def test_steps_for_serving_leave_what_one_process_leaves(told: Told, tmp_path: P
     (tmp_path / "serving").mkdir()
     serving = for_serving(told, tmp_path / "serving")
     assert list(map(len, waves_of(serving))) == [1, 2, 3, 5, 1]
-    snapshot = open_snapshot(Path(told.snapshot), IN_WIDTH)
+    snapshot = open_snapshot(Path(told.snapshot), Features(IN_WIDTH))
     assert not steps_of(serving, snapshot).begin()
     said = do_all(serving)
     assert [list(one["files"]) for one in said[1:3]] == [["layer1.rows"]] * 2

@@ -8,6 +8,7 @@ from freshet.job.embed.needs import Needs
 from freshet.job.embed.streaming import Placement, memory_lines, placing_memory
 from freshet.job.errors import UsageError
 from freshet.partitioner.placement.whole_graph import EDGES_MAX
+from freshet.schema import Features
 
 MIB = 1 << 20
 PLACED = Placement(parts=4)
@@ -15,7 +16,9 @@ EDGE_BY_EDGE = Placement(parts=4, snapshot_placement="stream")
 
 
 def needs(edges: int) -> Needs:
-    return Needs(vertices=1000, edges=edges, text=0, shapes=[], layers=[], in_width=8, weighted=False, files=0)
+    return Needs(
+        vertices=1000, edges=edges, text=0, shapes=[], layers=[], features=Features(8), weighted=False, files=0
+    )
 
 
 def test_a_graph_that_is_placed_whole_takes_more_memory() -> None:

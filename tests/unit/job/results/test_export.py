@@ -30,6 +30,7 @@ from freshet.job.run.resume import resume
 from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.schema import Features
 from freshet.state.checksums.entries import DamagedStateError
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, to_events
@@ -72,7 +73,7 @@ class Given:
         return out
 
     def truth(self, events: int) -> tuple[dict[Any, list[float]], dict[Any, float]]:
-        graph = ReferenceGraph(IN_WIDTH, self.undirected)
+        graph = ReferenceGraph(Features(IN_WIDTH), self.undirected)
         graph.apply(to_events(self.records[:events], IN_WIDTH))
         arrays = graph.arrays()
         edges = {

@@ -16,6 +16,7 @@ from freshet.operators.parser.core import Origin, Parser, RawMessage
 from freshet.operators.parser.event_files import list_files
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.events import OP_NAMES
+from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.graphs.streams import random_records
 from tests.support.malformed.arrow import rows_to_ipc, to_ipc
@@ -28,8 +29,8 @@ TYPES = ("cites", "writes")
 def as_rows(events):
     """What the Parser made, in the words of the plain reader."""
     rows = zip(
-        events.op.tolist(), events.a.to_list(), events.b.to_list(), events.weight.tolist(), events.etype.tolist(),
-        events.x_row.tolist(), strict=True,
+        events.op.tolist(), events.a.to_list(), events.b.to_list(), events.values.weight.tolist(),
+        events.etype.tolist(), events.x_row.tolist(), strict=True,
     )  # fmt: skip
     found = []
     for (op, a, b, weight, etype, row), position in zip(rows, events.position.tolist(), strict=True):
@@ -56,7 +57,7 @@ def test_a_malformed_record_is_rejected_alone(way):
         value, bad = made if way.kind == FLOOD else (made, 1)
         if way.kind == ROW:
             value = rows_to_ipc([edge_event(rng), made, vertex_event(rng)])
-        records = message_records([(3, GOOD), (4, value), (5, GOOD)], PlainRules(IN_WIDTH, "int"))
+        records = message_records([(3, GOOD), (4, value), (5, GOOD)], PlainRules(Features(IN_WIDTH), "int"))
         found = [(record.position, record.event is not None) for record in records]
         around = [(5, True), (5, False), (5, True)] if way.kind == ROW else [(5, False)] * bad
         assert found == [(4, True), *around, (6, True)], f"seed {seed}"
@@ -87,8 +88,8 @@ def test_every_format_holds_the_same_events(tmp_path, strings, types):
         writer.write_table(table, max_chunksize=900)
     with pa.OSFile(str(tmp_path / "d.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table)
-    rules = lambda: PlainRules(3, None, types or None)  # noqa: E731
-    parser = Parser(3, None, types or None)
+    rules = lambda: PlainRules(Features(3), None, types or None)  # noqa: E731
+    parser = Parser(Features(3), None, types or None)
     expected = as_rows(parser.parse_jsonl((tmp_path / "a.jsonl").read_bytes(), Origin())[0])
     for file in list_files([str(tmp_path)]):
         found = list(file_records(file, rules()))
@@ -102,11 +103,11 @@ def test_lines_are_numbered_with_the_blank_ones(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b"\n" + GOOD + b"\r\n \t\nnonsense\n" + GOOD)
     (file,) = list_files([str(tmp_path / "a.jsonl")])
     event = Event("del_vertex", 1)
-    assert list(file_records(file, PlainRules(1))) == [Judged(2, event), Judged(4, None), Judged(5, event)]
+    assert list(file_records(file, PlainRules(Features(1)))) == [Judged(2, event), Judged(4, None), Judged(5, event)]
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else")
     (file,) = list_files([str(tmp_path / "b.parquet")])
     with pytest.raises(UsageError, match=r"b\.parquet: can't be read"):
-        list(file_records(file, PlainRules(1)))
+        list(file_records(file, PlainRules(Features(1))))
 
 
 VALUES = [
@@ -128,8 +129,8 @@ def test_it_judges_as_the_parser_does(kind, types):
         if record.get("type") == "":
             del record["type"]
         lines.append(orjson.dumps(record))
-    events, letters = Parser(2, kind, types or None).parse_jsonl(b"\n".join(lines), Origin())
-    found = list(message_records(enumerate(lines), PlainRules(2, kind, types or None)))
+    events, letters = Parser(Features(2), kind, types or None).parse_jsonl(b"\n".join(lines), Origin())
+    found = list(message_records(enumerate(lines), PlainRules(Features(2), kind, types or None)))
     assert shown(found) == as_rows(events)
     assert sum(record.event is None for record in found) == len(letters) > 500
     assert len(events) > 500
@@ -211,10 +212,10 @@ def test_it_takes_odd_columns_as_the_parser_does(tmp_path, name):
     elif "src" not in columns:
         columns = {"id": pa.array([1, 2, 3])} | columns
     table = pa.table(columns)
-    events, letters = Parser(2, "int").parse_table(table, Origin())
+    events, letters = Parser(Features(2), "int").parse_table(table, Origin())
     (tmp_path / "a.arrow").write_bytes(to_ipc(table))
     (file,) = list_files([str(tmp_path / "a.arrow")])
-    found = list(file_records(file, PlainRules(2, "int")))
+    found = list(file_records(file, PlainRules(Features(2), "int")))
     assert shown(found) == as_rows(events)
     assert sum(record.event is None for record in found) == len(letters)
     assert len(found) == table.num_rows
@@ -232,23 +233,23 @@ def test_foreign_records_are_mapped(tmp_path):
         [1],
     ]
     lines = [orjson.dumps(record) for record in records]
-    found = list(message_records(enumerate(lines), PlainRules(2, "int", None, EVENTS_MAP)))
+    found = list(message_records(enumerate(lines), PlainRules(Features(2), "int", None, EVENTS_MAP)))
     assert [record.event is not None for record in found] == [True, False, False, True, False]
     assert found[0].event == Event("add_edge", 1, 2, weight=0.5)
     messages = [RawMessage(k, line) for k, line in enumerate(lines)]
-    events, letters = Parser(2, "int", None, EVENTS_MAP).parse_messages(messages, Origin())
+    events, letters = Parser(Features(2), "int", None, EVENTS_MAP).parse_messages(messages, Origin())
     assert shown(found) == as_rows(events)
     assert len(letters) == 3
     pq.write_table(pa.Table.from_pylist([records[0], records[3]]), tmp_path / "a.parquet")
     (file,) = list_files([str(tmp_path / "a.parquet")])
-    assert [row[1:] for row in shown(file_records(file, PlainRules(2, "int", None, EVENTS_MAP)))] == [
+    assert [row[1:] for row in shown(file_records(file, PlainRules(Features(2), "int", None, EVENTS_MAP)))] == [
         row[1:] for row in shown(found)
     ]
 
 
 def test_the_rules_that_the_parser_has_besides():
     def accepts(record, *given):
-        return PlainRules(2, *given).judge(record) is not None
+        return PlainRules(Features(2), *given).judge(record) is not None
 
     edge = {"op": "add_edge", "src": "a", "dst": "b"}
     assert accepts(edge)
@@ -258,7 +259,7 @@ def test_the_rules_that_the_parser_has_besides():
     assert not accepts({**edge, "type": ""}, None, TYPES)
     assert accepts({**edge, "type": ""}, None, ("", "cites"))
     assert not accepts({**edge, "dst": 1})
-    undecided = PlainRules(2)
+    undecided = PlainRules(Features(2))
     assert undecided.judge({"op": "del_vertex"}) is None
     assert undecided.judge({"op": "del_vertex", "id": "a"}) is not None
     assert undecided.judge({"op": "del_vertex", "id": 1}) is None, "the first event decides"
@@ -269,7 +270,7 @@ def test_a_snapshot_is_read_as_events(tmp_path, typed):
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
     names = ["cites", None] if typed else None
     write_snapshot(tmp_path, ["a", "b", "c"], x, ["a", "c"], ["b", "b"], np.array([0.5, 2], np.float32), names)
-    events = list(snapshot_events(tmp_path, PlainRules(2, None, TYPES if typed else None)))
+    events = list(snapshot_events(tmp_path, PlainRules(Features(2), None, TYPES if typed else None)))
     assert [event[:3] for event in events[:3]] == [("add_vertex", name, None) for name in "abc"]
     assert np.array_equal([event.x for event in events[:3]], x)
     default = "cites" if typed else ""
@@ -278,7 +279,7 @@ def test_a_snapshot_is_read_as_events(tmp_path, typed):
         Event("add_edge", "c", "b", weight=2.0, type=default),
     ]
     with pytest.raises(UsageError, match=r"vertices\.parquet: row 0 is no add_vertex"):
-        list(snapshot_events(tmp_path, PlainRules(3)))
+        list(snapshot_events(tmp_path, PlainRules(Features(3))))
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float16()), pa.large_list(pa.float16()), pa.list_(pa.float16(), 2)])
@@ -287,6 +288,6 @@ def test_a_snapshot_may_have_halves(tmp_path, kind):
     pq.write_table(pa.table({"id": [1, 2], "x": pa.array(list(x), kind)}), tmp_path / "vertices.parquet")
     weight = pa.array(np.array([0.3], np.float16))
     pq.write_table(pa.table({"src": [1], "dst": [2], "weight": weight}), tmp_path / "edges.parquet")
-    events = list(snapshot_events(tmp_path, PlainRules(2)))
+    events = list(snapshot_events(tmp_path, PlainRules(Features(2))))
     assert np.array_equal([event.x for event in events[:2]], x.astype(np.float32))
     assert events[2].weight == np.float32(np.float16(0.3))

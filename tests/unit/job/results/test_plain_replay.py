@@ -10,6 +10,7 @@ from freshet.job.results.plain_reader import Judged, message_records
 from freshet.job.results.plain_replay import Given, Lane, PlainReplay
 from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.operators.sink.change_log_reader import Positions
+from freshet.schema import Features
 
 WIDTH = 1
 BAD = b"nonsense"
@@ -79,11 +80,11 @@ def test_a_source_that_ends_too_soon_or_is_not_given_is_wrong_use(tmp_path):
 
 def test_a_message_may_be_spread_over_epochs():
     messages = [(3, edge(1, 2)), (4, b"\n".join([edge(3, 4), BAD, edge(5, 6), edge(7, 8)])), (5, edge(9, 10))]
-    lane = Lane(message_records(messages, PlainRules(WIDTH, "int")))
+    lane = Lane(message_records(messages, PlainRules(Features(WIDTH), "int")))
     taken = [[event.a for event in lane.through(*end)] for end in ((4, 2), (4, 1), (6, 2))]
     assert taken == [[1, 3], [5], [7, 9]]
     assert (lane.accepted, lane.rejected, lane.is_over) == (5, 1, True)
-    lane = Lane(message_records(messages, PlainRules(WIDTH, "int")))
+    lane = Lane(message_records(messages, PlainRules(Features(WIDTH), "int")))
     assert [event.a for event in lane.through(5, 2)] == [1, 3, 5, 7], "a message that is covered whole is taken whole"
 
 
@@ -111,7 +112,7 @@ def test_what_only_the_graph_shows_to_be_wrong_is_refused(tmp_path):
 
 
 def test_undirected_edges_stand_both_ways():
-    graph = PlainGraph(WIDTH, undirected=True)
+    graph = PlainGraph(Features(WIDTH), undirected=True)
     for event in (Event("add_edge", 1, 2), Event("add_edge", 2, 2), Event("del_edge", 2, 1), Event("add_edge", 2, 3)):
         graph.take(event)
     arrays = graph.arrays()

@@ -10,6 +10,7 @@ from freshet.job.results.plain_graph import PlainGraph
 from freshet.job.results.plain_reader import snapshot_events
 from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.job.results.plain_snapshot import read_snapshot
+from freshet.schema import Features
 
 WIDTH = 2
 INT, STRING = "int", "string"
@@ -34,7 +35,7 @@ def saved(folder, kind, rng, typed=False, loops=True, **columns):
 
 
 def row_by_row(folder, rules, **options):
-    graph = PlainGraph(WIDTH, **options)
+    graph = PlainGraph(Features(WIDTH), **options)
     for event in snapshot_events(folder, rules):
         graph.take(event)
     return graph
@@ -77,10 +78,12 @@ def drawn_events(rng, kind, typed, count=400):
 def test_columns_and_rows_make_the_same_graph(tmp_path, seed, kind, typed, undirected):
     rng = np.random.default_rng(seed)
     saved(tmp_path, kind, rng, typed)
-    rules = [PlainRules(WIDTH, edge_types=WORDS[:3].tolist() if seed % 2 and typed else None) for _ in range(2)]
+    rules = [
+        PlainRules(Features(WIDTH), edge_types=WORDS[:3].tolist() if seed % 2 and typed else None) for _ in range(2)
+    ]
     read = read_snapshot(tmp_path, rules[0], undirected=undirected)
     assert read is not None
-    fast = PlainGraph(WIDTH, undirected, snapshot=read)
+    fast = PlainGraph(Features(WIDTH), undirected, snapshot=read)
     slow = row_by_row(tmp_path, rules[1], undirected=undirected)
     assert content(fast) == content(slow)
     for event in drawn_events(rng, kind, typed):
@@ -94,8 +97,10 @@ def test_columns_and_rows_make_the_same_graph(tmp_path, seed, kind, typed, undir
 
 def test_self_loops_of_other_types_are_found_in_the_snapshot(tmp_path):
     saved(tmp_path, INT, np.random.default_rng(1), typed=True, loops=False)
-    rules = PlainRules(WIDTH)
-    graph = PlainGraph(WIDTH, forbid_typed_loops=True, snapshot=read_snapshot(tmp_path, rules, forbid_typed_loops=True))
+    rules = PlainRules(Features(WIDTH))
+    graph = PlainGraph(
+        Features(WIDTH), forbid_typed_loops=True, snapshot=read_snapshot(tmp_path, rules, forbid_typed_loops=True)
+    )
     vertex = graph.arrays().ids[0]
     for name in ("a", "b"):
         graph.take(Event("add_edge", vertex, vertex, type=name))
@@ -130,14 +135,14 @@ UNUSUAL = {
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_what_is_unusual_is_left_to_the_reader_of_rows(tmp_path, name):
     saved(tmp_path, INT, np.random.default_rng(2), **UNUSUAL[name])
-    assert read_snapshot(tmp_path, PlainRules(WIDTH)) is None
+    assert read_snapshot(tmp_path, PlainRules(Features(WIDTH))) is None
 
 
 def test_ids_of_another_kind_than_the_jobs_are_left_to_the_reader_of_rows(tmp_path):
     saved(tmp_path, STRING, np.random.default_rng(2))
-    assert read_snapshot(tmp_path, PlainRules(WIDTH, id_kind=INT)) is None
-    assert read_snapshot(tmp_path, PlainRules(WIDTH, id_kind=STRING, id_bytes_max=2)) is None
-    rules = PlainRules(WIDTH)
+    assert read_snapshot(tmp_path, PlainRules(Features(WIDTH), id_kind=INT)) is None
+    assert read_snapshot(tmp_path, PlainRules(Features(WIDTH), id_kind=STRING, id_bytes_max=2)) is None
+    rules = PlainRules(Features(WIDTH))
     assert read_snapshot(tmp_path, rules) is not None
     assert not rules.takes_ids_of(int)
 
@@ -146,4 +151,4 @@ def test_a_file_that_is_none_is_named(tmp_path):
     saved(tmp_path, INT, np.random.default_rng(2))
     (tmp_path / "edges.parquet").write_bytes(b"nothing")
     with pytest.raises(UsageError, match=r"--snapshot .*edges\.parquet: can't be read"):
-        read_snapshot(tmp_path, PlainRules(WIDTH))
+        read_snapshot(tmp_path, PlainRules(Features(WIDTH)))

@@ -13,6 +13,7 @@ from freshet.job.run.topic_source import TopicSource
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.topic_stage import MessageStage, TopicMessage
+from freshet.schema import Features
 from tests.support.kafka.batches import batch_of
 
 TOPIC = TopicInput(source=0, bootstrap="h:1", topic="t", start={0: 10, 1: 5})
@@ -23,7 +24,7 @@ def topics(*specs: TopicInput, name: str = "kafka://h:1/t") -> Sources:
 
 
 def read(out: Path, *messages: tuple[int, int]) -> None:
-    stage = MessageStage(Parser(1), Origin(0, "kafka://h:1/t"), None, 1000, out)
+    stage = MessageStage(Parser(Features(1)), Origin(0, "kafka://h:1/t"), None, 1000, out)
     stage.parse(batch_of(TopicMessage(partition, offset, b"") for partition, offset in messages))
 
 

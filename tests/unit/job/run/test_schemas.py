@@ -11,12 +11,13 @@ import pytest
 
 from freshet.job.run.schemas import findings, tell_schemas
 from freshet.operators.parser.event_files import list_files
+from freshet.schema import Features
 
 GOOD = {"op": pa.string(), "src": pa.int64(), "dst": pa.int64()}
 
 
 def said(id_kind: str | None = None, **columns: pa.DataType) -> list[str]:
-    return list(findings(pa.schema({**GOOD, **columns}), 2, id_kind))
+    return list(findings(pa.schema({**GOOD, **columns}), Features(2), id_kind))
 
 
 def test_columns_as_events_have_them_show_nothing() -> None:
@@ -64,7 +65,7 @@ def test_foreign_columns_are_said_once_for_all_files(tmp_path: Path) -> None:
         pass
     (tmp_path / "e.jsonl").write_text("{}")
     lines: list[str] = []
-    tell_schemas(list_files([str(tmp_path)]), 2, None, lines.append)
+    tell_schemas(list_files([str(tmp_path)]), Features(2), None, lines.append)
     assert [line.removeprefix(f"{tmp_path}/") for line in lines] == [
         "a.parquet and 2 more: no column op, only source, target: every row will be rejected; `events-map:` in "
         "--config reads foreign columns",

@@ -15,6 +15,7 @@ from freshet.job.run.sources import Sources, find_sources, load_sources
 from freshet.job.run.topic_source import TopicSource
 from freshet.operators.parser.core import Parser
 from freshet.operators.settings import Settings
+from freshet.schema import Features
 
 TOPIC = "kafka://h:1/t"
 LINES = [b'{"op": "add_vertex", "id": %d}' % k for k in range(10)]
@@ -53,7 +54,7 @@ def test_they_are_as_they_were_when_they_are_loaded_again(tmp_path: Path) -> Non
 
 def test_a_file_is_read_again_from_where_it_began(tmp_path: Path) -> None:
     file = mixed(tmp_path).files[0]
-    (events,) = file.events(0, Parser(1, "int"))
+    (events,) = file.events(0, Parser(Features(1), "int"))
     assert events.position.tolist() == list(range(4, 11))
 
 

@@ -18,6 +18,7 @@ from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.memory_plan import BudgetError, file_block_rows, layer_memory, shape_of
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.operators.snapshot.writer import write_snapshot
+from freshet.schema import Features
 from tests.support.graphs.data import data_set
 from tests.support.graphs.models import IN_WIDTH, all_small_models, conv, make_model
 from tests.support.graphs.random_graphs import Graph, random_graph
@@ -268,7 +269,7 @@ def test_a_synopsis_that_is_no_sum_is_refused_by_name(snapshot: Path, tmp_path: 
     with pytest.raises(
         UnsupportedModelError, match=r"layer 1 \(sage_conv\) keeps a Synopsis, which is not kept out of core"
     ):
-        Embedding(plan, open_snapshot(snapshot, IN_WIDTH), tmp_path, tmp_path, EngineOptions(SMALL))
+        Embedding(plan, open_snapshot(snapshot, Features(IN_WIDTH)), tmp_path, tmp_path, EngineOptions(SMALL))
 
 
 def test_a_budget_that_is_too_small_is_refused(snapshot: Path, tmp_path: Path) -> None:
@@ -308,7 +309,7 @@ def test_steps_that_are_finished_are_not_done_again(snapshot: Path, tmp_path: Pa
 
     work = tmp_path / "work"
     work.mkdir()
-    opened = open_snapshot(snapshot, plan.in_width)
+    opened = open_snapshot(snapshot, plan.features)
     with pytest.raises(Enough):
         Embedding(plan, opened, work, tmp_path, options, progress=stop_at).run()
     lines.clear()

@@ -12,6 +12,7 @@ from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.parser.core import Origin, Parser
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
+from freshet.schema import Features
 from freshet.state.codec import Block
 from tests.support.simulation.dict_backend import DictBackend
 
@@ -23,7 +24,9 @@ class Job:
 
     def __init__(self, log: CutLog, entries: dict[str, bytes] | None = None, **config: int) -> None:
         settings = SealingConfig(**{"epoch_events": 4, "marker_interval_ms": 10_000, **config})
-        self.stage = PartitionerStage(Partitioner(1, WIDTH, PartitionerConfig()), settings, log, None, None, ("a",))
+        self.stage = PartitionerStage(
+            Partitioner(1, Features(WIDTH), PartitionerConfig()), settings, log, None, None, ("a",)
+        )
         self.backend = DictBackend(entries)
         self.entries = self.backend.entries
         self.flags: dict[int, int] = {}
@@ -42,7 +45,7 @@ class Job:
 
     def receive(self, count: int, now_ms: float) -> None:
         lines = b"\n".join(orjson.dumps({"op": "add_edge", "src": k, "dst": k + 1}) for k in range(count))
-        events, _ = Parser(WIDTH, None, None).parse_jsonl(lines, Origin(), self.stage.accepted)
+        events, _ = Parser(Features(WIDTH), None, None).parse_jsonl(lines, Origin(), self.stage.accepted)
         self.keep(self.stage.receive(events.encode(), now_ms))
 
     def tick(self, now_ms: float) -> None:

@@ -15,6 +15,7 @@ from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.outcome import Outcome
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import Events
+from freshet.schema import Features
 from tests.support.stages.cuts import copied
 from tests.unit.operators.epochs.test_waiting_events import TOPIC, block
 
@@ -25,7 +26,7 @@ class Job:
     def __init__(self, log: CutLog, entries: dict[str, bytes] | None = None) -> None:
         config = SealingConfig(4, marker_interval_ms=10**9)
         names = ("a.jsonl", "kafka://broker/changes", "b.jsonl")
-        self.stage = PartitionerStage(Partitioner(1, 1), config, log, sources=names, streams=[TOPIC])
+        self.stage = PartitionerStage(Partitioner(1, Features(1)), config, log, sources=names, streams=[TOPIC])
         self.entries, self.epochs = dict(entries or {}), dict[int, list[int]]()
         self.said: list[str] = []
         self.stage._cutter._patience = Patience(self.said.append)

@@ -32,6 +32,7 @@ from freshet.operators.telemetry.status_file import StatusFile
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
+from freshet.schema import Features
 from freshet.state.codec import UnknownFormatError, encode
 from tests.support.stages.cuts import lines
 from tests.support.stages.sealed import WIDTH, Job, edges, ends, events
@@ -291,9 +292,12 @@ def test_a_second_typed_loop_goes_to_the_dead_letters_once(tmp_path: Path) -> No
 
 
 def test_a_message_of_refused_edges_has_a_thousand_letters_and_one_an_epoch() -> None:
-    core, letters = Partitioner(1, WIDTH, PartitionerConfig(types_max=1)), Refusals(["topic"], lambda *_: None)
+    core, letters = (
+        Partitioner(1, Features(WIDTH), PartitionerConfig(types_max=1)),
+        Refusals(["topic"], lambda *_: None),
+    )
     rows = [("add_edge", 1, 2, 1.0, f"t{k}") for k in range(2501)]
-    block = replace(events_of(rows, WIDTH), position=np.full(2501, 7))
+    block = replace(events_of(rows, Features(WIDTH)), position=np.full(2501, 7))
     found = []
     for start in range(0, 2501, 700):
         piece = block.slice(start, start + 700)
@@ -306,7 +310,7 @@ def test_a_message_of_refused_edges_has_a_thousand_letters_and_one_an_epoch() ->
 
 
 def test_records_that_the_parser_rejected_are_counted() -> None:
-    block = Parser(WIDTH, None, None).parse_jsonl(
+    block = Parser(Features(WIDTH), None, None).parse_jsonl(
         b'{"op":"add_vertex","id":1}\nnonsense\n{"op":"add_vertex","id":2}\n', Origin()
     )[0]
     log = CutLog()
@@ -319,7 +323,7 @@ def test_records_that_the_parser_rejected_are_counted() -> None:
 
 def test_reasons_are_as_many_as_what_was_rejected_whatever_was_killed(tmp_path: Path) -> None:
     """They were counted where the letters were written, twice a second: a kill lost some, and a replay added some."""
-    parser, log = Parser(WIDTH, None, None), CutLog()
+    parser, log = Parser(Features(WIDTH), None, None), CutLog()
     blocks = []
     for bad in (b"nonsense", b'{"op":"fly"}', b"[1]", b"nonsense"):
         lines = b'{"op":"add_edge","src":1,"dst":2}\n' + bad + b"\n" + bad
@@ -358,7 +362,7 @@ def test_what_was_rejected_before_a_pause_is_told_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_clock: bool
 ) -> None:
     """It was told with the next block alone: --max-rejected would have waited for that."""
-    bad = Parser(WIDTH, None, None).parse_jsonl(b"nonsense\nand more\n", Origin(), 4)[0].encode()
+    bad = Parser(Features(WIDTH), None, None).parse_jsonl(b"nonsense\nand more\n", Origin(), 4)[0].encode()
     job = Job(CutLog(), letters=LetterBox(LetterQueue(), tmp_path, "partitioner"))
     monkeypatch.setattr(StatusFile, "is_due", lambda _self, _now_ms: False)
     job.keep(job.stage.receive(bad, 0.0))
@@ -373,7 +377,7 @@ def test_what_was_rejected_before_a_pause_is_told_in_it(
 
 
 def test_records_rejected_behind_the_last_epoch_are_told_at_the_end() -> None:
-    bad = Parser(WIDTH, None, None).parse_jsonl(b"nonsense\nand more\n", Origin(), 4)[0].encode()
+    bad = Parser(Features(WIDTH), None, None).parse_jsonl(b"nonsense\nand more\n", Origin(), 4)[0].encode()
     for killed in (False, True):
         job = Job(log := CutLog())
         job.receive(4)

@@ -18,6 +18,7 @@ from freshet.operators.outcome import Outcome
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import Events
+from freshet.schema import Features
 from tests.support.simulation.dict_backend import DictBackend
 from tests.support.stages.cuts import lines
 
@@ -153,7 +154,7 @@ class Job:
 
     def __init__(self, log: CutLog, entries: dict[str, bytes], waiting_bytes: int) -> None:
         config = SealingConfig(4, marker_interval_ms=10**9, marker_epochs_max=3, waiting_bytes=waiting_bytes)
-        self.stage = PartitionerStage(Partitioner(1, 1), config, log, streams=[TOPIC])
+        self.stage = PartitionerStage(Partitioner(1, Features(1)), config, log, streams=[TOPIC])
         self.backend = DictBackend(entries)
         self.entries = self.backend.entries
         self.epochs: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}

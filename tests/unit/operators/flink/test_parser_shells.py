@@ -17,6 +17,7 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.topic_stage import MessageStage, TopicMessage, read_positions
 from freshet.operators.telemetry.profile import read_profiles
 from freshet.partitioner.events import Events
+from freshet.schema import Features
 from tests.support.kafka.batches import batch_of
 
 ORIGIN = Origin(0, "kafka://localhost:9092/events")
@@ -24,7 +25,7 @@ ORIGIN = Origin(0, "kafka://localhost:9092/events")
 
 def make(config: dict[str, Any], operator: str, part: int) -> MessageStage:
     """The stage's factory."""
-    return MessageStage(Parser(1, "int"), ORIGIN, None, 1000, Path(config["out"]))
+    return MessageStage(Parser(Features(1), "int"), ORIGIN, None, 1000, Path(config["out"]))
 
 
 class Metrics(dict):  # type: ignore[type-arg]

@@ -17,6 +17,7 @@ from freshet.operators.parser.arrow_bounds import Bounds, PastBoundError, messag
 from freshet.operators.parser.arrow_message import BYTES_MAX, ROWS_MAX, read_arrow
 from freshet.operators.parser.core import Parser, RawMessage
 from freshet.operators.parser.files import EventFileError, plan_chunks
+from freshet.schema import Features
 from tests.support.stages.parsed import ORIGIN
 
 MEGABYTE = 1 << 20
@@ -81,7 +82,7 @@ def test_a_bomb_is_set_aside_before_it_goes_off() -> None:
     value = bomb(400 * MEGABYTE)
     assert len(value) < 100_000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    events, (letter,) = Parser(2).parse_messages([RawMessage(5, value)], ORIGIN)
+    events, (letter,) = Parser(Features(2)).parse_messages([RawMessage(5, value)], ORIGIN)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert (len(events), events.rejected, letter.raw, letter.records) == (0, 1, value, 1)
     assert letter.error == "too much in an Arrow IPC stream: expected at most 64 MiB once it is decompressed"
@@ -103,7 +104,7 @@ def test_damaged_messages_never_stop_the_parser() -> None:
         value = bytearray(whole)
         for place in rng.integers(0, len(value), rng.integers(1, 6)):
             value[place] = rng.integers(0, 256)
-        events, letters = Parser(2, "int").parse_messages(
+        events, letters = Parser(Features(2), "int").parse_messages(
             [RawMessage(0, b"\xff\xff\xff\xff" + bytes(value[4:]))], ORIGIN
         )
         assert events.rejected == sum(letter.records for letter in letters)
@@ -128,7 +129,7 @@ def test_a_million_bad_rows_are_counted_and_have_a_thousand_letters(name: str) -
     for kind in ("int", None) if name == "nulls" else ("int",):
         value = as_stream(BAD_ROWS[name], "zstd")
         began = time.process_time()
-        events, letters = Parser(2, kind).parse_messages([RawMessage(5, value)], ORIGIN)
+        events, letters = Parser(Features(2), kind).parse_messages([RawMessage(5, value)], ORIGIN)
         assert time.process_time() - began < 5
         assert (len(events), events.rejected, len(letters)) == (0, ROWS_MAX, 1001)
         assert sum(letter.records for letter in letters) == ROWS_MAX
@@ -137,12 +138,14 @@ def test_a_million_bad_rows_are_counted_and_have_a_thousand_letters(name: str) -
 
 def test_many_rows_that_only_the_rules_can_judge_are_set_aside() -> None:
     value = as_stream(pa.table({"op": pa.RunEndEncodedArray.from_arrays([ROWS_MAX], ["add_edge"])}))
-    events, (letter,) = Parser(2, "int").parse_messages([RawMessage(5, value)], ORIGIN)
+    events, (letter,) = Parser(Features(2), "int").parse_messages([RawMessage(5, value)], ORIGIN)
     assert (events.rejected, letter.error.split(":")[0]) == (
         1,
         "too many rows in an Arrow IPC stream that is read row by row",
     )
-    events, (letter,) = Parser(2, "int", None, {"op": "op"}).parse_messages([RawMessage(5, as_stream(NULLS))], ORIGIN)
+    events, (letter,) = Parser(Features(2), "int", None, {"op": "op"}).parse_messages(
+        [RawMessage(5, as_stream(NULLS))], ORIGIN
+    )
     assert "row by row" in letter.error
 
 
@@ -153,7 +156,7 @@ def test_texts_and_lists_that_rows_share_are_bounded() -> None:
     lists = pa.table({"x": pa.DictionaryArray.from_arrays(indices, pa.array([[1.0]]))})
     assert "expected plain values, got a dictionary of list" in str(read_arrow(as_stream(lists)))
     raws = pa.table({"op": pa.DictionaryArray.from_arrays(np.zeros(60, np.int32), ["x" * MEGABYTE])})
-    _, letters = Parser(2, "int").parse_messages([RawMessage(5, as_stream(raws))], ORIGIN)
+    _, letters = Parser(Features(2), "int").parse_messages([RawMessage(5, as_stream(raws))], ORIGIN)
     assert sum(len(letter.raw) for letter in letters) < 10 * MEGABYTE
     assert sum(letter.records for letter in letters) == 60
 
@@ -181,7 +184,7 @@ def test_memory_stays_flat_in_a_process_of_its_own() -> None:
     code = (
         "import resource; from tests.unit.operators.parser.test_arrow_bounds import *; value = as_stream(NULLS);"
         "small = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; before = small();"
-        "Parser(2, 'int').parse_messages([RawMessage(0, value)], ORIGIN); print(small() - before)"
+        "Parser(Features(2), 'int').parse_messages([RawMessage(0, value)], ORIGIN); print(small() - before)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(found.stdout) < 150_000, "kilobytes"

@@ -12,6 +12,7 @@ import pytest
 from freshet.operators.parser import arrow_message
 from freshet.operators.parser.arrow_message import ROWS_MAX, VALUES_MAX, read_arrow
 from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.schema import Features
 from tests.support.malformed.arrow import to_ipc
 
 ORIGIN = Origin(1, "kafka://localhost:9092/events", 2)
@@ -59,7 +60,7 @@ def test_no_type_of_column_stops_the_parser(name: str, rare: str, mapping: dict[
     columns = {"op": pa.array(["set_features"] * 2), "id": pa.array([1, 2]), "x": pa.array([[1.0, 2.0]] * 2)}
     batch = pa.table(columns | {name: RARE_COLUMNS[rare]()})
     for kind in (None, "int", "string"):
-        parser = Parser(2, kind, None, mapping)
+        parser = Parser(Features(2), kind, None, mapping)
         events, letters = parser.parse_messages([RawMessage(0, to_ipc(batch))], ORIGIN)
         assert len(events) + len(letters) == 2
         for letter in letters:
@@ -99,7 +100,7 @@ def test_a_short_message_that_holds_too_much_is_set_aside_as_a_whole(name: str) 
     make, what = HOLLOW[name]
     value = to_ipc(pa.table({"x": make()}))
     assert len(value) < 1000
-    events, letters = Parser(2).parse_messages([RawMessage(5, value), RawMessage(6, b'{"op":"fly"}')], ORIGIN)
+    events, letters = Parser(Features(2)).parse_messages([RawMessage(5, value), RawMessage(6, b'{"op":"fly"}')], ORIGIN)
     assert len(events) == 0
     assert [(letter.offset, letter.raw) for letter in letters] == [(5, value), (6, b'{"op":"fly"}')]
     assert letters[0].error.startswith(f"too many {what} in an Arrow IPC stream: expected at most ")
@@ -112,7 +113,7 @@ def test_texts_by_views_count_for_every_row(name: str, monkeypatch: pytest.Monke
     texts = pa.array([None, *["x" * 5_000] * 300], pa.string_view())
     for column in (texts.slice(150), texts, pa.DictionaryArray.from_arrays([1] * 301, texts.slice(0, 2))):
         value = to_ipc(pa.table({"op": ["fly"] * len(column), name: column}))
-        _, letters = Parser(2).parse_messages([RawMessage(5, value)], ORIGIN)
+        _, letters = Parser(Features(2)).parse_messages([RawMessage(5, value)], ORIGIN)
         too_much = letters[0].error.endswith("expected at most 1 MiB of texts by dictionaries and views")
         assert too_much == (len(column) > 200)
         assert len(letters) == (1 if too_much else len(column))
@@ -128,7 +129,9 @@ def test_rows_are_counted_over_all_batches(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_stream_that_is_cut_is_set_aside_and_one_without_an_end_is_taken() -> None:
     value = to_ipc(pa.table({"op": ["del_vertex"], "id": [7]}))
-    events, letters = Parser(2).parse_messages([RawMessage(3, value[:-20]), RawMessage(4, value[:-8])], ORIGIN)
+    events, letters = Parser(Features(2)).parse_messages(
+        [RawMessage(3, value[:-20]), RawMessage(4, value[:-8])], ORIGIN
+    )
     assert [(letter.offset, letter.raw) for letter in letters] == [(3, value[:-20])]
     assert letters[0].error.startswith("not an Arrow IPC stream: ")
     assert events.position.tolist() == [5]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from freshet.operators.parser.core import Parser, RawMessage
 from freshet.partitioner.events import DEFAULT_TYPE, OP_NAMES
+from freshet.schema import Features
 from tests.support.stages.parsed import ORIGIN, REJECTED, as_rows, jsonl, table, the_same_as_jsonl
 
 ACCEPTED: list[dict[str, Any]] = [
@@ -59,7 +60,7 @@ NOT_JSON = [
 
 
 def test_accepted_events() -> None:
-    events, letters = Parser(2).parse_jsonl(jsonl(ACCEPTED), ORIGIN, first_line=10, arrival_ms=5.0)
+    events, letters = Parser(Features(2)).parse_jsonl(jsonl(ACCEPTED), ORIGIN, first_line=10, arrival_ms=5.0)
     assert letters == []
     rows = as_rows(events)
     assert [row[6] for row in rows] == list(range(11, 11 + len(ACCEPTED)))
@@ -79,7 +80,7 @@ def test_accepted_events() -> None:
 def test_a_rejected_record_is_set_aside_with_its_reason(record: dict[str, Any], reason: str) -> None:
     line = orjson.dumps(record)
     good = b'{"op":"del_vertex","id":1}'
-    events, letters = Parser(2, "int").parse_jsonl(b"\n".join([good, line, good]), ORIGIN, 40)
+    events, letters = Parser(Features(2), "int").parse_jsonl(b"\n".join([good, line, good]), ORIGIN, 40)
     assert len(letters) == 1
     assert reason in letters[0].error
     assert letters[0][1:5] == ("stream.jsonl", 2, 41, line)
@@ -89,7 +90,7 @@ def test_a_rejected_record_is_set_aside_with_its_reason(record: dict[str, Any], 
 
 @pytest.mark.parametrize(("line", "reason"), NOT_JSON)
 def test_what_is_no_json_object(line: bytes, reason: str) -> None:
-    events, letters = Parser(2).parse_jsonl(line + b"\n", ORIGIN)
+    events, letters = Parser(Features(2)).parse_jsonl(line + b"\n", ORIGIN)
     assert len(events) == 0
     assert [(letter.offset, letter.raw) for letter in letters] == [(0, line)]
     assert reason in letters[0].error
@@ -98,14 +99,14 @@ def test_what_is_no_json_object(line: bytes, reason: str) -> None:
 
 def test_blank_lines_are_skipped_and_counted_as_lines() -> None:
     data = b'\n  \t\r\n{"op":"del_vertex","id":1}\r\n\n \n{"op":"del_vertex","id":2}\n\n'
-    events, letters = Parser(2).parse_jsonl(data, ORIGIN)
+    events, letters = Parser(Features(2)).parse_jsonl(data, ORIGIN)
     assert letters == []
     assert events.position.tolist() == [3, 6]
     assert events.end_position == 7
 
 
 def test_duplicate_keys_are_fine() -> None:
-    events, letters = Parser(2).parse_jsonl(b'{"op":"del_vertex","id":1,"id":2}', ORIGIN)
+    events, letters = Parser(Features(2)).parse_jsonl(b'{"op":"del_vertex","id":1,"id":2}', ORIGIN)
     assert (events.a.to_list(), letters) == ([2], [])
 
 
@@ -118,7 +119,7 @@ def test_the_first_accepted_event_decides_the_kind_of_ids(first: int | str) -> N
         {"op": "del_vertex", "id": first},
         {"op": "del_vertex", "id": other},
     ]
-    parser = Parser(2)
+    parser = Parser(Features(2))
     assert parser.id_kind is None
     events, letters = parser.parse_jsonl(jsonl(rows), ORIGIN)
     assert parser.id_kind == ("int" if first == 5 else "string")
@@ -134,7 +135,7 @@ def test_types_of_a_typed_model_are_its_relation_index() -> None:
         {"op": "add_edge", "src": 1, "dst": 2, "type": "likes"},
         {"op": "del_edge", "src": 1, "dst": 2, "type": "cites"},
     ]
-    events, letters = Parser(2, edge_types=["cites", "writes"]).parse_jsonl(jsonl(rows), ORIGIN)
+    events, letters = Parser(Features(2), edge_types=["cites", "writes"]).parse_jsonl(jsonl(rows), ORIGIN)
     assert events.etype.tolist() == [1, 0, 0]
     assert events.types == ("cites", "writes")
     assert [letter.error for letter in letters] == [
@@ -150,7 +151,7 @@ def test_foreign_records_by_jmespath() -> None:
         {"user": {"id": 5}},
         {"kind": 1, "user": "?", "merchant": 6},
     ]
-    parser = Parser(2, events_map=mapping)
+    parser = Parser(Features(2), events_map=mapping)
     events, letters = parser.parse_jsonl(jsonl(rows), ORIGIN)
     assert [row[:5] for row in as_rows(events)] == [("add_edge", 5, 6, 2.5, DEFAULT_TYPE)]
     assert [letter.error for letter in letters] == [
@@ -158,12 +159,12 @@ def test_foreign_records_by_jmespath() -> None:
         "src: missing: events_map `user.id` gives null",
     ]
     batch = pa.table({"kind": [1], "user": [{"id": 5}], "merchant": [6], "amount": ["2.5"]})
-    events, letters = Parser(2, events_map=mapping).parse_table(batch, ORIGIN)
+    events, letters = Parser(Features(2), events_map=mapping).parse_table(batch, ORIGIN)
     assert [row[:5] for row in as_rows(events)] == [("add_edge", 5, 6, 2.5, DEFAULT_TYPE)]
 
 
 def test_an_expression_that_fails_rejects_the_record() -> None:
-    parser = Parser(2, events_map={"op": "`add_edge`", "src": "length(a)", "dst": "a"})
+    parser = Parser(Features(2), events_map={"op": "`add_edge`", "src": "length(a)", "dst": "a"})
     events, letters = parser.parse_jsonl(jsonl([{"a": 5}, {"a": "b"}]), ORIGIN)
     assert len(events) == 0
     assert letters[0].error.startswith("src: events_map does not apply: ")
@@ -187,17 +188,20 @@ def test_an_expression_that_fails_rejects_the_record() -> None:
 )
 def test_a_bad_map_is_refused(mapping: dict[str, Any], error: str) -> None:
     with pytest.raises(ValueError, match=error):
-        Parser(2, events_map=mapping)
+        Parser(Features(2), events_map=mapping)
 
 
 def test_an_unknown_id_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="got 'uuid'"):
-        Parser(2, "uuid")
+        Parser(Features(2), "uuid")
 
 
 def test_nothing_is_fine() -> None:
-    for events, letters in [Parser(2).parse_jsonl(b"", ORIGIN, 4), Parser(2).parse_table(pa.table({}), ORIGIN, 4)]:
-        assert (len(events), letters, events.end_position, events.in_width) == (0, [], 4, 2)
+    for events, letters in [
+        Parser(Features(2)).parse_jsonl(b"", ORIGIN, 4),
+        Parser(Features(2)).parse_table(pa.table({}), ORIGIN, 4),
+    ]:
+        assert (len(events), letters, events.end_position, events.features) == (0, [], 4, Features(2))
 
 
 FRAGMENTS = st.sampled_from(
@@ -225,7 +229,7 @@ FRAGMENTS = st.sampled_from(
 def test_no_bytes_stop_the_parser(lines: list[bytes]) -> None:
     data = b"\n".join(lines)
     expected = data.split(b"\n")
-    events, letters = Parser(2).parse_jsonl(data, ORIGIN, 50)
+    events, letters = Parser(Features(2)).parse_jsonl(data, ORIGIN, 50)
     taken = sorted([*(position - 1 for position in events.position.tolist()), *(letter.offset for letter in letters)])
     assert taken == [50 + k for k, line in enumerate(expected) if line.removeprefix(b"\xef\xbb\xbf").strip()]
     for letter in letters:
@@ -249,9 +253,9 @@ FIELD = st.sampled_from(["op", "id", "src", "dst", "x", "weight", "type", "attr"
 @given(st.lists(st.dictionaries(FIELD, JSON | st.sampled_from(OP_NAMES), max_size=8), max_size=8))
 def test_any_json_is_accepted_or_set_aside(rows: list[dict[str, Any]]) -> None:
     data = "\n".join(json.dumps(row) for row in rows).encode()
-    events, letters = Parser(2).parse_jsonl(data, ORIGIN)
+    events, letters = Parser(Features(2)).parse_jsonl(data, ORIGIN)
     assert len(events) + len(letters) == len(rows)
-    assert np.isfinite(events.weight).all()
+    assert np.isfinite(events.values.weight).all()
     assert np.isfinite(events.x).all()
     events.encode()
 
@@ -268,7 +272,7 @@ def test_any_json_is_accepted_or_set_aside(rows: list[dict[str, Any]]) -> None:
     ],
 )
 def test_integers_that_are_too_large_for_an_id_are_told_so(number: int, kind: str | None, reason: str) -> None:
-    _, letters = Parser(2, kind).parse_jsonl(b'{"op":"del_vertex","id":%d}' % number, ORIGIN)
+    _, letters = Parser(Features(2), kind).parse_jsonl(b'{"op":"del_vertex","id":%d}' % number, ORIGIN)
     assert [letter.error for letter in letters] == [reason]
 
 
@@ -287,7 +291,7 @@ def test_an_id_that_is_too_long_is_rejected(text: str, size: int) -> None:
         {"op": "add_edge", "src": "a", "dst": "b", "type": text},
     ]
     for kind in (None, "string"):
-        parser = Parser(2, kind)
+        parser = Parser(Features(2), kind)
         events, letters = parser.parse_jsonl(jsonl(rows), ORIGIN)
         error = f"expected at most 1024 bytes, got {size}"
         fields = ["id", "id", "src", "dst", "type"]
@@ -298,35 +302,35 @@ def test_an_id_that_is_too_long_is_rejected(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["x" * 1024, "é" * 512, "😀" * 256, ""])
 def test_an_id_may_be_as_long_as_the_job_says(text: str) -> None:
     row = {"op": "add_edge", "src": text, "dst": text, "type": text or None}
-    assert len(Parser(2).parse_jsonl(jsonl([row]), ORIGIN)[0]) == 1
-    assert len(Parser(2, id_bytes_max=1023).parse_jsonl(jsonl([row]), ORIGIN)[0]) == (not text)
+    assert len(Parser(Features(2)).parse_jsonl(jsonl([row]), ORIGIN)[0]) == 1
+    assert len(Parser(Features(2), id_bytes_max=1023).parse_jsonl(jsonl([row]), ORIGIN)[0]) == (not text)
 
 
 def test_an_empty_type_is_no_type() -> None:
     rows = [{"op": op, "src": 1, "dst": 2, "type": ""} for op in ("add_edge", "del_edge")]
-    _, letters = Parser(2).parse_jsonl(jsonl(rows), ORIGIN)
+    _, letters = Parser(Features(2)).parse_jsonl(jsonl(rows), ORIGIN)
     assert [letter.error for letter in letters] == ["type: expected a name, got an empty string"] * 2
-    _, letters = Parser(2, edge_types=["a"]).parse_jsonl(jsonl(rows), ORIGIN)
+    _, letters = Parser(Features(2), edge_types=["a"]).parse_jsonl(jsonl(rows), ORIGIN)
     assert all("expected one of the model's edge types a, got" in letter.error for letter in letters)
 
 
 def test_the_width_of_attr_goes_with_the_event() -> None:
     rows = [{"op": "add_edge", "src": 1, "dst": 2}, {"op": "add_edge", "src": 1, "dst": 2, "attr": [1, 2.5]}]
     rows += [{"op": "del_edge", "src": 1, "dst": 2, "attr": [1]}, {"op": "add_vertex", "id": 1, "attr": [1]}]
-    events, letters = Parser(2).parse_jsonl(jsonl(rows), ORIGIN)
-    assert not letters and events.attr is not None
-    assert events.attr.tolist() == [-1, 2, -1, -1]
-    assert Parser(2).parse_jsonl(jsonl(rows[:1]), ORIGIN)[0].attr is None
+    events, letters = Parser(Features(2)).parse_jsonl(jsonl(rows), ORIGIN)
+    assert not letters and events.values.attr is not None
+    assert events.values.attr.tolist() == [-1, 2, -1, -1]
+    assert Parser(Features(2)).parse_jsonl(jsonl(rows[:1]), ORIGIN)[0].values.attr is None
 
 
 def test_a_message_of_bad_lines_has_a_thousand_letters_and_one_for_the_rest() -> None:
     good = b'{"op":"add_vertex","id":1}'
     messages = [RawMessage(7, b"\n".join([good, *[b"x"] * 5_000, good])), RawMessage(8, b"\n".join([b"y"] * 1_000))]
-    events, letters = Parser(2).parse_messages(messages, ORIGIN)
+    events, letters = Parser(Features(2)).parse_messages(messages, ORIGIN)
     assert (len(events), events.rejected, len(letters)) == (2, 6_000, 2_001)
     rest = letters[1_000]
     assert (rest.offset, rest.records, rest.raw) == (7, 4_000, b"")
     assert rest.error == "the rest of a message with more than 1,000 bad records, got 4000"
     assert sum(letter.records for letter in letters) == 6_000
-    _, letters = Parser(2).parse_jsonl(messages[0].value or b"", ORIGIN)
+    _, letters = Parser(Features(2)).parse_jsonl(messages[0].value or b"", ORIGIN)
     assert len(letters) == 5_000, "each line of a file has its own place"

@@ -11,13 +11,14 @@ from freshet.operators.parser.files import EventFile, plan_file
 from freshet.operators.parser.formats import JSONL
 from freshet.operators.parser.letter_box import OTHER_REASONS, LetterBox
 from freshet.partitioner.events import Events
+from freshet.schema import Features
 
 GOOD, BAD, WORSE = b'{"op":"add_edge","src":1,"dst":2}', b"nonsense", b'{"op":"fly"}'
 
 
 def test_each_block_has_the_letters_and_reasons_of_its_records() -> None:
     records = [BAD, GOOD, GOOD, WORSE, GOOD, BAD, BAD, GOOD, WORSE]
-    events, letters = Parser(2).parse_jsonl(b"\n".join(records), Origin())
+    events, letters = Parser(Features(2)).parse_jsonl(b"\n".join(records), Origin())
     found = list(encoded_blocks(events, letters, 2))
     blocks = [Events.decode(block.encoded) for block in found]
     assert [len(block) for block in blocks] == [2, 2]
@@ -28,7 +29,7 @@ def test_each_block_has_the_letters_and_reasons_of_its_records() -> None:
 
 
 def test_a_letter_for_many_is_told_by_each_block_that_has_some_of_them() -> None:
-    events, _ = Parser(2).parse_jsonl(b"\n".join([BAD, BAD, GOOD, BAD, BAD, BAD, GOOD]), Origin())
+    events, _ = Parser(Features(2)).parse_jsonl(b"\n".join([BAD, BAD, GOOD, BAD, BAD, BAD, GOOD]), Origin())
     letters = [DeadLetter("one", "s", 0, 0, b""), DeadLetter("the rest, got 3", "s", 0, 1, b"", 3)]
     found = list(encoded_blocks(events, letters, 1))
     reasons = [Events.decode(block.encoded).reasons for block in found]
@@ -42,7 +43,7 @@ def test_letters_of_blocks_that_are_not_taken_are_not_written(tmp_path: Path) ->
     source.write_bytes(b"\n".join([GOOD, BAD] * 1500))
     write_plan(plan_file(EventFile(str(source), source.name, 0, JSONL)), tmp_path / "chunks")
     box = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"))
-    stage = ParserStage(tmp_path / "chunks", Parser(2), box, 1000)
+    stage = ParserStage(tmp_path / "chunks", Parser(Features(2)), box, 1000)
     first, second = stage.parsed(0)
     assert not (tmp_path / "dead.jsonl").exists()
     assert Events.decode(stage.taken(first)).rejected == len((tmp_path / "dead.jsonl").read_bytes().splitlines()) == 999

@@ -14,6 +14,7 @@ from freshet.operators.parser import files, line_files
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import EventFileError, list_files
 from freshet.operators.parser.files import Chunk, ChunkReader, plan_chunks
+from freshet.schema import Features
 
 
 def write_jsonl(path: Path, lines: list[bytes], end: bytes = b"\n") -> None:
@@ -163,7 +164,7 @@ def test_wide_rows_make_smaller_chunks(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     chunks = plan_chunks([str(tmp_path)])
     assert 3 <= len(chunks) <= 8
-    reader, parser = ChunkReader(), Parser(2000)
+    reader, parser = ChunkReader(), Parser(Features(2000))
     blocks = [parser.parse_chunk(chunk, reader.read(chunk))[0] for chunk in chunks]
     assert np.array_equal(np.concatenate([block.x for block in blocks]), x)
 
@@ -171,7 +172,7 @@ def test_wide_rows_make_smaller_chunks(tmp_path: Path) -> None:
 def test_a_table_without_event_columns_still_has_its_rows(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "a.parquet")
     (chunk,) = plan_chunks([str(tmp_path)])
-    events, letters = Parser(1).parse_chunk(chunk, ChunkReader().read(chunk))
+    events, letters = Parser(Features(1)).parse_chunk(chunk, ChunkReader().read(chunk))
     assert (len(events), [letter.error for letter in letters]) == (0, ["op: missing"] * 3)
 
 
@@ -195,7 +196,7 @@ def test_offsets_of_dead_letters_are_lines_of_the_file(tmp_path: Path, monkeypat
     monkeypatch.setattr(files, "CHUNK_LINES", 4)
     lines = [b'{"op":"del_vertex","id":1}', b"", b"bad", b'{"op":"del_vertex","id":2}'] * 5
     write_jsonl(tmp_path / "a.jsonl", lines, b"")
-    reader, parser = ChunkReader(), Parser(1)
+    reader, parser = ChunkReader(), Parser(Features(1))
     parsed = [parser.parse_chunk(chunk, reader.read(chunk)) for chunk in plan_chunks([str(tmp_path)])]
     assert [letter.offset for _, letters in parsed for letter in letters] == list(range(2, 20, 4))
     assert [int(k) for events, _ in parsed for k in events.position] == [k + d for k in range(0, 20, 4) for d in (1, 4)]

@@ -21,6 +21,7 @@ from freshet.operators.parser.letter_box import (
 )
 from freshet.operators.record_lines import BLOCK_BYTES
 from freshet.operators.telemetry.status_file import await_last
+from freshet.schema import Features
 from tests.support.kafka.records import split
 
 
@@ -118,7 +119,7 @@ def test_reasons_are_counted_without_the_values():
         b'{"a" 1}',
         b"[1]",
     ]
-    _, letters = Parser(2, "int", None).parse_jsonl(b"\n".join(lines), Origin())
+    _, letters = Parser(Features(2), "int", None).parse_jsonl(b"\n".join(lines), Origin())
     assert len(letters) == len(lines)
     reasons = Counter(reason_of(one.error) for one in letters)
     assert reasons.total() == len(lines)
@@ -133,10 +134,10 @@ def test_reasons_are_counted_without_the_values():
 
 def test_reasons_stay_few_whatever_the_records_hold():
     lines = [b" " * k + b"\xff" for k in range(50)]
-    _, letters = Parser(2, "int", None).parse_jsonl(b"\n".join(lines), Origin())
+    _, letters = Parser(Features(2), "int", None).parse_jsonl(b"\n".join(lines), Origin())
     arrow = [b"\xff" * 4 + bytes([k, 1, 0, 0]) * k for k in range(1, 50)]
-    letters += Parser(2).parse_messages([RawMessage(k, value) for k, value in enumerate(arrow)], Origin())[1]
-    foreign = Parser(2, "int", None, {"op": "op", "weight": "abs(weight)"})
+    letters += Parser(Features(2)).parse_messages([RawMessage(k, value) for k, value in enumerate(arrow)], Origin())[1]
+    foreign = Parser(Features(2), "int", None, {"op": "op", "weight": "abs(weight)"})
     lines = [b'{"op":"add_edge","weight":"%d"}' % k for k in range(50)]
     letters += foreign.parse_jsonl(b"\n".join(lines), Origin())[1]
     assert len({one.error for one in letters}) > 90

@@ -16,6 +16,7 @@ from freshet.operators.parser.rejects import Refusals
 from freshet.operators.sink.change_log_reader import Positions
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.schema import Features
 from tests.drills.bad_letters import REASON_LENGTH, Letters, judge
 from tests.drills.bad_stream import NOTHING, Bad, BadStream, Message, Place, TooFewError, digest_of, ways_for
 from tests.drills.job_watch import states_in_log
@@ -37,7 +38,7 @@ def test_a_malformed_record_is_rejected_alone_and_for_the_true_reason(way: Way) 
         value = rows_to_ipc([edge_event(rng), made, vertex_event(rng)]) if way.kind == ROW else made
         value, records = made if way.kind == FLOOD else (value, 1)
         messages = [RawMessage(3, GOOD), RawMessage(4, value), RawMessage(5, GOOD)]
-        events, letters = Parser(IN_WIDTH, "int").parse_messages(messages, ORIGIN)
+        events, letters = Parser(Features(IN_WIDTH), "int").parse_messages(messages, ORIGIN)
         assert events.position.tolist() == ([4, 5, 5, 6] if way.kind == ROW else [4, 6]), f"seed {seed}"
         assert {(one.source, one.partition, one.offset) for one in letters} == {(SOURCE, 2, 4)}, f"seed {seed}"
         assert sum(one.records for one in letters) == records, f"seed {seed}"
@@ -51,10 +52,10 @@ def test_a_malformed_record_is_rejected_alone_and_for_the_true_reason(way: Way) 
 def test_what_the_partitioner_refuses_is_judged_too() -> None:
     messages = list(BadStream(2_000, 0.1, seed=3, refused=True).messages())[-2:]
     for message in messages:
-        events, letters = Parser(IN_WIDTH, "int").parse_messages(
+        events, letters = Parser(Features(IN_WIDTH), "int").parse_messages(
             [RawMessage(0, message.value)], ORIGIN._replace(source=0)
         )
-        core = Partitioner(2, IN_WIDTH)
+        core = Partitioner(2, Features(IN_WIDTH))
         refused = list(Refusals([SOURCE], lambda *_: None).letters(events, core.partition(events).rejected))
         found = judge((letter.to_json() for letter in refused), {(2, 0): message.bad}, SOURCE)
         assert not letters and not any(found.wrong.values()), found.notes
@@ -68,7 +69,7 @@ def test_the_rest_of_a_flood_is_judged_by_its_number(messages: list[Message]) ->
     way = next(way for way in all_ways() if way.name == "lines of a letter")
     value, records = way.make(random.Random(1))
     bad = [*[Bad(way, None)] * 1000, Bad(way, None, records - 1000)]
-    _, letters = Parser(IN_WIDTH, "int").parse_messages([RawMessage(0, value)], ORIGIN)
+    _, letters = Parser(Features(IN_WIDTH), "int").parse_messages([RawMessage(0, value)], ORIGIN)
     found = judged({(2, 0): bad}, letters)
     assert (found.right, any(found.wrong.values())) == (records, False)
     wrong = judged({(2, 0): bad}, [*letters[:-1], letters[-1]._replace(records=records)])
@@ -78,7 +79,7 @@ def test_the_rest_of_a_flood_is_judged_by_its_number(messages: list[Message]) ->
 def parsed(messages: list[Message]) -> tuple[dict[Place, list[Bad]], list[DeadLetter], int]:
     """What is wrong in the messages of partition 2, their letters, and how many events there are."""
     raw = [RawMessage(k, message.value) for k, message in enumerate(messages)]
-    events, letters = Parser(IN_WIDTH, "int").parse_messages(raw, ORIGIN)
+    events, letters = Parser(Features(IN_WIDTH), "int").parse_messages(raw, ORIGIN)
     expected = {(2, k): message.bad for k, message in enumerate(messages) if message.bad}
     return expected, letters, len(events)
 
@@ -146,7 +147,7 @@ def test_letters_of_one_message_are_told_apart() -> None:
     no_op, no_src = ways["no op"], ways["no src"]
     raw = [no_op.make(random.Random(1)), no_src.make(random.Random(1)), no_op.make(random.Random(2))]
     expected = {(2, 0): [Bad(way, digest_of(one, way)) for way, one in zip((no_op, no_src, no_op), raw, strict=True)]}
-    _, letters = Parser(IN_WIDTH, "int").parse_messages([RawMessage(0, b"\n".join([*raw, GOOD]))], ORIGIN)
+    _, letters = Parser(Features(IN_WIDTH), "int").parse_messages([RawMessage(0, b"\n".join([*raw, GOOD]))], ORIGIN)
     assert judged(expected, letters).right == 3
     swapped = [letters[0]._replace(error=letters[1].error), letters[1]._replace(error=letters[0].error), letters[2]]
     assert judged(expected, swapped).untrue == 2

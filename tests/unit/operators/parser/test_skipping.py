@@ -14,6 +14,7 @@ from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import EventFileError, list_files
 from freshet.operators.parser.files import ChunkReader
 from freshet.operators.parser.skipping import plan_from, records_of
+from freshet.schema import Features
 
 RECORDS = [{"op": "add_edge", "src": k, "dst": 100 + k} for k in range(23)]
 
@@ -39,7 +40,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_rest_is_read_and_nothing_else(path: str, first: int) -> None:
     (file,) = list_files([path])
     chunks = plan_from(file, first)
-    parser, reader = Parser(1, "int"), ChunkReader()
+    parser, reader = Parser(Features(1), "int"), ChunkReader()
     found = [parser.parse_chunk(chunk, reader.read(chunk))[0] for chunk in chunks]
     sources = [source for events in found for source in events.a.to_list()]
     assert sources == list(range(first, len(RECORDS)))

@@ -15,12 +15,13 @@ import pytest
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.files import ChunkReader, plan_chunks
 from freshet.partitioner.events import Events
+from freshet.schema import Features
 from tests.support.stages.parsed import ORIGIN, REJECTED, as_rows, jsonl, random_rows, table, the_same_as_jsonl
 
 
 @pytest.mark.parametrize(("record", "reason"), [one for one in REJECTED[1:] if one[0].get("id") != 7.0])
 def test_tables_reject_the_same(record: dict[str, Any], reason: str) -> None:
-    events, letters = Parser(2, "int").parse_table(table([record]), ORIGIN, 40)
+    events, letters = Parser(Features(2), "int").parse_table(table([record]), ORIGIN, 40)
     assert len(events) == 0
     assert len(letters) == 1
     assert reason in letters[0].error
@@ -78,7 +79,7 @@ def test_values_that_only_tables_can_hold() -> None:
             "weight": pa.array([None, nan, None, nan, 2, 1, -inf], pa.float32()),
         }
     )
-    events, letters = Parser(2).parse_table(batch, ORIGIN)
+    events, letters = Parser(Features(2)).parse_table(batch, ORIGIN)
     assert [row[:4] for row in as_rows(events)] == [("set_features", 3, 0, 1.0), ("add_edge", 2, 2, 2.0)]
     assert [(letter.offset, letter.error) for letter in letters] == [
         (0, "x: not finite in float32 at index 1, got the number nan"),
@@ -98,7 +99,7 @@ def test_a_null_list_may_hide_values() -> None:
         hidden.type, 3, [pa.py_buffer(b"\x05"), buffers[1]], null_count=1, children=[hidden.values]
     )
     batch = pa.table({"op": ["set_features", "add_vertex", "set_features"], "id": [1, 2, 3], "x": x, "attr": x})
-    events, letters = Parser(2).parse_table(batch, ORIGIN)
+    events, letters = Parser(Features(2)).parse_table(batch, ORIGIN)
     assert letters == []
     assert [row[5] for row in as_rows(events)] == [[1, 2], None, [4, 5]]
 
@@ -116,7 +117,7 @@ def test_strings_that_are_not_utf8_in_a_table() -> None:
             "type": broken(b"t", b"\xff", b"t", b"t", b"t"),
         }
     )
-    events, letters = Parser(2).parse_table(batch, ORIGIN)
+    events, letters = Parser(Features(2)).parse_table(batch, ORIGIN)
     assert [row[:5] for row in as_rows(events)] == [("add_edge", "c", "d", 1, "t"), ("add_edge", "ä", "", 1, "t")]
     assert [letter.error for letter in letters] == [
         "src: expected an integer or a string, got bytes that are not UTF-8",
@@ -129,9 +130,9 @@ def test_strings_that_are_not_utf8_in_a_table() -> None:
 def test_columns_of_a_wrong_type_are_named() -> None:
     now = pa.array([1_700_000_000_000_000_001], pa.timestamp("ns"))
     batch = pa.table({"op": ["del_vertex"], "id": now})
-    _, letters = Parser(2).parse_table(batch, ORIGIN)
+    _, letters = Parser(Features(2)).parse_table(batch, ORIGIN)
     assert letters[0].error == "id: expected an integer or a string, got a value of type timestamp[ns]"
-    _, letters = Parser(2).parse_table(pa.table({"id": [1, 2]}), ORIGIN)
+    _, letters = Parser(Features(2)).parse_table(pa.table({"id": [1, 2]}), ORIGIN)
     assert [letter.error for letter in letters] == ["op: missing", "op: missing"]
 
 
@@ -140,7 +141,7 @@ def test_a_block_may_have_any_number_of_edge_types() -> None:
     batch = pa.table(
         {"op": ["add_edge"] * n, "src": np.arange(n), "dst": np.arange(n), "type": [f"t{k}" for k in range(n)]}
     )
-    events, letters = Parser(1).parse_table(batch, ORIGIN)
+    events, letters = Parser(Features(1)).parse_table(batch, ORIGIN)
     assert (len(events), letters) == (n, [])
     back = Events.decode(events.encode())
     assert [back.types[code] for code in back.etype] == [f"t{k}" for k in range(n)]
@@ -163,8 +164,8 @@ def test_an_empty_type_and_the_width_of_attr_in_tables() -> None:
     rows += [{"op": "del_edge", "src": 1, "dst": 2, "attr": [1.0]}]
     (letter,) = the_same_as_jsonl(rows, table(rows))
     assert letter.error == "type: expected a name, got an empty string"
-    events, _ = Parser(2).parse_table(table(rows), ORIGIN)
-    assert events.attr is not None and events.attr.tolist() == [-1, -1, 0, 1, 2, -1]
+    events, _ = Parser(Features(2)).parse_table(table(rows), ORIGIN)
+    assert events.values.attr is not None and events.values.attr.tolist() == [-1, -1, 0, 1, 2, -1]
 
 
 def test_the_three_formats_give_the_same_events(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_the_three_formats_give_the_same_events(tmp_path: Path) -> None:
         writer.write_table(batch, max_chunksize=5000)
     found = []
     for name in ("a.jsonl", "a.parquet", "a.arrow"):
-        parser, reader = Parser(2), ChunkReader()
+        parser, reader = Parser(Features(2)), ChunkReader()
         parsed = [parser.parse_chunk(chunk, reader.read(chunk)) for chunk in plan_chunks([str(tmp_path / name)])]
         assert len(parsed) == 3
         letters = [(letter.error, letter.offset) for _, letters in parsed for letter in letters]
@@ -220,16 +221,16 @@ def test_no_column_stops_the_parser(name: str, odd: str) -> None:
         columns |= {"dst": pa.array([4, 5, 6]), "x": pa.array([[1.0, 2.0]] * 3), name: ODD_COLUMNS[odd]}
         for kind in (None, "int", "string"):
             for batch in (pa.table(columns), pa.table(columns).slice(1), pa.table(columns).slice(0, 0)):
-                events, letters = Parser(2, kind).parse_table(batch, ORIGIN)
+                events, letters = Parser(Features(2), kind).parse_table(batch, ORIGIN)
                 assert len(events) + len(letters) == batch.num_rows
                 assert all(letter.error and json.loads(letter.raw) for letter in letters)
                 assert np.isfinite(events.x).all()
-                assert np.isfinite(events.weight).all()
+                assert np.isfinite(events.values.weight).all()
                 Events.decode(events.encode())
 
 
 def test_dictionaries_that_differ_by_chunk() -> None:
     first = pa.table({"op": ["add_edge"], "src": [1], "dst": [2], "type": pa.array(["a"]).dictionary_encode()})
     second = pa.table({"op": ["add_edge"], "src": [1], "dst": [2], "type": pa.array(["b"]).dictionary_encode()})
-    events, _ = Parser(2).parse_table(pa.concat_tables([first, second, first]), ORIGIN)
+    events, _ = Parser(Features(2)).parse_table(pa.concat_tables([first, second, first]), ORIGIN)
     assert [events.types[code] for code in events.etype] == ["a", "b", "a"]

@@ -11,6 +11,7 @@ from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.topic_stage import MessageStage, TopicMessage, messages_of, read_positions
 from freshet.partitioner.events import Events
+from freshet.schema import Features
 from tests.support.kafka.batches import batch_of
 
 ORIGIN = Origin(1, "kafka://localhost:9092/events")
@@ -21,7 +22,7 @@ def lines(*vertices: int) -> bytes:
 
 
 def stage_in(out: Path | None = None, letters: DeadLetterFile | None = None, epoch_events: int = 1000) -> MessageStage:
-    return MessageStage(Parser(1, "int"), ORIGIN, letters, epoch_events, out)
+    return MessageStage(Parser(Features(1), "int"), ORIGIN, letters, epoch_events, out)
 
 
 def test_a_batch_holds_messages_as_they_are() -> None:

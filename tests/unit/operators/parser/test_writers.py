@@ -24,6 +24,7 @@ from freshet.operators.parser.file_stage import Originals, write_plan
 from freshet.operators.parser.files import ChunkReader, plan_chunks
 from freshet.operators.parser.skipping import plan_from
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
+from freshet.schema import Features
 from tests.support.stages.parsed import ORIGIN, as_rows, jsonl, the_same_as_jsonl
 
 ROWS: list[dict[str, Any]] = [
@@ -91,15 +92,15 @@ def test_each_writer_gives_the_same_events(tmp_path: Path, name: str) -> None:
     (tmp_path / "_SUCCESS").touch()
     (tmp_path / f".{name}.crc").write_bytes(b"crc")
     (chunk,) = plan_chunks([str(tmp_path)])
-    events, letters = Parser(2).parse_chunk(chunk, ChunkReader().read(chunk))
-    expected, _ = Parser(2).parse_jsonl(jsonl(ROWS), ORIGIN)
+    events, letters = Parser(Features(2)).parse_chunk(chunk, ChunkReader().read(chunk))
+    expected, _ = Parser(Features(2)).parse_jsonl(jsonl(ROWS), ORIGIN)
     assert not letters
     assert as_rows(events) == as_rows(expected)
     (file,) = list_files([str(tmp_path)])
-    judged = list(file_records(file, PlainRules(2)))
+    judged = list(file_records(file, PlainRules(Features(2))))
     assert [one.event is not None and one.event.op for one in judged] == [row["op"] for row in ROWS]
     (left,) = plan_from(file, 3)
-    events, _ = Parser(2).parse_chunk(left, ChunkReader().read(left))
+    events, _ = Parser(Features(2)).parse_chunk(left, ChunkReader().read(left))
     assert as_rows(events) == as_rows(expected)[3:]
 
 
@@ -110,7 +111,7 @@ def test_a_snapshot_of_polars_is_read_and_a_vertex_without_features_named(tmp_pa
     for second in ([2.0, 3.0], None):
         vertices = pl.DataFrame({"id": [1, 2], "x": [[0.5, 1.0], second]}, schema=kinds)
         vertices.write_parquet(tmp_path / "vertices.parquet")
-        blocks = open_snapshot(tmp_path, 2).blocks()
+        blocks = open_snapshot(tmp_path, Features(2)).blocks()
         if second is None:
             with pytest.raises(SnapshotError, match="row 1: x: missing"):
                 next(blocks)
@@ -121,7 +122,7 @@ def test_a_snapshot_of_polars_is_read_and_a_vertex_without_features_named(tmp_pa
 
 def test_ids_of_a_column_of_floats_are_whole_or_none() -> None:
     frame = pa.table({"op": ["del_vertex"] * 5, "id": [7.0, 7.5, -0.0, 2.0**53, 2.0**53 + 2]})
-    events, letters = Parser(2, "int").parse_table(frame, ORIGIN)
+    events, letters = Parser(Features(2), "int").parse_table(frame, ORIGIN)
     assert events.a.to_list() == [7, 0, 2**53]
     assert [letter.error for letter in letters] == [
         "id: expected an integer, got the number 7.5",
@@ -129,9 +130,9 @@ def test_ids_of_a_column_of_floats_are_whole_or_none() -> None:
     ]
     assert json.loads(letters[0].raw) == {"op": "del_vertex", "id": 7.5}
     mapping = {"op": "`del_vertex`", "id": "user"}
-    events, letters = Parser(2, events_map=mapping).parse_table(pa.table({"user": [7.0, 7.5]}), ORIGIN)
+    events, letters = Parser(Features(2), events_map=mapping).parse_table(pa.table({"user": [7.0, 7.5]}), ORIGIN)
     assert (events.a.to_list(), len(letters)) == ([7], 1)
-    (refused,) = Parser(2, events_map=mapping).parse_jsonl(b'{"user":7.0}', ORIGIN)[1]
+    (refused,) = Parser(Features(2), events_map=mapping).parse_jsonl(b'{"user":7.0}', ORIGIN)[1]
     assert refused.error == "id: expected an integer or a string, got the number 7.0", "in JSON it is none"
     the_same_as_jsonl(ROWS, decimals())
 
@@ -143,7 +144,7 @@ def test_a_letter_holds_its_row_with_all_columns(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
     pq.write_table(table.drop_columns(["op", "id"]), tmp_path / "b.parquet")
     known, foreign = plan_chunks([str(tmp_path)])
-    reader, parser = ChunkReader(), Parser(2)
+    reader, parser = ChunkReader(), Parser(Features(2))
     (letter,) = parser.parse_chunk(known, reader.read(known), whole=lambda: reader.whole(known))[1]
     assert json.loads(letter.raw) == {"op": "fly", "id": 2.0, "note": "b", "at": "1970-01-02"}
     letters = parser.parse_chunk(foreign, reader.read(foreign), whole=lambda: reader.whole(foreign))[1]

@@ -14,10 +14,11 @@ from freshet.operators.snapshot.reader import Snapshot, SnapshotError, open_snap
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, Events
 from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.schema import Features
 
 
 def replay(snapshot: Snapshot, block_rows: int = 1000) -> ReferenceGraph:
-    graph = ReferenceGraph(snapshot.in_width)
+    graph = ReferenceGraph(snapshot.features)
     for block in snapshot.blocks(block_rows):
         assert len(block) <= block_rows
         graph.apply(block)
@@ -42,7 +43,7 @@ def test_a_snapshot_reads_as_it_was_written(tmp_path: Path, string_ids: bool, bl
         label=np.arange(5),
         info={"positions": {"0": 5}},
     )
-    snapshot = open_snapshot(tmp_path, 2)
+    snapshot = open_snapshot(tmp_path, Features(2))
     assert (snapshot.id_kind, snapshot.vertices, snapshot.edges) == ("string" if string_ids else "int", 5, 5)
     assert snapshot.info == {"positions": {"0": 5}}
     graph = replay(snapshot, block_rows)
@@ -56,16 +57,16 @@ def test_a_snapshot_reads_as_it_was_written(tmp_path: Path, string_ids: bool, bl
 
 def test_vertices_come_before_edges_with_their_rows_as_positions(tmp_path: Path) -> None:
     write_snapshot(tmp_path, [1, 2], np.ones((2, 1)), [1], [2])
-    blocks = list(open_snapshot(tmp_path, 1).blocks())
+    blocks = list(open_snapshot(tmp_path, Features(1)).blocks())
     assert [block.op.tolist() for block in blocks] == [[OP_ADD_VERTEX] * 2, [OP_ADD_EDGE]]
     assert [block.position.tolist() for block in blocks] == [[1, 2], [1]]
 
 
 def test_a_snapshot_without_edges_or_without_anything(tmp_path: Path) -> None:
     write_snapshot(tmp_path / "a", [1], np.ones((1, 3)), [], [])
-    assert len(replay(open_snapshot(tmp_path / "a", 3))) == 1
+    assert len(replay(open_snapshot(tmp_path / "a", Features(3)))) == 1
     write_snapshot(tmp_path / "b", [], np.ones((0, 3)), [], [])
-    assert list(open_snapshot(tmp_path / "b", 3).blocks()) == []
+    assert list(open_snapshot(tmp_path / "b", Features(3)).blocks()) == []
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float32(), 2)])
@@ -74,41 +75,41 @@ def test_other_types_of_lists_and_ids(tmp_path: Path, kind: pa.DataType) -> None
     pq.write_table(pa.table(vertices), tmp_path / "vertices.parquet")
     edges = {"src": pa.array([1], pa.uint64()), "dst": pa.array([2], pa.int8()), "attr": pa.array([[1.0]])}
     pq.write_table(pa.table(edges), tmp_path / "edges.parquet")
-    graph = replay(open_snapshot(tmp_path, 2))
+    graph = replay(open_snapshot(tmp_path, Features(2)))
     assert graph.arrays().x.tolist() == [[1, 2], [3, 4]]
 
 
 def test_edge_types_of_a_typed_model(tmp_path: Path) -> None:
     write_snapshot(tmp_path, [1, 2], np.ones((2, 1)), [1, 1, 1], [2, 2, 2], edge_type=["b", None, "a"])
-    (_, edges) = open_snapshot(tmp_path, 1, edge_types=["a", "b"]).blocks()
+    (_, edges) = open_snapshot(tmp_path, Features(1), edge_types=["a", "b"]).blocks()
     assert (edges.etype.tolist(), edges.types) == ([1, 0, 0], ("a", "b"))
     with pytest.raises(SnapshotError, match=r"edges\.parquet: row 2: type: expected one of the model's edge types b"):
-        list(open_snapshot(tmp_path, 1, edge_types=["b"]).blocks())
+        list(open_snapshot(tmp_path, Features(1), edge_types=["b"]).blocks())
 
 
 def test_folders_and_columns_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="expected a snapshot folder"):
-        open_snapshot(tmp_path / "missing", 1)
+        open_snapshot(tmp_path / "missing", Features(1))
     with pytest.raises(SnapshotError, match=r"vertices\.parquet: cannot be read as Parquet"):
-        open_snapshot(tmp_path, 1)
+        open_snapshot(tmp_path, Features(1))
     write_snapshot(tmp_path, [1], np.ones((1, 3)), [1], [1])
     with pytest.raises(SnapshotError, match="expected the model's 2 features, got 3"):
-        open_snapshot(tmp_path, 2)
+        open_snapshot(tmp_path, Features(2))
     with pytest.raises(SnapshotError, match="expected ids of the kind string, got int"):
-        open_snapshot(tmp_path, 3, "string")
+        open_snapshot(tmp_path, Features(3), "string")
     (tmp_path / "snapshot.json").write_text("{")
     with pytest.raises(SnapshotError, match=r"snapshot\.json: damaged"):
-        open_snapshot(tmp_path, 3)
+        open_snapshot(tmp_path, Features(3))
     (tmp_path / "snapshot.json").unlink()
     pq.write_table(pa.table({"src": ["a"], "dst": [1]}), tmp_path / "edges.parquet")
     with pytest.raises(SnapshotError, match="expected ids of one kind"):
-        open_snapshot(tmp_path, 3)
+        open_snapshot(tmp_path, Features(3))
     pq.write_table(pa.table({"src": [1.5], "dst": [1]}), tmp_path / "edges.parquet")
     with pytest.raises(SnapshotError, match="src: expected integers or strings, got double"):
-        open_snapshot(tmp_path, 3)
+        open_snapshot(tmp_path, Features(3))
     pq.write_table(pa.table({"source": [1], "dst": [1]}), tmp_path / "edges.parquet")
     with pytest.raises(SnapshotError, match="expected columns src, dst, missing src"):
-        open_snapshot(tmp_path, 3)
+        open_snapshot(tmp_path, Features(3))
 
 
 @pytest.mark.parametrize(
@@ -138,15 +139,15 @@ def test_bad_rows_are_refused_by_file_and_row(
     arrays = {column: pa.array(values, pa.uint64() if 2**63 in values else None) for column, values in columns.items()}
     pq.write_table(pa.table(arrays), tmp_path / f"{name}.parquet")
     with pytest.raises(SnapshotError, match=error) as caught:
-        list(open_snapshot(tmp_path, 1).blocks())
+        list(open_snapshot(tmp_path, Features(1)).blocks())
     assert f"{name}.parquet" in str(caught.value)
 
 
 def test_an_id_that_is_too_long_is_refused_by_file_and_row(tmp_path: Path) -> None:
     write_snapshot(tmp_path, ["a", "x" * 1025], np.ones((2, 1)), ["a"], ["a"])
     with pytest.raises(SnapshotError, match=r"vertices\.parquet: row 1: id: expected at most 1024 bytes, got 1025"):
-        list(open_snapshot(tmp_path, 1).blocks())
-    assert sum(map(len, open_snapshot(tmp_path, 1, id_bytes_max=1025).blocks())) == 3
+        list(open_snapshot(tmp_path, Features(1)).blocks())
+    assert sum(map(len, open_snapshot(tmp_path, Features(1), id_bytes_max=1025).blocks())) == 3
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_features_of_16_bits_are_widened(tmp_path: Path, kind: pa.DataType) -> N
     weight = pa.array(np.array([0.3, 2.0], np.float16))
     pq.write_table(pa.table({"id": [1, 2, 3], "x": x}), tmp_path / "vertices.parquet")
     pq.write_table(pa.table({"src": [1, 2], "dst": [2, 3], "weight": weight}), tmp_path / "edges.parquet")
-    found = Events.concatenate(list(open_snapshot(tmp_path, 2).blocks(2)))
+    found = Events.concatenate(list(open_snapshot(tmp_path, Features(2)).blocks(2)))
     assert found.x.dtype == np.float32
     assert found.x.tobytes() == halves.astype(np.float32).tobytes()
     assert found.weight[3:].tolist() == np.array([0.3, 2.0], np.float16).astype(np.float32).tolist()
@@ -170,4 +171,4 @@ def test_16_bits_that_are_no_number_are_refused_by_row(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2], "x": x}), tmp_path / "vertices.parquet")
     pq.write_table(pa.table({"src": [1], "dst": [2]}), tmp_path / "edges.parquet")
     with pytest.raises(SnapshotError, match="row 1: x: not finite in float32 at index 0"):
-        list(open_snapshot(tmp_path, 1).blocks())
+        list(open_snapshot(tmp_path, Features(1)).blocks())

@@ -25,6 +25,7 @@ from freshet.operators.storage.layer import FeatureStorage, LayerStorage
 from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.config import STRATEGIES
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
+from freshet.schema import Features
 from tests.support.graphs.data import data_set
 from tests.support.graphs.frontier import frontier, moments, prunes
 from tests.support.graphs.models import IN_WIDTH, all_small_models, conv, exact_small_models, make_model
@@ -136,7 +137,7 @@ def edge_events(op: np.ndarray, src: np.ndarray, dst: np.ndarray, x: np.ndarray)
     """Edge events; where `op` is OP_ADD_VERTEX the row of x belongs to the vertex src."""
     n = len(op)
     return replace(
-        Events.empty(WIDTH),
+        Events.empty(Features(WIDTH)),
         op=op.astype(np.uint8),
         a=Ids.of_ints(src),
         b=Ids.of_ints(dst),

@@ -6,6 +6,7 @@ import pytest
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
+from freshet.schema import Features
 from tests.unit.partitioner.test_partitioner import Bench
 
 
@@ -119,10 +120,10 @@ def test_a_hub_that_outgrows_all_scratch_memory_can_be_deleted():
 
 
 def test_a_freed_slot_waits_for_the_next_epoch():
-    partitioner = Partitioner(1, 1, PartitionerConfig())
+    partitioner = Partitioner(1, Features(1), PartitionerConfig())
 
     def slots(*rows):
-        change = partitioner.partition(events_of(rows, 1))
+        change = partitioner.partition(events_of(rows, Features(1)))
         return partitioner.split(change, np.zeros(8, np.int64), 1)[0].get("m_slot").tolist()
 
     assert slots(("add_vertex", 1), ("add_vertex", 2)) == [0, 1]
@@ -131,12 +132,12 @@ def test_a_freed_slot_waits_for_the_next_epoch():
 
 
 def degree_of(partitioner: Partitioner, *rows: tuple) -> list[float]:
-    change = partitioner.partition(events_of(rows, 1))
+    change = partitioner.partition(events_of(rows, Features(1)))
     return partitioner.split(change, np.zeros(8, np.int64), 1)[0].get("c_degree").tolist()
 
 
 def test_a_degree_that_cancelled_is_summed_afresh():
-    partitioner = Partitioner(1, 1, PartitionerConfig())
+    partitioner = Partitioner(1, Features(1), PartitionerConfig())
     small = float(np.float32(0.1))
     degree_of(partitioner, ("add_edge", 1, 0, small), ("add_edge", 2, 0, 1e17))
     assert degree_of(partitioner, ("del_edge", 2, 0)) == [small]
@@ -153,19 +154,19 @@ def test_a_weight_of_minus_zero_is_zero():
 
 
 def test_a_typed_loop_is_rejected_with_a_reason_and_changes_nothing():
-    partitioner = Partitioner(1, 1, PartitionerConfig(forbid_typed_loops=True))
-    change = partitioner.partition(events_of([("add_edge", 1, 1, 2.0, "a"), ("add_edge", 1, 1, 2.0, "b")], 1))
+    partitioner = Partitioner(1, Features(1), PartitionerConfig(forbid_typed_loops=True))
+    change = partitioner.partition(events_of([("add_edge", 1, 1, 2.0, "a"), ("add_edge", 1, 1, 2.0, "b")], Features(1)))
     ((event, reason),) = change.rejected
     assert event == 1 and "self-loop" in reason
-    change = partitioner.partition(events_of([("del_edge", 1, 1, "a"), ("add_edge", 1, 1, 2.0, "b")], 1))
+    change = partitioner.partition(events_of([("del_edge", 1, 1, "a"), ("add_edge", 1, 1, 2.0, "b")], Features(1)))
     assert change.rejected == [] and partitioner.edges == 1
 
 
 def test_typed_models_keep_the_models_order_of_types():
     config = PartitionerConfig(edge_types=("cites", "writes"))
-    partitioner = Partitioner(1, 1, config)
+    partitioner = Partitioner(1, Features(1), config)
     rows = [("add_edge", 1, 2, 1.0, "writes"), ("add_edge", 1, 2, 1.0)]
-    partitioner.partition(events_of(rows, 1, edge_types=("cites", "writes")))
+    partitioner.partition(events_of(rows, Features(1), edge_types=("cites", "writes")))
     graph = partitioner.live_graph()
     assert graph.types == ("cites", "writes") and sorted(graph.etype.tolist()) == [0, 1]
 
@@ -187,10 +188,10 @@ def test_config_names_the_bad_field(field, value):
 
 
 def test_ids_and_features_of_the_wrong_kind_are_refused():
-    partitioner = Partitioner(1, 2, PartitionerConfig())
+    partitioner = Partitioner(1, Features(2), PartitionerConfig())
     with pytest.raises(ValueError, match="expected int ids, got string ids"):
-        partitioner.partition(events_of([("add_vertex", "a")], 2, "string"))
+        partitioner.partition(events_of([("add_vertex", "a")], Features(2), "string"))
     with pytest.raises(ValueError, match="expected features of width 2, got 1"):
-        partitioner.partition(events_of([("add_vertex", 1, [1.0])], 1))
+        partitioner.partition(events_of([("add_vertex", 1, [1.0])], Features(1)))
     with pytest.raises(ValueError, match="parts: expected 1 to 32767, got 0"):
-        Partitioner(0, 1)
+        Partitioner(0, Features(1))

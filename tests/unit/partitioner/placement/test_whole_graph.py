@@ -14,6 +14,7 @@ from freshet.partitioner.events import Events
 from freshet.partitioner.live_graph import PartitionStats
 from freshet.partitioner.placement import whole_graph
 from freshet.partitioner.placement.whole_graph import whole_masters
+from freshet.schema import Features
 from tests.support.graphs.partition_reference import Receiver, ReferenceGraph, check_receivers
 
 GROUPS, MEMBERS, FOREIGN = 8, 40, 0.1
@@ -37,8 +38,8 @@ def snapshot_of(src: np.ndarray, dst: np.ndarray) -> list[tuple]:
 
 
 def placed(strategy: str, parts: int, *, snapshot: bool, rows: list[tuple]) -> PartitionStats:
-    core = Partitioner(parts, 1, PartitionerConfig(strategy=strategy))
-    core.partition(events_of(rows, 1), snapshot=snapshot)
+    core = Partitioner(parts, Features(1), PartitionerConfig(strategy=strategy))
+    core.partition(events_of(rows, Features(1)), snapshot=snapshot)
     return core.stats()
 
 
@@ -104,12 +105,12 @@ def epochs(rng: np.random.Generator) -> Iterator[list[tuple]]:
 @pytest.mark.parametrize("parts", [3, 20])
 def test_parts_hold_the_graph_in_the_stream_that_follows(strategy: str, parts: int, undirected: bool) -> None:
     config = PartitionerConfig(strategy=strategy, undirected=undirected, hybrid_threshold=6)
-    core, reference = Partitioner(parts, 1, config), ReferenceGraph(undirected)
+    core, reference = Partitioner(parts, Features(1), config), ReferenceGraph(undirected)
     receivers = [Receiver() for _ in range(parts)]
     rng = np.random.default_rng(2)
     rows = snapshot_of(*communities())
     for epoch, some in enumerate([rows, *epochs(rng)]):
-        change = core.partition(Events.decode(events_of(some, 1).encode()), snapshot=epoch == 0)
+        change = core.partition(Events.decode(events_of(some, Features(1)).encode()), snapshot=epoch == 0)
         reference.apply(some)
         blocks = core.split(change, CTL, epoch)
         for part, (receiver, block) in enumerate(zip(receivers, blocks, strict=True)):
