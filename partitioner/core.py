@@ -154,7 +154,7 @@ class Partitioner:
             msg = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
             raise ValueError(msg)
         if len(events.x) and events.features != self.features:
-            msg = f"expected {self.features}, got {events.features}"
+            msg = f"expected features of width {self.features.width}, got {events.features.width}"
             raise ValueError(msg)
 
     def _refusal(self, events: Events, event: int, reason: int) -> tuple[int, str]:
