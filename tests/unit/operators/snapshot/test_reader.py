@@ -163,7 +163,7 @@ def test_features_of_16_bits_are_widened(tmp_path: Path, kind: pa.DataType) -> N
     found = Events.concatenate(list(open_snapshot(tmp_path, Features(2)).blocks(2)))
     assert found.x.dtype == np.float32
     assert found.x.tobytes() == halves.astype(np.float32).tobytes()
-    assert found.weight[3:].tolist() == np.array([0.3, 2.0], np.float16).astype(np.float32).tolist()
+    assert found.values.weight[3:].tolist() == np.array([0.3, 2.0], np.float16).astype(np.float32).tolist()
 
 
 def test_16_bits_that_are_no_number_are_refused_by_row(tmp_path: Path) -> None:
