@@ -1,4 +1,7 @@
-"""Freshet from Python: what its users import, re-exported from where it lives, loaded at first use."""
+"""Freshet from Python: what its users import, re-exported from where it lives, loaded at first use.
+
+The distribution freshet-client has the same package with the clients and their errors alone.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,39 @@ if TYPE_CHECKING:
     from freshet.gnn.pyg.feature_store import EmbeddingFeatureStore as EmbeddingFeatureStore
     from freshet.job.serving.clients.async_client import AsyncEmbeddingClient as AsyncEmbeddingClient
     from freshet.job.serving.clients.client import EmbeddingClient as EmbeddingClient
+    from freshet.job.serving.protocol.errors import BadRequestError as BadRequestError
+    from freshet.job.serving.protocol.errors import ExhaustedError as ExhaustedError
+    from freshet.job.serving.protocol.errors import NotReadyError as NotReadyError
+    from freshet.job.serving.protocol.errors import NotYetError as NotYetError
 
 __version__ = "0.1.0"
 
 # Lazily: export_model and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
 _HOMES = {
     "AsyncEmbeddingClient": "freshet.job.serving.clients.async_client",
+    "BadRequestError": "freshet.job.serving.protocol.errors",
     "EmbeddingClient": "freshet.job.serving.clients.client",
     "EmbeddingFeatureStore": "freshet.gnn.pyg.feature_store",
+    "ExhaustedError": "freshet.job.serving.protocol.errors",
     "ExportError": "freshet.gnn.pyg.errors",
     "Layer": "freshet.gnn.declarations",
+    "NotReadyError": "freshet.job.serving.protocol.errors",
+    "NotYetError": "freshet.job.serving.protocol.errors",
     "export_model": "freshet.gnn.pyg.export",
 }
 
 __all__ = [
     "AsyncEmbeddingClient",
+    "BadRequestError",
     "EmbeddingClient",
     "EmbeddingFeatureStore",
+    "ExhaustedError",
     "ExportError",
     "FreshetError",
     "InputError",
     "Layer",
+    "NotReadyError",
+    "NotYetError",
     "__version__",
     "export_model",
 ]
@@ -44,8 +59,27 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         msg = f"module 'freshet' has no attribute {name!r}; it has {', '.join(__all__)}"
         raise AttributeError(msg)
-    return getattr(import_module(_HOMES[name]), name)
+    try:
+        module = import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        if reason := _reason(error.name or ""):
+            msg = f"freshet.{name}: {reason}"
+            raise ModuleNotFoundError(msg, name=error.name) from error
+        raise
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def _reason(missing: str) -> str:
+    """Return why a module is not installed, and what to do; empty where that is not known."""
+    if missing.startswith("freshet."):
+        return "is part of freshet-gnn, and here is freshet-client"
+    from freshet.extras import EXTRAS, how_to_install
+
+    for extra, packages in EXTRAS.items():
+        if missing in packages:
+            return f"needs {missing}, which is not installed; {how_to_install(extra)}"
+    return ""

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from _plots import pyplot
+
 _FIGURES = {"events_per_s": "events/s", "cpu_us_per_event": "processor time an event, us"}
 _MARKERS, _STYLES = "osD^vX", ("-", "--", ":", "-.")
 
 
 def plot(found: Mapping[Any, Mapping[str, float]], path: Path, dpi: int = 110) -> None:
     """Two diagrams for each graph with a line for each shape; `found` has figures by `bench_parts.Mixture`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     graphs, epochs, numbers = (_distinct(found, name) for name in ("graph", "epoch", "parts"))
     processes = list(dict.fromkeys((mixture.processes, mixture.pipeline) for mixture in found))
     colours = plt.get_cmap("tab10")

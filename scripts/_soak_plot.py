@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from _plots import pyplot
+
 
 def plot_figures(at: Sequence[float], figures: Sequence[Mapping[str, float]], label: str, path: Path, dpi: int) -> None:
     """A small picture for each figure, whose names are those of all samples together; `at` is where samples stand."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     names = sorted({name for one in figures for name in one})
     rows = -(-len(names) // 3)
     figure, axes = plt.subplots(rows, 3, figsize=(12, 2.4 * rows), layout="constrained", squeeze=False)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from _plots import picture, pyplot
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -285,11 +286,7 @@ def run(name: str, updates: int, samples: int) -> Run:
 
 def plot(runs: list[dict[str, Any]], before: list[dict[str, Any]], path: Path) -> None:
     """The error of each channel over the updates, before (grey) and after (blue)."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(1, len(runs), figsize=(4.2 * len(runs), 3.6), sharey=True, squeeze=False)
     for axis, one in zip(axes[0], runs, strict=True):
         former = [other for other in before if other["name"] == one["name"]]
@@ -315,7 +312,7 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=bound, help="largest error beside a scale (default: 2^-20)")
     parser.add_argument("--save", type=Path, help="write the figures as JSON")
     parser.add_argument("--before", type=Path, help="figures of another version, to draw beside")
-    parser.add_argument("--plot", type=Path, help="draw them to this file")
+    parser.add_argument("--plot", type=picture, help="draw them to this file")
     options = parser.parse_args()
     runs = [vars(run(name, options.updates, options.samples)) for name in options.streams]
     if options.save:

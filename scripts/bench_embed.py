@@ -29,6 +29,7 @@ import orjson
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _plots import picture, pyplot
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -241,12 +242,8 @@ def prepare(plan: Plan, snapshot: Path, folder: Path, order: str) -> tuple[Topol
 
 def plot(found: list[dict[str, Any]], path: Path) -> None:
     """Reloads per vertex over the hot store's share, a line for each policy and order."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(ORDERS), figsize=(9, 3.5), sharey=True)
+    plt = pyplot()
+    figure, axes = plt.subplots(1, len(ORDERS), figsize=(9, 3.5), sharey=True)
     for axis, order in zip(axes, ORDERS, strict=True):
         for policy in POLICIES:
             some = [one for one in found if one["order"] == order and one["policy"] == policy]
@@ -277,7 +274,7 @@ def main() -> None:
     parser.add_argument("--skew", type=float, default=2.0, help="in-degrees fall as rank to the power of 1/skew - 1")
     parser.add_argument("--memory", nargs="*", default=["256MiB", "1GiB"])
     parser.add_argument("--passes", nargs="+", default=["auto"])
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--plot", type=picture)
     parser.add_argument(
         "--work", type=Path, help="an existing folder on the disk to measure (default: a temporary one)"
     )

@@ -121,7 +121,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options_for(parser)
     place = ROOT / "build" / "bench_matrix"
-    parser.set_defaults(folder=place, results=place / "results.jsonl", plot=place / "matrix.png")
+    parser.set_defaults(folder=place, results=place / "results.jsonl", plot=str(place / "matrix.png"))
     parser.set_defaults(epochs=[*map(str, SIZES), ADAPTIVE], events=1_000_000, epochs_max=3000)
     parser.add_argument("--parts", nargs="+", type=int, default=[1, 2, 4, 16])
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2, 4])

@@ -34,6 +34,7 @@ import numpy as np
 import orjson
 import psutil
 from _parts_plot import plot
+from _plots import picture
 from _rounds import Figures, Measurement, MeasurementError, Results, medians, take_rounds
 from arxiv_stream import first_events, generate_once, graph_name
 from bench import FRESHET, ROOT, inputs_in, machine
@@ -320,7 +321,9 @@ def options_for(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--snapshot-placement", default="whole")
     parser.add_argument("--cores", nargs="+", type=int, default=[8, 16, 64], help="of machines to extrapolate to")
     parser.add_argument("--results", type=Path, metavar="FILE", help="figures are kept here; what it has is not run")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture: events/s and CPU by the size of an epoch")
+    parser.add_argument(
+        "--plot", type=picture, metavar="FILE", help="a picture: events/s and CPU by the size of an epoch"
+    )
 
 
 def main() -> int:

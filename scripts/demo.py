@@ -20,9 +20,11 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _plots import pyplot
 from cora import FOLDER, Cora, load
 from cora_stream import Record, make_stream
 
+from freshet.extras import MissingExtraError, need
 from freshet.operators.snapshot.writer import write_snapshot
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,7 +61,7 @@ def main() -> int:
     head("Accuracy on the test papers")
     history = History(graph, folder / STATE)
     show_accuracy(graph, history)
-    if options.picture:
+    if options.picture and _can_draw():
         draw(history, folder / "accuracy.png")
         say(f"How it came about: {shown(folder / 'accuracy.png')}")
 
@@ -136,6 +138,15 @@ def verdict(code: int, line: str) -> str:
     return f"Exact: {result['vertices']:,} embeddings, largest relative error {result['max_rel_error']:.1e}."
 
 
+def _can_draw() -> bool:
+    try:
+        need("plots", "accuracy.png")
+    except MissingExtraError as error:
+        say(f"No picture: {error}")
+        return False
+    return True
+
+
 # -- accuracy ----------------------------------------------------------------------------------------------------
 
 
@@ -190,12 +201,8 @@ def show_accuracy(graph: Cora, history: History) -> None:
 
 def draw(history: History, path: Path) -> None:
     """Accuracy over the stream."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 3.2), layout="constrained")
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
     axes.plot(history.events, 100 * history.fresh_right, label="fresh (Freshet)", color="#0a7d8c")
     axes.plot(history.events, 100 * history.stale_right, label="stale (snapshot)", color="#b5651d", linestyle="--")
     axes.set(xlabel="events", ylabel="right, % of the test papers there are", title="Cora, changing")

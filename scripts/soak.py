@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import orjson
+from _plots import picture
 from _soak_plot import plot_figures
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -36,7 +37,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=40, help="how often it is restarted and looked at")
     parser.add_argument("--days", type=float, default=4.0, help="that the epochs take on the job's clock (default: 4)")
     parser.add_argument("--folder", type=Path, help="the job's folder, emptied first (default: a temporary one)")
-    parser.add_argument("--plot", type=Path, metavar="PNG")
+    parser.add_argument("--plot", type=picture, metavar="PNG")
     options = parser.parse_args()
     began, samples = time.perf_counter(), list[Sample]()
     step_ms = options.days * 86_400_000 / options.epochs

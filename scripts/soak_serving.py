@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import orjson
+from _plots import picture
 from _soak_plot import plot_figures
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -38,7 +39,7 @@ def main() -> int:
     parser.add_argument("--stands-for", type=int, default=300, help="real epochs for which one is simulated")
     parser.add_argument("--marker", type=float, default=60.0, metavar="SECONDS", help="between two change-log files")
     parser.add_argument("--samples", type=int, default=28, help="how often the server is started anew and looked at")
-    parser.add_argument("--plot", type=Path, metavar="PNG")
+    parser.add_argument("--plot", type=picture, metavar="PNG")
     options = parser.parse_args()
     plan = Plan(
         options.days, options.epochs_per_s, options.stands_for, marker_s=options.marker, samples=options.samples

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from freshet.extras import need
 from freshet.job.errors import UsageError
 
 
@@ -46,11 +47,12 @@ def import_model(
 ) -> None:
     """Turn a trained PyTorch Geometric model into a model folder.
 
-    Needs torch (pip install 'freshet-gnn[torch]'). The result is run beside the original on a random graph, and
-    refused when they differ. From Python: freshet.export_model(module, folder). docs/models.md lists what can be taken
-    over; a norm that reads the whole graph (GraphNorm, LayerNorm(mode="graph")) needs --stats-from and makes the model
-    approximate. Prefixes that training put before the names of weights (module., _orig_mod., model.) are taken off, and
-    names of PyG 1 become those of today; stderr says which.
+    Needs torch and torch-geometric, which `make install` brings, and the extra torch of the wheel. The result is run
+    beside the original on a random graph, and refused when they differ. From Python: freshet.export_model(module,
+    folder). docs/models.md lists what can be taken over; a norm that reads the whole graph (GraphNorm,
+    LayerNorm(mode="graph")) needs --stats-from and makes the model approximate. Prefixes that training put before the
+    names of weights (module., _orig_mod., model.) are taken off, and names of PyG 1 become those of today; stderr says
+    which.
 
     [bold]Examples[/bold]
 
@@ -117,11 +119,7 @@ def _width_of(features: str) -> int:
 
 
 def _import_with_torch() -> ModuleType:
-    try:
-        from freshet.gnn.pyg import importing
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "torch_geometric"):
-            raise
-        msg = f"needs {error.name}, which is not installed: pip install 'freshet-gnn[torch]', or make install"
-        raise UsageError(msg) from None
+    need("torch", "model import")
+    from freshet.gnn.pyg import importing
+
     return importing

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from freshet.extras import need
 from freshet.job.errors import UsageError
 from freshet.job.units import parse_duration, parse_size
 
@@ -99,6 +100,7 @@ def serve(
     [cyan]freshet query 7 9[/cyan]
     [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
+    need("serve", "serve")
     try:
         history_bytes, stale_after_s = parse_size(history), parse_duration(stale_after)
         wait_s, every_s = parse_duration(wait), 0.0 if compact is None else parse_duration(compact)

@@ -103,7 +103,7 @@ def flink_home() -> Path:
     """
     package = find_spec("pyflink")
     if package is None or package.origin is None:
-        msg = "no PyFlink found: install apache-flink, or run make install"
+        msg = "no PyFlink found: install apache-flink==2.2.1, or run `make install` in the checkout"
         raise JobFailed(msg)
     return Path(package.origin).parent
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from freshet.extras import how_to_install
 from freshet.gnn.declarations import Conv
 from freshet.gnn.model import Model, ModelError, load_model
 from freshet.gnn.oracles import own_scale
@@ -211,7 +212,7 @@ def _refuse_what_is_missing(oracle: str | None) -> None:
     from freshet.gnn.pyg import oracle as torch_oracle
 
     if oracle == PYG and not torch_oracle.available():
-        msg = "--oracle pyg: torch and torch-geometric are not installed; `make install` does it, or take own"
+        msg = f"--oracle pyg: torch and torch-geometric are not installed; take own, or {how_to_install('torch')}"
         raise UsageError(msg)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from freshet.extras import need
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.lock import is_empty
@@ -18,12 +19,14 @@ from freshet.operators.parser.event_files import EventFileError, list_files
 def check_run(config: RunConfig) -> None:
     """Check that the run can start: model, snapshot and events are there.
 
-    Raises: UsageError naming the option, what was found and what to do.
+    Raises: UsageError naming the option, what was found and what to do; MissingExtraError.
     """
     check_model(config.model)
     if config.snapshot is not None:
         check_snapshot(config.snapshot)
     event_files(config.events, topics=True)
+    if config.flight_port is not None:
+        need("serve", "--flight-port")
 
 
 def event_files(events: Iterable[str], topics: bool = False) -> list[Path]:

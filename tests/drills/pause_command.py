@@ -12,6 +12,7 @@ from typing import Annotated
 import orjson
 import typer
 
+from freshet.extras import need
 from freshet.job.errors import EXIT_CHECK_FAILED
 from tests.drills.memory_samples import draw
 from tests.drills.pause import Measured, PauseCase, PauseRun
@@ -49,6 +50,7 @@ def pause_sink(
 
     The last line on stdout says it in JSON; exit 1 when something falls short (`failed` tells what).
     """
+    need("plots", "pause_sink.py")
     case = PauseCase(seconds, events, seed, delivery_of(delivery))
     folder = (out or Path("build") / "pause").absolute()
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Each imports only from its left. `errors`, `schema` and `files` lie in freshet/ itself, a facade over all.
-ORDER = ("errors", "schema", "files", "kernels", "gnn", "state", "partitioner", "operators", "job", "freshet")
-FOLDERS = ("freshet", *ORDER[3:-1])
+# Each imports only from its left. Those before `kernels` lie in freshet/ itself, which is a facade over all of them.
+ORDER = ("errors", "extras", "schema", "files", "kernels", "gnn", "state", "partitioner", "operators", "job", "freshet")
+FOLDERS = ("freshet", *ORDER[ORDER.index("kernels") : -1])
 PYFLINK = ("job/*", "operators/flink/*", "state/flink_backend.py")
 TORCH = ("gnn/pyg/*",)
 TORCH_NAMES = {"torch", "torch_geometric", "torch_sparse", "torch_scatter", "pyg_lib"}

@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet import AsyncEmbeddingClient, EmbeddingClient
+from freshet import AsyncEmbeddingClient, BadRequestError, EmbeddingClient, NotReadyError, NotYetError
 from freshet.job.folder import run_file
 from freshet.job.machine.ports import server_port
 from freshet.job.serving import place
@@ -31,8 +31,6 @@ from freshet.job.serving.http_front import BODY_BYTES_MAX, Front
 from freshet.job.serving.http_server import make_app
 from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.protocol import columns
-from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
-from freshet.job.serving.protocol.wanted import IDS_MAX
 from freshet.job.serving.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 
@@ -133,7 +131,7 @@ def test_waiting_and_what_is_refused(served, way):
         with pytest.raises(BadRequestError, match="one kind"):
             client.get([2, "2"])
         with pytest.raises(BadRequestError, match="100,000"):
-            client.rows([two] * (IDS_MAX + 1))
+            client.rows([two] * (EmbeddingClient.ids_max + 1))
         with pytest.raises(BadRequestError, match="k: expected"):
             client.nearest(two, k=0)
         assert client.get([two]).num_rows == 1, "a refusal ends nothing"
