@@ -10,7 +10,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench bench-matrix lock clean
+.PHONY: help install demo test check bench bench-matrix wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,9 @@ bench: $(ALL) ## throughput and latency of both runtimes on an arxiv-shaped stre
 
 bench-matrix: $(ALL) ## parts x processes x sizes of an epoch on two graphs; hours, goes on after a stop (ARGS=--help)
 	$(BIN)/python scripts/bench_matrix.py $(ARGS)
+
+wheel: $(BASE) ## the wheels of freshet-gnn and freshet-client, into dist/
+	$(BIN)/python scripts/wheel.py $(ARGS)
 
 lock: $(ALL) ## requirements.lock anew from pyproject.toml (ARGS=--upgrade for the newest versions)
 	$(BIN)/python scripts/lock.py $(ARGS)

@@ -29,6 +29,8 @@ class Server:
 
     out: Path
     process: subprocess.Popen[bytes] | None = None
+    freshet: tuple[str, ...] = (sys.executable, "-m", "freshet.job.cli")
+    cwd: Path = ROOT
 
     @property
     def tables(self) -> Path:
@@ -41,12 +43,12 @@ class Server:
 
     def launch(self, *options: str) -> None:
         """Start it."""
-        command = [sys.executable, "-m", "freshet.job.cli", "serve", "--tables", str(self.tables), "--port", "0"]
+        command = [*self.freshet, "serve", "--tables", str(self.tables), "--port", "0"]
         self.out.parent.mkdir(parents=True, exist_ok=True)
         with (self.out.parent / "serve.log").open("ab") as log:
             # Without a function before exec: this process may run gRPC's threads, which do not survive a plain fork.
             self.process = subprocess.Popen(
-                [*command, "--http-port", "0", *options], cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+                [*command, "--http-port", "0", *options], cwd=self.cwd, stdout=log, stderr=log, start_new_session=True
             )
 
     def until_ready(self) -> dict[str, Any]:

@@ -266,7 +266,7 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
     assert calls[1][1]["features"] == 7
     ended = freshet("model", "import", "p:m", "--weights", weights, "--out", files["new"], "--features", "wide")
     assert ended.code == 2 and "--features wide: expected a number above 0, or a snapshot folder" in ended.err
-    stand_in("gnn", "describe", "describe", "layer 1: sage_conv")
+    stand_in("freshet.gnn", "describe", "describe", "layer 1: sage_conv")
     assert "layer 1: sage_conv" in freshet("model", "describe", files["M"]).out
 
 
