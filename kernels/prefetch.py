@@ -57,3 +57,13 @@ def prefetch_row(rows: np.ndarray, row: int) -> None:
         prefetch(rows, np.int64(row) * width + column)
     if width % 16:  # rows begin anywhere in a line then, and may end in one more
         prefetch(rows, np.int64(row) * width + width - 1)
+
+
+@inner
+def prefetch_wide_row(rows: np.ndarray, row: int) -> None:
+    """Prefetch a whole row of a 2-D array of 8-byte values."""
+    width = rows.shape[1]
+    for column in range(0, width, 8):
+        prefetch(rows, np.int64(row) * width + column)
+    if width % 8:
+        prefetch(rows, np.int64(row) * width + width - 1)

@@ -8,7 +8,7 @@ in a run whose time is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,8 +21,11 @@ from freshet.operators.aggregates.edge_networks import fold as edge_networks
 from freshet.operators.aggregates.edge_networks.fold import NetworkFold
 from freshet.operators.aggregates.extrema import kernels as extrema_kernels
 from freshet.operators.aggregates.extrema.fold import ExtremaFold
+from freshet.operators.aggregates.fold import Fold
+from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.aggregates.gates import fold as gates
 from freshet.operators.aggregates.gates.fold import GatedFold
+from freshet.operators.aggregates.products.fold import ProductFold
 from freshet.operators.graph.edge_messages import Edges
 from freshet.operators.graph.sources import Sources
 from freshet.operators.storage.layer import LayerStorage
@@ -38,10 +41,18 @@ _VALUE_BYTES = 4
 DELETIONS = "reread_per_deletion", "reread_per_deletion_of_its_end", "reread_per_lost_channel"
 
 
+def folds_of(layer: LayerStorage) -> Sequence[Fold]:
+    """The folds of a layer; none where a SumStore keeps it."""
+    store = layer.values.synopses
+    if not isinstance(store, FoldStore):
+        return ()
+    return store.fold.folds if isinstance(store.fold, ProductFold) else (store.fold,)
+
+
 def counts_of(layer: LayerStorage) -> dict[str, int]:
     """What the folds of a layer have counted since it was made."""
     found: dict[str, int] = {}
-    for fold in getattr(layer.values.synopses, "folds", ()):
+    for fold in folds_of(layer):
         module, names = _COUNTED.get(type(fold), (None, ()))
         for name in names:
             found[name] = found.get(name, 0) + int(fold.counts[getattr(module, name.upper())])
@@ -148,7 +159,7 @@ class Watch:
 
 
 def _extrema_of(layer: LayerStorage) -> list[ExtremaFold]:
-    return [fold for fold in getattr(layer.values.synopses, "folds", ()) if isinstance(fold, ExtremaFold)]
+    return [fold for fold in folds_of(layer) if isinstance(fold, ExtremaFold)]
 
 
 def _moved(synopses: Any, sources: Sources) -> np.ndarray:

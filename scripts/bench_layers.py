@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import orjson
-from _layer_work import Watch, counts_of, works_table
+from _layer_work import Watch, counts_of, folds_of, works_table
 from bench import ROOT, machine
 from rich.console import Console
 from rich.table import Table
@@ -171,7 +171,7 @@ class Engine:
 
     def redo_targets(self) -> bool:
         """Sum rows afresh whose targets' terms change, instead of moving what changes sides; whether there are any."""
-        folds = [fold for layer in self.layers for fold in getattr(layer.values.synopses, "folds", ())]
+        folds = [fold for layer in self.layers for fold in folds_of(layer)]
         movers = [fold for fold in folds if isinstance(fold, AttentionFold) and fold.moves_sides]
         for fold in movers:
             fold.moves_sides = False

@@ -74,7 +74,8 @@ TESTS = {
     "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
-    "operators/embed/ranges/kernels.py": f"{_EMBED}ranges.py",
+    "operators/aggregates/attention/accumulator.py": f"{_EMBED}ranges.py",
+    "operators/aggregates/extrema/extrema.py": f"{_EMBED}ranges.py",
     "operators/embed/ranges/range_pass.py": f"{_EMBED}embedding.py -k lost_edge",
     "state/page_checksums.py": f"{_STATE}image.py",
 }
@@ -82,6 +83,7 @@ _MOMENTS, _GATES = "operators/aggregates/moments/fold.py", "operators/aggregates
 _NETWORKS = "operators/aggregates/edge_networks/fold.py"
 _REMAKING = "operators/aggregates/extrema/remaking.py"
 _EXTREMA = "operators/aggregates/extrema/kernels.py"
+_SOFTMAX, _EXTREMA_PASS = "operators/aggregates/attention/accumulator.py", "operators/aggregates/extrema/extrema.py"
 _CHANNELS = "operators/aggregates/extrema/channels.py"
 _REREADING = "operators/aggregates/extrema/rereading.py"
 _ATTENTION = "operators/aggregates/attention/kernels.py"
@@ -109,10 +111,8 @@ MUTATIONS = [
     Mutation("a page is written as it is now", "state/table.py", "if self._copied[place]:", "if False:"),
     Mutation("checksums are not looked at", "state/image.py", "if where is not None:", "if False:"),
     Mutation("another page is named", "state/page_checksums.py", "first = damaged[0] *", "first = damaged[-1] *"),
-    Mutation(
-        "a raised shift leaves sums as they are", "operators/embed/ranges/kernels.py", "s[v, j] *= factor", "pass"
-    ),
-    Mutation("an extremum takes no NaN", "operators/embed/ranges/kernels.py", " or m != m:", ":"),
+    Mutation("a raised shift leaves sums as they are", _SOFTMAX, "s[v, j] *= factor", "pass"),
+    Mutation("an extremum takes no NaN", _EXTREMA_PASS, " or m != m:", ":"),
     Mutation("lost messages are not noticed", "operators/embed/ranges/range_pass.py", "if missing:", "if False:"),
     Mutation("a mapped file is not checked", "state/image.py", "stored[part].check(file.fileno())", "pass"),
     Mutation(
@@ -221,10 +221,8 @@ MUTATIONS = [
         "a worn variance stays", _MOMENTS, "elif _is_worn(mom, row, np.float64(count)):", "elif False:", plain=True
     ),
     Mutation("what squares lost is not durable", _MOMENTS, "        touch(mom.lost, row)\n", "", PAGES),
-    Mutation("messages of a changed target stay", _NETWORKS, "self._turned, *", "*", plain=True),
-    Mutation(
-        "worn rows of a network's messages stay", _NETWORKS, "*(fold.worn(edges) for fold in self.folds)", plain=True
-    ),
+    Mutation("messages of a changed target stay", _NETWORKS, "self._turned, ", "", plain=True),
+    Mutation("worn rows of a network's messages stay", _NETWORKS, ", self._inner.worn(edges)", plain=True),
     Mutation("an exposed row is not listed", _REMAKING, "        if exposed and", "        if False and", plain=True),
     Mutation("extrema made anew are not told", _REMAKING, "        mark(ext, rows[i], serial)\n", plain=True),
     Mutation("a changed gate is not summed afresh", _GATES, "            gates.renew[v] = serial\n", plain=True),

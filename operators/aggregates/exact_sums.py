@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import apart, inner, kernel
-from freshet.kernels.prefetch import prefetch, prefetch_row
+from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
 from freshet.state.adjacency import ListsView, base_of, place_of
 from freshet.state.table import View, touch
 
@@ -38,16 +38,6 @@ def stamp_of(serial: int) -> int:
     After 2^31 epochs numbers come again, but 0 is kept for rows that no epoch has touched.
     """
     return 1 + serial % 0x7FFFFFFF
-
-
-@inner
-def prefetch_sum(sums: np.ndarray, row: int) -> None:
-    """Ask the processor for a row ahead of its use."""
-    width = sums.shape[1]
-    for column in range(0, width, 8):
-        prefetch(sums, np.int64(row) * width + column)
-    if width % 8:
-        prefetch(sums, np.int64(row) * width + width - 1)
 
 
 @inner
@@ -205,13 +195,34 @@ def read_sums(sums: np.ndarray, slots: np.ndarray, out: np.ndarray, first: int) 
     """Write the rows `sums[slots]` to `out` as float32, from column `first` on."""
     n = len(slots)
     for i in range(min(8, n)):
-        prefetch_sum(sums, np.int64(slots[i]))
+        prefetch_wide_row(sums, np.int64(slots[i]))
     for i in range(n):
         if i + 8 < n:
-            prefetch_sum(sums, np.int64(slots[i + 8]))
+            prefetch_wide_row(sums, np.int64(slots[i + 8]))
         row = slots[i]
         for j in range(sums.shape[1]):
             out[i, first + j] = np.float32(sums[row, j])
+
+
+@kernel
+def merge_partial_sums(
+    index: np.ndarray,
+    partial: np.ndarray,
+    slots: np.ndarray,
+    out: np.ndarray,
+    shifts: tuple[int, int],
+    columns: tuple[int, int],
+) -> None:
+    """The sum of each slot's partials in these columns, in the order of the parts: float32 sums depend on it."""
+    for i in range(len(slots)):
+        base = np.int64(slots[i] >> shifts[0]) << shifts[1]
+        for j in range(columns[0], columns[1]):
+            out[i, j] = 0
+        for part in range(index.shape[1]):
+            row = index[slots[i], part]
+            if row >= 0:
+                for j in range(columns[0], columns[1]):
+                    out[i, j] += partial[base + row, j]
 
 
 @inner

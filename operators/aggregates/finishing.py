@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from freshet.kernels.kernel import kernel
-from freshet.kernels.prefetch import prefetch_row
-from freshet.operators.aggregates.exact_sums import prefetch_sum
+from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
 from freshet.operators.graph.row_kernels import replace_row
 from freshet.state.table import View
 
@@ -47,7 +46,7 @@ def finish(
     for i in range(n):
         if i + _AHEAD < n:
             ahead = np.int64(slots[i + _AHEAD])
-            prefetch_sum(s, ahead)
+            prefetch_wide_row(s, ahead)
             prefetch_row(own, ahead)
             prefetch_row(x, ahead)
         row, count = slots[i], at[group[i]]

@@ -6,6 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
+from freshet.gnn.plan import Epilogue
+from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves
 from freshet.state.table import Table
 
@@ -27,6 +30,9 @@ class Fold(Protocol):
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write synopses to `out`, from column `first` on."""
+
+    def finisher(self, z: Table, own: Table, epilogue: Epilogue | AttentionEpilogue) -> Finish:
+        """What UPDATEs rows by an epilogue of the layer, and stores them, in one pass."""
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -81,6 +87,14 @@ class StepwiseFold:
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """End the epoch; the rows whose synopses may have changed, each once."""
         raise NotImplementedError
+
+    def finisher(self, z: Table, own: Table, epilogue: Epilogue | AttentionEpilogue) -> Finish:
+        """Refuse: these have no UPDATE in one pass.
+
+        Raises: TypeError.
+        """
+        msg = f"a {type(self).__name__} has no UPDATE in one pass for a {type(epilogue).__name__}"
+        raise TypeError(msg)
 
 
 class MessageFold(Fold, Protocol):

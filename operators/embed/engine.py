@@ -13,6 +13,7 @@ import numpy as np
 
 from freshet.errors import InputError
 from freshet.gnn.plan import Context, LayerPlan, Plan
+from freshet.operators.aggregates.registry import is_known
 from freshet.operators.embed.chunks import Ahead, Chunks
 from freshet.operators.embed.cold_store import ColdStore
 from freshet.operators.embed.files import EmbedError
@@ -29,7 +30,6 @@ from freshet.operators.embed.memory_plan import (
 )
 from freshet.operators.embed.orchestrator import POLICIES, Orchestrator, PassCounts, make_hot, run_pass
 from freshet.operators.embed.passes import cheapest
-from freshet.operators.embed.ranges.accumulators import state_bytes
 from freshet.operators.embed.ranges.range_pass import RangePass
 from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.embed.topology import Topology
@@ -98,7 +98,7 @@ class UnsupportedModelError(InputError):
 def unsupported(plan: Plan) -> str | None:
     """The first layer whose synopsis nothing here keeps, in words; None where there is none."""
     for number, layer in enumerate(plan.layers, 1):
-        if state_bytes(layer.synopsis, layer.message_width) is None:
+        if not is_known(layer.synopsis):
             return f"layer {number} ({layer.name}) keeps a {type(layer.synopsis).__name__}"
     return None
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
-from freshet.kernels.prefetch import prefetch
-from freshet.operators.aggregates.exact_sums import prefetch_sum
+from freshet.kernels.prefetch import prefetch, prefetch_wide_row
 
 NOT_STARTED, HOT, COLD, COMPLETED = 0, 1, 2, 3
 NEEDED = 8  # by the piece: a bit beside one of these
@@ -267,7 +266,7 @@ def merge(hot: Hot, task: Task, items: Items, source: int, own: int, edge: int) 
             if e + _AHEAD < len(items.dst):
                 ahead = np.int64(items.dst[e + _AHEAD]) - task.first
                 if 0 <= ahead < len(hot.where) and (hot.state[ahead] & _STATE) == HOT:
-                    prefetch_sum(rows, np.int64(hot.where[ahead]))
+                    prefetch_wide_row(rows, np.int64(hot.where[ahead]))
             row = int(items.dst[e]) - task.first
             if row < 0 or row >= len(hot.pending) or (task.skip_loops and items.dst[e] == items.source + u):
                 continue

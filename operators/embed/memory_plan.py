@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from freshet.errors import InputError
 from freshet.gnn.plan import LayerPlan
-from freshet.gnn.synopses.of_messages import InvertibleSynopsis
-from freshet.operators.embed.ranges.accumulators import MADE_AT_ONCE, made_bytes, reads_targets, state_bytes
+from freshet.operators.aggregates.accumulator import MADE_AT_ONCE
+from freshet.operators.aggregates.registry import aggregate_of
 
 _MIB = 1 << 20
 CONTEXT_BYTES = 16  # a vertex: count, degree, loop
@@ -35,10 +35,10 @@ class Shape(NamedTuple):
     own_from: int
     out: int
     held: int = 0
-    """Bytes of a destination where all those of a pass are in memory; 0 where sums come and go."""
+    """Bytes of a destination where all those of a pass are in memory; 0 where its rows come and go."""
     synopsis: int = 0
     made: int = 0
-    """Bytes of a message while a network makes it."""
+    """Bytes of a message while it is made."""
 
     @property
     def columns(self) -> int:
@@ -53,11 +53,12 @@ def shape_of(layer: LayerPlan) -> Shape:
     if layer.reads_self:
         own, own_from = (layer.message_width, 0) if layer.self_is_message else (layer.self_width, layer.message_width)
     shape = Shape(layer.in_width, sent, layer.message_width, own, own_from, layer.out_width)
-    if isinstance(layer.synopsis, InvertibleSynopsis):
+    synopsis, aggregate = layer.synopsis, aggregate_of(layer.synopsis)
+    if aggregate.spills:
         return shape
-    state, targets = state_bytes(layer.synopsis, layer.message_width), 4 * layer.message_width
-    held = (state or 0) + 4 * own + 4 + (targets if reads_targets(layer.synopsis) else 0)
-    return shape._replace(held=held, synopsis=layer.synopsis_width, made=made_bytes(layer.synopsis))
+    state, targets = aggregate.accumulator_bytes(synopsis, layer.message_width), 4 * layer.message_width
+    held = state + 4 * own + 4 + (targets if synopsis.reads_targets else 0)
+    return shape._replace(held=held, synopsis=layer.synopsis_width, made=aggregate.made_bytes(synopsis))
 
 
 @dataclass(frozen=True)

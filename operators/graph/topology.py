@@ -23,6 +23,10 @@ MASTER, SPLIT = 1, 2
 _TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and the flags of their masters from then on
 
 
+class LostUpdateError(RuntimeError):
+    """An operator was told to change what it does not have: state and messages do not belong together."""
+
+
 class Masters:
     """The masters of a task's parts: their keys, contexts and replica sets.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import kernel
-from freshet.operators.aggregates.capability import capability_of
+from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.core import Core
 from freshet.operators.graph.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
 from freshet.operators.graph.part_rows import PartRows
@@ -102,7 +102,7 @@ class LayerTail(Core):
         self.own_width = layer.message_width if layer.self_is_message else layer.self_width
         self.own = tables.add("own", "f4", max(1, self.own_width))
         self.at.keep(self.index.rows, self.own)
-        self._merge_partials = capability_of(layer.synopsis).merge_partials
+        self._merge_partials = aggregate_of(layer.synopsis).merger(layer.synopsis)
         self.touched = 0
 
     def after_restore(self) -> None:
@@ -154,7 +154,8 @@ class LayerTail(Core):
         merged = np.empty((active.size, layer.synopsis_width), np.float32)
         below = self.chain.part_shift
         for some, index, at, shift in self.index.columns(active, below):
-            self._merge_partials(index, self.partial.data, at, merged[some], shift, below)
+            columns = 0, merged.shape[1]
+            self._merge_partials(index, self.partial.data, at, merged[some], (shift, below), columns)
         x = layer.update(merged, self.own.data[active, : self.own_width], owner.read_context(active))
         return owner.store(active, x, forced)
 

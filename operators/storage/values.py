@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.gnn.plan import LayerPlan
-from freshet.operators.aggregates.capability import capability_of
+from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.row_kernels import gather
 from freshet.operators.graph.sources import Sources
 from freshet.operators.graph.topology import Topology
@@ -25,7 +25,7 @@ class Values:
     def __init__(self, tables: TableSet, topology: Topology, layer: LayerPlan, place: str) -> None:
         """`place` says in errors where this is."""
         self._layer = layer
-        self.synopses = capability_of(layer.synopsis).store(tables, topology, layer, place)
+        self.synopses = aggregate_of(layer.synopsis).store(tables, topology, layer, place)
         self.own = tables.add("own", "f4", layer.self_width) if layer.self_width else None
         self._roots = RootRows(layer) if layer.root_width else None
         if self.own is not None:

@@ -13,6 +13,7 @@ from tests.unit.test_imports import FOLDERS, ROOT, imports_of, module_name, pack
 
 LINES_MAX, FUNCTION_MAX, MODULES_MAX = 400, 60, 19
 # The rooms of a package, floor by floor: a room imports from floors below its own. A module outside a folder is a room.
+# A room that has rooms of its own stands here, too.
 FLOORS = {
     "kernels": (
         "blas kernel_calls user_cache",
@@ -48,6 +49,14 @@ FLOORS = {
         "rehearsal",
         "flink",
     ),
+    "operators/aggregates": (
+        "exact_sums intrinsics accumulator",
+        "finishing",
+        "fold",
+        "aggregate fold_store",
+        "attention edge_networks extrema gates moments products sums",
+        "registry",
+    ),
     "job": (
         "errors units console uris",
         "machine",
@@ -65,11 +74,6 @@ FLOORS = {
 
 def modules() -> list[Path]:
     return [file for top in (*FOLDERS, "scripts", "tests") for file in sorted((ROOT / top).rglob("*.py"))]
-
-
-def room_of(file: str) -> tuple[str, str]:
-    package, room = Path(file).with_suffix("").parts[:2]
-    return package, room
 
 
 def floors_of(package: str) -> dict[str, int]:
@@ -95,9 +99,11 @@ def arrows() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("package", FLOORS)
 def test_rooms_import_from_lower_floors(package: str, arrows: list[tuple[str, str]]) -> None:
     floors = floors_of(package)
-    wrong = []
+    wrong, begin = [], package.replace("/", ".") + "."
     for importer, imported in arrows:
-        room, target = (name.split(".")[1] if name.startswith(f"{package}.") else "" for name in (importer, imported))
+        room, target = (
+            name.removeprefix(begin).split(".")[0] if name.startswith(begin) else "" for name in (importer, imported)
+        )
         if room and target and room != target and floors[target] >= floors[room]:
             wrong.append(f"{importer} imports {imported}")
     assert not wrong
@@ -105,8 +111,78 @@ def test_rooms_import_from_lower_floors(package: str, arrows: list[tuple[str, st
 
 @pytest.mark.parametrize("package", FLOORS)
 def test_every_room_has_a_floor(package: str) -> None:
-    rooms = {room_of(f.relative_to(ROOT).as_posix())[1] for f in (ROOT / package).rglob("*.py")}
+    rooms = {f.relative_to(ROOT / package).with_suffix("").parts[0] for f in (ROOT / package).rglob("*.py")}
     assert rooms - {"__init__"} == set(floors_of(package))
+
+
+def test_the_registry_alone_knows_the_rooms_of_aggregates(arrows: list[tuple[str, str]]) -> None:
+    begin, rooms = "operators.aggregates.", FLOORS["operators/aggregates"][-2].split()
+    wrong = [
+        f"{importer} imports {imported}"
+        for importer, imported in arrows
+        if not importer.startswith(begin)
+        and imported.startswith(begin)
+        and imported.removeprefix(begin).split(".")[0] in rooms
+    ]
+    assert not wrong
+
+
+SYNOPSES = "gnn/synopses/", "operators/aggregates/registry.py"
+
+
+def asked_synopses(source: str) -> Iterator[int]:
+    """Lines that may choose by the type of a synopsis: its class is named, and neither called nor a hint.
+
+    Also any `isinstance` or `type` of what is called a synopsis, whatever the classes are called there.
+    """
+    tree = ast.parse(source)
+    harmless = set[ast.AST]()
+    for node in ast.walk(tree):
+        hints = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        if isinstance(node, ast.Call):
+            harmless.add(node.func)
+        elif isinstance(node, ast.Subscript):
+            hints.append(node.slice)
+        elif isinstance(node, ast.Attribute) and node.attr == "__name__":  # in errors
+            harmless.add(node.value)
+        harmless.update(inside for hint in hints if hint is not None for inside in ast.walk(hint))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and node not in harmless:
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            if name.endswith("Synopsis") and name != "Synopsis":  # the base of all
+                yield node.lineno
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args and node not in harmless:
+            asked = ast.unparse(node.args[0]).split(".")[-1].lower()
+            if node.func.id in ("isinstance", "type") and asked.removesuffix(".inner").endswith("synopsis"):
+                yield node.lineno
+
+
+def test_only_the_registry_chooses_by_the_type_of_a_synopsis() -> None:
+    files = {f: f.relative_to(ROOT).as_posix() for f in package_files()}
+    wrong = [
+        f"{name}:{line}"
+        for file, name in files.items()
+        if not name.startswith(SYNOPSES)
+        for line in asked_synopses(file.read_text())
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("source", "is_wrong"),
+    [
+        ("if isinstance(layer.synopsis, SumSynopsis): pass", True),
+        ("if isinstance(one, SumSynopsis | MaxSynopsis): pass", True),
+        ("if type(one) is of_messages.SumSynopsis: pass", True),
+        ("if type(synopsis) is KINDS[0]: pass", True),
+        ("match one:\n    case SumSynopsis(): pass", True),
+        ("TABLE = {SumSynopsis: 1}", True),
+        ("def f(one: SumSynopsis) -> list[MaxSynopsis]: return SumSynopsis(1)", False),
+        ("KEPT = Aggregate[SumSynopsis](1)", False),
+    ],
+)
+def test_a_choice_by_the_type_of_a_synopsis_is_seen(source: str, is_wrong: bool) -> None:
+    assert bool(list(asked_synopses(source))) == is_wrong
 
 
 def test_modules_make_no_circle(arrows: list[tuple[str, str]]) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.gnn.synopses.scores import terms_of
 from freshet.gnn.synopses.softmax import SoftmaxSynopsis
@@ -24,7 +25,7 @@ from freshet.state.table import Table, TableSet
 class AttentionFold:
     """Softmax sums per head. Shapes: see kernels.Attention."""
 
-    def __init__(self, tables: TableSet, name: str, synopsis: SoftmaxSynopsis) -> None:
+    def __init__(self, tables: TableSet, name: str, width: int, synopsis: SoftmaxSynopsis) -> None:
         score = synopsis.score
         self.moves_sides = score.kind == "additive"
         sums, width = score.sides * score.heads, score.sides * score.heads * (1 + score.channels)
@@ -93,9 +94,9 @@ class AttentionFold:
         """Write [m | D | N] of every head to `out`."""
         read_attention(self._view(), slots, out, first)
 
-    def finisher(self, z: Table, own: Table, end: AttentionEpilogue) -> Finish:
+    def finisher(self, z: Table, own: Table, epilogue: Epilogue | AttentionEpilogue) -> Finish:
         """What UPDATEs rows by an epilogue, and stores them, in one pass."""
-        return partial(self._finish, self._view(), own.data, end, self._scratch)
+        return partial(self._finish, self._view(), own.data, epilogue, self._scratch)
 
 
 def _in_edges(edges: Edges) -> InEdges:

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 
 from freshet.kernels.prefetch import pointer_to
-from freshet.operators.aggregates.extrema.lanes import for_kernels
+from freshet.operators.aggregates.intrinsics import for_kernels
 
 LANES = 8
 _FLOAT, _DOUBLE, _WORD = ir.FloatType(), ir.DoubleType(), ir.IntType(64)

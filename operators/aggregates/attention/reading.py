@@ -9,7 +9,7 @@ import numpy as np
 from freshet.gnn.synopses.attend import AttentionEpilogue, exp_of, put_head, weights_of_head
 from freshet.gnn.synopses.scores import ADDITIVE
 from freshet.kernels.kernel import inner, kernel
-from freshet.kernels.prefetch import prefetch_row
+from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
 from freshet.operators.aggregates.attention import lanes
 from freshet.operators.aggregates.attention.kernels import (
     Attention,
@@ -20,7 +20,6 @@ from freshet.operators.aggregates.attention.kernels import (
     target_at,
 )
 from freshet.operators.aggregates.attention.lanes import LANES
-from freshet.operators.aggregates.exact_sums import prefetch_sum
 from freshet.operators.graph.row_kernels import replace_row
 from freshet.state.table import View
 
@@ -121,7 +120,7 @@ def read_attention(att: Attention, slots: np.ndarray, out: np.ndarray, first: in
     """Write [m | D | N] of every head of these rows to `out`, from column `first` on."""
     for i in range(len(slots)):
         if i + _AHEAD < len(slots):
-            prefetch_sum(att.s.data, np.int64(slots[i + _AHEAD]))
+            prefetch_wide_row(att.s.data, np.int64(slots[i + _AHEAD]))
         for h in range(att.terms.heads):
             _read_head(att, slots[i], h, out[i], first + h * (att.terms.channels + 2))
 
@@ -165,7 +164,7 @@ def finish_attention(
     for i in range(n):
         if i + _AHEAD < n:
             ahead = np.int64(slots[i + _AHEAD])
-            prefetch_sum(att.s.data, ahead)
+            prefetch_wide_row(att.s.data, ahead)
             prefetch_row(own, ahead)
             prefetch_row(table.data, ahead)
         row, count = slots[i], at[group[i]]

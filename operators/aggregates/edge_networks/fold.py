@@ -1,7 +1,7 @@
 """Synopses of messages that a network makes of both ends of an edge (gnn/synopses/edge_network.py).
 
-Messages are made in blocks, so that matrix products do the work, and handed to the folds that keep any other messages:
-these get a matrix with a row per message in the place of the table of values. A message of long ago is made again from
+Messages are made in blocks, so that matrix products do the work, and handed to the fold that keeps any other messages:
+it gets a matrix with a row per message in the place of the table of values. A message of long ago is made again from
 the old rows of its ends. Where what is read of a target changes, or a row has to be read anew for another reason, all
 messages of its in-edges in this part are made, of so many edges at a time that memory is bounded by them and by the
 in-degree of one vertex.
@@ -12,7 +12,7 @@ depend on two rows, never on the block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -94,11 +94,11 @@ def list_in_edges(edges: Edges, rows: np.ndarray, head: np.ndarray, messages: Me
 
 
 class NetworkFold(StepwiseFold):
-    """The synopses of a network's messages, one fold beside the other; the tables are theirs."""
+    """The synopses of a network's messages, which another fold keeps; the tables are that one's."""
 
-    def __init__(self, synopsis: NetworkSynopsis, folds: Sequence[MessageFold], widths: Sequence[int]) -> None:
-        """`widths` are those of the folds' synopses."""
-        self.folds, self._widths, self._network = list(folds), list(widths), synopsis.network
+    def __init__(self, synopsis: NetworkSynopsis, inner: MessageFold) -> None:
+        """`inner` gets what the network makes."""
+        self._inner, self._network = inner, synopsis.network
         self.counts = np.zeros(3, np.int64)
         self._renew, self._head = np.zeros(0, np.int64), np.zeros((0, 3), np.int32)
         self._turned = np.empty(0, np.int32)
@@ -107,15 +107,14 @@ class NetworkFold(StepwiseFold):
     @property
     def tables(self) -> tuple[Table, ...]:
         """Its tables, with a row per slot."""
-        return tuple(table for fold in self.folds for table in fold.tables)
+        return self._inner.tables
 
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Begin an epoch that moves these sources to these values."""
         slots, network = len(edges.z.data), self._network
         if self._renew.size < slots:
             self._renew, self._head = np.zeros(slots, np.int64), np.zeros((slots, 3), np.int32)
-        for fold in self.folds:
-            fold.begin(edges, moves, rows)
+        self._inner.begin(edges, moves, rows)
         found = np.empty(moves.slots.size, np.int32)
         found = found[: find_turned(edges, moves, rows, network.target, network.size, self._renew, found)]
         self._turned = found
@@ -123,18 +122,16 @@ class NetworkFold(StepwiseFold):
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Unmake messages."""
         for made, here in self._blocks(edges, messages, serial):
-            for fold in self.folds:
-                fold.take_back(made, here, serial)
+            self._inner.take_back(made, here, serial)
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Merge messages."""
         for made, here in self._blocks(edges, messages, serial):
-            for fold in self.folds:
-                fold.bring(made, here, serial)
+            self._inner.bring(made, here, serial)
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """Make rows anew where that must be; the rows whose synopses may have changed."""
-        rows = np.unique(np.concatenate([self._turned, *(fold.worn(edges) for fold in self.folds)]))
+        rows = np.unique(np.concatenate([self._turned, self._inner.worn(edges)]))
         ends = np.cumsum(edges.in_edges.data[rows], dtype=np.int64)
         first = 0
         while first < rows.size:
@@ -142,14 +139,11 @@ class NetworkFold(StepwiseFold):
             last = max(first + 1, int(np.searchsorted(ends, behind + _AT_ONCE, side="right")))
             self._remake(edges, rows[first:last], int(ends[last - 1] - behind), serial)
             first = last
-        touched = [fold.finish(edges, serial) for fold in self.folds]
-        return touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))
+        return self._inner.finish(edges, serial)
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write synopses to `out`."""
-        for fold, width in zip(self.folds, self._widths, strict=True):
-            fold.read(edges, slots, out, first)
-            first += width
+        self._inner.read(edges, slots, out, first)
 
     def _blocks(self, edges: Edges, messages: Messages, serial: int) -> Iterator[tuple[Edges, Messages]]:
         """The messages in blocks: what has them in the place of values, and which of them go where."""
@@ -182,7 +176,6 @@ class NetworkFold(StepwiseFold):
             shift=_ONE_PART,
         )
         of_messages = edges._replace(z=edges.z._replace(data=made), inn=inn)
-        for fold in self.folds:
-            fold.remake(of_messages, rows, serial)
+        self._inner.remake(of_messages, rows, serial)
         self.counts[AFRESH] += rows.size
         self.counts[REREAD] += count

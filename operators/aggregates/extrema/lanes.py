@@ -8,19 +8,17 @@ channels.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.core import cgutils
-from numba.core.imputils import impl_ret_untracked
-from numba.extending import intrinsic
 
 from freshet.kernels.prefetch import pointer_to
 from freshet.operators.aggregates.extrema import channels as extrema_channels
 from freshet.operators.aggregates.extrema.channels import NOTHING
+from freshet.operators.aggregates.intrinsics import for_kernels
 
 LANES = 16
 _FLOAT, _INT, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
@@ -186,25 +184,6 @@ def _merge_four_plainly(*args: Any) -> None:
     z, places, first, factors, factor, *found = args
     for i in range(4):
         extrema_channels.merge(z, int(places[first + i]), factors[factor + i], *found, LANES)
-
-
-def for_kernels(typed: Callable[..., Any], plain: Callable[..., Any]) -> Any:
-    """What kernels call: the plain function itself where they are no kernels."""
-    if config.DISABLE_JIT:
-        return plain
-
-    @wraps(typed)  # numba looks at its arguments
-    def built(*kinds: Any) -> Any:
-        signature, generate = typed(*kinds)
-
-        def returned(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = generate(context, builder, signature, args)
-            none = context.get_dummy_value()
-            return impl_ret_untracked(context, builder, signature.return_type, none if value is None else value)
-
-        return signature, returned
-
-    return intrinsic(built)
 
 
 passes = for_kernels(_passes, partial(extrema_channels.passes, channels=LANES))

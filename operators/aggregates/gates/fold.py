@@ -17,7 +17,7 @@ import numpy as np
 from freshet.gnn.synopses.of_messages import GatedSynopsis
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.kernel_calls import Direct
-from freshet.kernels.prefetch import prefetch, prefetch_row
+from freshet.kernels.prefetch import prefetch, prefetch_row, prefetch_wide_row
 from freshet.operators.aggregates.exact_sums import (
     LAST_SERIAL,
     add_term,
@@ -28,7 +28,6 @@ from freshet.operators.aggregates.exact_sums import (
     forget_loss,
     is_worn,
     note_loss,
-    prefetch_sum,
     read_sums,
     replace_sum,
     stamp_of,
@@ -98,7 +97,7 @@ def add_messages(gates: Gates, edges: Edges, messages: Messages, sign: float, se
     for i in range(n):
         if i + _AHEAD < n:
             ahead = np.int64(messages.dst[i + _AHEAD])
-            prefetch_sum(s, ahead)
+            prefetch_wide_row(s, ahead)
             prefetch(gates.note.data, ahead * 4)
             prefetch_row(z, ahead)
             prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
@@ -146,7 +145,7 @@ def settle_gates(gates: Gates, edges: Edges, serial: int) -> None:
 class GatedFold(StepwiseFold):
     """The gated sums of one layer. Shapes: see Gates."""
 
-    def __init__(self, tables: TableSet, name: str, synopsis: GatedSynopsis) -> None:
+    def __init__(self, tables: TableSet, name: str, width: int, synopsis: GatedSynopsis) -> None:
         self.s = tables.add(f"{name}s", "f8", synopsis.channels)
         self.note = tables.add(f"{name}note", "i4", 4)
         self.counts = np.zeros(3, np.int64)

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.gnn.synopses.of_messages import MomentsSynopsis
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.kernel_calls import Direct
-from freshet.kernels.prefetch import prefetch_row
-from freshet.operators.aggregates.exact_sums import add_term_compensated, clear_sum, compensate, inexact, prefetch_sum
+from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
+from freshet.operators.aggregates.exact_sums import add_term_compensated, clear_sum, compensate, inexact
 from freshet.operators.aggregates.fold import StepwiseFold
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves
 from freshet.state.adjacency import base_of, place_of
@@ -70,7 +71,7 @@ def add_messages(mom: Moments, edges: Edges, messages: Messages, sign: float, se
     z, width = edges.z.data, edges.z.data.shape[1]
     for i in range(len(messages.src)):
         if i + _AHEAD < len(messages.src):
-            prefetch_sum(mom.s.data, np.int64(messages.dst[i + _AHEAD]))
+            prefetch_wide_row(mom.s.data, np.int64(messages.dst[i + _AHEAD]))
             prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
         u, v = messages.src[i], messages.dst[i]
         _mark(mom, v, serial)
@@ -187,7 +188,7 @@ def read_moments(s: np.ndarray, counts: np.ndarray, slots: np.ndarray, out: np.n
     width = s.shape[1] // 2
     for i in range(len(slots)):
         if i + _AHEAD < len(slots):
-            prefetch_sum(s, np.int64(slots[i + _AHEAD]))
+            prefetch_wide_row(s, np.int64(slots[i + _AHEAD]))
         row = slots[i]
         count = np.float64(max(counts[row], 1))
         out[i, first] = np.float32(counts[row])
@@ -232,7 +233,7 @@ def merge_partial_moments(
 class MomentsFold(StepwiseFold):
     """The sums and sums of squares of one layer. Shapes: see Moments."""
 
-    def __init__(self, tables: TableSet, name: str, width: int) -> None:
+    def __init__(self, tables: TableSet, name: str, width: int, synopsis: MomentsSynopsis) -> None:
         self.s = tables.add(f"{name}s", "f8", 2 * width)
         self.lost = tables.add(f"{name}lost", "f4", 2 * width)
         self.counter = np.zeros(3, np.int64)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.gnn.synopses.of_messages import InvertibleSynopsis
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.kernel_calls import Direct
-from freshet.kernels.prefetch import prefetch_row
+from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
 from freshet.operators.aggregates.exact_sums import (
     LAST_SERIAL,
     add_message,
@@ -19,7 +20,6 @@ from freshet.operators.aggregates.exact_sums import (
     forget_loss,
     is_worn,
     note_loss,
-    prefetch_sum,
     read_sums,
     replace_sum,
     stamp_of,
@@ -67,7 +67,7 @@ def add_messages(sums: Sums, edges: Edges, messages: Messages, sign: float, seri
     s, z, note = sums.s.data, edges.z.data, sums.note.data
     for i in range(len(messages.src)):
         if i + _AHEAD < len(messages.src):
-            prefetch_sum(s, np.int64(messages.dst[i + _AHEAD]))
+            prefetch_wide_row(s, np.int64(messages.dst[i + _AHEAD]))
             prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
         row = messages.dst[i]
         _mark(sums, row, serial)
@@ -119,31 +119,10 @@ def finish_sums(sums: Sums, edges: Edges) -> None:
             forget_loss(sums.note.data, row)
 
 
-@kernel
-def merge_partial_sums(
-    index: np.ndarray,
-    partial: np.ndarray,
-    slots: np.ndarray,
-    out: np.ndarray,
-    shifts: tuple[int, int],
-    columns: tuple[int, int],
-) -> None:
-    """The sum of each slot's partials in these columns, in the order of the parts: float32 sums depend on it."""
-    for i in range(len(slots)):
-        base = np.int64(slots[i] >> shifts[0]) << shifts[1]
-        for j in range(columns[0], columns[1]):
-            out[i, j] = 0
-        for part in range(index.shape[1]):
-            row = index[slots[i], part]
-            if row >= 0:
-                for j in range(columns[0], columns[1]):
-                    out[i, j] += partial[base + row, j]
-
-
 class SumFold(StepwiseFold):
     """The sums of one layer beside other synopses. Shapes: s (rows, width) float64; note (rows, 4) int32."""
 
-    def __init__(self, tables: TableSet, name: str, width: int) -> None:
+    def __init__(self, tables: TableSet, name: str, width: int, synopsis: InvertibleSynopsis) -> None:
         self.s = tables.add(f"{name}s", "f8", width)
         self.note = tables.add(f"{name}note", "i4", 4)
         self._fresh = np.empty((2, width), np.float64)

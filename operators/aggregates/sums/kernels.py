@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
-from freshet.kernels.prefetch import prefetch, prefetch_row
+from freshet.kernels.prefetch import prefetch, prefetch_row, prefetch_wide_row
 from freshet.operators.aggregates.exact_sums import (
     IN_EDGES,
     add_delta,
@@ -25,7 +25,6 @@ from freshet.operators.aggregates.exact_sums import (
     add_message_change,
     inexact,
     note_loss,
-    prefetch_sum,
 )
 from freshet.operators.aggregates.sums.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, mark, scrub, settle
 from freshet.operators.graph.row_kernels import put
@@ -48,7 +47,7 @@ def _merge_message_changes(syn: Synopses, count: int, slots: np.ndarray, begin: 
     for i in range(count):
         if i + _AHEAD < count:
             ahead = np.int64(dst[i + _AHEAD])
-            prefetch_sum(s, ahead)
+            prefetch_wide_row(s, ahead)
             prefetch(note, ahead * 4)
         v, r = dst[i], src[i]
         mark(syn, v, serial)
@@ -70,7 +69,7 @@ def _merge_messages(syn: Synopses, count: int, serial: int) -> None:
     for i in range(count):
         if i + _AHEAD < count:
             ahead = np.int64(dst[i + _AHEAD])
-            prefetch_sum(s, ahead)
+            prefetch_wide_row(s, ahead)
             prefetch_row(z, np.int64(src[i + _AHEAD]))
             prefetch(note, ahead * 4)
         mark(syn, dst[i], serial)

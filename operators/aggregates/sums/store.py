@@ -16,17 +16,13 @@ from freshet.operators.aggregates.sums import synopses
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import Sources
-from freshet.operators.graph.topology import Topology
+from freshet.operators.graph.topology import LostUpdateError, Topology
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
 
 _NO_SLOTS = np.empty(0, np.int32)
 _NO_SELVES = frozen(np.empty(0, np.int32)), frozen(np.empty((0, 1), np.float32))
-
-
-class LostUpdateError(RuntimeError):
-    """An operator was told to change what it does not have: state and messages do not belong together."""
 
 
 class SumStore:

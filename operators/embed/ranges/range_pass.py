@@ -11,12 +11,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.embed.chunks import Chunks
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.hot_kernels import Items
 from freshet.operators.embed.memory_plan import LayerMemory, Shape
 from freshet.operators.embed.orchestrator import PassCounts
-from freshet.operators.embed.ranges.accumulators import accumulator_of, reads_targets
 from freshet.operators.embed.ranges.kernels import RangeTask, list_messages
 from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.graph.edge_messages import room_for
@@ -32,7 +32,7 @@ class RangePass:
     def __init__(self, layer: LayerPlan, shape: Shape, memory: LayerMemory, first: int, last: int) -> None:
         self._layer, self._shape, self._first, self._last = layer, shape, first, last
         self._update_rows = memory.update_rows
-        self.reads_targets = reads_targets(layer.synopsis)
+        self.reads_targets = layer.synopsis.reads_targets
         n = last - first
         self._targets = n if self.reads_targets else 0
         self.got = np.zeros(n, np.int32)
@@ -40,7 +40,7 @@ class RangePass:
         self._own = np.empty((n, shape.own), np.float32)
         self._messages = room_for(memory.chunk_edges)
         self._task = RangeTask(first, self._targets, layer.skip_loops, layer.weighted)
-        self._synopses = accumulator_of(layer.synopsis, shape.message, n)
+        self._synopses = aggregate_of(layer.synopsis).accumulator(layer.synopsis, shape.message, n)
         self.counts = PassCounts()
 
     def run(self, chunks: Chunks, watched: Iterable[Items]) -> None:

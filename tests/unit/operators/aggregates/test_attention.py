@@ -48,7 +48,7 @@ ENDS_OF_LAYERS: dict[str, list[Spec]] = {
 
 
 def fold_of(kept: Twin) -> AttentionFold:
-    (fold,) = kept.store.folds
+    fold = kept.store.fold
     assert isinstance(fold, AttentionFold)
     return fold
 

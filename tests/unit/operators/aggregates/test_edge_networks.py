@@ -27,7 +27,7 @@ def twin(aggr: Any, *, rows: int = ROWS, wide: bool = False) -> Twin:
 
 
 def fold_of(kept: Twin) -> NetworkFold:
-    (fold,) = kept.store.folds
+    fold = kept.store.fold
     assert isinstance(fold, NetworkFold)
     return fold
 

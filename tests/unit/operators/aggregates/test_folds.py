@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from freshet.gnn.synopses.of_messages import synopsis_of
 from freshet.operators.aggregates.extrema import kernels as extrema
 from freshet.operators.aggregates.extrema.fold import ExtremaFold
+from freshet.operators.aggregates.products.fold import ProductFold
 from freshet.operators.aggregates.sums.fold import SumFold
-from freshet.operators.aggregates.sums.store import LostUpdateError
+from freshet.operators.graph.topology import LostUpdateError
 from tests.support.graphs.models import conv
 from tests.support.stages.twin import Edge, Twin, twin_of
 
@@ -85,7 +86,7 @@ def star(leaves: Iterable[int]) -> dict[Edge, float]:
 
 
 def folds_of(kept: Twin) -> ExtremaFold:
-    (fold,) = kept.store.folds
+    fold = kept.store.fold
     assert isinstance(fold, ExtremaFold)
     return fold
 
@@ -138,7 +139,8 @@ def test_worn_sums_beside_extrema_are_summed_afresh() -> None:
     kept.apply(star([1, 2]), {1: [1e30, 1.0, 1.0], 2: [1.0, 1.0, 1.0]})
     kept.apply(star([2]), {})
     assert kept.read()[0].tolist() == [1.0] * 6
-    (sums, _) = kept.store.folds
+    assert isinstance(kept.store.fold, ProductFold)
+    sums, _ = kept.store.fold.folds
     assert isinstance(sums, SumFold)
     assert sums._counter[1] == 1
 

@@ -22,7 +22,7 @@ def twin(rows: int = ROWS) -> Twin:
 
 
 def fold_of(kept: Twin) -> GatedFold:
-    (fold,) = kept.store.folds
+    fold = kept.store.fold
     assert isinstance(fold, GatedFold)
     return fold
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from freshet.gnn.synopses.of_messages import MomentsSynopsis, synopsis_of
-from freshet.operators.aggregates.fold_store import merger_of
 from freshet.operators.aggregates.moments.fold import MomentsFold
+from freshet.operators.aggregates.registry import aggregate_of
 from tests.support.graphs.models import conv
 from tests.support.stages.twin import Edge, Twin, twin_of
 
@@ -26,7 +26,7 @@ def twin(aggr: Any = "var", *, weighted: bool = False, rows: int = ROWS) -> Twin
 
 
 def fold_of(kept: Twin) -> MomentsFold:
-    (fold,) = kept.store.folds
+    fold = kept.store.fold
     assert isinstance(fold, MomentsFold)
     return fold
 
@@ -143,7 +143,8 @@ def test_partials_of_several_parts_make_the_whole(rows: list[Any], kinds: tuple[
     index = np.full((1, 4), -1, np.int32)
     index[0, parts] = np.arange(len(parts))
     out = np.empty((1, partial.shape[1]), np.float32)
-    merger_of(synopsis)(index, partial, np.zeros(1, np.int32), out, 31, 31)
+    merge = aggregate_of(synopsis).merger(synopsis)
+    merge(index, partial, np.zeros(1, np.int32), out, (31, 31), (0, out.shape[1]))
     first = 1 + (WIDTH if len(kinds) > 1 else 0) + 2 * WIDTH
     for channel in range(WIDTH):
         want, size = exact([values[channel] for _, values in rows])

@@ -7,7 +7,7 @@ import pytest
 
 from freshet.gnn.plan import LayerPlan, compile_plan
 from freshet.gnn.synopses.of_messages import MonotonicSynopsis
-from freshet.operators.embed.ranges.accumulators import accumulator_of, reads_targets, state_bytes
+from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_messages import Messages
 from tests.support.graphs.models import all_small_models
 
@@ -21,8 +21,8 @@ FIRST_LAYERS = {
 
 def accumulated(layer: LayerPlan, z: np.ndarray, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """The synopses of all rows; messages come in pieces of 7."""
-    base = ROWS if reads_targets(layer.synopsis) else 0
-    found = accumulator_of(layer.synopsis, layer.message_width, ROWS)
+    base = ROWS if layer.synopsis.reads_targets else 0
+    found = aggregate_of(layer.synopsis).accumulator(layer.synopsis, layer.message_width, ROWS)
     values = z if base else z[ROWS:]
     for first in range(0, len(src), 7):
         of = slice(first, first + 7)
@@ -63,8 +63,9 @@ def test_nan_passes_every_extremum_and_stays(kind: str) -> None:
 def test_what_a_destination_takes_is_told() -> None:
     """The state's arrays, by row, are as many bytes as a plan reckons with."""
     for name, layer in FIRST_LAYERS.items():
-        kept = accumulator_of(layer.synopsis, layer.message_width, ROWS)
-        assert array_bytes(kept) == ROWS * (state_bytes(layer.synopsis, layer.message_width) or 0), name
+        aggregate = aggregate_of(layer.synopsis)
+        kept = aggregate.accumulator(layer.synopsis, layer.message_width, ROWS)
+        assert array_bytes(kept) == ROWS * aggregate.accumulator_bytes(layer.synopsis, layer.message_width), name
 
 
 def array_bytes(kept: object) -> int:

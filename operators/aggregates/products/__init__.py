@@ -1,0 +1,1 @@
+"""Several synopses of the same messages, side by side."""

@@ -1,0 +1,53 @@
+"""Which room keeps which synopsis: the one table, and the place where a new aggregate is added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from freshet.gnn.synopses.edge_network import NetworkSynopsis
+from freshet.gnn.synopses.of_messages import (
+    GatedSynopsis,
+    InvertibleSynopsis,
+    MomentsSynopsis,
+    MonotonicSynopsis,
+    ProductSynopsis,
+    Synopsis,
+)
+from freshet.gnn.synopses.softmax import SoftmaxSynopsis
+from freshet.operators.aggregates.aggregate import Aggregate
+from freshet.operators.aggregates.attention.attention import ATTENTION
+from freshet.operators.aggregates.edge_networks.edge_networks import edge_networks_of
+from freshet.operators.aggregates.extrema.extrema import EXTREMA
+from freshet.operators.aggregates.gates.gates import GATES
+from freshet.operators.aggregates.moments.moments import MOMENTS
+from freshet.operators.aggregates.products.products import products_of
+from freshet.operators.aggregates.sums.sums import SUMS
+
+
+def is_known(synopsis: Synopsis) -> bool:
+    """Whether a room keeps such a synopsis."""
+    return type(synopsis) in AGGREGATES
+
+
+def aggregate_of(synopsis: Synopsis) -> Aggregate[Any]:
+    """Return how a synopsis is kept.
+
+    Raises: TypeError for one that no room keeps.
+    """
+    found = AGGREGATES.get(type(synopsis))
+    if found is None:
+        known = ", ".join(sorted(kind.__name__ for kind in AGGREGATES))
+        msg = f"nothing keeps a {type(synopsis).__name__}; operators/aggregates/registry.py has {known}"
+        raise TypeError(msg)
+    return found
+
+
+AGGREGATES: dict[type[Synopsis], Aggregate[Any]] = {
+    InvertibleSynopsis: SUMS,
+    MonotonicSynopsis: EXTREMA,
+    MomentsSynopsis: MOMENTS,
+    SoftmaxSynopsis: ATTENTION,
+    GatedSynopsis: GATES,
+    NetworkSynopsis: edge_networks_of(aggregate_of),
+    ProductSynopsis: products_of(aggregate_of),
+}

@@ -1,0 +1,67 @@
+"""One table says which room keeps which synopsis."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from dataclasses import dataclass
+from importlib import import_module
+
+import pytest
+
+from freshet.gnn import synopses
+from freshet.gnn.plan import compile_plan
+from freshet.gnn.synopses.of_messages import GatedSynopsis, Synopsis
+from freshet.operators.aggregates.fold_store import FoldStore
+from freshet.operators.aggregates.registry import AGGREGATES, aggregate_of, is_known
+from freshet.operators.aggregates.sums.store import SumStore
+from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.topology import Topology
+from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
+from tests.support.graphs.models import all_small_models
+
+
+@dataclass(frozen=True)
+class Median(Synopsis):
+    """Nothing keeps one."""
+
+
+def synopsis_classes() -> set[type[Synopsis]]:
+    """All kinds of synopses of gnn/synopses."""
+    found = set()
+    for module in pkgutil.iter_modules(synopses.__path__):
+        members = vars(import_module(f"{synopses.__name__}.{module.name}")).values()
+        found |= {one for one in members if inspect.isclass(one) and issubclass(one, Synopsis)}
+    return found - {Synopsis}
+
+
+def test_each_synopsis_has_an_entry() -> None:
+    assert synopsis_classes() == set(AGGREGATES)
+
+
+def test_another_synopsis_is_refused_by_name() -> None:
+    assert not is_known(Median())
+    with pytest.raises(TypeError, match=r"nothing keeps a Median; .*registry\.py has GatedSynopsis, Invertible"):
+        aggregate_of(Median())
+
+
+def test_only_folds_of_messages_stand_beside_others() -> None:
+    alone = {kind.__name__ for kind, aggregate in AGGREGATES.items() if aggregate.message_fold is None}
+    assert alone == {"SoftmaxSynopsis", "GatedSynopsis", "NetworkSynopsis"}
+    gated = GatedSynopsis(3)
+    with pytest.raises(TypeError, match="a GatedSynopsis reads more of an edge than its message"):
+        aggregate_of(gated).fold_of(TableSet(), "", 9, gated)
+
+
+def test_only_sums_alone_are_scrubbed() -> None:
+    """As docs/sums.md says: the other stores have no figures of a scrubber, since they have none."""
+    layers = [layer for make in all_small_models().values() for layer in compile_plan(make()).layers]
+    stores = set()
+    for layer in layers:
+        at, tables = PartRows(0, TaskParts.dealt(1, 1)), TableSet()
+        store = aggregate_of(layer.synopsis).store(tables, Topology(tables, at, layer, None), layer, "storage 1 task 0")
+        assert (type(store) is SumStore) == layer.synopsis.is_linear
+        assert (store.report is not None) == layer.synopsis.is_linear
+        stores.add(type(store))
+    assert stores == {SumStore, FoldStore}
