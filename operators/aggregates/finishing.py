@@ -1,4 +1,8 @@
-"""UPDATE by an epilogue and storing its rows, in one pass over the tables."""
+"""UPDATE by an epilogue and storing its rows, in one pass over the tables: what it is for any aggregate.
+
+An aggregate that has such a pass brings a kernel of its own, which goes through the slots and makes of each what the
+epilogue is applied to. Every row of the tables is read once while the next ones are on their way.
+"""
 
 from __future__ import annotations
 
@@ -6,66 +10,56 @@ from collections.abc import Callable
 
 import numpy as np
 
-from freshet.kernels.kernel import kernel
+from freshet.kernels.kernel import inner
 from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
 from freshet.operators.graph.row_kernels import replace_row
 from freshet.state.table import View
 
-# UPDATEs in the table slots, of which some are forced, each of a group; writes the slots and rows that changed, those
-# of a group from its place on (`finish`).
+# finish(slots, forced, group, at, table, out_slots, out): UPDATEs these rows, and stores them in the table. The slots
+# and rows that changed in any bit, or are forced, go to `out_slots` and `out`, those of group k from `at[k]` on, which
+# then says where they end. Shapes: slots (n,) int32, distinct; forced (n,) bool; group (n,) int16; at (groups,) int64;
+# the table's data (rows, width) float32; out_slots (n,) int32; out (n, width) float32.
 Finish = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, View, np.ndarray, np.ndarray], None]
 _AHEAD = 8
 
 
-@kernel
-def finish(
-    s: np.ndarray,
-    own: np.ndarray,
-    counts: np.ndarray,
-    bias: np.ndarray,
-    mean: bool,
-    relu: bool,
-    slots: np.ndarray,
-    forced: np.ndarray,
-    group: np.ndarray,
-    at: np.ndarray,
-    table: View,
-    out_slots: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """UPDATE by an `Epilogue` for these rows, and `store`: the slots and rows that changed in any bit, or are forced.
+@inner
+def ask_for_rows(s: np.ndarray, own: np.ndarray, x: np.ndarray, slots: np.ndarray, i: int) -> None:
+    """Ask for the rows of a slot behind the i-th: its float64 sums, its self input and its stored row."""
+    if i + _AHEAD < len(slots):
+        ahead = np.int64(slots[i + _AHEAD])
+        prefetch_wide_row(s, ahead)
+        prefetch_row(own, ahead)
+        prefetch_row(x, ahead)
 
-    Every row of the tables is read once while the next ones are on their way. Those that changed go to `out`, those of
-    group k from `at[k]` on, which then says where they end.
-    Shapes: s (rows, width) float64; own and the table's data (rows, width) float32; counts (rows,) int32, read for a
-    mean; slots (n,) int32, distinct; forced (n,) bool; group (n,) int16; at (groups,) int64; out_slots (n,) int32; out
-    (n, width) float32.
-    """
-    n, width, x = len(slots), s.shape[1], table.data
-    bits, out_bits = x.view(np.int32), out.view(np.int32)
-    for i in range(n):
-        if i + _AHEAD < n:
-            ahead = np.int64(slots[i + _AHEAD])
-            prefetch_wide_row(s, ahead)
-            prefetch_row(own, ahead)
-            prefetch_row(x, ahead)
-        row, count = slots[i], at[group[i]]
-        prefetch_row(out, min(count + 2, n - 1))  # of so many groups the processor does not see where they go on
-        if mean and counts[row] == 0:
-            for j in range(width):
-                out[count, j] = np.float32(0) + own[row, j]
-        elif mean:
-            divisor = np.float32(counts[row])
-            for j in range(width):
-                out[count, j] = np.float32(s[row, j]) / divisor + own[row, j]
-        else:
-            for j in range(width):
-                out[count, j] = np.float32(s[row, j]) + own[row, j]
-        for j in range(0 if relu else width):
-            out[count, j] += bias[j]
-        for j in range(width if relu else 0):  # in one loop: see gnn.elementwise.relu
-            value = out[count, j] + bias[j]
-            out[count, j] = np.float32(0) if value <= 0 else value
-        if replace_row(table, bits, row, out_bits, count) or forced[i]:
-            out_slots[count] = row
-            at[group[i]] += 1
+
+@inner
+def end_row(out: np.ndarray, k: int, bias: np.ndarray, relu: bool) -> None:
+    """Add the bias to row `k`, unless it is empty, and apply ReLU."""
+    biased = len(bias)
+    for j in range(0 if relu else biased):
+        out[k, j] += bias[j]
+    for j in range(biased if relu else 0):  # in one loop: see gnn.elementwise.relu
+        value = out[k, j] + bias[j]
+        out[k, j] = np.float32(0) if value <= 0 else value
+    for j in range(out.shape[1] if relu and not biased else 0):
+        value = out[k, j] + np.float32(0)
+        out[k, j] = np.float32(0) if value <= 0 else value
+
+
+@inner
+def store_row(
+    table: View,
+    bits: np.ndarray,
+    row: int,
+    out_bits: np.ndarray,
+    forced: bool,
+    at: np.ndarray,
+    k: int,
+    out_slots: np.ndarray,
+) -> None:
+    """Store the row that was written to place `at[k]` of a group, and keep it there if it changed, or is forced."""
+    place = at[k]
+    if replace_row(table, bits, row, out_bits, place) or forced:
+        out_slots[place] = row
+        at[k] += 1

@@ -9,7 +9,7 @@ import numpy as np
 from freshet.gnn.synopses.attend import AttentionEpilogue, exp_of, put_head, weights_of_head
 from freshet.gnn.synopses.scores import ADDITIVE
 from freshet.kernels.kernel import inner, kernel
-from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
+from freshet.kernels.prefetch import prefetch_wide_row
 from freshet.operators.aggregates.attention import lanes
 from freshet.operators.aggregates.attention.kernels import (
     Attention,
@@ -20,7 +20,7 @@ from freshet.operators.aggregates.attention.kernels import (
     target_at,
 )
 from freshet.operators.aggregates.attention.lanes import LANES
-from freshet.operators.graph.row_kernels import replace_row
+from freshet.operators.aggregates.finishing import ask_for_rows, end_row, store_row
 from freshet.state.table import View
 
 _AHEAD = 8
@@ -125,23 +125,6 @@ def read_attention(att: Attention, slots: np.ndarray, out: np.ndarray, first: in
             _read_head(att, slots[i], h, out[i], first + h * (att.terms.channels + 2))
 
 
-@inner
-def _end_row(out: np.ndarray, own: np.ndarray, row: int, end: AttentionEpilogue) -> None:
-    """Add the residual and the bias, and apply ReLU."""
-    width = len(out)
-    for c in range(width if end.residual else 0):
-        out[c] += own[row, own.shape[1] - width + c]
-    biased = len(end.bias)
-    for c in range(0 if end.relu else biased):
-        out[c] += end.bias[c]
-    for c in range(biased if end.relu else 0):  # in one loop: see gnn.elementwise.relu
-        value = out[c] + end.bias[c]
-        out[c] = np.float32(0) if value <= 0 else value
-    for c in range(width if end.relu and not biased else 0):
-        value = out[c] + np.float32(0)
-        out[c] = np.float32(0) if value <= 0 else value
-
-
 @kernel
 def finish_attention(
     att: Attention,
@@ -156,27 +139,23 @@ def finish_attention(
     out_slots: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """UPDATE by an epilogue for these rows, and `store`, as `finishing.finish` has it.
+    """UPDATE by an `AttentionEpilogue`, as `finishing.Finish` has it.
 
     Shapes: own (rows of the table, its width) float32; scratch (channels + 2,) float32; the others as there.
     """
-    n, bits, out_bits = len(slots), table.data.view(np.int32), out.view(np.int32)
+    n, width, bits, out_bits = len(slots), out.shape[1], table.data.view(np.int32), out.view(np.int32)
     for i in range(n):
-        if i + _AHEAD < n:
-            ahead = np.int64(slots[i + _AHEAD])
-            prefetch_wide_row(att.s.data, ahead)
-            prefetch_row(own, ahead)
-            prefetch_row(table.data, ahead)
+        ask_for_rows(att.s.data, own, table.data, slots, i)
         row, count = slots[i], at[group[i]]
-        for c in range(0 if end.concat else out.shape[1]):
+        for c in range(0 if end.concat else width):
             out[count, c] = np.float32(0)
         for h in range(att.terms.heads):
             _read_head(att, row, h, scratch, 0)
             _attend_head(att, scratch, own, row, h, end, out[count])
-        _end_row(out[count], own, row, end)
-        if replace_row(table, bits, row, out_bits, count) or forced[i]:
-            out_slots[count] = row
-            at[group[i]] += 1
+        for c in range(width if end.residual else 0):
+            out[count, c] += own[row, own.shape[1] - width + c]
+        end_row(out, count, end.bias, end.relu)
+        store_row(table, bits, row, out_bits, forced[i], at, group[i], out_slots)
 
 
 @kernel

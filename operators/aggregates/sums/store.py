@@ -10,9 +10,10 @@ from freshet.gnn.plan import Epilogue, LayerPlan
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.kernels.kernel_calls import Direct
 from freshet.operators.aggregates.exact_sums import IN_EDGES, read_sums, stamp_of
-from freshet.operators.aggregates.finishing import Finish, finish
+from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.sums import kernels as sum_kernels
 from freshet.operators.aggregates.sums import synopses
+from freshet.operators.aggregates.sums.finishing import finish
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import Sources
