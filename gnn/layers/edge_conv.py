@@ -11,8 +11,8 @@ from freshet.gnn.layers.base import Context, LayerPlan
 from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import Model
 from freshet.gnn.numerics.dense import Rows
+from freshet.gnn.synopses.by_name import synopsis_of
 from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
-from freshet.gnn.synopses.of_messages import synopsis_of
 
 _WIDENING = 2  # by so much a first linear layer may widen and still be taken before sending
 

@@ -10,7 +10,7 @@ from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import Model
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
-from freshet.gnn.synopses.of_messages import synopsis_of
+from freshet.gnn.synopses.by_name import synopsis_of
 
 
 class NeighbourConvPlan(LayerPlan):

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from freshet.gnn.numerics.dense import Rows
-from freshet.gnn.synopses.of_messages import Factor, ProductSynopsis, Synopsis
+from freshet.gnn.synopses.of_messages import Synopsis
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class NetworkSynopsis(Synopsis):
     Shapes: messages (e, message width), the rows of sources; state (n, inner.width(network.width)).
     """
 
-    inner: Factor | ProductSynopsis
+    inner: Synopsis
     network: EdgeNetwork
     reads_targets: ClassVar[bool] = True
 

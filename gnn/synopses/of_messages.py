@@ -14,7 +14,6 @@ import numpy as np
 
 from freshet.gnn.numerics.dense import Rows
 
-Kind = Literal["sum", "mean", "max", "min", "std", "var"]
 LEAST_VARIANCE = 1e-5
 """What a standard deviation is the root of at the least; up to there it is 0, as in PyG."""
 # Words for people of what a change does to several kinds of synopses.
@@ -275,14 +274,11 @@ class GatedSynopsis(Synopsis):
         return out.astype(np.float32)
 
 
-Factor = InvertibleSynopsis | MonotonicSynopsis | MomentsSynopsis
-
-
 @dataclass(frozen=True)
 class ProductSynopsis(Synopsis):
     """Several synopses of the same messages, side by side in one row (PyG's `aggr=[...]`)."""
 
-    factors: tuple[Factor, ...]
+    factors: tuple[Synopsis, ...]
 
     @property
     def algebra(self) -> str:  # type: ignore[override]
@@ -327,18 +323,3 @@ class ProductSynopsis(Synopsis):
     def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
         """Return the states of the factors beside each other."""
         return np.concatenate([factor.whole(messages, dst, targets) for factor in self.factors], axis=1)
-
-
-def synopsis_of(kinds: Kind | tuple[Kind, ...], weighted: bool) -> Factor | ProductSynopsis:
-    """Return the synopsis of an aggregator's name, or of several names."""
-    names = (kinds,) if isinstance(kinds, str) else kinds
-    factors = tuple(_one(kind, weighted) for kind in names)
-    return factors[0] if isinstance(kinds, str) else ProductSynopsis(factors)
-
-
-def _one(kind: Kind, weighted: bool) -> Factor:
-    if kind == "sum" or kind == "mean":
-        return InvertibleSynopsis(kind, weighted)
-    if kind == "std" or kind == "var":
-        return MomentsSynopsis(kind, weighted)
-    return MonotonicSynopsis(kind, weighted)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet.gnn.synopses.of_messages import synopsis_of
+from freshet.gnn.synopses.by_name import synopsis_of
 from freshet.operators.aggregates.extrema import kernels as extrema
 from freshet.operators.aggregates.extrema.fold import ExtremaFold
 from freshet.operators.aggregates.products.fold import ProductFold

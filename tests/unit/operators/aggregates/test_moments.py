@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet.gnn.synopses.of_messages import MomentsSynopsis, synopsis_of
+from freshet.gnn.synopses.by_name import synopsis_of
+from freshet.gnn.synopses.of_messages import MomentsSynopsis
 from freshet.operators.aggregates.moments.fold import MomentsFold
 from freshet.operators.aggregates.registry import aggregate_of
 from tests.support.graphs.models import conv

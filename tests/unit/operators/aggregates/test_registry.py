@@ -6,11 +6,14 @@ import inspect
 import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
+from typing import get_args
 
 import pytest
 
 from freshet.gnn import synopses
+from freshet.gnn.convs.base import Aggregator
 from freshet.gnn.plan import compile_plan
+from freshet.gnn.synopses.by_name import OF_NAMES, synopsis_of
 from freshet.gnn.synopses.of_messages import GatedSynopsis, Synopsis
 from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.aggregates.registry import AGGREGATES, aggregate_of, is_known
@@ -65,3 +68,9 @@ def test_only_sums_alone_are_scrubbed() -> None:
         assert (store.report is not None) == layer.synopsis.is_linear
         stores.add(type(store))
     assert stores == {SumStore, FoldStore}
+
+
+def test_each_aggregator_of_a_model_has_a_synopsis() -> None:
+    assert set(OF_NAMES) == set(get_args(Aggregator))
+    for name in OF_NAMES:
+        assert name in synopsis_of(name, weighted=False).name
