@@ -13,6 +13,8 @@ Array = np.ndarray
 # small enough that malloc takes arrays of such rows from its heap, which costs no page faults
 _CHUNK_EDGES, _CHUNK_VERTICES = 1 << 14, 1 << 14
 _SUM, _MAX, _MIN = 0, 1, 2
+_MERGES = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
+_GATHERED = {"sum": _SUM, "max": _MAX, "min": _MIN}
 
 
 class Edges:
@@ -56,13 +58,17 @@ class Edges:
         """Return for each vertex the aggregate of (factor *) x[src] over its in-edges, 0 if it has none.
 
         `kind` is sum, mean, max, min, var or std; a standard deviation up to the root of 1e-5 is 0, as in PyG.
+        Raises: ValueError for another.
         """
         if kind in ("var", "std"):
             mean = self.aggregate("mean", x, factor)
             of_squares = self.aggregate("mean", x * x, None if factor is None else factor * factor)
             variance = np.where(of_squares - mean * mean < 0, 0, of_squares - mean * mean)
             return variance if kind == "var" else np.sqrt(np.where(variance <= 1e-5, 0, variance))
-        merged = self._merge_at_destinations({"max": np.maximum, "min": np.minimum}.get(kind, np.add), x, factor)
+        if kind not in _MERGES:
+            msg = f"the oracle knows no aggregate {kind!r}; it has {', '.join(_MERGES)}, var, std"
+            raise ValueError(msg)
+        merged = self._merge_at_destinations(_MERGES[kind], x, factor)
         if kind == "mean":
             merged /= np.maximum(self.count(), 1)[:, None]
         return merged
@@ -79,7 +85,7 @@ class Edges:
         factor = np.ones(1) if factor is None else factor.astype(np.float64, copy=False)
         if not scale.strides[0]:  # one row that stands for all
             scale = scale[:1]
-        how = {"max": _MAX, "min": _MIN}.get(kind, _SUM)
+        how = _GATHERED[kind]
         x, scale = np.ascontiguousarray(x), np.ascontiguousarray(scale)
         _gather(how, x, scale, self.src, self._ends(), np.ascontiguousarray(factor), out, size, through)
         if how == _SUM:

@@ -36,6 +36,9 @@ def aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None, step: f
         return variance(x, edges, factor, step)
     if kind == "std":
         return activated(variance(x, edges, factor, step), lambda of: np.sqrt(np.where(of <= 1e-5, 0, of)), step)
+    if kind not in ("max", "min"):
+        msg = f"no scale of errors is known for the aggregate {kind!r}"
+        raise ValueError(msg)
     rows, largest, through = edges.gather(kind, x.rows, x.scale, factor)
     # a maximum moves by no more than the message that moves most
     return Scaled(rows, known(past_range(largest) + through))

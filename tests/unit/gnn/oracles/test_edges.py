@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.scaled import Scaled, aggregated
 
 ODD = (np.nan, np.inf, -np.inf, 3e38)
 
@@ -50,6 +51,14 @@ def test_one_edge_with_a_factor_of_its_own():
         edges = Edges(2, np.array([0]), np.array([1]), np.ones(1))
         out, *_ = edges.gather("sum", np.array([[2.0], [5.0]]), np.ones((2, 1)), factor)
         assert out.tolist() == [[0.0], [expected]]
+
+
+def test_an_aggregate_that_the_oracle_lacks_is_refused_by_name():
+    edges, x = Edges(2, np.array([0]), np.array([1]), np.ones(1)), np.ones((2, 1))
+    with pytest.raises(ValueError, match="the oracle knows no aggregate 'median'; it has sum, mean"):
+        edges.aggregate("median", x)
+    with pytest.raises(ValueError, match="no scale of errors is known for the aggregate 'median'"):
+        aggregated("median", Scaled(x, x), edges, None, 1e-7)
 
 
 def test_pieces_have_so_many_edges_and_vertices_at_most(monkeypatch):
