@@ -42,7 +42,7 @@ def run(**given: Any) -> None:
     from freshet.job.run.preflight import check_out, check_run
     from freshet.job.run.processor import settle
 
-    settle(settings)  # before anything loads numpy
+    settle(settings.processor, resumed=settings.out if settings.resume else None)  # before anything loads numpy
 
     check_run(settings)
     with taken(settings.out, "freshet run"):

@@ -14,9 +14,9 @@ from freshet.job.uris import is_remote, local_path
 class FormerCheckpoints:
     """What a run does about them: `look` while it runs, and `told` where it fails."""
 
-    def __init__(self, spec: JobSpec, resume: str | None) -> None:
-        """`resume`: as the option has it; only `latest` has older checkpoints removed."""
-        self._spec, self._removes = spec, resume == "latest"
+    def __init__(self, spec: JobSpec, resume: str | None, states: JobStates) -> None:
+        """`resume`: as the option has it; only `latest` has older checkpoints removed. `states` are the job's."""
+        self._spec, self._states, self._removes = spec, states, resume == "latest"
         self.own_checkpoint: Callable[[], Path | None] = lambda: None
 
     def look(self) -> None:
@@ -25,11 +25,11 @@ class FormerCheckpoints:
             prune(self._spec.checkpoints, keep=own)
             self._removes = False
 
-    def told(self, cause: str, states: JobStates) -> str:
+    def told(self, cause: str) -> str:
         """Why the run failed, with the state that it began at where no checkpoint of its own was complete."""
         state = self._spec.resume
         if state is None or is_remote(state) or self.own_checkpoint() is not None:
             return cause
-        older = states.older_than(local_path(state))
+        older = self._states.older_than(local_path(state))
         way = "begin again in a new folder" if older is None else f"go on from the one before: --resume {older}"
         return f"{cause} (the run began at the state {state}; if that is damaged, {way})"

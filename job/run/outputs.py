@@ -11,7 +11,7 @@ from freshet.job.kafka.topic_specs import EXACTLY_ONCE, TopicOutput
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.told import told, told_again
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
-from freshet.operators.settings import OutletConfig
+from freshet.operators.settings import OutletConfig, Settings
 from freshet.operators.sink.kafka_lines import record_bytes_max
 from freshet.partitioner.events import STRING
 
@@ -57,20 +57,21 @@ def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None]) -> 
     return Outputs(found.get("--embeddings-to"), found.get("--dead-letters"))
 
 
-def refuse_large_records(config: RunConfig, width: int, id_kind: str, id_bytes_max: int, outputs: Outputs) -> None:
+def refuse_large_records(settings: Settings, outputs: Outputs, width: int) -> None:
     """Refuse a job whose embeddings may be larger than a record of their topic: one such record would end it.
 
     Raises: UsageError when an embedding is too wide, or ids may be too long.
     """
-    if outputs.embeddings is None:
+    if outputs.embeddings is None or settings.outlet is None:
         return
-    most, form = outputs.embeddings.record_bytes, config.embedding_format
+    most, form = outputs.embeddings.record_bytes, settings.outlet.embedding_format
+    id_kind, id_bytes_max = settings.id_kind, settings.parsing.id_bytes_max
     longest = id_bytes_max if id_kind == STRING else _INT_ID_BYTES
     needed = record_bytes_max(width, form, "0" * _MODEL_DIGITS, longest) + RECORD_SPARE
     if needed > most:
         ids = f" with ids of up to {id_bytes_max} bytes (--id-bytes-max)" if id_kind == STRING else ""
         msg = (
-            f"--embeddings-to {config.embeddings_to}: an embedding of {width:,} numbers as {form}{ids} may take "
+            f"--embeddings-to {outputs.embeddings.address}: an embedding of {width:,} numbers as {form}{ids} may take "
             f"{needed:,} bytes, and the producer and the topic take records of {most:,}; raise max.request.size in "
             "`kafka:` of --config and max.message.bytes of the topic"
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from freshet.job.errors import UsageError
 from freshet.job.folder.run_file import read_run
-from freshet.job.options.run_config import RunConfig
 from freshet.kernels.processor import PORTABLE_BLAS, Processor, ProcessorError, choose_blas, core_of, hold, running
 
 if TYPE_CHECKING:
@@ -16,28 +16,29 @@ if TYPE_CHECKING:
 PORTABLE, ANY = "portable", "any"
 
 
-def settle(config: RunConfig) -> None:
+def settle(chosen: str | None, *, resumed: Path | None) -> None:
     """Have OpenBLAS take the job's kernels in this process and its children; call it before anything loads numpy.
 
-    A job that goes on takes those that it began with, whatever the environment says, if this processor has them.
+    `chosen` is `--processor`. A job that goes on (its folder is `resumed`) takes those that it began with, whatever the
+    environment says, if this processor has them.
     """
-    if config.processor == PORTABLE:
+    if chosen == PORTABLE:
         choose_blas(PORTABLE_BLAS.get(platform.machine(), ""))
-    elif config.resume and config.processor is None:
-        choose_blas(core_of(read_run(config.out).get("processor", {})))
+    elif resumed is not None and chosen is None:
+        choose_blas(core_of(read_run(resumed).get("processor", {})))
 
 
-def of_new_job(config: RunConfig, plan: Plan) -> Processor:
-    """What a new job computes with, from now on; nothing where it may be any.
+def of_new_job(chosen: str | None, plan: Plan) -> Processor:
+    """Return what a new job computes with, from now on; nothing where it may be any. `chosen` is `--processor`.
 
     Raises: UsageError when the portable kernels are asked for and not there, or the model can't run on any processor.
     """
-    if config.processor == ANY:
+    if chosen == ANY:
         _refuse_any(plan)
         return {}
     here = running()
     wanted = PORTABLE_BLAS.get(platform.machine())
-    if config.processor == PORTABLE and core_of(here) != wanted:
+    if chosen == PORTABLE and core_of(here) != wanted:
         msg = (
             f"--processor portable: got {here['blas']}, expected OpenBLAS's {wanted} kernels, which this machine or "
             "numpy does not have; take --processor host"
@@ -46,12 +47,12 @@ def of_new_job(config: RunConfig, plan: Plan) -> Processor:
     return here
 
 
-def of_resumed_job(config: RunConfig, recorded: Processor, plan: Plan) -> Processor:
+def of_resumed_job(chosen: str | None, recorded: Processor, plan: Plan) -> Processor:
     """What a job goes on with.
 
     Raises: UsageError when this process computes with something else than the job has, or the model can't.
     """
-    if config.processor == ANY:
+    if chosen == ANY:
         _refuse_any(plan)
         return {}
     try:

@@ -20,7 +20,10 @@ from freshet.job.options.run_config import RunConfig, option_name, that_hold
 from freshet.job.run.file_source import FileSource
 from freshet.job.run.job_states import JobStates, at_work
 from freshet.job.run.outputs import new_job_id, plan_outputs, refuse_large_records
-from freshet.job.run.prepare import Job, kept_options, make_image, settings_of_run
+from freshet.job.run.prepare.image import make_image
+from freshet.job.run.prepare.job import Job
+from freshet.job.run.prepare.model import Start
+from freshet.job.run.prepare.settings import kept_options, settings_of_run
 from freshet.job.run.processor import of_resumed_job
 from freshet.job.run.sources import Found, Sources, find_sources, load_sources
 from freshet.job.run.topic_source import TopicSource
@@ -49,13 +52,15 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     outputs = plan_outputs(config, job_id, say)
     plan = load_plan(former.model)
     _refuse_subtasks(config, former.parts, len(plan.layers), out)
-    refuse_large_records(config, plan.out_width, former.id_kind, former.parsing.id_bytes_max, outputs)
     block_events = former.parsing.block_events or former.sealing.epoch_events
     former = replace(former, parsing=replace(former.parsing, block_events=block_events))
     settings = settings_of_run(former, config, out, job_id, outputs, saved.model_sha256)
+    refuse_large_records(settings, outputs, plan.out_width)
     if (cut_log := saved.cut_log(out, beside=Path(settings.cuts.folder))) is not None:  # where it was, if not there
         settings = replace(settings, cuts=replace(settings.cuts, folder=str(cut_log)))
-    settings = replace(settings, run=former.run + 1, processor=dict(of_resumed_job(config, former.processor, plan)))
+    settings = replace(
+        settings, run=former.run + 1, processor=dict(of_resumed_job(config.processor, former.processor, plan))
+    )
     sources.save(out)
     topics, options = sources.topic_specs, kept_options(config)
     replace(saved, settings=settings, topics=topics, options=options).write(out)
@@ -65,24 +70,23 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         if saved.snapshot and config.snapshot is None:
             msg = f"--snapshot: the job in {out} was killed before it had taken {saved.snapshot} in; give it"
             raise UsageError(msg)
-        make_image(settings, config)
+        folder, longest = config.snapshot, settings.parsing.id_bytes_max
+        make_image(settings, None if folder is None else Start.open(folder, config.model, plan, longest))
     return config, Job(settings, sources, outputs)
 
 
-def has_finished(config: RunConfig, out: Path) -> bool:
-    """Whether there is nothing left to do."""
-    return config.resume == "latest" and run_file.has_finished(run_file.read_run(out))
+def has_finished(named: str | None, out: Path) -> bool:
+    """Whether there is nothing left to do for `--resume` as it is given."""
+    return named == "latest" and run_file.has_finished(run_file.read_run(out))
 
 
-def state_to_resume(config: RunConfig, out: Path, job_id: str) -> str | None:
-    """The checkpoint or savepoint; a job that died before its first checkpoint begins again, by the same cuts.
+def state_to_resume(named: str, states: JobStates) -> str | None:
+    """Return the state that `--resume` names; a job without a checkpoint begins again, by the same cuts.
 
     Raises: UsageError when it isn't there, is another job's, or lies where only Flink can look.
     """
-    assert config.resume is not None
-    states = JobStates(out, job_id, config.checkpoint_dir, "--resume")
-    if config.resume != "latest":
-        return states.named(config.resume)
+    if named != "latest":
+        return states.named(named)
     found = states.latest()
     if found is None:
         say("no checkpoint was complete: the job begins again, with the same epochs")
@@ -217,7 +221,7 @@ def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out
     if config.until is not None and topic.end is None:
         msg = f"--until {config.until}: the job in {out} reads on for its life; leave --until out"
         raise UsageError(msg)
-    if has_finished(config, out):
+    if has_finished(config.resume, out):
         return topic.at(given)  # it is not read again, and its end stays where the job ended
     from freshet.job.kafka.read_topics import resumed_topic
 

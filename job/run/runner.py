@@ -33,7 +33,8 @@ from freshet.job.run.former_checkpoints import FormerCheckpoints
 from freshet.job.run.in_flight import LevelWatch
 from freshet.job.run.job_states import JobStates
 from freshet.job.run.lag import Lag
-from freshet.job.run.prepare import Job, as_the_snapshot_was_made, prepare, with_parts
+from freshet.job.run.prepare.job import Job, prepare
+from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
 from freshet.job.run.rejected import RejectWatch
 from freshet.job.run.resume import has_finished, resume, state_to_resume
 from freshet.job.run.summary import closing_summary, complete_epoch, profile, progress
@@ -54,7 +55,7 @@ def run(config: RunConfig) -> int:
     clock = StartUp()
     with _ended_by_signals(out), _failure_told(out):
         cluster.await_answer(config.cluster)  # before anything is made
-        if not has_finished(config, out):
+        if not has_finished(config.resume, out):
             await_brokers(config.topics, config.client_properties)
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
@@ -62,15 +63,19 @@ def run(config: RunConfig) -> int:
         if config.embeddings_from_start:
             put_start(job, config.client_properties, out)
         rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
-        if has_finished(config, out):
+        if has_finished(config.resume, out):
             say(f"nothing left to do: the job in {out} has taken in all of its input")
             code = EXIT_DONE
         else:
             took = clock.reached("prepared")
             say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
-            start = _run_local if config.runtime == "local" else _run_flink
             with server_of_run(config.flight_port, out):
-                code = start(job, config, out, clock, rejects)
+                if config.runtime == "local":
+                    code = _run_local(job, out, clock, rejects)
+                else:
+                    states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
+                    spec = spec_of(job, config, states)
+                    code = _run_flink(job, spec, FormerCheckpoints(spec, config.resume, states), clock, rejects)
             run_file.update_run(out, startup_seconds=clock.seconds)
     return rejects.verdict(_sum_up(out), code)
 
@@ -91,7 +96,7 @@ def _warm_up(config: RunConfig) -> None:
     if config.model is not None and (config.model / SPEC_FILE).is_file():
         kind = config.id_kind if config.snapshot is None else id_kind_of(config.snapshot)
         layers = len(load_plan(str(config.model.absolute())).layers)
-        parts, to_topic = with_parts(config, layers).part_count, config.embeddings_to is not None
+        parts, to_topic = parts_of(config, layers), config.embeddings_to is not None
         jobs = Jobs(config.model, parts > 1, kind, to_topic=to_topic, many_parts=parts > DENSE_PARTS)
     if not are_ready(jobs):
         say("compiling kernels, once per machine: about twenty seconds on two cores (see `freshet warm-up`)")
@@ -184,7 +189,7 @@ def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp, rejects: RejectWa
     return update
 
 
-def _run_local(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: RejectWatch) -> int:
+def _run_local(job: Job, out: Path, clock: StartUp, rejects: RejectWatch) -> int:
     from freshet.job.local.runtime import LocalRuntime
     from freshet.job.local.stopping import bounded_stop
 
@@ -227,11 +232,11 @@ def _go_on_after(epoch: int) -> str:
     return f"the output is complete up to epoch {epoch}; go on with --resume latest"
 
 
-def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: RejectWatch) -> int:
+def _run_flink(job: Job, spec: JobSpec, former: FormerCheckpoints, clock: StartUp, rejects: RejectWatch) -> int:
     from freshet.job.flink.runtime import FlinkRun, run_job
 
-    spec, levels = _spec(job, config, out), LevelWatch(out)
-    former = FormerCheckpoints(spec, config.resume)
+    out = spec.out_path
+    levels = LevelWatch(out)
 
     def started(run: FlinkRun) -> None:
         former.own_checkpoint = lambda: run.own_checkpoint
@@ -250,7 +255,7 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: 
 
             result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"), rejects.is_too_much)
         except JobFailed as error:
-            cause = former.told(one_line(error), JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume"))
+            cause = former.told(one_line(error))
             run_file.update_run(out, state=run_file.FAILED, error=cause, ended_ms=_now_ms())
             raise JobFailed(cause) from error
     epoch = complete_epoch(out)
@@ -263,15 +268,19 @@ def _run_flink(job: Job, config: RunConfig, out: Path, clock: StartUp, rejects: 
     return 128 + result.signal if result.signal else EXIT_DONE
 
 
-def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
-    job_id, layers = job.settings.job_id, len(load_plan(job.settings.model).layers)
+def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
+    """Return what the Flink job is built from; `states` are those of the job.
+
+    Raises: UsageError where the state that `--resume` names isn't there, or is another job's.
+    """
+    layers = len(load_plan(job.settings.model).layers)
     pipeline = pipeline_of(config.parallelism, config.pipeline, layers, job.settings.parts)
     if pipeline > 1:
         say(Pipeline(layers, pipeline).told(config.parallelism // pipeline))
     tasks = parts_by_subtask(job.settings.parts, config.parallelism // pipeline, FLINK_PARTS_MAX).counts
     found = {
         "pipeline": pipeline,
-        "out": str(out),
+        "out": str(states.out),
         "parts": job.settings.parts,
         "layers": layers,
         "stage": replace(job.settings, tasks=tasks).to_dict(),
@@ -280,8 +289,8 @@ def _spec(job: Job, config: RunConfig, out: Path) -> JobSpec:
         "embeddings_to": job.outputs.embeddings,
         "letters_to": job.outputs.letters,
         "kafka_properties": dict(config.client_properties),
-        "checkpoint_dir": layout.checkpoint_dir_of_job(config.checkpoint_dir, job_id) or "",
-        "resume": state_to_resume(config, out, job_id) if config.resume else None,
+        "checkpoint_dir": layout.checkpoint_dir_of_job(config.checkpoint_dir, states.job_id) or "",
+        "resume": state_to_resume(config.resume, states) if config.resume else None,
     }
     return JobSpec(**told(config, JobSpec) | found)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NotRequired, Protocol
+from typing import NamedTuple, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
@@ -20,7 +20,6 @@ from freshet.job.folder.layout import CHUNKS, START
 from freshet.job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import Identity, TopicInput
-from freshet.job.options.run_config import RunConfig
 from freshet.job.run.file_source import FileSource
 from freshet.job.run.topic_source import TopicSource
 from freshet.operators.parser.core import Origin, Parser, RawMessage
@@ -176,8 +175,16 @@ class Sources:
         return ", ".join([*files, *map(str, self.topics)])
 
 
+class TopicReading(NamedTuple):
+    """How a new job's topics are read: from where (as `--from` names it), whether to an end, by which client."""
+
+    start_from: str
+    is_bounded: bool
+    properties: ClientProperties
+
+
 def plan_sources(
-    found: Found, starts: Mapping[int, Offsets], config: RunConfig, known: Mapping[str, Identity] | None = None
+    found: Found, starts: Mapping[int, Offsets], reading: TopicReading, known: Mapping[str, Identity] | None = None
 ) -> Sources:
     """Cut the files into chunks, and ask the brokers where the topics begin and end.
 
@@ -189,12 +196,12 @@ def plan_sources(
         return Sources(files)
     from freshet.job.kafka.read_topics import plan_topic
 
-    known, how = known or {}, (config.start_from, config.until is not None, config.client_properties)
+    known = known or {}
     specs = [
-        plan_topic(source, address, *how, starts.get(source), known.get(address.topic))
+        plan_topic(source, address, *reading, starts.get(source), known.get(address.topic))
         for source, address in found.topics.items()
     ]
-    return Sources(files, tuple(TopicSource(spec, str(spec.address), config.client_properties) for spec in specs))
+    return Sources(files, tuple(TopicSource(spec, str(spec.address), reading.properties) for spec in specs))
 
 
 def load_sources(settings: Settings, topics: Sequence[TopicInput], properties: ClientProperties) -> Sources:

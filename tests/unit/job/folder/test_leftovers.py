@@ -11,11 +11,13 @@ import pytest
 from freshet.gnn.model import save_model
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout, leftovers, run_file
+from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.leftovers import what_is_in
 from freshet.job.options.config_file import load_run_config
-from freshet.job.run import prepare as preparing
 from freshet.job.run import runner
 from freshet.job.run.preflight import check_out
+from freshet.job.run.prepare import job as preparing
+from freshet.job.run.sources import Sources
 from freshet.operators.snapshot.reader import SnapshotError
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
@@ -77,9 +79,9 @@ def test_a_run_that_was_killed_at_any_step(
         raise Killed
 
     places = {
-        "sources.save": (preparing.Sources, "save"),
-        "write": (preparing.SavedJob, "write"),
-        "update_run": (preparing.run_file, "update_run"),
+        "sources.save": (Sources, "save"),
+        "write": (SavedJob, "write"),
+        "update_run": (run_file, "update_run"),
         "make_image": (preparing, "make_image"),
         "start": (runner, "_run_local"),
         "local": (runner.run_file, "update_run"),

@@ -18,7 +18,9 @@ from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.run_config import RunConfig
 from freshet.job.run.outputs import Outputs, outlet_settings, plan_outputs, refuse_large_records
-from freshet.operators.settings import OutletConfig
+from freshet.operators.parser.config import ParserConfig
+from freshet.operators.settings import OutletConfig, Settings
+from freshet.partitioner.config import PartitionerConfig
 
 
 class Brokers:
@@ -127,16 +129,23 @@ def test_a_record_may_be_as_large_as_producer_and_topic_take(brokers: Brokers) -
 def test_records_that_a_topic_would_not_take_are_refused_at_the_start(
     width: int, form: str, kind: str, longest: int, said: str | None
 ) -> None:
-    config = options_of(embeddings_to="kafka://h:1/kept", embedding_format=form)
+    settings = Settings(
+        "M",
+        "O",
+        1,
+        PartitionerConfig(id_kind=kind),
+        ParserConfig(id_bytes_max=longest),
+        outlet=OutletConfig(embedding_format=form),
+    )
     outputs = Outputs(TopicOutput(bootstrap="h:1", topic="kept"))
     if said is None:
-        refuse_large_records(config, width, kind, longest, outputs)
+        refuse_large_records(settings, outputs, width)
         return
     with pytest.raises(UsageError) as caught:
-        refuse_large_records(config, width, kind, longest, outputs)
+        refuse_large_records(settings, outputs, width)
     assert said in str(caught.value)
     assert "the producer and the topic take records of 1,048,576; raise max.request.size" in str(caught.value)
-    refuse_large_records(config, width, kind, longest, Outputs())
+    refuse_large_records(settings, Outputs(), width)
 
 
 def options_of(**flags: Any) -> RunConfig:

@@ -60,11 +60,12 @@ def test_former_checkpoints_go_once_the_new_attempt_has_one_of_its_own(out: Path
     saved = checkpoint(checkpoints / "savepoints" / "savepoint-1", 50)
     own = checkpoint(checkpoints / ("c" * 32) / "chk-1", 300)
     spec = JobSpec(out=str(out), layers=1, resume=str(old[1]))
-    former = FormerCheckpoints(spec, "latest")
+    states = JobStates(out, "", None, "--resume")
+    former = FormerCheckpoints(spec, "latest", states)
     former.look()
     assert all(one.exists() for one in old), "it has none yet"
     former.own_checkpoint = lambda: own
-    FormerCheckpoints(spec, str(old[1])).look()
+    FormerCheckpoints(spec, str(old[1]), states).look()
     assert all(one.exists() for one in old), "a state that was named keeps the others"
     former.look()
     assert not any(one.exists() for one in old)

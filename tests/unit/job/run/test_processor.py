@@ -1,7 +1,5 @@
 """A model whose bits decide what a deletion finds does not go on on any processor that comes along."""
 
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,25 +31,21 @@ def plan_of(spec: dict[str, Any]) -> Plan:
     return compile_plan(make_model(0, [conv("graph_conv", 3, 3), spec]))
 
 
-def config(processor: str | None) -> Any:
-    return SimpleNamespace(processor=processor, resume="latest", out=Path("O"))
-
-
 @pytest.mark.parametrize("name", NEEDING)
 def test_extrema_of_a_network_are_refused_on_any_processor(name: str) -> None:
     plan = plan_of(NEEDING[name])
-    for begun in (lambda: of_new_job(config("any"), plan), lambda: of_resumed_job(config("any"), OTHER, plan)):
+    for begun in (lambda: of_new_job("any", plan), lambda: of_resumed_job("any", OTHER, plan)):
         with pytest.raises(UsageError, match=r"--processor any: .* maximum or minimum of a network's messages"):
             begun()
     with pytest.raises(UsageError, match="the job computes with") as refused:
-        of_resumed_job(config(None), OTHER, plan)
+        of_resumed_job(None, OTHER, plan)
     assert "--processor any" not in str(refused.value), "it would be refused"
-    assert of_new_job(config(None), plan) == running()
+    assert of_new_job(None, plan) == running()
 
 
 @pytest.mark.parametrize("name", FREE)
 def test_others_may_go_on_anywhere(name: str) -> None:
     plan = plan_of(FREE[name])
-    assert of_new_job(config("any"), plan) == of_resumed_job(config("any"), OTHER, plan) == {}
+    assert of_new_job("any", plan) == of_resumed_job("any", OTHER, plan) == {}
     with pytest.raises(UsageError, match="--processor any"):
-        of_resumed_job(config(None), OTHER, plan)
+        of_resumed_job(None, OTHER, plan)

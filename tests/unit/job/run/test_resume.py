@@ -24,10 +24,11 @@ from freshet.job.machine.processes import began_s
 from freshet.job.options import told
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.run_config import option_name
+from freshet.job.run.job_states import JobStates
 from freshet.job.run.outputs import outlet_settings
-from freshet.job.run.prepare import prepare
+from freshet.job.run.prepare.job import prepare
 from freshet.job.run.resume import has_finished, options_for_life, resume, state_to_resume
-from freshet.job.run.runner import _spec
+from freshet.job.run.runner import spec_of
 from freshet.job.run.stop import stop
 from freshet.operators.epochs.cut import Cut
 from freshet.operators.parser.file_stage import read_plan
@@ -64,12 +65,13 @@ def resumed(folder: Path, **options: Any) -> Any:
     return resume(load_run_config(flags(folder, resume="latest", **options)), folder / "out")
 
 
-def id_of(folder: Path) -> str:
-    return str(orjson.loads((folder / "out" / "job" / "job.json").read_bytes())["settings"]["job_id"])
+def id_of(folder: Path, out: str | Path = "out") -> str:
+    return str(orjson.loads((folder / out / "job" / "job.json").read_bytes())["settings"]["job_id"])
 
 
-def state(config: Any, folder: Path) -> str | None:
-    return state_to_resume(config, folder / "out", id_of(folder))
+def state(config: Any, folder: Path, out: str | Path = "out") -> str | None:
+    states = JobStates(folder / out, id_of(folder, out), config.checkpoint_dir, "--resume")
+    return state_to_resume(config.resume, states)
 
 
 def test_paths_follow_the_folders_and_options_stay(folder: Path, begun: Path) -> None:
@@ -187,11 +189,11 @@ def test_a_folder_without_a_job_and_one_that_is_in_use(folder: Path) -> None:
 
 def test_a_job_that_has_come_to_its_end(folder: Path) -> None:
     config, _ = resumed(folder)
-    assert not has_finished(config, folder / "out")
+    assert not has_finished(config.resume, folder / "out")
     run_file.update_run(folder / "out", state="finished")
-    assert has_finished(config, folder / "out")
+    assert has_finished(config.resume, folder / "out")
     older = load_run_config(flags(folder, resume=str(folder)))
-    assert not has_finished(older, folder / "out"), "from an older savepoint there is something to do"
+    assert not has_finished(older.resume, folder / "out"), "from an older savepoint there is something to do"
 
 
 # -- the state to go on from ------------------------------------------------------------------------------------------
@@ -211,8 +213,7 @@ def test_the_latest_state_may_be_a_savepoint_elsewhere(folder: Path) -> None:
     old, new = (checkpoint(checkpoints / job / "chk-3", when) for job, when in zip(jobs, (100, 200), strict=True))
     kept = checkpoint(checkpoints / "savepoints" / "savepoint-1", 50)
     assert state(config, folder) == str(new)
-    assert old.exists(), "nobody knows yet whether the newest can be read"
-    assert kept.exists()
+    assert old.exists() and kept.exists(), "nobody knows yet whether the newest can be read"
     elsewhere = checkpoint(folder / "savepoint-2", 300)
     run_file.update_run(folder / "out", savepoint=str(elsewhere))
     assert state(config, folder) == str(elsewhere)
@@ -322,19 +323,18 @@ def test_jobs_that_share_a_folder_have_cut_logs_and_checkpoints_of_their_own(fol
     shared, ids = tmp_path / "shared", [one.settings.job_id, two.settings.job_id]
     assert [job.settings.cuts.folder for job in (one, two)] == [str(shared / job / "cuts") for job in ids]
     assert one.settings.cuts.checkpoints == str(shared / ids[0])
-    assert _spec(one, config, out).checkpoint_uri == f"file://{shared}/{ids[0]}"
-    assert _spec(one, config, out).savepoint_uri == f"file://{shared}/{ids[0]}/savepoints"
+    spec, place = spec_of(one, config, JobStates(out, ids[0], config.checkpoint_dir, "")), f"file://{shared}/{ids[0]}"
+    assert (spec.checkpoint_uri, spec.savepoint_uri) == (place, f"{place}/savepoints")
     kept = shared / ids[1] / ("b" * 32) / "chk-1"
     checkpoint(kept, 200)
     again = load_run_config(flags(folder, resume="latest") | {"out": out})
     going_on, job = resume(again, out)
     assert job.settings.cuts.folder == one.settings.cuts.folder
-    assert state_to_resume(going_on, out, ids[0]) is None, "the newest state is the other job's"
+    assert state(going_on, folder, out) is None, "the newest state is the other job's"
     mine = checkpoint(shared / ids[0] / ("a" * 32) / "chk-3", 100)
-    assert state_to_resume(going_on, out, ids[0]) == str(mine)
-    by_path = going_on.model_copy(update={"resume": str(shared)})
-    assert state_to_resume(by_path, out, ids[0]) == str(mine)
-    prune(_spec(one, config, out).checkpoints, keep=None)
+    assert state(going_on, folder, out) == str(mine)
+    assert state(going_on.model_copy(update={"resume": str(shared)}), folder, out) == str(mine)
+    prune(spec.checkpoints, keep=None)
     assert kept.exists(), "a normal end removes its own"
     assert not mine.exists()
 
@@ -345,14 +345,14 @@ def test_the_state_of_another_job_is_refused_by_name(folder: Path, tmp_path: Pat
     found = checkpoint(tmp_path / "shared" / ids[1] / "savepoints" / "savepoint-1", 200)
     given = config.model_copy(update={"resume": str(found)})
     with pytest.raises(UsageError, match=f"savepoint-1 is a state of job {ids[1]}, the job in .* is {ids[0]}"):
-        state_to_resume(given, out, ids[0])
+        state(given, folder, out)
     theirs = checkpoint(folder / "out" / "checkpoints" / ("c" * 32) / "chk-2", 200)
     given = config.model_copy(update={"resume": str(theirs)})
     with pytest.raises(UsageError, match=f"chk-2 is a state of job {id_of(folder)}, the job in .* is {ids[0]}"):
-        state_to_resume(given, out, ids[0])
-    elsewhere = checkpoint(tmp_path / "savepoint-7", 300)
-    given = config.model_copy(update={"resume": str(elsewhere)})
-    assert state_to_resume(given, out, ids[0]) == str(elsewhere), "its content tells, once it is read"
+        state(given, folder, out)
+    found = str(checkpoint(tmp_path / "savepoint-7", 300))
+    given = config.model_copy(update={"resume": found})
+    assert state(given, folder, out) == found, "its content tells, once it is read"
 
 
 def test_a_job_that_starts_anew_reads_nothing_of_the_one_before(folder: Path, tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from freshet.job.errors import UsageError
 from freshet.job.options.run_config import RunConfig
-from freshet.job.run.prepare import fit_parts, with_parts
+from freshet.job.run.prepare.model import fit_parts, parts_of
 
 
 def parts(layers: int, **options: Any) -> int:
     config = RunConfig(model=Path("M"), events=["e.jsonl"], out=Path("O"), **options)
-    return with_parts(config, layers).part_count
+    return parts_of(config, layers)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""The second step of a new job: where its events come from, which kind of ids they have, and which topics it writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.options.run_config import RunConfig
+from freshet.job.run.outputs import Outputs, plan_outputs
+from freshet.job.run.positions import Position, known_topics, match, read_positions
+from freshet.job.run.prepare.model import Model
+from freshet.job.run.schemas import tell_schemas
+from freshet.job.run.sources import Found, Sources, TopicReading, find_sources, plan_sources
+from freshet.operators.parser.core import Parser
+from freshet.operators.snapshot.reader import Snapshot
+from freshet.partitioner.events import INT
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The sources of a new job (`given` as its options name them), its output topics, and the kind of its ids."""
+
+    given: tuple[str, ...]
+    found: Found
+    sources: Sources
+    outputs: Outputs
+    id_kind: str
+
+
+def plan_ends(config: RunConfig, model: Model, job_id: str) -> Ends:
+    """Plan what is read and written; make the topics that are missing, and wait for a first event where it decides.
+
+    Raises: InputError for a bad input file; UsageError for options that do not fit; JobFailed without brokers.
+    """
+    graph = None if model.start is None else model.start.graph
+    found = find_sources(config.events)
+    positions = [] if graph is None else _positions(config, graph)
+    starts = {} if graph is None else _starts(config, graph, positions, found)
+    reading = TopicReading(config.start_from, config.until is not None, config.client_properties)
+    sources = plan_sources(found, starts, reading, known_topics(positions))
+    if not config.events_map:
+        known = config.id_kind if graph is None else graph.id_kind
+        tell_schemas(found.files, model.plan.features, known, say)
+    outputs = plan_outputs(config, job_id, say)
+    given, types = config.id_kind, model.plan.edge_types or None
+    if graph is not None:
+        id_kind = _of_snapshot(given, graph)
+    elif given is not None:
+        id_kind = given
+    else:
+        id_kind = _of_first_event(
+            sources, Parser(model.plan.features, None, types, config.events_map, config.id_bytes_max)
+        )
+    return Ends(tuple(config.events), found, sources, outputs, id_kind)
+
+
+def _positions(config: RunConfig, graph: Snapshot) -> list[Position]:
+    """Return what the snapshot says of where the events go on, unless that is to be ignored.
+
+    Raises: UsageError when that does not fit what is given.
+    """
+    if graph.info.get("undirected") and "undirected" not in config.model_fields_set:
+        msg = (
+            f"--snapshot {graph.folder}: the graph of an undirected job (every edge stands both ways): give "
+            "--undirected to have events mirrored too, or --directed if they are not to be"
+        )
+        raise UsageError(msg)
+    positions = read_positions(graph.info, graph.folder)
+    return [] if config.ignore_positions else positions
+
+
+def _starts(config: RunConfig, graph: Snapshot, positions: list[Position], found: Found) -> dict[int, dict[int, int]]:
+    """Return where the events go on after the snapshot, if it says so, by source and partition.
+
+    Raises: UsageError when that does not fit what is given.
+    """
+    if not positions:
+        return {}
+    starts = match(positions, found, graph.folder, say)
+    if found.topics and starts.keys() >= found.topics.keys() and "start_from" in config.model_fields_set:
+        msg = (
+            f"--from {config.start_from}: the topics go on where {graph.folder} stands; leave --from out, or give "
+            "--ignore-positions"
+        )
+        raise UsageError(msg)
+    return starts
+
+
+def _of_snapshot(given: str | None, graph: Snapshot) -> str:
+    """Return the kind of the snapshot's ids, which `--id-type` may only repeat."""
+    if given not in (None, graph.id_kind):
+        msg = f"--id-type {given}: the snapshot {graph.folder} has {graph.id_kind} ids; leave --id-type out"
+        raise UsageError(msg)
+    return graph.id_kind
+
+
+def _of_first_event(sources: Sources, parser: Parser) -> str:
+    """Return the kind of ids of the first accepted event, which is waited for in a topic."""
+
+    def waits() -> None:
+        say("waiting for the first event, which decides the kind of ids; --id-type int or string saves the wait")
+
+    for _ in sources.first_events(parser, waits):
+        if parser.id_kind is not None:
+            return parser.id_kind
+    return INT

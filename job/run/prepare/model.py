@@ -1,0 +1,110 @@
+"""The first step of a new job: its model, the snapshot that it starts from, and the number of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from freshet.gnn.plan import Plan
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.flink.pipeline import pipeline_of
+from freshet.job.folder.made_image import MadeImage, in_words
+from freshet.job.options.run_config import RunConfig
+from freshet.job.options.runtime_options import FLINK_PARTS_MAX
+from freshet.operators.factory import load_plan
+from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+
+
+@dataclass(frozen=True)
+class Start:
+    """The snapshot that a job starts from: its graph, and the image in its folder, if there is one."""
+
+    graph: Snapshot
+    made: MadeImage | None
+
+    @staticmethod
+    def open(folder: Path, model: Path, plan: Plan, id_bytes_max: int) -> Start:
+        """Open a snapshot; its rows are not read yet.
+
+        Raises: SnapshotError for bad files or columns; UsageError for the snapshot of another model.
+        """
+        graph = open_snapshot(folder, plan.features, edge_types=plan.edge_types or None, id_bytes_max=id_bytes_max)
+        embedded = graph.info.get(MODEL_SHA256)
+        if embedded not in (None, plan.sha256):
+            msg = (
+                f"--snapshot {folder}: has the embeddings of another model (SHA-256 {str(embedded)[:12]}, that of "
+                f"--model {model} is {plan.sha256[:12]}); give that model, or the snapshot that was embedded"
+            )
+            raise UsageError(msg)
+        return Start(graph, MadeImage.of(folder))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A new job's model, the number of its parts, and the snapshot that it starts from (None: an empty graph)."""
+
+    folder: Path
+    plan: Plan
+    parts: int
+    start: Start | None
+
+
+def read_model(config: RunConfig) -> Model:
+    """Read the model and open the snapshot of a new job.
+
+    Raises: UsageError where --pipeline or the snapshot does not fit the model; SnapshotError.
+    """
+    folder = config.model.absolute()
+    plan = load_plan(str(folder))
+    parts = parts_of(config, len(plan.layers))
+    start = None
+    if config.snapshot is not None:
+        start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max)
+    return Model(folder, plan, parts, start)
+
+
+def parts_of(config: RunConfig, layers: int) -> int:
+    """Return the number of a new job's parts: where none is given, a layer has a part for each subtask.
+
+    Raises: UsageError where --pipeline does not fit.
+    """
+    if config.runtime != "flink":
+        return config.part_count
+    groups = pipeline_of(config.parallelism, config.pipeline, layers, config.part_count)
+    return config.parts if config.parts is not None else config.parallelism // groups
+
+
+def as_the_snapshot_was_made(config: RunConfig) -> RunConfig:
+    """Return a new job's options, where not given those that its snapshot's state was made with; say which.
+
+    Raises: UsageError where the job can't have that many parts.
+    """
+    made = None if config.snapshot is None else MadeImage.of(config.snapshot)
+    if made is None:
+        return config
+    taken = {name: value for name, value in made.options().items() if name not in config.model_fields_set}
+    if config.runtime == "flink":
+        layers = len(load_plan(str(config.model.absolute())).layers)
+        fit_parts(config, taken.get("parts", config.part_count), layers)
+    defaults = config.model_copy(update={"parts": config.part_count})
+    if new := {name: value for name, value in taken.items() if value != getattr(defaults, name)}:
+        say(f"snapshot: its state was made with {in_words(new)}, which this job takes over")
+    return config.model_copy(update=taken)
+
+
+def fit_parts(config: RunConfig, parts: int, layers: int) -> None:
+    """Refuse processes that leave a layer more subtasks than a snapshot's state has parts.
+
+    Raises: UsageError, with what would fit.
+    """
+
+    def fits(parallelism: int) -> bool:
+        return parallelism // (config.pipeline or pipeline_of(parallelism, None, layers, parts)) <= parts
+
+    if fits(config.parallelism) and parts <= FLINK_PARTS_MAX:
+        return
+    fitting = (n for n in range(config.parallelism, 0, -(config.pipeline or 1)) if fits(n))
+    expected = f"--parallelism {next(fitting)}" if parts <= FLINK_PARTS_MAX else "--runtime local"
+    msg = f"--snapshot {config.snapshot}: its state was made with --parts {parts}; give {expected}"
+    raise UsageError(msg)
