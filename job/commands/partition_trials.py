@@ -21,9 +21,9 @@ from freshet.gnn.plan import Plan
 from freshet.job.commands.partition_bytes import Layers
 from freshet.job.errors import EXIT_DONE, UsageError
 from freshet.operators.factory import load_plan
+from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.files import Chunk, ChunkReader, plan_chunks
-from freshet.operators.parser.parquet_file import open_parquet
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.partitioner.config import WHOLE, PartitionerConfig
 from freshet.partitioner.core import Partitioner

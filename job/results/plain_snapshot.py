@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from freshet.job.errors import UsageError
 from freshet.job.results.plain_graph import SnapshotGraph
 from freshet.job.results.plain_rules import PlainRules
-from freshet.operators.parser.parquet_file import open_parquet
+from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.schema import Features
 
 _TYPES_MAX = 256

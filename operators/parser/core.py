@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from freshet.operators.limits import ID_BYTES_MAX
-from freshet.operators.parser.arrow_message import ARROW_STREAM, read_arrow
+from freshet.operators.parser.arrow.message import ARROW_STREAM, read_arrow
 from freshet.operators.parser.columns import (
     NO_OP,
     TypeColumn,

@@ -11,11 +11,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshet.operators.parser.arrow_bounds import Bounds, messages_of_file, messages_of_stream
+from freshet.operators.parser.arrow.bounds import Bounds, messages_of_file, messages_of_stream
+from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
 from freshet.operators.parser.formats import ARROW, JSONL, PARQUET
 from freshet.operators.parser.line_files import LineReader, line_ends
-from freshet.operators.parser.parquet_file import open_parquet
 from freshet.operators.parser.rules import READ_FIELDS
 
 CHUNK_LINES = 8000  # at most, in lines or rows: whole blocks of epochs of 1,000, 2,000, ... events,

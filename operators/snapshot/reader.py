@@ -17,8 +17,8 @@ from typing_extensions import TypedDict
 from freshet.errors import InputError
 from freshet.files.json_file import DamagedFileError, read_json
 from freshet.operators.limits import ID_BYTES_MAX
+from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.parquet_file import open_parquet
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
 from freshet.schema import Features
 

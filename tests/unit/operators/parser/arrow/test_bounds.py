@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.operators.parser.arrow_bounds import Bounds, PastBoundError, messages_of_file, messages_of_stream
-from freshet.operators.parser.arrow_message import BYTES_MAX, ROWS_MAX, read_arrow
+from freshet.operators.parser.arrow.bounds import Bounds, PastBoundError, messages_of_file, messages_of_stream
+from freshet.operators.parser.arrow.message import BYTES_MAX, ROWS_MAX, read_arrow
 from freshet.operators.parser.core import Parser, RawMessage
 from freshet.operators.parser.files import EventFileError, plan_chunks
 from freshet.schema import Features
@@ -182,7 +182,7 @@ def test_a_file_with_a_false_footer_is_refused(tmp_path: Path) -> None:
 def test_memory_stays_flat_in_a_process_of_its_own() -> None:
     """The figures of the review: 224 bytes were 445 MB."""
     code = (
-        "import resource; from tests.unit.operators.parser.test_arrow_bounds import *; value = as_stream(NULLS);"
+        "import resource; from tests.unit.operators.parser.arrow.test_bounds import *; value = as_stream(NULLS);"
         "small = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; before = small();"
         "Parser(Features(2), 'int').parse_messages([RawMessage(0, value)], ORIGIN); print(small() - before)"
     )
