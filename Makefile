@@ -28,10 +28,10 @@ check: $(ALL) ## linters and types
 	$(BIN)/mypy
 
 bench: $(ALL) ## throughput and latency of both runtimes on an arxiv-shaped stream
-	$(BIN)/python scripts/bench.py $(ARGS)
+	$(BIN)/python scripts/bench/throughput.py $(ARGS)
 
 bench-matrix: $(ALL) ## parts x processes x sizes of an epoch on two graphs; hours, goes on after a stop (ARGS=--help)
-	$(BIN)/python scripts/bench_matrix.py $(ARGS)
+	$(BIN)/python scripts/bench/matrix.py $(ARGS)
 
 wheel: $(BASE) ## the wheels of freshet-gnn and freshet-client, into dist/
 	$(BIN)/python scripts/wheel.py $(ARGS)

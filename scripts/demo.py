@@ -20,14 +20,16 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _plots import pyplot
-from cora import FOLDER, Cora, load
-from cora_stream import Record, make_stream
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from freshet.extras import MissingExtraError, need
 from freshet.operators.snapshot.writer import write_snapshot
+from scripts.cora.graph import FOLDER, Cora, load
+from scripts.cora.stream import Record, make_stream
+from scripts.plots.picture import pyplot
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 STATE = "out"  # what the run writes, in the demo's folder
 OPS = ("add_vertex", "del_vertex", "set_features", "add_edge", "del_edge")
 

@@ -16,7 +16,7 @@ import time
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 SETS = {"base": ("bootstrap", "base"), "all": ("bootstrap", "base", "torch", "dev")}
 
 

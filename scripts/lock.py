@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
 HEADER = """\
 # Every package that Freshet installs, pinned, with hashes. Made by scripts/lock.py from pyproject.toml; do not edit.

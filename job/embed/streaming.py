@@ -25,7 +25,7 @@ HASH_SEED = "hash seed"  # in what was told
 _MIB = 1 << 20
 # While the graph is placed: of an edge its rows, log, record and column of a block, and its entries of the hash index;
 # of a vertex its log, record and columns; of each part that it may have a row in the record. Measured by
-# scripts/bench_image.py.
+# scripts/bench/image.py.
 _EDGE_BYTES, _REPLICATED_EDGE_BYTES, _VERTEX_BYTES, _ROW_BYTES = 64, 48, 120, 16
 _WHOLE_EDGE_BYTES = 32  # of it while METIS works (partitioner/placement/whole_graph.py): log and index alone
 _EVENT_BYTES = 33  # on the disk

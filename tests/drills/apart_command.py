@@ -1,4 +1,4 @@
-"""`scripts/serve_apart`: the drill of servers that share no folder, from the command line."""
+"""`scripts/drills/serve_apart`: the drill of servers that share no folder, from the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scripts/bad_input.py`: the bad-input test from the command line."""
+"""`scripts/drills/bad_input.py`: the bad-input test from the command line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bad_input(
     way how many were sent, how many letters there are, and a reason. Exit 1 when anything is wrong; stderr says what.
 
     1,000,000 records take about seven minutes on two cores, and 3 GB of memory; a quick look:
-    scripts/bad_input.py --events 20000
+    scripts/drills/bad_input.py --events 20000
     """
     folder = _folder(out)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""`scripts/flip_bits.py`: damaged states and snapshots from the command line."""
+"""`scripts/drills/flip_bits.py`: damaged states and snapshots from the command line."""
 
 from __future__ import annotations
 

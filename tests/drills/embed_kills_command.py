@@ -1,4 +1,4 @@
-"""`scripts/kill_embed.py`: the kills of `freshet embed` from the command line."""
+"""`scripts/drills/kill_embed.py`: the kills of `freshet embed` from the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from freshet.job.errors import EXIT_CHECK_FAILED
-from scripts.bench_embed import save_convs, save_graph
+from scripts.bench.embed import save_convs, save_graph
 from tests.drills.embed_kills import KilledEmbed, Kills, KillsError
 from tests.support.runs.judge import say
 

@@ -1,4 +1,4 @@
-"""`scripts/fuzz_flight.py`: the Flight fuzzer from the command line."""
+"""`scripts/drills/fuzz_flight.py`: the Flight fuzzer from the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scripts/pause_sink.py`: the pause test from the command line."""
+"""`scripts/drills/pause_sink.py`: the pause test from the command line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pause_sink(
     nothing may restart; afterwards every event must arrive, `freshet check` must agree, and the topic's last record of
     each vertex must be its last row. Memory and levels are sampled twice a second.
 
-    Example: scripts/pause_sink.py --seconds 60 --events 300000 --out /tmp/pause
+    Example: scripts/drills/pause_sink.py --seconds 60 --events 300000 --out /tmp/pause
 
     The last line on stdout says it in JSON; exit 1 when something falls short (`failed` tells what).
     """

@@ -1,4 +1,4 @@
-"""Servers without a shared folder, through a rescaling and deaths (scripts/serve_apart is the same, longer)."""
+"""Servers without a shared folder, through a rescaling and deaths (scripts/drills/serve_apart is the same, longer)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bad-input test, short: every way to be wrong, through Kafka and Flink (scripts/bad_input.py has the rest)."""
+"""The bad-input test, short: every way to be wrong, through Kafka and Flink (scripts/drills/bad_input.py has more)."""
 
 from __future__ import annotations
 

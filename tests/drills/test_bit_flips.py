@@ -1,4 +1,4 @@
-"""Some of the flips of scripts/flip_bits.py: none of them gives a wrong row."""
+"""Some of the flips of scripts/drills/flip_bits.py: none of them gives a wrong row."""
 
 from __future__ import annotations
 

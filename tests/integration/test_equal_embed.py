@@ -1,4 +1,4 @@
-"""scripts/equal_embed.py on a small graph: the real command, held against PyTorch Geometric."""
+"""scripts/drills/equal_embed.py on a small graph: the real command, held against PyTorch Geometric."""
 
 import subprocess
 import sys
@@ -9,10 +9,11 @@ import pytest
 from tests.support.runs.scripts import ROOT
 
 pytest.importorskip("torch_geometric")
+SCRIPT = ROOT / "scripts" / "drills" / "equal_embed.py"
 
 
 def test_two_layers_are_equal(tmp_path):
-    command = [sys.executable, ROOT / "scripts" / "equal_embed.py", "--graphs", "synthetic", "--vertices", 2000]
+    command = [sys.executable, SCRIPT, "--graphs", "synthetic", "--vertices", 2000]
     command += ["--edges", 9000, "--layers", "GCN", "GAT", "--memory", "256MiB", "--work", tmp_path]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -28,7 +29,7 @@ def test_two_layers_are_equal(tmp_path):
 
 
 def test_a_layer_that_is_none_is_answered_by_the_names():
-    command = [sys.executable, str(ROOT / "scripts" / "equal_embed.py"), "--layers", "Nonsense"]
+    command = [sys.executable, str(SCRIPT), "--layers", "Nonsense"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "GraphConv sum" in done.stderr.splitlines()

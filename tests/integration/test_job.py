@@ -327,7 +327,7 @@ def savepoint_of(job: Job) -> Path:
 
 @pytest.fixture
 def kept(job: Make, tmp_path: Path) -> Job:
-    """A job that scripts/make_savepoint_fixture.py stopped with a savepoint, unpacked elsewhere."""
+    """A job that scripts/tools/make_savepoint_fixture.py stopped with a savepoint, unpacked elsewhere."""
     with tarfile.open(ROOT / "tests" / "data" / "savepoint" / "job.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     return job(Input(tmp_path / "model", tmp_path / "events.jsonl", 1500))

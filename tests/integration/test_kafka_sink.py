@@ -21,6 +21,8 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.run.in_flight import in_flight_bytes, operator_levels
 from freshet.job.run.summary import progress
 from freshet.operators.telemetry.profile import read_profiles
+from scripts.cora.graph import FOLDER, load
+from scripts.cora.stream import make_stream
 from tests.support.kafka.records import parse
 from tests.support.kafka.topics import read_topic, require_jars, standing
 from tests.support.runs.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
@@ -70,12 +72,6 @@ def test_sql_makes_records_of_lines() -> None:
 
 def cora_input(folder: Path) -> Input:
     """The whole demo stream from an empty graph: what the snapshot would hold comes first, as events."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        from cora import FOLDER, load
-        from cora_stream import make_stream
-    finally:
-        sys.path.pop(0)
     graph = load()
     x, edges = graph.features(), graph.known_edges()
     first = [{"op": "add_vertex", "id": int(paper), "x": x[paper].tolist()} for paper in np.flatnonzero(graph.known)]

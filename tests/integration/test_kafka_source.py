@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,9 +19,11 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
 from freshet.operators.snapshot.writer import write_snapshot
+from scripts.cora.graph import FOLDER, load
+from scripts.cora.stream import make_stream
 from tests.support.graphs.streams import random_records
 from tests.support.kafka.topics import make_topic, read_topic, require_jars
-from tests.support.runs.jobs import ROOT, Job, TopicInput, make_input
+from tests.support.runs.jobs import Job, TopicInput, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -67,12 +68,6 @@ def positions(out: Path) -> dict[int, tuple[int, int]]:
 
 def test_cora_through_four_partitions(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
     """The demo's stream, undirected, one event a message, on two parts of a cluster of several processes."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        from cora import FOLDER, load
-        from cora_stream import make_stream
-    finally:
-        sys.path.pop(0)
     graph = load()
     papers, edges = np.flatnonzero(graph.known), graph.known_edges()
     write_snapshot(tmp_path / "snapshot", papers, graph.features()[papers], edges[:, 0], edges[:, 1])

@@ -1,6 +1,6 @@
 """Simulated jobs: any order of delivery, checkpoints, crashes; and what must be noticed when something is broken.
 
-A seed is replayed by `python scripts/simulate.py --seed N`.
+A seed is replayed by `python scripts/drills/simulate.py --seed N`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_many_seeds() -> None:
         for noticed, fine in pool.map(wrong_seeds, chunks):
             wrong |= noticed
             results += fine
-    replay = "".join(f"\n{text}\n    python scripts/simulate.py --seed {seed}" for seed, text in wrong.items())
+    replay = "".join(f"\n{text}\n    python scripts/drills/simulate.py --seed {seed}" for seed, text in wrong.items())
     assert not wrong, replay
     assert len(results) == SEEDS
     assert sum(result.crashes > 0 for result in results) > 0.7 * SEEDS
@@ -95,12 +95,12 @@ def test_cuts_lost_at_the_tail_are_noticed() -> None:
 
 
 def test_the_command_names_the_seed_that_is_wrong() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "simulate.py"), "--seed", "0", "--count", "40"]
+    command = [sys.executable, str(ROOT / "scripts" / "drills" / "simulate.py"), "--seed", "0", "--count", "40"]
     done = subprocess.run([*command, "--break", "page"], capture_output=True, text=True, timeout=250, check=False)
     lines = done.stdout.strip().splitlines()
     assert done.returncode == 1, done.stderr
     assert lines[0].startswith("seed 0: ")
-    assert "; again: python scripts/simulate.py --seed " in lines[-1]
+    assert "; again: python scripts/drills/simulate.py --seed " in lines[-1]
     assert lines[-1].endswith("--break page")
     command[-1] = "1"
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)

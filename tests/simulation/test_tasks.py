@@ -82,5 +82,5 @@ def test_a_job_goes_on_with_other_tasks() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_jobs_have_the_same_bits_on_any_tasks(seed: int) -> None:
-    """1,000 of them: `scripts/simulate.py --seed 0 --count 1000 --parts 64`."""
+    """1,000 of them: `scripts/drills/simulate.py --seed 0 --count 1000 --parts 64`."""
     assert check_tasks(draw(seed), PARTS).epochs > 3

@@ -1,9 +1,8 @@
-"""scripts/bench_matrix.py and bench_parts.py: what is run, what is run again, and what the figures then say."""
+"""scripts/bench/matrix.py and parts.py: what is run, what is run again, and what the figures then say."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,17 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.runs.scripts import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
-try:
-    import bench_matrix as matrix
-    import bench_parts as parts
-    from _parts_plot import plot
-    from _rounds import FAILURES_MAX, Measurement, MeasurementError, Results, duration, take_rounds
-    from arxiv_stream import first_events, generate_once, graph_name
-finally:
-    sys.path.pop(0)
+from scripts.bench import matrix, parts
+from scripts.bench.arxiv_stream import first_events, generate_once, graph_name
+from scripts.bench.rounds import FAILURES_MAX, Measurement, MeasurementError, Results, duration, take_rounds
+from scripts.plots.parts import plot
 
 A, B = {"name": "a"}, {"name": "b"}
 ONE = {"n": 1.0}

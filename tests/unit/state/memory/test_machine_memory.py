@@ -110,6 +110,6 @@ def test_a_group_that_is_full_has_nothing_left(tmp_path: Path) -> None:
 
 def test_memory_is_asked_for_in_one_place() -> None:
     asked = ("virtual_memory", "SC_PHYS_PAGES", "SC_AVPHYS_PAGES", "/proc/meminfo")
-    files = [*package_files(), *(ROOT / "scripts").glob("*.py")]
+    files = [*package_files(), *(ROOT / "scripts").rglob("*.py")]
     found = [file for file in files if any(one in file.read_text(encoding="utf-8") for one in asked)]
     assert found == [ROOT / "state/memory/machine_memory.py"]

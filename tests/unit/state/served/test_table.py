@@ -201,7 +201,7 @@ def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
 
 
 def test_single_reads_beside_a_writer_agree():
-    """Ten million of them: scripts/bench_reads.py."""
+    """Ten million of them: scripts/bench/reads.py."""
     with writer() as path:
         found = read_beside(path, 40_000, seed=11)
     assert (found.wrong, found.back) == (0, 0)

@@ -1,0 +1,401 @@
+"""What each layer costs when the graph changes: the engine alone, beside peers that have the layer, on one stream.
+
+    .venv/bin/python scripts/bench/layers.py --peers FOLDER [--layers max gat] [--epochs 1000 100]
+    .venv/bin/python scripts/bench/layers.py --peers FOLDER --hub 10000 [--layers max min gat]
+
+The cores of one part run in one thread, arrays in and nothing written, in the same process and on the same events as
+the peers (a folder with graphs.py, recompute.py and ripple.py): 169,343 vertices, 936,000 edges at first, 128 features,
+two layers of 128 and 40 channels; 60% new edges, 20% deleted ones, 20% new features. Figures are of processor time.
+Each result is held against a full pass in float64. The last line is the result as JSON. With --hub a vertex has so
+many in-edges, of which one goes in each epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from freshet.gnn.model import Model, build_model
+from freshet.gnn.oracles import oracle
+from freshet.gnn.plan import compile_plan
+from freshet.kernels.blas import use_one_thread
+from freshet.operators.aggregates.attention.fold import AttentionFold
+from freshet.operators.control import control_values
+from freshet.operators.core import Core
+from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Place
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.factory import dataflow_of, make_core
+from freshet.operators.network import Network
+from freshet.operators.outcome import Message
+from freshet.operators.settings import Settings
+from freshet.operators.stage import Stage
+from freshet.operators.storage.layer import LayerStorage
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events, Ids
+from freshet.schema import EdgeValues
+from freshet.state.table import TableSet
+from scripts.bench.layer_work import Watch, counts_of, folds_of, works_table
+from scripts.bench.throughput import machine
+
+Kind = dict[str, Any]
+LAYERS: dict[str, Kind] = {
+    "sum": {"type": "graph_conv", "edge_weights": False},
+    "mean": {"type": "graph_conv", "edge_weights": False, "aggr": "mean"},
+    "max": {"type": "graph_conv", "edge_weights": False, "aggr": "max"},
+    "min": {"type": "graph_conv", "edge_weights": False, "aggr": "min"},
+    "mean+max": {"type": "sage_conv", "aggr": ["mean", "max"]},
+    "gcn": {"type": "gcn_conv", "edge_weights": False},
+    "gat": {"type": "gat_conv"},
+    "gatv2": {"type": "gatv2_conv"},
+    "transformer": {"type": "transformer_conv"},
+    "supergat": {"type": "super_gat_conv"},
+    "gates": {"type": "res_gated_graph_conv"},
+    # not roots, which jump to 0 where the variance is 1e-5: of millions one lies just there
+    "var": {"type": "graph_conv", "edge_weights": False, "aggr": "var"},
+    "pna": {"type": "pna_conv", "aggregators": ["mean", "min", "max", "var"]},
+    "edge": {"type": "edge_conv"},
+}
+PEERS = {"recompute": "RC", "ripple": "RP"}
+OF_PEERS = {"RC": ("sum", "mean", "max", "gcn", "gat"), "RP": ("sum", "mean", "max", "gcn")}
+TOLERANCE = 1e-4
+EPOCHS_MIN = 300  # that are timed, where there are events enough
+COUNTED = 5_000  # events of the run that is counted and not timed
+DELETED = 2_000  # edges after it
+
+
+class Nowhere(Core):
+    """Takes rows and writes nothing."""
+
+    def __init__(self) -> None:
+        self.tables = TableSet()
+
+    def after_restore(self) -> None:
+        """There is nothing to restore."""
+
+    def apply(self, epoch: int, blocks: list[Any]) -> list[Message]:
+        """Rows go nowhere."""
+        return []
+
+
+class Engine:
+    """The cores of one part on a workload of the peers: `batch(first, end)` takes these of its events as an epoch."""
+
+    def __init__(self, workload: Any, model: Model) -> None:
+        plan = compile_plan(model)
+        self.workload, self.epoch = workload, 1
+        settings = Settings("", "", 1, PartitionerConfig(), sealing=SealingConfig())
+        self.partitioner = Partitioner(1, plan.features, settings.partitioning, settings.task_parts)
+        flow = dataflow_of(settings, plan)
+        self.stages = {
+            Place(row.name, 0): Stage(row.name, Nowhere() if row.kind == SINK else make_core(settings, plan, row, 0), 1)
+            for row in flow.staged
+        }
+        for stage in self.stages.values():
+            stage.restore([])
+        self.network = Network(flow, self.stages)
+        self.layers = [stage.core for stage in self.stages.values() if isinstance(stage.core, LayerStorage)]
+        self.touched = [0] * len(self.layers)
+        self._begin()
+
+    def _begin(self) -> None:
+        w = self.workload
+        every, edges = np.arange(w.n), slice(0, w.m0)
+        op = np.concatenate([np.full(w.n, OP_ADD_VERTEX), np.full(w.m0, OP_ADD_EDGE)])
+        a, b = np.concatenate([every, w.src[edges]]), np.concatenate([every, w.dst[edges]])
+        self._take(events_of(op, a, b, np.where(op == OP_ADD_VERTEX, np.arange(op.size), -1), w.x0))
+        self.touched = [0] * len(self.layers)
+
+    def batch(self, first: int, end: int) -> None:
+        """Take these events of the workload as an epoch.
+
+        Raises: ValueError where there are not so many.
+        """
+        w = self.workload
+        if end > len(w.op):
+            msg = f"the stream has {len(w.op):,} events, which are not enough: give fewer --events"
+            raise ValueError(msg)
+        kinds = np.array([OP_ADD_EDGE, OP_DEL_EDGE, OP_SET_FEATURES], np.uint8)
+        op, places = kinds[w.op[first:end]], w.b[first:end]
+        rows = np.flatnonzero(op == OP_SET_FEATURES)
+        x_row = np.full(op.size, -1)
+        x_row[rows] = np.arange(rows.size)
+        self._take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]]))
+
+    def take_away(self, src: np.ndarray, dst: np.ndarray) -> None:
+        """Delete these edges, in epochs of a hundred."""
+        for first in range(0, src.size, 100):
+            a, b = src[first : first + 100], dst[first : first + 100]
+            none = np.full(a.size, -1)
+            self._take(events_of(np.full(a.size, OP_DEL_EDGE), a, b, none, self.workload.pool[:0]))
+
+    def _take(self, events: Events) -> None:
+        change = self.partitioner.partition(events)
+        sent = self.partitioner.split(change, control_values(vertices=self.partitioner.vertices), self.epoch)
+        blocks = [Message(STORAGE, task, self.epoch, block) for task, block in enumerate(sent)]
+        self.network.send(Place(PARTITIONER, 0), blocks)
+        while not self.network.idle:
+            self.network.step()
+        for number, layer in enumerate(self.layers):
+            self.touched[number] += layer.touched
+        self.epoch += 1
+
+    def embeddings(self) -> np.ndarray:
+        """The last layer's rows, by vertex."""
+        owner = self.layers[-1].owner
+        rows = owner.masters.key.data.size
+        live = np.flatnonzero(owner.masters.flags.data[:rows])
+        out = np.empty((self.workload.n, owner.x.data.shape[1]), np.float32)
+        out[owner.masters.key.data[live]] = owner.x.data[live]
+        return out
+
+    def counts(self) -> dict[str, int]:
+        """What the folds of all layers have counted."""
+        found: dict[str, int] = {}
+        for layer in self.layers:
+            for name, value in counts_of(layer).items():
+                found[name] = found.get(name, 0) + value
+        return found
+
+    def redo_targets(self) -> bool:
+        """Sum rows afresh whose targets' terms change, instead of moving what changes sides; whether there are any."""
+        folds = [fold for layer in self.layers for fold in folds_of(layer)]
+        movers = [fold for fold in folds if isinstance(fold, AttentionFold) and fold.moves_sides]
+        for fold in movers:
+            fold.moves_sides = False
+        return bool(movers)
+
+
+def events_of(op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x: np.ndarray) -> Events:
+    """Events of these columns; `x_row` says which row of x is an event's, -1: none."""
+    n = op.size
+    return Events(
+        op=op.astype(np.uint8),
+        a=Ids.of_ints(a.astype(np.int64)),
+        b=Ids.of_ints(b.astype(np.int64)),
+        values=EdgeValues.default(n),
+        etype=np.zeros(n, np.int32),
+        x_row=x_row.astype(np.int32),
+        x=x,
+        position=np.arange(1, n + 1),
+        source=np.zeros(n, np.int16),
+        partition=np.zeros(n, np.int16),
+    )
+
+
+def model_of(kind: Kind, peers: Any, width: int) -> Model:
+    """Two such layers, with the peers' weights where these have the layer, else random ones of the same size."""
+    layers: list[Kind] = []
+    weights: dict[str, np.ndarray] = {}
+    rng = np.random.default_rng(3)
+    for i, ((own, neighbour, bias), vectors) in enumerate(zip(peers.weights(width), peers.gat_vectors(), strict=True)):
+        conv = kind | {"in_channels": own.shape[0], "out_channels": own.shape[1]}
+        if kind["type"] == "edge_conv":
+            conv["nn"] = mlp(2 * own.shape[0], own.shape[1])
+        layers += [conv] if i == 0 else [{"type": "relu"}, conv]
+        at = f"layers.{2 * i}."
+        aggregators = len(kind["aggr"]) if isinstance(kind.get("aggr"), list) else 1
+        tall = np.tile(neighbour.T, (1, aggregators)) / np.float32(aggregators)
+        more = {
+            "graph_conv": {"lin_rel.weight": neighbour.T, "lin_rel.bias": bias, "lin_root.weight": own.T},
+            "sage_conv": {"lin_l.weight": tall, "lin_l.bias": bias, "lin_r.weight": own.T},
+            "gcn_conv": {"lin.weight": neighbour.T, "bias": bias},
+            "gat_conv": {"lin.weight": neighbour.T, "bias": bias, "att_src": vectors[0], "att_dst": vectors[1]},
+        }.get(kind["type"])
+        if more is None:
+            shapes = build_shapes(conv)
+            more = {n: rng.standard_normal(s) * np.sqrt(2.0 / sum(s)) for n, s in shapes.items()}
+        for name, value in more.items():
+            shape = (1, value.size) if name.startswith("att_") else value.shape
+            weights[at + name] = np.ascontiguousarray(value, np.float32).reshape(shape)
+    return build_model(layers=layers, head=[], edge_types=[], weights=weights)
+
+
+def mlp(width: int, out: int) -> list[Kind]:
+    """What makes a message of both ends, as PyG's EdgeCNN has it."""
+    sizes = ((width, out), (out, out))
+    first, last = ({"type": "linear", "in_channels": a, "out_channels": b} for a, b in sizes)
+    return [first, {"type": "relu"}, last]
+
+
+def build_shapes(conv: Kind) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a conv's weights."""
+    from pydantic import TypeAdapter
+
+    from freshet.gnn.declarations import AnyLayer
+
+    return TypeAdapter(AnyLayer).validate_python(conv).tensors()
+
+
+def rates(batch: Callable[[int, int], Any], sizes: list[int], start: int, events: int) -> tuple[dict[int, float], int]:
+    """Events a second of processor time at each size of an epoch; and where in the stream it ended."""
+    found = {}
+    for size in sizes:
+        many = max(3, min(events // size, max(events // max(sizes), EPOCHS_MIN)))
+        gc.collect()
+        begin = time.process_time()
+        for k in range(many):
+            batch(start + k * size, start + (k + 1) * size)
+        found[size] = many * size / (time.process_time() - begin)
+        start += many * size
+    return found, start
+
+
+def measure(name: str, peers: Any, workload: Any, sizes: list[int], events: int) -> dict[str, Any]:
+    """One layer: the engine, checked, and the peers that have the layer."""
+    model = model_of(LAYERS[name], peers.graphs, workload.d)
+    engine = Engine(workload, model)
+    _, start = rates(engine.batch, sizes, 0, max(sizes))  # warm
+    before, seen = engine.counts(), list(engine.touched)
+    found, end = rates(engine.batch, sizes, start, events)
+    counts = {key: value - before.get(key, 0) for key, value in engine.counts().items()}
+    touched = [now - then for now, then in zip(engine.touched, seen, strict=True)]
+    timed = end - start
+    watch = Watch(engine.layers)
+    for _ in range(max(1, COUNTED // max(sizes))):
+        engine.batch(end, end + max(sizes))
+        end += max(sizes)
+    watch.end()
+    mask, x = workload.state_after(end)
+    want = oracle.forward(model, x, workload.src[mask], workload.dst[mask])[-1]
+    error = float(np.abs(engine.embeddings() - want).max() / np.abs(want).max())
+    per = {f"{key}_per_event": value / timed for key, value in counts.items()}
+    result: dict[str, Any] = {
+        "layer": name,
+        "error": error,
+        "freshet": found,
+        "updates_per_event": sum(touched) / timed,
+        "convs": [work.told(end - start - timed) for work in watch.works],
+    }
+    result |= per
+    watch = Watch(engine.layers)
+    gone = np.random.default_rng(5).permutation(np.flatnonzero(mask))[:DELETED]
+    engine.take_away(workload.src[gone], workload.dst[gone])
+    watch.end()
+    result["reread_per_deletion"] = [work.reread / DELETED for work in watch.works]
+    result["reread_per_deletion_of_its_end"] = [work.reread_by_deletion / DELETED for work in watch.works]
+    result["reread_per_lost_channel"] = [work.reread / work.lost if work.lost else 0.0 for work in watch.works]
+    if engine.redo_targets():
+        _, end = rates(engine.batch, sizes, end, max(sizes))
+        result["redo"], _ = rates(engine.batch, sizes, end, events)
+    del engine
+    for module, system in PEERS.items():
+        if name in OF_PEERS[system]:
+            arguments = peers.started(name, workload)
+            peer = getattr(getattr(peers, module), system)(workload, name, *arguments)
+            _, start = rates(peer.batch, sizes, 0, max(sizes))
+            result[system], _ = rates(peer.batch, sizes, start, events)
+            del peer
+    return result
+
+
+class Hub:
+    """A workload: vertex 0 has an in-edge from every other one; one of them goes with each event."""
+
+    def __init__(self, in_edges: int, events: int, width: int, rows: np.ndarray) -> None:
+        self.n, self.m0, self.d = in_edges + 1, in_edges, width
+        self.src, self.dst = np.arange(1, self.n), np.zeros(in_edges, np.int64)
+        self.x0, self.pool = rows[: self.n], rows[:1]
+        self.op, self.a, self.b = np.ones(events, np.int8), self.src[:events], self.dst[:events]
+
+
+def measure_hub(name: str, peers: Any, workload: Hub, events: int) -> dict[str, Any]:
+    """One layer: the processor time of an epoch that takes one in-edge from the hub, in milliseconds."""
+    engine = Engine(workload, model_of(LAYERS[name], peers.graphs, workload.d))
+    rates(engine.batch, [1], 0, 20)
+    before, times = engine.counts(), []
+    for k in range(20, events):
+        begin = time.process_time()
+        engine.batch(k, k + 1)
+        times.append(1000 * (time.process_time() - begin))
+    more = {key: (value - before[key]) / len(times) for key, value in engine.counts().items()}
+    p50, p99 = np.percentile(times, [50, 99]).round(3).tolist()
+    want = oracle.forward(
+        model_of(LAYERS[name], peers.graphs, workload.d), workload.x0, workload.src[events:], workload.dst[events:]
+    )[-1]
+    error = float(np.abs(engine.embeddings() - want).max() / np.abs(want).max())
+    return {"layer": name, "error": error, "ms_p50": p50, "ms_p99": p99, **more}
+
+
+class Peers:
+    """The modules of the peers' folder."""
+
+    def __init__(self, folder: Path) -> None:
+        sys.path.insert(0, str(folder))
+        import full
+        import graphs
+        import recompute
+        import ripple
+        import torch
+
+        torch.set_num_threads(1)
+        torch.set_grad_enabled(False)
+        self.full, self.graphs, self.recompute, self.ripple = full, graphs, recompute, ripple
+
+    def started(self, kind: str, w: Any) -> tuple[Any, ...]:
+        """What a peer begins with: weights, attention vectors, and the rows of both layers."""
+        ws, atts = self.graphs.weights(w.d), self.graphs.gat_vectors()
+        prepared = self.full.prepare(kind, w.src[: w.m0], w.dst[: w.m0], w.n)
+        hidden, out = self.full.forward(kind, prepared, w.x0, ws, atts)
+        return ws, atts, hidden.numpy(), out.numpy()
+
+
+def table_of(results: list[dict[str, Any]], sizes: list[int]) -> Table:
+    """The results for people."""
+    table = Table(title=f"events/s of one thread's processor time ({machine()})")
+    names = "layer", "epoch", "Freshet", "RIPPLE++", "of it", "recompute", "of it", "own redo", "of it", "what it did"
+    for column in names:
+        table.add_column(column, justify="left" if column in ("layer", "what it did") else "right")
+    for one in results:
+        for i, size in enumerate(sizes):
+            cells = [one["layer"] if i == 0 else "", f"{size:,}", f"{one['freshet'][size]:,.0f}"]
+            for system in ("RP", "RC", "redo"):
+                rate = one.get(system, {}).get(size)
+                cells += [f"{rate:,.0f}", f"{one['freshet'][size] / rate:.1f} x"] if rate else ["", ""]
+            did = [f"{one[key]:.2f} {key.removesuffix('_per_event')}" for key in one if key.endswith("_per_event")]
+            table.add_row(*cells, ", ".join(did) + " an event" if i == 0 else "")
+    return table
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=Path, required=True, help="folder with graphs.py, recompute.py and ripple.py")
+    parser.add_argument("--layers", nargs="+", choices=list(LAYERS), default=list(LAYERS))
+    parser.add_argument("--epochs", nargs="+", type=int, default=[1000, 100, 10, 1], metavar="EVENTS")
+    parser.add_argument("--events", type=int, default=30_000, help="of an epoch's size; of small ones fewer")
+    parser.add_argument("--graph", default="arxiv")
+    parser.add_argument("--hub", type=int, metavar="IN_EDGES", help="what it costs to take one of so many away")
+    options = parser.parse_args()
+    use_one_thread()
+    peers = Peers(options.peers)
+    workload = peers.graphs.Workload(options.graph, 240_000)
+    results = []
+    for name in options.layers if options.hub else ():
+        hub = Hub(options.hub, 520, workload.d, workload.x0)
+        results.append(measure_hub(name, peers, hub, 520))
+        print(orjson.dumps(results[-1]).decode())
+    for name in () if options.hub else options.layers:
+        results.append(measure(name, peers, workload, options.epochs, options.events))
+        print(orjson.dumps(results[-1], option=orjson.OPT_NON_STR_KEYS).decode(), file=sys.stderr, flush=True)
+    if not options.hub:
+        Console(width=160).print(table_of(results, options.epochs), works_table(results, max(options.epochs)))
+    worst = max(one["error"] for one in results)
+    print(orjson.dumps({"layers": results, "max_error": worst}, option=orjson.OPT_NON_STR_KEYS).decode())
+    sys.exit(int(worst > TOLERANCE))
+
+
+if __name__ == "__main__":
+    main()
