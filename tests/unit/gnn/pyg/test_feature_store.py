@@ -31,7 +31,7 @@ def served(request, tmp_path_factory) -> Iterator[Served]:
 
 @pytest.fixture(params=["flight", "mapped"])
 def client(served, request) -> Iterator[EmbeddingClient]:
-    with served.client(request.param, timeout=10) as found:
+    with served.client(request.param, timeout=120) as found:
         yield found
 
 
@@ -129,7 +129,7 @@ class Neighbours(BaseSampler):
 
 def test_a_loader(served):
     """As PyG's loaders ask: the client is made in the process that reads."""
-    make = partial(EmbeddingClient, f"127.0.0.1:{served.port}", timeout=10)
+    make = partial(EmbeddingClient, f"127.0.0.1:{served.port}", timeout=120)
     store = EmbeddingFeatureStore(make, nodes(served), attrs={"x": "embedding", "epoch": "epoch"})
     loader = NodeLoader((store, None), Neighbours(), input_nodes=torch.arange(3), batch_size=2)
     expected = torch.tensor([row(3), row(1), row(-2)])
