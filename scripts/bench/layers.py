@@ -6,8 +6,7 @@
 The cores of one part run in one thread, arrays in and nothing written, in the same process and on the same events as
 the peers (a folder with graphs.py, recompute.py and ripple.py): 169,343 vertices, 936,000 edges at first, 128 features,
 two layers of 128 and 40 channels; 60% new edges, 20% deleted ones, 20% new features. Figures are of processor time.
-Each result is held against a full pass in float64. The last line is the result as JSON. With --hub a vertex has so
-many in-edges, of which one goes in each epoch.
+Results are held against a full pass in float64; the last line is JSON. --hub: a vertex's in-edges, one less an epoch.
 """
 
 from __future__ import annotations
