@@ -180,8 +180,8 @@ def freshet(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     (packages_of(folder) / "needs.pth").write_text(sysconfig.get_paths()["purelib"])
     for top in FOLDERS[1:]:
         for compiled in (ROOT / top).glob("**/__pycache__/*"):  # kernels, by a hash of their sources
-            if compiled.is_dir() or compiled.suffix == ".ready":
-                here = packages_of(folder) / "freshet" / compiled.relative_to(ROOT)
+            here = packages_of(folder) / "freshet" / compiled.relative_to(ROOT)
+            if here.parents[1].is_dir() and (compiled.is_dir() or compiled.suffix == ".ready"):
                 here.parent.mkdir(exist_ok=True)
                 here.symlink_to(compiled)
     return bin_of(folder) / "freshet"
