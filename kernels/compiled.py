@@ -18,6 +18,7 @@ import inspect
 import os
 import re
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -201,7 +202,8 @@ class Stamps(NamedTuple):
 
 def ready_stamps() -> Stamps:
     """Return the path of the file which marks that all kernels of these sources are compiled."""
-    target = (numba.__version__, llvmlite.__version__, numba.config.CPU_NAME, numba.config.CPU_FEATURES)
+    versions = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)
+    target = (*versions, numba.config.CPU_NAME, numba.config.CPU_FEATURES)
     digest = hashlib.sha256(" ".join(map(str, target)).encode())
     for source in sorted({source for path in kernel_modules() for source in sources_of(path)}):
         digest.update(_hash_of(source))

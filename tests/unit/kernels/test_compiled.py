@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from numba.core import caching
@@ -160,6 +161,14 @@ def test_two_writers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for thread in threads:
         thread.join(10)
     assert sorted(steps[::2]) == list("abc") and steps[::2] == steps[1::2]
+
+
+def test_kernels_that_one_python_compiled_are_not_ready_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba keeps them apart by the name of the file, and both Pythons share the folder of a checkout."""
+    monkeypatch.setattr(sys, "implementation", SimpleNamespace(cache_tag="cpython-311"))
+    one = compiled.ready_stamps().every
+    monkeypatch.setattr(sys, "implementation", SimpleNamespace(cache_tag="cpython-312"))
+    assert not set(one) & set(compiled.ready_stamps().every)
 
 
 def test_every_kernel_of_the_project_is_kept_by_all_of_its_sources() -> None:
