@@ -15,7 +15,8 @@ TO, SLOT = 0, 1
 VERTEX_ROW = 2  # of the born
 HOME_PART, HOME_SLOT = 2, 3  # of replicas: where the master is
 REPLICA_PART = 2  # of the retired, which go to the master: where the replica was
-DST_SLOT, EDGE_WEIGHT, NEW_WEIGHT = 2, 3, 4  # of edges; the weight before a change where there is a new one
+DST_SLOT, EDGE_VALUES = 2, 3  # of edges; their values from there on, those before a change and then the new ones
+EDGE_WEIGHT, NEW_WEIGHT = EDGE_VALUES, EDGE_VALUES + 1
 IN_EDGES, LOOP_WEIGHT = 2, 3  # of contexts
 X_ROW = 2  # of features: the row of x, or < 0 for zeros
 # Columns of the dropped: a vertex, and a part where it has no slot any more.

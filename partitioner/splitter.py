@@ -14,7 +14,7 @@ from freshet.partitioner.net_change import (
     DEAD,
     DELETED,
     DST_SLOT,
-    EDGE_WEIGHT,
+    EDGE_VALUES,
     FEATURES,
     FREED,
     HOME_PART,
@@ -32,7 +32,7 @@ from freshet.partitioner.net_change import (
     X_ROW,
     EpochChange,
 )
-from freshet.state.block_columns import TOPOLOGY, Columns
+from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES, TOPOLOGY, Columns
 from freshet.state.codec import Block, Header, seal
 from freshet.state.task_parts import TaskParts, grouped
 
@@ -70,19 +70,19 @@ def split(
     _masters(change, tasks, shared)
     if tasks.parts > 1 and counts[[REPLICAS, FREED, SPLIT, WHOLE]].any():
         _replicas(change, tasks, shared)
-    for name, found, group, weights in (
-        ("del", records.deleted, DELETED, ("w",)),
-        ("rew", records.reweighted, REWEIGHTED, ("old", "new")),
-        ("add", records.added, ADDED, ("w",)),
+    for group, found, count in (
+        (DELETED_EDGES, records.deleted, DELETED),
+        (CHANGED_EDGES, records.reweighted, REWEIGHTED),
+        (ADDED_EDGES, records.added, ADDED),
     ):
-        if counts[group]:
-            edges = _Group(found, int(counts[group]), tasks)
+        if counts[count]:
+            edges = _Group(found, int(counts[count]), tasks)
+            src, dst, *values = group.names
             for task, columns in enumerate(shared):
-                columns |= edges.to(name, task)
-                columns[f"{name}_src"] = edges.column(SLOT, task)
-                columns[f"{name}_dst"] = edges.column(DST_SLOT, task)
-                for k, suffix in enumerate(weights, EDGE_WEIGHT):
-                    columns[f"{name}_{suffix}"] = edges.column(k, task).view(np.float32)
+                columns |= edges.to(group.name, task)
+                columns[src], columns[dst] = edges.column(SLOT, task), edges.column(DST_SLOT, task)
+                for k, name in enumerate(values, EDGE_VALUES):
+                    columns[name] = edges.column(k, task).view(np.float32)
     if counts[FEATURES]:
         features = _Group(records.features, int(counts[FEATURES]), tasks)
         for task, columns in enumerate(shared):

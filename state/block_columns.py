@@ -48,6 +48,39 @@ def _spans(records: str) -> tuple[Column, Column]:
     )
 
 
+class EdgeGroup(NamedTuple):
+    """Records of edges in a TOPOLOGY block: columns of their sources, of their destinations, and of what they carry."""
+
+    name: str
+    meaning: str
+    values: tuple[
+        tuple[str, str], ...
+    ]  # of each value that a record has: what its column's name ends with, its meaning
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns: source, destination, then the values."""
+        return tuple(f"{self.name}_{end}" for end in ("src", "dst", *(end for end, _ in self.values)))
+
+    @property
+    def part(self) -> str:
+        """The name of the column of their parts."""
+        return f"{self.name}_to"
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns of the group."""
+        src, dst, *values = self.names
+        ends = _to(self.name), Column(src, "i4", f"{self.meaning}: source"), Column(dst, "i4", "destination")
+        return *ends, *(Column(name, "f4", what) for name, (_, what) in zip(values, self.values, strict=True))
+
+
+DELETED_EDGES = EdgeGroup("del", "edges deleted", (("w", "the weight that they had"),))
+CHANGED_EDGES = EdgeGroup(
+    "rew", "edges with another weight", (("old", "the weight that they had"), ("new", "the weight that they have now"))
+)
+ADDED_EDGES = EdgeGroup("add", "edges added", (("w", "weight"),))
+
 _CONTROL = Column("ctl", "i8", "control values of the epoch (operators/control.py)")
 _NAMES = (
     Column("m_key", "i8", "of new vertices: their keys"),
@@ -75,19 +108,9 @@ _TRAVELLING = (
     Column("r_home", "i4", "its slot there"),
     _to("f"),
     Column("f_slot", "i4", "replicas that go at the end of the epoch"),
-    _to("del"),
-    Column("del_src", "i4", "edges deleted: source"),
-    Column("del_dst", "i4", "destination"),
-    Column("del_w", "f4", "the weight that they had"),
-    _to("rew"),
-    Column("rew_src", "i4", "edges with another weight: source"),
-    Column("rew_dst", "i4", "destination"),
-    Column("rew_old", "f4", "the weight that they had"),
-    Column("rew_new", "f4", "the weight that they have now"),
-    _to("add"),
-    Column("add_src", "i4", "edges added: source"),
-    Column("add_dst", "i4", "destination"),
-    Column("add_w", "f4", "weight"),
+    *DELETED_EDGES.columns,
+    *CHANGED_EDGES.columns,
+    *ADDED_EDGES.columns,
     _to("c"),
     Column("c_slot", "i4", "masters with a new context"),
     Column("c_count", "i4", "in-edges, in all parts"),

@@ -17,6 +17,7 @@ from freshet.kernels.kernel_calls import Direct
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.fold import Fold
 from freshet.operators.graph import edge_messages
+from freshet.operators.graph.edge_changes import EdgeChanges, edge_changes
 from freshet.operators.graph.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, room_for
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import put
@@ -65,22 +66,22 @@ class FoldStore:
             LostUpdateError: an edge that is to change is not here.
         """
         serial = epoch + 1
-        get, rows_of = topology.get, self._rows.of
-        reweighted = rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")
+        changes = edge_changes(topology, self._rows)
+        changed, added = changes.changed, changes.added
         for slots, rows in sources.selves if own is not None else ():
             put(own.view, slots, rows, self._layer.message_width)  # type: ignore[union-attr]
         edges = self._edges()
-        edges, gone, moves, kept = self._take_out(edges, topology, reweighted, sources, serial)
-        self.fold.leave(edges, gone, kept, moves, sources.rows, same_weights=not reweighted[0].size)
+        edges, gone, moves, kept = self._take_out(edges, changes, sources, serial)
+        self.fold.leave(edges, gone, kept, moves, sources.rows, same_weights=not changed[0].size)
         self._store_kernel(self.z.view, moves.slots, moves.places, sources.rows)
-        come = room_for(reweighted[0].size + get("add_w").size)
-        if self._layer.weighted and reweighted[0].size:
-            edge_messages.set_weights(edges, reweighted, moves, come, self._result)
+        come = room_for(changed[0].size + added[0].size)
+        if self._layer.weighted and changed[0].size:
+            edge_messages.set_weights(edges, changed, moves, come, self._result)
             self._check(epoch)
             self._list_kernel(edges, moves.slots, kept)
         else:
             self._result[1] = 0
-        edges, come = self._put_in(edges, topology, come)
+        edges, come = self._put_in(edges, added, come)
         self._touched = self.fold.arrive(edges, kept, come, serial)
 
     def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
@@ -88,22 +89,21 @@ class FoldStore:
         self.merge(0, topology, sources, own)
 
     def _take_out(
-        self, edges: Edges, topology: Block, reweighted: tuple[np.ndarray, ...], sources: Sources, serial: int
+        self, edges: Edges, changes: EdgeChanges, sources: Sources, serial: int
     ) -> tuple[Edges, Messages, Moves, Messages]:
         """Forget deleted edges; all edges then, what is gone, the sources that send other values, what those keep."""
         if self._moved.size < len(self.z.data):
             self._moved = np.zeros(len(self.z.data), np.int64)
         size = sources.slots.size
         moves = Moves(np.empty(size, np.int32), np.empty(size, np.int32), self._moved, serial)
-        rows_of, weights = self._rows.of, topology.get("del_w")
-        deleted = rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), weights
+        deleted, changed, _ = changes
         values = sources.slots, sources.places, sources.rows
-        gone = room_for(weights.size + reweighted[0].size)
-        self._take_out_kernel(edges, deleted, reweighted, values, moves, gone, self._kept, self._result)
+        gone = room_for(deleted[0].size + changed[0].size)
+        self._take_out_kernel(edges, deleted, changed, values, moves, gone, self._kept, self._result)
         if self._result[0] == MISSING_INDEX:
-            self.topology.make_index(deleted, reweighted)
+            self.topology.make_index(deleted, changed)
             edges = self._edges()
-            self._take_out_kernel(edges, deleted, reweighted, values, moves, gone, self._kept, self._result)
+            self._take_out_kernel(edges, deleted, changed, values, moves, gone, self._kept, self._result)
         self._check(serial - 1)
         _, left, moved, leaving = self._result.tolist()
         moves = Moves(moves.slots[:moved], moves.places[:moved], self._moved, serial)
@@ -114,10 +114,8 @@ class FoldStore:
             self._kept = kept if leaving <= _KEPT_MOST else self._kept
         return edges, gone.first(left), moves, kept.first(leaving)
 
-    def _put_in(self, edges: Edges, topology: Block, come: Messages) -> tuple[Edges, Messages]:
+    def _put_in(self, edges: Edges, added: tuple[np.ndarray, ...], come: Messages) -> tuple[Edges, Messages]:
         """Add edges; all edges then, and what has come by these, and before."""
-        rows_of = self._rows.of
-        added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), topology.get("add_w")
         at = 0
         while at < added[0].size:
             self._put_in_kernel(edges, added, at, come, self._result)

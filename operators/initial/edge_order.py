@@ -10,9 +10,8 @@ import numpy as np
 
 from freshet.kernels.kernel import kernel
 from freshet.operators.graph.part_rows import frozen
+from freshet.state.block_columns import ADDED_EDGES
 from freshet.state.codec import Block
-
-ADDED = ("add_to", "add_src", "add_dst", "add_w")
 
 
 @kernel
@@ -46,6 +45,10 @@ def edge_order(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 
 def in_edge_order(block: Block) -> Block:
     """The TOPOLOGY block with its added edges in that order."""
-    order = edge_order(block.get("add_src"), block.get("add_dst"))
-    moved = {name: frozen(block.columns[name][order]) for name in ADDED if name in block.columns}
+    order = edge_order(*map(block.get, ADDED_EDGES.names[:2]))
+    moved = {
+        name: frozen(block.columns[name][order])
+        for name in (ADDED_EDGES.part, *ADDED_EDGES.names)
+        if name in block.columns
+    }
     return Block(block.header, block.columns | moved)

@@ -17,12 +17,12 @@ from freshet.operators.snapshot.reader import SnapshotError
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import Events
 from freshet.partitioner.net_change import EpochChange
-from freshet.state.block_columns import TOPOLOGY
+from freshet.state.block_columns import CHANGED_EDGES, DELETED_EDGES, TOPOLOGY
 from freshet.state.codec import Block, Header
 from freshet.state.image import write_image
 from freshet.state.task_parts import TaskParts
 
-_NEVER = ("d_slot", "f_slot", "rd_slot", "u_slot", "del_src", "rew_src")
+_NEVER = ("d_slot", "f_slot", "rd_slot", "u_slot", DELETED_EDGES.names[0], CHANGED_EDGES.names[0])
 
 
 def refuse_rejected(change: EpochChange, events: Events) -> None:

@@ -14,6 +14,7 @@ from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.sums import kernels as sum_kernels
 from freshet.operators.aggregates.sums import synopses
 from freshet.operators.aggregates.sums.finishing import finish
+from freshet.operators.graph.edge_changes import edge_changes
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import Sources
@@ -74,24 +75,21 @@ class SumStore:
         serial = stamp_of(epoch)
         # by the epoch alone, so that a replay looks at the same rows, however parts are dealt to tasks
         turn, part = divmod(epoch, self._rows.tasks.parts)
-        get, rows_of = topology.get, self._rows.of
-        added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), get("add_w")
+        deleted, changed, added = edge_changes(topology, self._rows)
         first, *others = sources.selves or [_NO_SELVES]
         if own is not None:
             for slots, rows in others:
                 put(own.view, slots, rows, self._layer.message_width)
-        deleted = rows_of(topology, "del", "src"), rows_of(topology, "del", "dst"), get("del_w")
-        reweighted = rows_of(topology, "rew", "src"), rows_of(topology, "rew", "dst"), get("rew_old"), get("rew_new")
         at = sum_kernels.BEGIN
         while at < added[0].size:
             if at == sum_kernels.BEGIN_INDEXED:
-                self.topology.make_index(deleted, reweighted)
+                self.topology.make_index(deleted, changed)
             elif at >= 0:  # a pool is full
                 self.topology.grow()
             self._merge_epoch(
                 self._views(),
                 deleted,
-                reweighted,
+                changed,
                 (sources.slots, sources.places, sources.rows),
                 first,
                 self.z.view if own is None else own.view,
@@ -115,8 +113,7 @@ class SumStore:
         The sums of a pass are all that is written at random places; sources are read in order if edges have theirs.
         """
         self.merge(0, Block(topology.header), sources, own)
-        rows_of = self._rows.of
-        added = rows_of(topology, "add", "src"), rows_of(topology, "add", "dst"), topology.get("add_w")
+        added = edge_changes(topology, self._rows).added
         at = 0
         while (at := sum_kernels.link_edges(self._views(), *added, at)) < added[0].size:
             self.topology.grow()
