@@ -12,10 +12,11 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from freshet.operators.parser.columns import all_columns
+from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.files import Chunk, ChunkReader
 from freshet.operators.parser.formats import BOM
-from freshet.operators.parser.records import records, to_json, with_whole_ids
+from freshet.operators.parser.records import records, to_json
+from freshet.operators.parser.rules import with_whole_ids
 
 RouteBy = Literal["dst", "src", "one"]
 MessageFormat = Literal["jsonl", "arrow"]

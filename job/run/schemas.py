@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshet.operators.parser.columns import is_number, is_text
+from freshet.operators.parser.arrow.arrays import is_number, is_text
 from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.formats import JSONL, PARQUET
 from freshet.operators.parser.rules import FIELDS, ID_FIELDS

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from freshet.files.json_file import DamagedFileError, parse_json
 from freshet.files.whole import write_whole
-from freshet.operators.parser.columns import all_columns
+from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.event_files import EventFileError

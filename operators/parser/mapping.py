@@ -9,7 +9,8 @@ from typing import Any
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from freshet.operators.parser.rules import FIELDS
+from freshet.operators.parser.rules import FIELDS, Rules, with_whole_ids
+from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import OP_NAMES
 
 
@@ -87,3 +88,33 @@ class EventMap:
                 msg = f"{field}: events_map does not apply: {error}"
                 raise MapFailedError(msg) from error
         return fields
+
+
+class MappedRules(Rules):
+    """The rules for foreign records: each is mapped first, and a reason names the expression that gave nothing."""
+
+    is_mapped = True
+
+    def __init__(self, expressions: Mapping[str, str], *told: Any) -> None:
+        """`told` are the arguments of Rules."""
+        super().__init__(*told)
+        self._map = EventMap(expressions)
+
+    def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
+        """Append the event of a record, as Rules do."""
+        try:
+            event = self._map(record)
+        except MapFailedError as error:
+            return str(error)
+        return self._explained(super().append(event, builder, position))
+
+    def append_row(self, record: dict[str, Any], builder: EventBuilder, position: int) -> str | None:
+        """Append the event of a row of a table, as Rules do; ids are whole once they are mapped."""
+        try:
+            event = self._map(record)
+        except MapFailedError as error:
+            return str(error)
+        return self._explained(super().append(with_whole_ids(event), builder, position))
+
+    def _explained(self, why: str | None) -> str | None:
+        return None if why is None else self._map.explain(why)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from freshet.operators.parser.columns import WHOLE_MAX, is_number, is_text
-from freshet.operators.parser.rules import ID_FIELDS
+from freshet.operators.parser.arrow.arrays import is_list, is_number, is_text
 
 _TYPE_LENGTH = 100  # that of a struct names all of its fields
 
@@ -34,15 +33,6 @@ def records(columns: Mapping[str, pa.Array], rows: np.ndarray) -> list[dict[str,
         {name: value for name, value in zip(values, row, strict=True) if value is not None}
         for row in zip(*values.values(), strict=True)
     ] or [{} for _ in rows]
-
-
-def with_whole_ids(record: dict[str, Any]) -> dict[str, Any]:
-    """A row of a table with integers for ids that are whole floats: a typed column with nulls often has no others."""
-    for name in ID_FIELDS:
-        value = record.get(name)
-        if type(value) is float and value.is_integer() and abs(value) <= WHOLE_MAX:
-            record[name] = int(value)
-    return record
 
 
 def to_json(record: Mapping[str, Any]) -> bytes:
@@ -82,7 +72,7 @@ def _foreign(scalar: pa.Scalar) -> Foreign | None:
 
 def _is_json(kind: pa.DataType) -> bool:
     """Types whose Python values are what JSON would give."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         return _is_json(kind.value_type)
     if pa.types.is_struct(kind):
         return all(_is_json(kind.field(k).type) for k in range(kind.num_fields))

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from freshet.operators.parser.columns import all_columns
+from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.records import records, to_json
 from freshet.partitioner.events import OP_NAMES, Events

@@ -1,4 +1,7 @@
-"""The rules that an event must meet, one record (a Python dict) at a time, with the reason where it does not."""
+"""The rules that an event must meet, one record (a Python dict) at a time, with the reason where it does not.
+
+They stand a second time in operators/parser/columns.py, for a whole block at once; these have the last word.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import (
     INT,
     OP_ADD_EDGE,
-    OP_ADD_VERTEX,
     OP_DEL_VERTEX,
     OP_NAMES,
     OP_SET_FEATURES,
@@ -23,6 +25,7 @@ from freshet.schema import Features
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # From here on a double rounds to infinity in float32 (the largest float32 plus half its last place).
 FLOAT32_LIMIT = float(2**128 - 2**103)
+WHOLE_MAX = 2**53  # a float of this size or less is the integer that was meant: none was rounded to it
 ID_FIELDS = ("id", "src", "dst")
 READ_FIELDS = ("op", *ID_FIELDS, "x", "weight", "type", "attr")
 FIELDS = (*READ_FIELDS, "ts")  # nothing reads ts, so it may be anything
@@ -49,6 +52,8 @@ class Rules:
     A field that is null is absent. Fields that an event has no use for (an `x` on an edge) are ignored like unknown
     ones.
     """
+
+    is_mapped = False
 
     def __init__(
         self,
@@ -78,6 +83,10 @@ class Rules:
     def builder(self) -> EventBuilder:
         """An empty block for events by these rules."""
         return EventBuilder(self.features, self.id_kind, self.edge_types)
+
+    def append_row(self, record: dict[str, Any], builder: EventBuilder, position: int) -> str | None:
+        """Append the event of a row of a table, as `append` does."""
+        return self.append(with_whole_ids(record), builder, position)
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
         """Append the event to the builder, or say why not; the first accepted event decides the kind of ids."""
@@ -233,6 +242,10 @@ def _op_error(record: Any) -> str:
     return f"op: expected one of {', '.join(OP_NAMES)}, got {show(op)}"
 
 
-def is_add_vertex_or_set(op: np.ndarray) -> np.ndarray:
-    """Whether an operation may carry features."""
-    return (op == OP_ADD_VERTEX) | (op == OP_SET_FEATURES)
+def with_whole_ids(record: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table with integers for ids that are whole floats: a typed column with nulls often has no others."""
+    for name in ID_FIELDS:
+        value = record.get(name)
+        if type(value) is float and value.is_integer() and abs(value) <= WHOLE_MAX:
+            record[name] = int(value)
+    return record

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.operators.parser.arrow.arrays import is_text, valid
 from freshet.operators.parser.arrow.bounds import Bounds, PastBoundError, messages_of_stream
-from freshet.operators.parser.columns import is_text, valid
 
 # How an Arrow IPC stream begins (the mark of an encapsulated message), and no JSON.
 ARROW_STREAM = b"\xff\xff\xff\xff"

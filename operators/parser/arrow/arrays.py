@@ -1,0 +1,75 @@
+"""Columns of Arrow tables, each as one array of a type that Arrow can compute with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from freshet.operators.parser.rules import READ_FIELDS
+
+
+def known_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
+    """The fields of events that are read, each as one array; columns without any value are left out."""
+    columns: dict[str, pa.Array] = {}
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if name not in READ_FIELDS or name in columns:
+            continue
+        array = usual_array(_one_array(column))
+        if array.null_count < len(array):
+            columns[name] = array
+    return columns
+
+
+def all_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns of a table, each as one array; of equal names the last."""
+    return {
+        name: usual_array(_one_array(column)) for name, column in zip(table.schema.names, table.columns, strict=True)
+    }
+
+
+def usual_array(array: pa.Array) -> pa.Array:
+    """The same values without what Arrow can't compute with: extensions, views, float16, dictionaries of numbers."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if array.type == pa.string_view():  # polars writes them
+        try:
+            return pa.array(array.to_pylist(), pa.large_string())
+        except UnicodeDecodeError:
+            return array
+    if pa.types.is_dictionary(array.type):
+        array = pa.DictionaryArray.from_arrays(array.indices, usual_array(array.dictionary))
+        array = array.dictionary_decode() if is_number(array.type.value_type) else array
+    return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+
+
+def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column of a batch or of a table as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def valid(array: pa.Array) -> np.ndarray:
+    """Where an array is not null."""
+    if not array.null_count:
+        return np.ones(len(array), bool)
+    return array.is_valid().to_numpy(zero_copy_only=False)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Lists of any form."""
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Strings, plain or as a dictionary."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Integers, floats and decimals."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
