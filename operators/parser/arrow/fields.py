@@ -120,7 +120,10 @@ def _string_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], most: int) ->
 def _short(texts: pa.Array, most: int) -> pa.Array:
     """The texts, with null for those that are longer than `most` bytes."""
     fits = pc.less_equal(pc.binary_length(texts), most)
-    return texts if pc.all(fits).as_py() is not False else pc.if_else(fits, texts, pa.scalar(None, texts.type))
+    if pc.all(fits).as_py() is not False:
+        return texts
+    # not with a null scalar: of a slice, pyarrow 16 then gives other texts than those that are meant
+    return pc.if_else(fits, texts, pa.nulls(len(texts), texts.type))
 
 
 def _utf8(array: pa.Array) -> tuple[Ids, np.ndarray]:

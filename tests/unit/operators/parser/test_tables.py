@@ -234,3 +234,13 @@ def test_dictionaries_that_differ_by_chunk() -> None:
     second = pa.table({"op": ["add_edge"], "src": [1], "dst": [2], "type": pa.array(["b"]).dictionary_encode()})
     events, _ = Parser(Features(2)).parse_table(pa.concat_tables([first, second, first]), ORIGIN)
     assert [events.types[code] for code in events.etype] == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_long_id_leaves_the_others_of_a_slice_as_they_are(kind: pa.DataType) -> None:
+    """Most batches of a file are slices."""
+    ids = ["before", *(f"v{k}" for k in range(20)), "x" * 30, "last"]
+    table = pa.table({"op": ["del_vertex"] * len(ids), "id": pa.array(ids, pa.string()).cast(kind)}).slice(1)
+    events, letters = Parser(Features(1), "string", id_bytes_max=8).parse_table(table.combine_chunks().to_batches()[0], ORIGIN)
+    assert events.a.to_list() == [*ids[1:-2], "last"]
+    assert [one.error for one in letters] == ["id: expected at most 8 bytes, got 30"]
