@@ -20,8 +20,10 @@ from freshet.operators.parser.file_stage import Originals, ParserStage
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.topic_stage import MessageStage
 from freshet.operators.settings import Settings
+from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.core import Sink
 from freshet.operators.sink.kafka_lines import Lines
+from freshet.operators.sink.log_output import FileLimits, LogOutput
 from freshet.operators.sink.outlet import Outlet
 from freshet.operators.sink.outlet_stage import OutletStage
 from freshet.operators.sink.output import Output
@@ -130,25 +132,30 @@ def make_core(settings: Settings, plan: Plan, row: Operator, task: int) -> Core:
 
 def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
     """The core of a sink part."""
-    outputs = make_outputs(settings, plan, part)
-    sources, width = list(settings.sources), plan.out_width
-    told = settings.sealing
-    publish_ms = 0 if told.epoch_ms else told.publish_after_ms  # else the Partitioner sees to it
-    tail = make_tail(settings, plan, part)
-    return Sink(part, settings.out, width, settings.id_kind, sources, outputs=outputs, publish_ms=publish_ms, tail=tail)
-
-
-def make_tail(settings: Settings, plan: Plan, part: int) -> TailOutput:
-    """What a sink part publishes to readers in other processes."""
-    told, strings = settings.tail, settings.id_kind == "string"
-    shape = settings.parts, plan.out_width, strings
-    note = TailNote(settings.job_id, *shape, settings.sources, settings.model, told.begins_empty)
-    return TailOutput(tails_of(Path(settings.out), told.tables_folder), part, note, told.tail_bytes)
+    return Sink(part, settings.out, plan.out_width, settings.id_kind, make_outputs(settings, plan, part))
 
 
 def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:
-    """What a sink part writes to besides the change log."""
-    return [make_outlet(settings, plan, part)] if settings.outlet else []
+    """What a sink part writes to: recent changes for servers, which come first, the change log, and a topic."""
+    log = make_log(settings, plan, part)
+    topic = [make_outlet(settings, plan, part)] if settings.outlet else []
+    return [make_tail(settings, plan, part, log), log, *topic]
+
+
+def make_log(settings: Settings, plan: Plan, part: int) -> LogOutput:
+    """The change log of a sink part."""
+    told = settings.sealing
+    publish_ms = 0 if told.epoch_ms else told.publish_after_ms  # else the Partitioner sees to it
+    log = ChangeLog(Path(settings.out), part, plan.out_width, settings.id_kind, list(settings.sources))
+    return LogOutput(log, FileLimits(publish_ms=publish_ms))
+
+
+def make_tail(settings: Settings, plan: Plan, part: int, log: LogOutput) -> TailOutput:
+    """What a sink part publishes to readers in other processes, beside its change log."""
+    told, strings = settings.tail, settings.id_kind == "string"
+    shape = settings.parts, plan.out_width, strings
+    note = TailNote(settings.job_id, *shape, settings.sources, settings.model, told.begins_empty)
+    return TailOutput(tails_of(Path(settings.out), told.tables_folder), part, note, log, told.tail_bytes)
 
 
 def make_outlet(settings: Settings, plan: Plan, part: int) -> Outlet:

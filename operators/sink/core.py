@@ -29,15 +29,10 @@ from freshet.operators.control import (
 from freshet.operators.core import Core
 from freshet.operators.outcome import Message
 from freshet.operators.sink import scalars as at
-from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.dealing import Dealt, control_of, deal
-from freshet.operators.sink.epoch_files import ROWS_PER_FILE
 from freshet.operators.sink.epoch_rows import EpochRows
-from freshet.operators.sink.log_output import EPOCHS_PER_FILE, FileLimits, LogOutput
-from freshet.operators.sink.outlet import Outlet
-from freshet.operators.sink.output import Output
+from freshet.operators.sink.output import Output, SinkPart
 from freshet.operators.sink.string_ids import Names
-from freshet.operators.sink.tail.output import TailOutput
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.status_file import LAST_STATUS, StatusFile
@@ -54,7 +49,7 @@ def _now_ms() -> float:
 
 
 class Sink(Core):
-    """Collects the rows of each epoch for the change log and whatever else is written.
+    """Collects the rows of each epoch and hands them to its outputs.
 
     Invariant: an epoch has at most one row per id.
     """
@@ -65,20 +60,10 @@ class Sink(Core):
         out_folder: str | Path,
         width: int,
         id_kind: str,
-        sources: list[str],
-        rows_per_file: int = 250_000,
-        epochs_per_file: int = EPOCHS_PER_FILE,
+        outputs: Sequence[Output],
         clock_ms: Callable[[], float] = _now_ms,
-        outputs: Sequence[Output] = (),
-        publish_ms: int = 0,
-        group_rows: int = ROWS_PER_FILE,
-        tail: TailOutput | None = None,
     ) -> None:
-        """`id_kind` is "int" or "string"; `sources` are the names of the inputs, in the order of their indices.
-
-        `outputs`: what gets the rows besides the change log and, first of all, the `tail`. The other numbers are those
-        of FileLimits.
-        """
+        """`id_kind` is "int" or "string"; `outputs` get the rows in this order, and idle in the other one."""
         out = Path(out_folder)
         self.part, self.width, self._name = part, width, f"sink {part}"
         self.tables = TableSet()
@@ -87,28 +72,25 @@ class Sink(Core):
         self._latencies = Latencies(self.tables)
         self._names = Names(self.tables) if id_kind == "string" else None
         self._clock_ms = clock_ms
-        self.outlets = [one for one in outputs if isinstance(one, Outlet)]
+        self.outputs = outputs
         self._status = StatusFile(out, f"sink-{part}")
         self._status_lock, self._status_behind, self._told_visible = threading.Lock(), False, 0
-        log = ChangeLog(out, part, width, id_kind, sources)
-        limits = FileLimits(rows_per_file, epochs_per_file, group_rows, publish_ms)
-        self._log = LogOutput(log, self._scalars, self._latencies, limits, clock_ms, weakly(self._on_idle))
-        self._tail = tail
-        self._outputs: list[Output] = [self._log, *outputs]
-        if tail is not None:
-            tail.follow(self._log, self._latencies, clock_ms)
-            self._outputs.insert(0, tail)
-        self.levels: dict[str, Level] = {}
-        for output in self._outputs:
-            self.levels |= output.levels
+        self.levels: dict[str, Level] = {name: level for one in outputs for name, level in one.levels.items()}
         self._ended = False
         self._restored_ms = 0.0  # no time before it is this attempt's
         self._streamed_until_ms: float | None = None  # of this attempt, once it has taken an event
-        self._log.writer.start()  # last: it calls `_on_idle`
+        shared = SinkPart(self._scalars, self._latencies, clock_ms, weakly(self._on_idle))
+        for output in outputs:  # last: from now on `_on_idle` may be called
+            output.begin(shared)
+
+    @property
+    def outlets(self) -> list[Output]:
+        """The outputs whose progress keyed state keeps."""
+        return [one for one in self.outputs if one.leaves_by_epoch]
 
     def after_restore(self) -> None:
         """Forget what an epoch before the restore left behind."""
-        for output in self._outputs:
+        for output in self.outputs:
             output.clear()
         self._restored_ms, self._streamed_until_ms = self._clock_ms(), None
 
@@ -125,11 +107,12 @@ class Sink(Core):
         return self.take(epoch, dealt, blocks, control, now_ms)
 
     def check(self) -> None:
-        """See whether an earlier file failed.
+        """See whether an output failed in the background.
 
-        Raises: ChangeLogError when one could not be written.
+        Raises: ChangeLogError when a file could not be written.
         """
-        self._log.writer.check()
+        for output in self.outputs:
+            output.check()
 
     def take(
         self, epoch: int, dealt: Dealt, told: list[Block], control: np.ndarray, now_ms: float | None = None
@@ -143,8 +126,8 @@ class Sink(Core):
         marks = is_marker(control)
         if marks:
             self._latencies.settle()
-        messages = [one for output in self._outputs for one in output.take(epoch, dealt.keys, rows, control)]
-        for output in self._outputs if marks else ():
+        messages = [one for output in self.outputs for one in output.take(epoch, dealt.keys, rows, control)]
+        for output in self.outputs if marks else ():
             output.pass_marker()
         self._ended = bool(control[FLAGS] & LAST)
         if self._ended:
@@ -157,7 +140,7 @@ class Sink(Core):
 
     def close(self, write: bool = True) -> None:
         """Close all outputs; with `write=False` (after a failure) without what they hold."""
-        for output in self._outputs:
+        for output in self.outputs:
             output.close(write)
         if write and not self._ended:
             self._ended = True
@@ -165,31 +148,37 @@ class Sink(Core):
 
     def _on_idle(self) -> None:
         """When the stream pauses, its last epochs become visible and the status tells so; on the writer's thread."""
-        self._log.catch_up()
-        if self._tail is not None:
-            self._tail.beat()
-        behind = self._status_behind or self._told_visible != self._log.writer.visible_epoch
+        for output in reversed(self.outputs):  # the recent changes say what the change log shows
+            output.idle()
+        behind = self._status_behind or self._told_visible != self._figures()["visible"]
         if behind and self._status.is_due(now_ms := self._clock_ms()):
             self._write_status(now_ms)
 
     def _write_status(self, now_ms: float) -> None:
         with self._status_lock:
-            self._status_behind, self._told_visible = False, self._log.writer.visible_epoch
+            self._status_behind, self._told_visible = False, self._figures()["visible"]
             self._status.write(self.status(now_ms), now_ms)
+
+    def _figures(self) -> dict[str, Any]:
+        """Return the figures of all outputs."""
+        found = {"visible": 0, "tail_failures": 0}
+        for output in self.outputs:
+            found |= output.figures()
+        return found
 
     def status(self, now_ms: float) -> dict[str, Any]:
         """The figures of this part, counted since the job began: without epoch 0, and latencies without replays."""
-        scalars = self._scalars.data
+        scalars, figures = self._scalars.data, self._figures()
         return {
             "part": self.part,
             "epoch": int(scalars[at.EPOCH]),
-            "visible": self._log.writer.visible_epoch,
+            "visible": figures["visible"],
             "rows": int(scalars[at.ROWS]),
             "events": int(scalars[at.EVENTS]),
             "rejected": int(scalars[at.REJECTED]),
             "vertices": int(scalars[at.VERTICES]),
             "files": int(scalars[at.NUMBER]),
-            "tail_failures": 0 if self._tail is None else self._tail.failures,
+            "tail_failures": figures["tail_failures"],
             "seconds": round(float(scalars[at.STREAMED_MS]) / 1e3, 3),
             **self._latencies.figures(),
             LAST_STATUS: self._ended,

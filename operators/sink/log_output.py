@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +18,10 @@ from freshet.operators.sink.background_writer import BackgroundWriter
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.epoch_files import LOG_FILES_PER_FILE, ROWS_PER_FILE, rows_of_epochs
 from freshet.operators.sink.epoch_rows import ID_BYTES, EpochRows, LogFile
+from freshet.operators.sink.output import SinkPart
 from freshet.operators.sink.scalars import EPOCH, GROUP, GROUP_ROWS, NUMBER
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import Level
-from freshet.state.table import Table
 
 EPOCHS_PER_FILE = 2_000
 BYTES_PER_FILE = 64 << 20
@@ -64,27 +65,37 @@ class LogOutput:
     longer than its limit.
     """
 
-    def __init__(
-        self,
-        log: ChangeLog,
-        scalars: Table,
-        latencies: Latencies,
-        limits: FileLimits,
-        clock_ms: Callable[[], float],
-        on_idle: Callable[[], None],
-    ) -> None:
-        """`scalars` and `latencies` are the Sink's; `on_idle` is called on the writer's thread while it has nothing."""
-        self._scalars, self._limits, self._clock_ms, self._width = scalars, limits, clock_ms, log.width
+    leaves_by_epoch = False
+    flushed = 0
+
+    def __init__(self, log: ChangeLog, limits: FileLimits = FileLimits()) -> None:
+        self._log, self._limits, self._width = log, limits, log.width
         self._rows_per_file = max(1, min(limits.rows, BYTES_PER_FILE // (4 * log.width)))
         self._level = Level()
         self.levels = {"rows_bytes": self._level}
         self._largest_bytes = 0  # of an epoch
-        write = _counted(log.write, self._level, latencies, clock_ms)
-        self.writer = BackgroundWriter(write, on_idle, FILES_WAITING)
         self._file = LogFile(0, group=0)  # the one that fills; another thread may look at it
         self._buffered_rows = 0
         self._deferred = False  # whether `epochs/` waits for further files
         self._at_marker: int | None = None
+
+    def begin(self, part: SinkPart) -> None:
+        """Start the writer, whose thread is the one that calls `on_idle`."""
+        self._scalars, self._clock_ms = part.scalars, part.clock_ms
+        write = _counted(self._log.write, self._level, part.latencies, part.clock_ms)
+        self.writer = BackgroundWriter(write, part.on_idle, FILES_WAITING)
+        self.writer.start()
+
+    def check(self) -> None:
+        """See whether an earlier file failed.
+
+        Raises: ChangeLogError when one could not be written.
+        """
+        self.writer.check()
+
+    def figures(self) -> dict[str, Any]:
+        """Return the last epoch in a visible file."""
+        return {"visible": self.visible_epoch}
 
     @property
     def number(self) -> int:
@@ -146,8 +157,8 @@ class LogOutput:
             file_bytes = self._rows_per_file * (4 * self._width + ID_BYTES)
             self._level.bound = (FILES_WAITING + 2) * (file_bytes + self._largest_bytes)
 
-    def catch_up(self) -> None:
-        """When the stream pauses, its last epochs become visible; on the writer's thread.
+    def idle(self) -> None:
+        """Have the last epochs visible, for the stream pauses; on the writer's thread.
 
         What is visible then is the beginning of a file: the whole one takes its place.
         """

@@ -8,6 +8,8 @@ later ones.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from freshet.operators.control import FLAGS, FLUSH, LAST, control_values, is_marker
@@ -16,6 +18,7 @@ from freshet.operators.outcome import Message
 from freshet.operators.sink.coalesce import Coalescer
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.sink.kafka_lines import Lines
+from freshet.operators.sink.output import SinkPart
 from freshet.operators.telemetry.level import Level
 
 BYTES_HELD = 64 << 20
@@ -27,6 +30,8 @@ class Outlet:
     Invariant: nothing is held after an epoch that ends an interval, as every marker does; `flushed` never goes back.
     """
 
+    leaves_by_epoch = True
+
     def __init__(self, part: int, width: int, id_kind: str, lines: Lines, bytes_held: int = BYTES_HELD) -> None:
         self.part = part
         self.flushed = 0  # the epoch up to which rows were handed over; OutletStage keeps it
@@ -35,6 +40,19 @@ class Outlet:
         self._lines, self._bytes_held = lines, bytes_held
         self._level = Level(bytes_held)
         self.levels = {"outlet_bytes": self._level}
+
+    def begin(self, part: SinkPart) -> None:
+        """Nothing is shared."""
+
+    def check(self) -> None:
+        """Nothing happens in the background."""
+
+    def idle(self) -> None:
+        """The Partitioner says when an interval ends."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return nothing: the topic has its own."""
+        return {}
 
     def clear(self) -> None:
         """Forget what an epoch before a restore left behind."""

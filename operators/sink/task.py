@@ -10,7 +10,7 @@ from freshet.operators.core import Core
 from freshet.operators.outcome import Message
 from freshet.operators.sink.core import Sink
 from freshet.operators.sink.dealing import control_of, deal
-from freshet.operators.sink.outlet import Outlet
+from freshet.operators.sink.output import Output
 from freshet.operators.storage.head import names_of, some_of
 from freshet.operators.telemetry.level import JointLevel, Level
 from freshet.state.block_columns import POSITIONS, Columns
@@ -37,7 +37,7 @@ class TaskSink(Core):
         self.levels = {name: JointLevel(tuple(levels)) for name, levels in found.items()}
 
     @property
-    def outlets(self) -> list[Outlet]:
+    def outlets(self) -> list[Output]:
         """Those of all parts, in order."""
         return [outlet for sink in self.sinks for outlet in sink.outlets]
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet.operators.control import FLUSH, LAST, REPLAY, control_values
-from freshet.operators.sink.core import Sink
 from freshet.operators.sink.kafka_lines import Lines
 from freshet.operators.sink.outlet import Outlet
 from freshet.operators.sink.outlet_stage import OutletStage
 from freshet.state.block_columns import ROWS
 from freshet.state.codec import Block, Header
 from tests.support.kafka.records import parse, split
+from tests.support.stages.sunk import sink_of
 
 WIDTH = 2
 VERTICES = range(4)
@@ -51,7 +51,7 @@ class Run:
 
     def _restored(self, at: int) -> OutletStage:
         outlet = Outlet(0, WIDTH, "int", Lines("m"), self.held)
-        core = Sink(0, self.out, WIDTH, "int", ["events"], clock_ms=lambda: 0.0, outputs=[outlet])
+        core = sink_of(self.out, width=WIDTH, sources=["events"], topic=outlet)
         stage = OutletStage("sink-0", core, 1)
         stage.restore(self.state.items())
         for epoch in range(stage.epoch + 1, at + 1):

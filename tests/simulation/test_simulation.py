@@ -28,6 +28,7 @@ from tests.support.simulation.drawn import Case, draw, eager, open_log, reopen, 
 from tests.support.simulation.oracle import NO_FAULTS, sealed_by
 from tests.support.simulation.simulator import Faults, Simulation
 from tests.support.stages.cuts import copied
+from tests.support.stages.sunk import sink_of
 
 ROOT = Path(__file__).resolve().parents[2]
 # FRESHET_SEEDS=1000 for what a change of state, cuts or replay should pass: five minutes.
@@ -163,10 +164,10 @@ def change_log(case: Case, out: Path, faults: Faults, log: CutLog) -> tuple[pa.T
         if (path := log.path) is not None:
             simulation.before_restore = lambda: reopen(simulation, path)
         settings = case.settings
-        sizes = {"rows_per_file": 40, "group_rows": 30}
+        sizes = {"rows": 40, "group_rows": 30}
 
         def sink(part: int) -> Sink:
-            return Sink(part, out, case.plan.out_width, settings.id_kind, ["file", "topic"], **sizes)
+            return sink_of(out, part, settings.id_kind, width=case.plan.out_width, sources=["file", "topic"], **sizes)
 
         simulation.make_sink = lambda parts: of_task([sink(part) for part in parts], settings.parts)
 

@@ -10,9 +10,9 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,10 +21,10 @@ from freshet.operators.control import ARRIVAL_MS
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.outcome import Message
 from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.operators.sink.output import SinkPart
 from freshet.operators.sink.tail.layout import FAILED, W_JOB, W_LAST, TailName, beat_name, job_word
 from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.sink.tail.writer import BeatFile, TailFile, header_of, regions_of
-from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import Level
 
 _LOG = logging.getLogger(__name__)
@@ -49,9 +49,17 @@ class TailOutput:
     it could not write.
     """
 
-    def __init__(self, folder: Path, part: int, note: TailNote, limit_bytes: int = TAIL_BYTES) -> None:
-        """`folder` is made at the first epoch; `limit_bytes`: what the files of the part may take, if they can go."""
-        self.folder, self.part, self.note = folder, part, note
+    leaves_by_epoch = False
+    flushed = 0
+
+    def __init__(
+        self, folder: Path, part: int, note: TailNote, log: LogProgress, limit_bytes: int = TAIL_BYTES
+    ) -> None:
+        """`folder` is made at the first epoch; `limit_bytes`: what the files of the part may take, if they can go.
+
+        `log` is the change log that this stands beside.
+        """
+        self.folder, self.part, self.note, self._log = folder, part, note, log
         self.failures = 0
         self.levels: Mapping[str, Level] = {}
         self._job, self._limit_bytes = job_word(note.job_id), limit_bytes
@@ -61,9 +69,20 @@ class TailOutput:
         self._beat_lock = threading.Lock()
         self._number, self._failed_at, self._epoch = -1, -1, 0
 
-    def follow(self, log: LogProgress, latencies: Latencies, clock_ms: Callable[[], float]) -> None:
-        """Stand beside this change log; called once, before the first epoch."""
-        self._log, self._latencies, self._clock_ms = log, latencies, clock_ms
+    def begin(self, part: SinkPart) -> None:
+        """Count latencies where the part does."""
+        self._latencies, self._clock_ms = part.latencies, part.clock_ms
+
+    def check(self) -> None:
+        """What fails here does not concern the job."""
+
+    def idle(self) -> None:
+        """Tell readers that the part lives."""
+        self.beat()
+
+    def figures(self) -> dict[str, Any]:
+        """Return how often it could not be written."""
+        return {"tail_failures": self.failures}
 
     def take(self, epoch: int, keys: np.ndarray, rows: EpochRows, control: np.ndarray) -> list[Message]:
         """Publish an epoch; the snapshot's (epoch 0) is in the change log alone."""

@@ -19,7 +19,7 @@ from freshet.partitioner.config import PartitionerConfig
 from freshet.state.block_columns import DTYPES, POSITIONS, ROWS
 from freshet.state.codec import Block, Header
 from tests.support.graphs.models import conv, make_model
-from tests.support.stages.sunk import control
+from tests.support.stages.sunk import control, log_of
 
 JOB_ID = f"{os.getpid():016x}"  # two runs of the tests at once leave each other alone
 WIDTH = 4
@@ -76,7 +76,7 @@ class HandJob:
     def settle(self) -> None:
         """Have what is in files be visible, and told."""
         for sink in self.sinks:
-            sink._log.writer.wait()
+            log_of(sink).writer.wait()
             sink._write_status(1e15)
 
     def close(self) -> None:

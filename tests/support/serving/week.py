@@ -25,6 +25,7 @@ from freshet.operators.sink.log_proof import BASE_PREFIX
 from freshet.operators.sink.tail.layout import TailName
 from freshet.state.served.layout import T_HEAP_AT
 from tests.support.serving.hand_job import HandJob
+from tests.support.stages.sunk import log_of
 
 VERTICES, CHANGED, DAY_S = 2_000, 20, 86_400.0
 _CATCH_UP_S = 60.0
@@ -104,14 +105,14 @@ class Week:
             marked = self.epoch % per_marker == 0
             self._apply(marked)
             if marked:
-                self.hand.sinks[0]._log.writer.wait()
+                log_of(self.hand.sinks[0]).writer.wait()
                 self._catch_up()
             if self.epoch % per_compaction == 0:
                 self._compact()
 
     def sample(self) -> WeekSample:
         """Start the server anew from base and change log, and look."""
-        self.hand.sinks[0]._log.writer.wait()
+        log_of(self.hand.sinks[0]).writer.wait()
         self._catch_up()
         self.follower.close(forget=True)
         began, began_cpu = time.perf_counter(), time.process_time()
@@ -165,7 +166,7 @@ class Week:
             number = path.stem.rpartition("-")[2]
             if not path.name.startswith(BASE_PREFIX) and int(number) > self._dated:
                 os.utime(path, (self._now_s, self._now_s))
-        self._dated = self.hand.sinks[0]._log.number - 1
+        self._dated = log_of(self.hand.sinks[0]).number - 1
         self.hand.sinks[0]._write_status(1e3 * self._now_s)
         compact_log(self.hand.out, self.plan.keep_s, self._now_s)
         self.compactions += 1

@@ -33,6 +33,7 @@ from tests.support.graphs.streams import random_records, to_events
 from tests.support.simulation.oracle import job_settings
 from tests.support.simulation.simulator import Faults, Simulation
 from tests.support.simulation.survivors import Checkpoint
+from tests.support.stages.sunk import sink_of
 
 
 @dataclass
@@ -71,7 +72,7 @@ def start(
     simulation = Simulation(settings, plan, events, log, seed, faults)
 
     def sink(part: int) -> Sink:
-        return Sink(part, out, plan.out_width, settings.id_kind, ["events"], clock_ms=lambda: 0.0)
+        return sink_of(out, part, settings.id_kind, width=plan.out_width, sources=["events"])
 
     simulation.make_sink = lambda parts: of_task([sink(part) for part in parts], settings.parts)
     return simulation

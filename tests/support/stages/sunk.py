@@ -6,7 +6,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from freshet.operators.control import control_values
+from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.core import Sink
+from freshet.operators.sink.log_output import FileLimits, LogOutput
+from freshet.operators.sink.tail.output import TailOutput
 from freshet.state.block_columns import DTYPES, POSITIONS, ROWS
 from freshet.state.codec import Block, Header
 
@@ -43,8 +46,23 @@ def control(events=1, arrival=0, **values):
     return control_values(events=events, arrival_ms=arrival, **values)
 
 
-def sink_of(out, part=0, kind="int", **options):
-    return Sink(part, out, WIDTH, kind, SOURCES, **{"clock_ms": lambda: 0.0} | options)
+def log_of(sink):
+    """The change log of a sink."""
+    return next(one for one in sink.outputs if isinstance(one, LogOutput))
+
+
+def tail_of(sink):
+    """The recent changes of a sink."""
+    return next(one for one in sink.outputs if isinstance(one, TailOutput))
+
+
+def sink_of(
+    out, part=0, kind="int", *, width=WIDTH, sources=SOURCES, tail=None, topic=None, clock_ms=lambda: 0.0, **limits
+):
+    """A sink with a change log whose files have these limits; `tail` makes recent changes beside that log."""
+    log = LogOutput(ChangeLog(out, part, width, kind, sources), FileLimits(**limits))
+    outputs = [tail(log)] if tail else []
+    return Sink(part, out, width, kind, [*outputs, log, *([topic] if topic else [])], clock_ms)
 
 
 def rows_in(path):

@@ -309,7 +309,7 @@ def test_compacting_keeps_what_the_folder_says(hand):
     assert again.scan().counts.tolist() == scanned.counts.tolist(), "`freshet check` counts rows"
     late = 2e12  # long after all files
     hand.apply(3, ({5: 3.0}, []), marker=3)  # not covered yet
-    hand.sinks[0]._log.writer.wait()
+    hand.settle()
     done = compact_log(hand.out, KEEP_AT_LEAST_S, now_s=late)
     assert done.removed >= 2
     names = sorted(path.name for path in (hand.out / "embeddings").glob("*.parquet"))

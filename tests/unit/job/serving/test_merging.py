@@ -25,6 +25,7 @@ from freshet.operators.sink.tail.layout import R_CHANGED, TailName
 from freshet.operators.sink.tail.reader import NotATailError, TailReader
 from tests.support.serving.hand_job import JOB_ID, HandJob
 from tests.support.serving.machines import Machines, begin
+from tests.support.stages.sunk import tail_of
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_what_each_machine_has_comes_together(tmp_path, kind):
     expected |= {key(3): (4, 4.0)} | {key(number): (4, 4.0) for number in range(10, 3000)}
     assert one.rows(4) == two.rows(4) == reader.rows(4) == expected
     for server in (one, two, reader):
-        hand.sinks[0]._tail.beat(), hand.sinks[1]._tail.beat()
+        tail_of(hand.sinks[0]).beat(), tail_of(hand.sinks[1]).beat()
         server.until(lambda server=server: server.health.figures()["ready"])
     machines.close()
     assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
@@ -145,7 +146,7 @@ def test_a_server_that_dies_is_missed_and_nothing_goes_back(machines):
     expected = {2: (2, 2.0), 3: (1, 1.0), 4: (2, 2.0)}
     assert one.rows(2) == two.rows(2) == reader.rows(2) == expected
     for sink in hand.sinks:
-        sink._tail.beat()
+        tail_of(sink).beat()
     for server in (one, two, reader):
         server.until(lambda server=server: server.health.figures()["ready"])
     assert one.follower.trouble is None

@@ -241,6 +241,8 @@ def test_a_long_id_leaves_the_others_of_a_slice_as_they_are(kind: pa.DataType) -
     """Most batches of a file are slices."""
     ids = ["before", *(f"v{k}" for k in range(20)), "x" * 30, "last"]
     table = pa.table({"op": ["del_vertex"] * len(ids), "id": pa.array(ids, pa.string()).cast(kind)}).slice(1)
-    events, letters = Parser(Features(1), "string", id_bytes_max=8).parse_table(table.combine_chunks().to_batches()[0], ORIGIN)
+    events, letters = Parser(Features(1), "string", id_bytes_max=8).parse_table(
+        table.combine_chunks().to_batches()[0], ORIGIN
+    )
     assert events.a.to_list() == [*ids[1:-2], "last"]
     assert [one.error for one in letters] == ["id: expected at most 8 bytes, got 30"]

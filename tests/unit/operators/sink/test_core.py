@@ -9,9 +9,8 @@ import pytest
 
 from freshet.operators.control import LAST, REPLAY
 from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
-from freshet.operators.sink.core import Sink
 from freshet.operators.sink.dealing import BadEpochError
-from tests.support.stages.sunk import SOURCES, WIDTH, block, control, digest, files, rows_in, sink_of
+from tests.support.stages.sunk import WIDTH, block, control, digest, files, log_of, rows_in, sink_of
 
 
 def test_rows_come_out_with_their_epoch_and_a_deleted_row_is_zero(tmp_path):
@@ -49,7 +48,7 @@ def test_string_ids_are_told_once_and_forgotten_with_the_vertex(tmp_path):
 
 
 def test_files_close_at_rows_at_markers_by_epochs_after_the_snapshot_and_at_the_end(tmp_path):
-    sink = sink_of(tmp_path, rows_per_file=3, epochs_per_file=4, group_rows=3)
+    sink = sink_of(tmp_path, rows=3, epochs=4, group_rows=3)
     sink.apply(0, [block(0, [1, 2, 3, 4, 5])])  # the snapshot: a file of its own
     sink.apply(1, [block(1, [1, 2], control=control())])
     sink.apply(2, [block(2, [1, 2], control=control())])  # 4 rows: full, and the epoch stays whole
@@ -122,7 +121,7 @@ def test_blocks_that_contradict_each_other_are_errors(tmp_path, first, second, s
 
 
 def test_rows_of_another_width_are_an_error(tmp_path):
-    sink = Sink(0, tmp_path, WIDTH + 1, "int", SOURCES)
+    sink = sink_of(tmp_path, width=WIDTH + 1)
     with pytest.raises(BadEpochError, match=r"2 keys for rows of shape \(2, 3\), width 4"):
         sink.apply(1, [block(1, [7, 9], control=control())])
     sink.close(write=False)
@@ -141,11 +140,11 @@ def test_leftovers_of_a_killed_writer_go_and_a_damaged_file_is_replaced(tmp_path
 
 
 def test_an_error_of_the_writer_surfaces_and_nothing_later_is_written(tmp_path):
-    sink = sink_of(tmp_path, rows_per_file=1)
+    sink = sink_of(tmp_path, rows=1)
     (tmp_path / "embeddings/part-0-00000000.parquet").mkdir()  # in the way
     sink.apply(1, [block(1, [1], control=control())])
     with pytest.raises(ChangeLogError, match="could not be written"):
-        sink._log.writer.wait()
+        log_of(sink).writer.wait()
     with pytest.raises(ChangeLogError):
         sink.apply(2, [block(2, [1], control=control())])
     with pytest.raises(ChangeLogError):
@@ -155,8 +154,8 @@ def test_an_error_of_the_writer_surfaces_and_nothing_later_is_written(tmp_path):
 
 def test_a_marker_waits_for_the_files_of_the_marker_before(tmp_path):
     sink = sink_of(tmp_path)
-    gate, write = threading.Event(), sink._log.writer._write
-    sink._log.writer._write = lambda file: (gate.wait(10), write(file))
+    gate, write = threading.Event(), log_of(sink).writer._write
+    log_of(sink).writer._write = lambda file: (gate.wait(10), write(file))
     sink.apply(1, [block(1, [1], control=control(marker=1))])  # does not wait for its own file
     done = threading.Event()
 
@@ -237,7 +236,7 @@ def test_rows_wait_for_a_slow_disk_within_their_bound(tmp_path, monkeypatch):
         write(self, file)
 
     monkeypatch.setattr(ChangeLog, "write", slow)
-    sink = sink_of(tmp_path, rows_per_file=2)
+    sink = sink_of(tmp_path, rows=2)
     level, row = sink.levels["rows_bytes"], 4 * WIDTH + 16
 
     def feed():

@@ -9,7 +9,7 @@ import pytest
 
 from freshet.operators.control import LAST, PUBLISH, REPLAY
 from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
-from tests.support.stages.sunk import block, control, files, rows_in, sink_of
+from tests.support.stages.sunk import block, control, files, log_of, rows_in, sink_of
 
 
 def until(seen, seconds=10.0):
@@ -36,7 +36,7 @@ def test_an_epoch_that_publishes_closes_the_file_and_is_no_marker(tmp_path):
     sink = sink_of(tmp_path)
     sink.apply(1, [block(1, [1], control=control())])
     sink.apply(2, [block(2, control=control(events=0, flags=PUBLISH))])
-    sink._log.writer.wait()
+    log_of(sink).writer.wait()
     assert files(tmp_path) == ["part-0-00000000.parquet"]
     assert epochs_in(tmp_path) == [1, 2], "an empty epoch has its row"
     assert sink.status(0.0)["visible"] == 2
@@ -59,7 +59,7 @@ def test_the_latency_ends_when_others_can_read_the_row(tmp_path, monkeypatch):
     assert status["latency_ms_p50"] is None, "nobody has seen a row"
     clock.now_ms += 4_900
     goes_on.set()
-    sink._log.writer.wait()
+    log_of(sink).writer.wait()
     status = sink.status(clock.now_ms)
     assert sum(status["latency_counts"][1]) == 2
     assert status["latency_ms_p50"] == pytest.approx(4_920, rel=0.05)
@@ -116,7 +116,7 @@ def test_a_pause_shows_what_is_done_and_the_whole_file_takes_its_place(tmp_path)
     time.sleep(1.2)
     assert path.stat().st_ino == first, "once is enough"
     sink.apply(3, [block(3, [2], control=control(flags=PUBLISH))])
-    sink._log.writer.wait()
+    log_of(sink).writer.wait()
     assert [row[1] for row in rows_in(path)] == [1, 1, 2, 3]
     assert epochs_in(tmp_path) == [1, 2, 3]
     assert sink.levels["rows_bytes"].now == 0
@@ -150,7 +150,7 @@ def test_a_failure_in_the_pause_ends_the_job_at_the_next_epoch(tmp_path):
     (tmp_path / "embeddings/part-0-00000000.parquet").mkdir()
     sink.apply(1, [block(1, [1], control=control())])
     clock.now_ms += 9_000
-    until(lambda: sink._log.writer._error is not None)
+    until(lambda: log_of(sink).writer._error is not None)
     with pytest.raises(ChangeLogError):
         sink.apply(2, [block(2, [1], control=control())])
     with pytest.raises(ChangeLogError):

@@ -17,7 +17,7 @@ from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from freshet.operators.stage import Stage
 from freshet.state.codec import encode
-from tests.support.stages.sunk import WIDTH, block, control, digest, sink_of
+from tests.support.stages.sunk import WIDTH, block, control, digest, log_of, sink_of
 
 EPOCHS = 60
 MARKER = 18  # within a file of epochs
@@ -62,9 +62,9 @@ class Life:
                 self.entries |= dict(outcome.puts)
                 for key in outcome.deletes:
                     self.entries.pop(key, None)
-            sink._log.writer.wait()
+            log_of(sink).writer.wait()
         except ChangeLogError as error:
-            sink.close(write=False) if not isinstance(error.__cause__, Killed) else sink._log.writer._queue.put(None)
+            sink.close(write=False) if not isinstance(error.__cause__, Killed) else log_of(sink).writer._queue.put(None)
             raise
         sink.close()
 
@@ -140,7 +140,7 @@ def test_a_reader_at_any_moment_finds_each_epoch_once(tmp_path: Path) -> None:
     try:
         for epoch in range(1, 301):
             sink.apply(epoch, [block(epoch, [1], control=control(flags=PUBLISH))])
-        sink._log.writer.wait()
+        log_of(sink).writer.wait()
     finally:
         done.set()
         for reader in readers:

@@ -8,7 +8,7 @@ import pytest
 
 from freshet.operators.stage import Stage
 from freshet.state.codec import encode
-from tests.support.stages.sunk import block, control, digest, rows_in, sink_of
+from tests.support.stages.sunk import block, control, digest, log_of, rows_in, sink_of
 
 
 def story(epochs, kind, seed=3):
@@ -42,7 +42,7 @@ class Life:
         self.out, self.kind, self.entries = out, kind, {}
 
     def start(self):
-        self.sink = sink_of(self.out, kind=self.kind, rows_per_file=40, group_rows=12)
+        self.sink = sink_of(self.out, kind=self.kind, rows=40, group_rows=12)
         self.stage = Stage("sink", self.sink, 1)
         self.stage.restore(self.checkpoint.items() if hasattr(self, "checkpoint") else ())
         return self.stage.epoch + 1
@@ -82,7 +82,7 @@ def test_any_crash_and_replay_gives_the_same_files(tmp_path, kind):
                 life.take_checkpoint()
         # Stopped in one of three ways: killed, failed, or stopped with its last rows written.
         if stop_at % 3 == 0:
-            life.sink._log.writer.wait()
+            log_of(life.sink).writer.wait()
         else:
             life.sink.close(write=stop_at % 3 == 1)
         visible = {name: pq.read_table(next(out.glob(f"*/{name}"))) for name in digest(out)}
@@ -102,12 +102,12 @@ def test_any_crash_and_replay_gives_the_same_files(tmp_path, kind):
 
 
 def test_a_replay_that_is_stopped_early_does_not_take_back_what_was_seen(tmp_path):
-    sink = sink_of(tmp_path, rows_per_file=4)
+    sink = sink_of(tmp_path, rows=4)
     for epoch in (1, 2):
         sink.apply(epoch, [block(epoch, [1, 2], control=control())])
     sink.close()
     assert len(rows_in(tmp_path / "embeddings/part-0-00000000.parquet")) == 4
-    replay = sink_of(tmp_path, rows_per_file=4)
+    replay = sink_of(tmp_path, rows=4)
     replay.apply(1, [block(1, [1, 2], control=control(flags=1))])
     replay.close()
     assert len(rows_in(tmp_path / "embeddings/part-0-00000000.parquet")) == 4

@@ -20,15 +20,16 @@ from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.sink.tail.output import TailOutput
 from freshet.operators.sink.tail.reader import NotATailError, TailReader, read_beat
 from freshet.state.served.ids import Texts
-from tests.support.stages.sunk import WIDTH, block, control, sink_of, vector
+from tests.support.stages.sunk import WIDTH, block, control, log_of, sink_of, tail_of, vector
 
 JOB = "00000000000000ab"
 WORD = job_word(JOB)
 
 
 def tailed(out, kind="int", limit=1 << 30, job=JOB, **options):
-    tail = TailOutput(out / "tables" / "tail", 0, TailNote(job, 1, WIDTH, kind == "string"), limit)
-    return sink_of(out, kind=kind, tail=tail, **options), tail
+    note = TailNote(job, 1, WIDTH, kind == "string")
+    sink = sink_of(out, kind=kind, tail=lambda log: TailOutput(out / "tables" / "tail", 0, note, log, limit), **options)
+    return sink, tail_of(sink)
 
 
 def tails(out) -> list[Path]:
@@ -161,17 +162,17 @@ def test_files_follow_the_change_log_and_go_when_that_shows_them(tmp_path):
     sink, _ = tailed(tmp_path, limit=1)
     for epoch in range(1, 9):
         sink.apply(epoch, [block(epoch, [epoch], control=control(marker=epoch))])
-        sink._log.writer.wait()
+        log_of(sink).writer.wait()
     assert [TailName.parse(path.name).number for path in tails(tmp_path)] == [7]
     sink.close()
     sink, _ = tailed(tmp_path / "b", limit=1)
-    sink._log.writer.visible_epoch = -1
-    hidden = sink._log.writer.write_now
-    sink._log.writer.write_now = lambda file: None  # the disk is slow
+    log_of(sink).writer.visible_epoch = -1
+    hidden = log_of(sink).writer.write_now
+    log_of(sink).writer.write_now = lambda file: None  # the disk is slow
     for epoch in range(1, 4):
         sink.apply(epoch, [block(epoch, [epoch], control=control(flags=8))])
     assert len(tails(tmp_path / "b")) == 3, "nothing goes before others can read it in a file"
-    sink._log.writer.write_now = hidden
+    log_of(sink).writer.write_now = hidden
     sink.close(write=False)
 
 
@@ -193,7 +194,7 @@ def test_a_restore_begins_a_file_of_its_own(tmp_path):
     sink, _ = tailed(tmp_path)
     sink.apply(1, [block(1, [1], control=control())])
     sink.after_restore()
-    sink._log.writer.visible_epoch = 0  # as after a restore to what was before it
+    log_of(sink).writer.visible_epoch = 0  # as after a restore to what was before it
     sink.apply(1, [block(1, [1], control=control())])
     assert [[one.epoch for one in epochs_in(path)] for path in tails(tmp_path)] == [[1], [1]]
     sink.close()
@@ -247,7 +248,7 @@ def test_the_latency_ends_when_the_tail_has_the_row(tmp_path):
     sink.apply(1, [block(1, [1], control=control(arrival=990))])
     now[0] = 9000.0  # when the file closes
     sink.apply(2, [block(2, [1], control=control(events=0, marker=1))])
-    sink._log.writer.wait()
+    log_of(sink).writer.wait()
     assert sink.status(9000.0)["latency_ms_p50"] < 20
     sink.close()
 
