@@ -65,7 +65,7 @@ def _add(app: typer.Typer, name: str) -> None:
         models.command("import")(module.import_model)
         models.command()(module.describe)
     else:
-        app.command()(getattr(module, function))
+        app.command(cls=getattr(module, "COMMAND", None))(getattr(module, function))
 
 
 def _version(asked: bool) -> None:

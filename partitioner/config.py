@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from freshet.state.seed import SEED_BITS
 
 HYBRID, HDRF, LOCALITY, HASH = range(4)
-STRATEGIES = ("hybrid", "hdrf", "locality", "hash")
-WHOLE, STREAM = PLACEMENTS = ("whole", "stream")
+Strategy = Literal["hybrid", "hdrf", "locality", "hash"]
+SnapshotPlacement = Literal["whole", "stream"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
+WHOLE, STREAM = PLACEMENTS = get_args(SnapshotPlacement)
 TYPES_MAX = 32_767
 LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH = 1, 2, 3
 REASONS = {

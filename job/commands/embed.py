@@ -9,22 +9,15 @@ import typer
 
 from freshet.job.errors import UsageError
 from freshet.job.local.malloc import reserve_little
-from freshet.job.options.runtime_options import PARTS_MAX, is_address
+from freshet.job.options.config_file import load_direction, load_partitioning
+from freshet.job.options.runtime_options import is_address
 from freshet.job.units import size_in_bytes
-from freshet.partitioner.config import PLACEMENTS, STRATEGIES, PartitionerConfig
+from freshet.partitioner.config import PLACEMENTS, STRATEGIES
 
 ORDERS = ("given", "completion")
 EVICTIONS = ("min-pending", "lru", "random", "next-use")
 _STREAMING, _SERVING = "streaming", "serving"
 _LOCAL, _FLINK = "local", "flink"
-_PLACED = PartitionerConfig()
-
-_Partitioner = Annotated[
-    str, typer.Option(metavar="NAME", help=f"Streaming: --partitioner of the job: {', '.join(STRATEGIES)}.")
-]
-_SnapshotPlacement = Annotated[
-    str, typer.Option(metavar="|".join(PLACEMENTS), help="Streaming: as of the job; stream takes less memory.")
-]
 
 
 def embed(
@@ -41,13 +34,19 @@ def embed(
         ),
     ] = _STREAMING,
     parts: Annotated[
-        int, typer.Option(metavar="P", min=1, max=PARTS_MAX, help="Streaming: --parts of the job to come.")
-    ] = 1,
-    partitioner: _Partitioner = _PLACED.strategy,
-    snapshot_placement: _SnapshotPlacement = _PLACED.snapshot_placement,
-    hybrid_threshold: Annotated[int, typer.Option(min=1, help="Streaming: as of the job.")] = _PLACED.hybrid_threshold,
-    hdrf_lambda: Annotated[float, typer.Option(min=0, help="Streaming: as of the job.")] = _PLACED.hdrf_lambda,
-    hdrf_epsilon: Annotated[float, typer.Option(help="Streaming: as of the job.")] = _PLACED.hdrf_epsilon,
+        int | None, typer.Option(metavar="P", help="Streaming: --parts of the job to come (default: 1).")
+    ] = None,
+    partitioner: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"Streaming: --partitioner of the job: {', '.join(STRATEGIES)}.")
+    ] = None,
+    snapshot_placement: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(PLACEMENTS), help="Streaming: as of the job; stream takes less memory."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="--config of the job: parts, partitioner and direction; a flag wins."),
+    ] = None,
     passes: Annotated[
         str, typer.Option(metavar="auto|K", help="Times that a layer's rows are read; auto: what is cheapest here.")
     ] = "auto",
@@ -100,9 +99,11 @@ def embed(
     [/cyan]
     four passes of a layer at a time, each for a range of the vertices, with 1 GiB.
     """
-    _check_choices(for_, order, eviction, partitioner, snapshot_placement, runtime)
+    _check_choices(for_, order, eviction, runtime)
     given = _passes(passes)
-    _check_spread(for_, runtime, parallelism, cluster, parts, given)
+    placing = {"parts": parts, "partitioner": partitioner, "snapshot_placement": snapshot_placement}
+    placed = load_partitioning(placing, config)
+    _check_spread(for_, runtime, parallelism, cluster, placed.parts or 1, given)
     _check_mode(for_, given, order, eviction)
     budget = _memory(memory)
     reserve_little()
@@ -110,24 +111,19 @@ def embed(
     from freshet.job.embed.batch_job import Spread
     from freshet.job.embed.runner import EmbedOptions
     from freshet.job.embed.runner import embed as run
-    from freshet.job.embed.streaming import Placement
 
-    how = partitioner, hybrid_threshold, snapshot_placement, hdrf_lambda, hdrf_epsilon
-    placement = None if for_ == _SERVING else Placement(parts, *how)
+    placement = None if for_ == _SERVING else placed
     spread = Spread(parallelism, cluster) if runtime == _FLINK else None
-    options = EmbedOptions(model, snapshot, out, budget, given, eviction, order, undirected, placement, spread)
+    mirrored = load_direction(undirected, config)
+    options = EmbedOptions(model, snapshot, out, budget, given, eviction, order, mirrored, placement, spread)
     raise typer.Exit(run(options))
 
 
-def _check_choices(
-    for_: str, order: str, eviction: str, partitioner: str, snapshot_placement: str, runtime: str
-) -> None:
+def _check_choices(for_: str, order: str, eviction: str, runtime: str) -> None:
     for option, given, expected in (
         ("--for", for_, (_STREAMING, _SERVING)),
         ("--order", order, ORDERS),
         ("--eviction", eviction, EVICTIONS),
-        ("--partitioner", partitioner, STRATEGIES),
-        ("--snapshot-placement", snapshot_placement, PLACEMENTS),
         ("--runtime", runtime, (_LOCAL, _FLINK)),
     ):
         if given not in expected:

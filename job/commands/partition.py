@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
 from freshet.job.errors import UsageError
-from freshet.job.options.epoch_options import PartitionerName
-from freshet.partitioner.config import PLACEMENTS, WHOLE
-
-_PARTITIONERS: tuple[str, ...] = get_args(PartitionerName)
+from freshet.job.options.config_file import load_partitioning
+from freshet.partitioner.config import PLACEMENTS, STRATEGIES, WHOLE
 
 
 def partition(
@@ -21,7 +19,7 @@ def partition(
     ] = None,
     snapshot: Annotated[Path | None, typer.Option(help="Graph to place first.")] = None,
     partitioner: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(_PARTITIONERS)}; repeatable (default: all).")
+        list[str] | None, typer.Option(help=f"{', '.join(STRATEGIES)}; repeatable (default: all).")
     ] = None,
     undirected: Annotated[bool, typer.Option("--undirected/--directed", help="Mirror every edge.")] = False,
     snapshot_placement: Annotated[
@@ -54,23 +52,16 @@ def partition(
         check_snapshot(snapshot)
     if model is not None:
         check_model(model)
-    if snapshot_placement not in PLACEMENTS:
-        msg = f"--snapshot-placement: got {snapshot_placement!r}, expected {' or '.join(PLACEMENTS)}"
-        raise UsageError(msg)
     event_files(events or [])
-    for name in partitioner or []:
-        if name not in _PARTITIONERS:
-            msg = f"--partitioner: got {name!r}, expected one of {', '.join(_PARTITIONERS)}"
-            raise UsageError(msg)
+    placed = {"parts": parts, "snapshot_placement": snapshot_placement}
+    tried = [load_partitioning(placed | {"partitioner": name}) for name in partitioner or STRATEGIES]
     from freshet.job.commands import partition_trials
 
     code = partition_trials.partition(
-        parts=parts,
+        tried=tried,
         events=events or [],
         snapshot=snapshot,
-        partitioners=partitioner or list(_PARTITIONERS),
         undirected=undirected,
         model=model,
-        snapshot_placement=snapshot_placement,
     )
     raise typer.Exit(code)

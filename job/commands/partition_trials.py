@@ -20,12 +20,14 @@ from rich.table import Table
 from freshet.gnn.plan import Plan
 from freshet.job.commands.partition_bytes import Layers
 from freshet.job.errors import EXIT_DONE, UsageError
+from freshet.job.options.partitioning_options import PartitioningOptions
+from freshet.job.options.told import told
 from freshet.operators.factory import load_plan
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.files import Chunk, ChunkReader, plan_chunks
 from freshet.operators.snapshot.reader import open_snapshot
-from freshet.partitioner.config import WHOLE, PartitionerConfig
+from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events
@@ -36,13 +38,11 @@ EPOCH_EVENTS = 1000
 
 def partition(
     *,
-    parts: int,
+    tried: Sequence[PartitioningOptions],
     events: Sequence[str],
     snapshot: Path | None,
-    partitioners: Sequence[str],
     undirected: bool,
     model: Path | None = None,
-    snapshot_placement: str = WHOLE,
 ) -> int:
     """Print one JSON line per partitioner, and a table of them for people on stderr.
 
@@ -54,9 +54,7 @@ def partition(
     """
     console = Console(stderr=True)
     with console.status("reading"):
-        trials, rejected = _run(
-            Graph(parts, undirected, model, snapshot_placement), list(events), snapshot, partitioners
-        )
+        trials, rejected = _run(Graph(undirected, model), list(events), snapshot, tried)
     lines = [trial.line(rejected) for trial in trials]
     for line in lines:
         print(orjson.dumps(line).decode())
@@ -69,10 +67,8 @@ def partition(
 class Graph:
     """What all partitioners are told; `model`: whose layers run on the stream, if any do."""
 
-    parts: int
     undirected: bool = False
     model: Path | None = None
-    snapshot_placement: str = WHOLE
 
     @cached_property
     def plan(self) -> Plan | None:
@@ -83,14 +79,10 @@ class Graph:
         """The features: the model's, else of the width that is found."""
         return Features(found()) if self.plan is None else self.plan.features
 
-    def config(self, strategy: str, id_kind: str) -> PartitionerConfig:
+    def config(self, options: PartitioningOptions, id_kind: str) -> PartitionerConfig:
         """What a Partitioner is told."""
-        config = PartitionerConfig(
-            strategy=strategy,
-            undirected=self.undirected,
-            id_kind=id_kind,
-            snapshot_placement=self.snapshot_placement,
-        )
+        placed = told(options, PartitionerConfig)
+        config = PartitionerConfig(**placed, undirected=self.undirected, id_kind=id_kind)
         if self.plan is None:
             return config
         loops = any(layer.one_loop for layer in self.plan.layers)
@@ -103,15 +95,11 @@ class Trial:
     Units: `edges` are edge events; an undirected one counts once. `streamed` are events beside the snapshot's.
     """
 
-    def __init__(self, strategy: str, graph: Graph, id_kind: str) -> None:
-        config = graph.config(strategy, id_kind)
-        try:
-            self.core = Partitioner(graph.parts, graph.features(lambda: 1), config)
-        except ValueError as error:
-            msg = f"--{error}"
-            raise UsageError(msg) from None
-        self.strategy = strategy
-        self.layers = None if graph.model is None else Layers(graph.model, graph.parts, config)
+    def __init__(self, options: PartitioningOptions, graph: Graph, id_kind: str) -> None:
+        config, parts = graph.config(options, id_kind), options.parts or 1
+        self.core = Partitioner(parts, graph.features(lambda: 1), config)
+        self.strategy = options.strategy
+        self.layers = None if graph.model is None else Layers(graph.model, parts, config)
         self.seconds = 0.0
         self.events = self.edges = self.streamed = 0
 
@@ -140,7 +128,7 @@ class Trial:
 
 
 def _run(
-    graph: Graph, events: list[str], snapshot: Path | None, partitioners: Sequence[str]
+    graph: Graph, events: list[str], snapshot: Path | None, tried: Sequence[PartitioningOptions]
 ) -> tuple[list[Trial], int]:
     """The trials after all of the input, and how many records were no events."""
     parser: Parser | None = None
@@ -149,7 +137,7 @@ def _run(
     if snapshot is not None:
         opened = open_snapshot(snapshot, graph.features(lambda: _snapshot_width(snapshot)))
         id_kind = opened.id_kind
-        trials = _trials(partitioners, graph, id_kind)
+        trials = _trials(tried, graph, id_kind)
         blocks = [_told(graph, block) for block in opened.blocks()]
         if blocks:
             whole = Events.concatenate(blocks)
@@ -162,7 +150,7 @@ def _run(
         parser = Parser(graph.features(lambda: _event_width(chunks)), id_kind, types)
         counted = _Counted(chunks, parser, graph)
         for epoch in _epochs(counted):
-            trials = trials or _trials(partitioners, graph, str(parser.id_kind))
+            trials = trials or _trials(tried, graph, str(parser.id_kind))
             for trial in trials:
                 trial.apply(epoch)
         rejected = counted.rejected
@@ -172,12 +160,11 @@ def _run(
     return trials, rejected
 
 
-def _trials(partitioners: Sequence[str], graph: Graph, id_kind: str) -> list[Trial]:
+def _trials(tried: Sequence[PartitioningOptions], graph: Graph, id_kind: str) -> list[Trial]:
     names = ("a", "b") if id_kind == STRING else (1, 2)
     warm = events_of([("add_edge", *names), ("del_edge", *names)], id_kind=id_kind)
-    bare = Graph(graph.parts, graph.undirected)
-    Trial(partitioners[0], bare, id_kind).apply(warm)  # so that no seconds are those of the compiler
-    return [Trial(name, graph, id_kind) for name in partitioners]
+    Trial(tried[0], Graph(graph.undirected), id_kind).apply(warm)  # so that no seconds are those of the compiler
+    return [Trial(options, graph, id_kind) for options in tried]
 
 
 class _Counted:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from freshet.job.errors import UsageError
 from freshet.job.options.config_file import load_run_config
-from freshet.job.options.flags import parameter, parameters
+from freshet.job.options.flags import keys_of_the_file, parameter, parameters
 from freshet.job.options.marks import IO
 
 
@@ -54,11 +56,30 @@ def run(**given: Any) -> None:
 
 
 def _parameters() -> list[inspect.Parameter]:
-    """The flags of all options, and --config after those that say what is read."""
+    """The flags of the options, and --config after those that say what is read."""
     found = parameters()
-    config = typer.Option(help="YAML file with any of these options; a flag wins.", rich_help_panel=IO)
-    at = 1 + next(k for k, one in enumerate(found) if one.name == "ignore_positions")
+    others = ", ".join(keys_of_the_file())
+    text = f"YAML file with any of these options, and with those that have no flag (docs/options.md): {others}."
+    config = typer.Option(help=f"{text} A flag wins.", rich_help_panel=IO)
+    at = 1 + next(k for k, one in enumerate(found) if one.name == "snapshot")
     return [*found[:at], parameter("config", Annotated[Path | None, config]), *found[at:]]
 
 
+class RunCommand(TyperCommand):
+    """The command, which also explains options that are keys of the --config file alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line.
+
+        Raises: UsageError for an option that has no flag.
+        """
+        for flag in (one.partition("=")[0] for one in args if one.startswith("--")):
+            key = flag.removeprefix("--").removeprefix("no-")
+            if key in keys_of_the_file():
+                msg = f"{flag}: a key of the --config file, not a flag; write `{key}: ...` in the file"
+                raise UsageError(msg)
+        return super().parse_args(ctx, args)
+
+
+COMMAND = RunCommand
 run.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]

@@ -18,11 +18,12 @@ from freshet.job.embed import folder, serving, streaming
 from freshet.job.embed.batch_job import Spread
 from freshet.job.embed.needs import check_disk, needs_of
 from freshet.job.embed.serving import Serve
-from freshet.job.embed.streaming import Placement
+from freshet.job.embed.streaming import partitioning_of
 from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
 from freshet.job.folder import layout
 from freshet.job.local.malloc import give_freed_memory_back
 from freshet.job.machine.signals import handled
+from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.kernels.processor import running
 from freshet.operators.embed.engine import EngineOptions
 from freshet.operators.embed.files import EmbedError
@@ -49,7 +50,7 @@ class EmbedOptions:
     eviction: str = "min-pending"
     order: str = "given"
     undirected: bool | None = None
-    placement: Placement | None = None
+    placement: PartitioningOptions | None = None
     """Of the state that a streaming job starts from; None: embeddings alone, for serving."""
     spread: Spread | None = None
     """How Flink deals the steps; None: one after the other, without Flink."""
@@ -99,7 +100,13 @@ def _for_serving(options: EmbedOptions, serve: Serve, plan: Plan, snapshot: Snap
 
 
 def _for_streaming(
-    options: EmbedOptions, placement: Placement, memory: int, plan: Plan, snapshot: Snapshot, work: Path, mirror: bool
+    options: EmbedOptions,
+    placement: PartitioningOptions,
+    memory: int,
+    plan: Plan,
+    snapshot: Snapshot,
+    work: Path,
+    mirror: bool,
 ) -> dict[str, Any]:
     """Embeddings and the base image; the JSON line."""
     needs = needs_of(plan, snapshot, undirected=mirror)
@@ -109,20 +116,20 @@ def _for_streaming(
     linked = snapshot.folder.stat().st_dev == work.stat().st_dev
     say(check_disk(streaming.disk_bytes(needs, linked), work.parent, folder.used_bytes(work)))
     seed = folder.told_before(work.parent).get(streaming.HASH_SEED, new_seed())
-    partitioning = placement.config(plan, snapshot, seed, undirected=mirror)
-    told = _told_of_all(plan, snapshot, memory, mirror) | streaming.told(placement, partitioning)
+    parts, partitioning = placement.parts or 1, partitioning_of(placement, plan, snapshot, seed, undirected=mirror)
+    told = _told_of_all(plan, snapshot, memory, mirror) | streaming.decided_by(placement, partitioning)
     _keep_told(options, work, told)
     folder.take_back(work.parent, (layout.EMBEDDINGS, *_ALSO))
     pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
     with Progress("embed") as bar:
         try:
             report, more = streaming.make_image(
-                options.model, snapshot, work, memory, placement.parts, partitioning, bar.update, options.spread
+                options.model, snapshot, work, memory, parts, partitioning, bar.update, options.spread
             )
         except EmbedError as error:
             raise JobFailed(str(error)) from None
     _finish(work, snapshot, _info(plan, snapshot, STREAMING, report.vertices, mirror), _ALSO)
-    return streaming.line(report, memory, placement.parts) | more
+    return streaming.line(report, memory, parts) | more
 
 
 def _keep_told(options: EmbedOptions, work: Path, told: dict[str, Any]) -> None:

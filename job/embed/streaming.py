@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,9 @@ from freshet.job.embed.step import Told, initial_image, settings_of
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MadeImage
+from freshet.job.options.partitioning_options import PartitioningOptions
+from freshet.job.options.run_config import written
+from freshet.job.options.told import told
 from freshet.job.units import format_size, readable
 from freshet.kernels.processor import running
 from freshet.operators.initial.image import ImageReport
@@ -31,63 +33,38 @@ _WHOLE_EDGE_BYTES = 32  # of it while METIS works (partitioner/placement/whole_g
 _EVENT_BYTES = 33  # on the disk
 
 
-@dataclass(frozen=True)
-class Placement:
-    """How a later job will place the graph; the names are those of PartitionerConfig."""
-
-    parts: int = 1
-    strategy: str = "hybrid"
-    hybrid_threshold: int = PartitionerConfig().hybrid_threshold
-    snapshot_placement: str = PartitionerConfig().snapshot_placement
-    hdrf_lambda: float = PartitionerConfig().hdrf_lambda
-    hdrf_epsilon: float = PartitionerConfig().hdrf_epsilon
-
-    @property
-    def places_whole(self) -> bool:
-        """Whether the snapshot is placed with all of it in view."""
-        return PartitionerConfig(self.strategy, snapshot_placement=self.snapshot_placement).places_whole
-
-    def config(self, plan: Plan, snapshot: Snapshot, hash_seed: int, *, undirected: bool) -> PartitionerConfig:
-        """What the Partitioner is told.
-
-        Raises: UsageError for a value out of range.
-        """
-        try:
-            return PartitionerConfig(
-                strategy=self.strategy,
-                hybrid_threshold=self.hybrid_threshold,
-                snapshot_placement=self.snapshot_placement,
-                hdrf_lambda=self.hdrf_lambda,
-                hdrf_epsilon=self.hdrf_epsilon,
-                undirected=undirected,
-                id_kind=snapshot.id_kind,
-                forbid_typed_loops=any(layer.one_loop for layer in plan.layers),
-                edge_types=tuple(plan.edge_types) or None,
-                hash_seed=hash_seed,
-            )
-        except ValueError as error:
-            msg = f"--partitioner: {error}"
-            raise UsageError(msg) from None
+def partitioning_of(
+    options: PartitioningOptions, plan: Plan, snapshot: Snapshot, hash_seed: int, *, undirected: bool
+) -> PartitionerConfig:
+    """The configuration of the Partitioner that will place this snapshot."""
+    return PartitionerConfig(
+        **told(options, PartitionerConfig),
+        undirected=undirected,
+        id_kind=snapshot.id_kind,
+        forbid_typed_loops=any(layer.one_loop for layer in plan.layers),
+        edge_types=tuple(plan.edge_types) or None,
+        hash_seed=hash_seed,
+    )
 
 
-def placing_memory(needs: Needs, placement: Placement) -> int:
+def placing_memory(needs: Needs, placement: PartitioningOptions) -> int:
     """The private memory of the step that takes most: the graph's topology is placed as a whole."""
-    parts = placement.parts
+    parts = placement.parts or 1
     edge = _EDGE_BYTES + _REPLICATED_EDGE_BYTES * (parts > 1)
-    if parts > 1 and placement.places_whole and needs.edges <= EDGES_MAX:
+    if parts > 1 and PartitionerConfig(**told(placement, PartitionerConfig)).places_whole and needs.edges <= EDGES_MAX:
         edge = max(edge, EDGE_BYTES + _WHOLE_EDGE_BYTES)
     rows = min(parts * needs.vertices, needs.vertices + 2 * needs.edges)  # an edge brings two replicas at most
     return edge * needs.edges + _VERTEX_BYTES * needs.vertices + _ROW_BYTES * rows + 2 * needs.text + 4 * _MIB
 
 
-def memory_lines(needs: Needs, memory: int, placement: Placement) -> list[str]:
+def memory_lines(needs: Needs, memory: int, placement: PartitioningOptions) -> list[str]:
     """For people: what the steps take of the budget.
 
     Raises: UsageError when it is too small.
     """
     placing = placing_memory(needs, placement)
     if placing > memory:
-        stream = replace(placement, snapshot_placement=STREAM)
+        stream = placement.model_copy(update={"snapshot_placement": STREAM})
         other = " or --snapshot-placement stream," if placing_memory(needs, stream) <= memory else ""
         msg = (
             f"--memory {format_size(memory)}: too little to place {needs.vertices:,} vertices and {needs.edges:,} "
@@ -139,18 +116,10 @@ def make_image(
     return report, more
 
 
-def told(placement: Placement, partitioning: PartitionerConfig) -> dict[str, Any]:
-    """What an attempt that goes on must have been told too."""
-    return {
-        "--parts": placement.parts,
-        "--partitioner": placement.strategy,
-        "--hybrid-threshold": placement.hybrid_threshold,
-        "--snapshot-placement": placement.snapshot_placement,
-        "--hdrf-lambda": placement.hdrf_lambda,
-        "--hdrf-epsilon": placement.hdrf_epsilon,
-        "--for": "streaming",
-        HASH_SEED: partitioning.hash_seed,
-    }
+def decided_by(placement: PartitioningOptions, partitioning: PartitionerConfig) -> dict[str, Any]:
+    """The options that an attempt which goes on must have as well."""
+    options = {written(name): value for name, value in placement.model_dump().items()}
+    return options | {"--parts": placement.parts or 1, "--for": "streaming", HASH_SEED: partitioning.hash_seed}
 
 
 def line(report: ImageReport, memory: int, parts: int) -> dict[str, Any]:

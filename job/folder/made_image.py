@@ -14,22 +14,15 @@ from typing_extensions import TypedDict
 from freshet.files.json_file import read_json, write_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
+from freshet.job.options.run_config import RunConfig, with_value
 from freshet.kernels.processor import told
 from freshet.partitioner.config import PartitionerConfig
 from freshet.state.checksums.files import FileChecksums
 from freshet.state.image import FORMATS_READ, IMAGE_FORMAT, DamagedImageError, image_id
 
 MADE = f"{layout.IMAGE}/made.json"
-# The options that decide an image, by the names of their values here.
-_FLAGS = {
-    "strategy": "--partitioner",
-    "hybrid_threshold": "--hybrid-threshold",
-    "snapshot_placement": "--snapshot-placement",
-    "hdrf_lambda": "--hdrf-lambda",
-    "hdrf_epsilon": "--hdrf-epsilon",
-    "undirected": "--undirected",
-    "id_kind": "--id-type",
-}
+# The options of a run that decide an image; `id_kind` is the snapshot's.
+_OPTIONS = ("strategy", "snapshot_placement", "hybrid_threshold", "hdrf_lambda", "hdrf_epsilon", "undirected")
 _ADVICE = "embed the snapshot again"
 _BESIDE = (layout.EMBEDDINGS, layout.EPOCHS)
 _FOLDERS = (layout.IMAGE, *_BESIDE)
@@ -94,23 +87,23 @@ class MadeImage:
 
     def options(self) -> dict[str, Any]:
         """The options that decide it, as those of a run, with their values."""
-        decided = {name: getattr(self.partitioning, name) for name in _FLAGS if name != "id_kind"}
-        return {"parts": self.parts} | decided
+        return {"parts": self.parts} | {name: getattr(self.partitioning, name) for name in _OPTIONS}
 
     def check(self, parts: int, partitioning: PartitionerConfig, processor: Any) -> None:
         """Check that a job with these options would have made the same image; its hash seed is the image's.
 
         Raises: UsageError naming the first option that would not.
         """
-        differing = [("--parts", self.parts, parts)] if parts != self.parts else []
+        differing = [("parts", self.parts, parts)] if parts != self.parts else []
         ours, theirs = asdict(partitioning), asdict(self.partitioning)
         for name, value in theirs.items():
             if name != "hash_seed" and ours[name] != value:
-                differing.append((_FLAGS.get(name, name), value, ours[name]))
-        for flag, made, given in differing:
+                differing.append((name, value, ours[name]))
+        for name, made, given in differing:
+            had = _option(name, made)
             msg = (
-                f"--snapshot {self.folder}: its state was made with {_option(flag, made)}, this job has "
-                f"{_option(flag, given)}; give {_option(flag, made)}, or the snapshot that was embedded"
+                f"--snapshot {self.folder}: its state was made with {had}, this job has {_option(name, given)}; give "
+                f"{had}, or the snapshot that was embedded"
             )
             raise UsageError(msg)
         if processor and dict(processor) != self.processor:
@@ -152,10 +145,8 @@ def _names(folder: Path, below: Iterable[str]) -> list[str]:
 
 def in_words(options: dict[str, Any]) -> str:
     """Options of a run as they are given on the command line."""
-    return ", ".join(_option(_FLAGS.get(name, f"--{name}"), value) for name, value in options.items())
+    return ", ".join(_option(name, value) for name, value in options.items())
 
 
-def _option(flag: str, value: Any) -> str:
-    if flag == "--undirected":
-        return flag if value else "--directed"
-    return f"{flag} {value}"
+def _option(name: str, value: Any) -> str:
+    return with_value(name, value) if name in RunConfig.model_fields else f"{name} {value}"

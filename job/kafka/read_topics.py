@@ -46,7 +46,7 @@ def plan_topic(
         if known is not None and (why := known.why_other(identity)) is not None:
             msg = (
                 f"--events {address}: {why}, so that the positions in snapshot.json are none of this topic; give "
-                "--ignore-positions to read it from its beginning"
+                "`ignore-positions: true` in --config to read it from its beginning"
             )
             raise UsageError(msg)
         first, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)

@@ -116,5 +116,5 @@ def advice(out: Path | str) -> str:
     """What to do where a job can't go on in its topic."""
     return (
         "start a new job with a new --out; to keep the graph, make a snapshot by `freshet export --out S "
-        f"{out}` and give --snapshot S --ignore-positions"
+        f"{out}` and give --snapshot S and `ignore-positions: true` in --config"
     )

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from freshet.job.errors import UsageError
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.options.input_options import InputOptions
-from freshet.job.options.marks import Options, flag_of
+from freshet.job.options.input_options import GraphOptions, InputOptions
+from freshet.job.options.marks import FILE, Options, flag_of
+from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.run_config import RunConfig, option_fields, option_names
 
 _Kind = TypeVar("_Kind", bound=Options)
@@ -77,9 +78,24 @@ def load_inputs(flags: Mapping[str, Any], config_file: Path | None = None) -> In
 
     Raises: UsageError as `load_run_config`.
     """
-    written = read_config_file(config_file) if config_file else {}
-    given = {name: value for name, value in flags.items() if value not in (None, [])}
-    return _validated(InputOptions, {name: written[name] for name in flags if name in written}, given, config_file)
+    return _some(InputOptions, list(flags), flags, config_file)
+
+
+def load_partitioning(flags: Mapping[str, Any], config_file: Path | None = None) -> PartitioningOptions:
+    """Return how a run divides its graph: what `flags` hold wins over the file, whose other keys are not looked at.
+
+    Raises: UsageError as `load_run_config`.
+    """
+    return _some(PartitioningOptions, _names(PartitioningOptions), flags, config_file)
+
+
+def load_direction(undirected: bool | None, config_file: Path | None = None) -> bool | None:
+    """Return whether a run mirrors its edges; None where neither the flag nor the file says it.
+
+    Raises: UsageError as `load_run_config`.
+    """
+    found = _some(GraphOptions, ["undirected"], {"undirected": undirected}, config_file)
+    return found.undirected if found.model_fields_set else None
 
 
 def load_properties(config: Path | None) -> ClientProperties:
@@ -96,14 +112,24 @@ def load_properties(config: Path | None) -> ClientProperties:
     return ClientProperties(found)
 
 
+def _some(kind: type[_Kind], names: list[str], flags: Mapping[str, Any], config_file: Path | None) -> _Kind:
+    written = read_config_file(config_file) if config_file else {}
+    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    return _validated(kind, {name: written[name] for name in names if name in written}, given, config_file)
+
+
+def _names(kind: type[Options]) -> list[str]:
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
 def _key(problem: Mapping[str, Any]) -> str:
     return str(problem["loc"][0]) if problem["loc"] else ""
 
 
 def _named(key: str) -> str:
-    """An option as people write it: its flag, or its key where it stands in the file alone."""
+    """A key of the file as people write the option: as a flag where there is one."""
     found = option_fields().get(key)
-    return flag_of(key) if found is None or found[1].panel else key.replace("_", "-")
+    return key.replace("_", "-") if found is not None and found[1].panel == FILE else flag_of(key)
 
 
 def _explain(problem: Mapping[str, Any], where: str) -> str:

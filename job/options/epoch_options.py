@@ -1,33 +1,21 @@
-"""The options of `freshet run` that say how the stream is cut into epochs and the graph into parts."""
+"""The options of `freshet run` that say how the stream is cut into epochs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from freshet.job.options.marks import EPOCHS, Count, DurationOrOff, Holds, Option, Options, Ratio
-from freshet.job.options.runtime_options import PARTS_MAX
+from freshet.job.options.marks import EPOCHS, Count, DurationOrOff, Holds, Option, Options
 from freshet.job.units import format_duration
 from freshet.operators.epochs.config import EPOCH_EVENTS, EPOCH_EVENTS_MAX, SealingConfig
-from freshet.partitioner.config import PartitionerConfig
 
-PartitionerName = Literal["hybrid", "hdrf", "locality", "hash"]
-PlacementName = Literal["whole", "stream"]
-_PARTITIONER, _SEALING = PartitionerConfig(), SealingConfig()  # their defaults are those of a run
+_SEALING = SealingConfig()  # its defaults are those of a run
 
 
 class EpochOptions(Options):
-    """Epochs and parts."""
+    """Size and age of an epoch."""
 
-    parts: Annotated[Count | None, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
-        default=None,
-        ge=1,
-        le=PARTS_MAX,
-        description="Parts of the graph, for the job's life, on Flink at most 128 (default: as many as a "
-        "layer has subtasks, --parallelism / --pipeline): the most that it can ever have. More than are used now cost "
-        "little (docs/parts.md).",
-    )
     epoch_events_given: Annotated[Count | None, Option(EPOCHS, Holds.KEPT)] = Field(
         default=None,
         alias="epoch_events",
@@ -43,31 +31,6 @@ class EpochOptions(Options):
         alias="latency_target",
         description="Adapt epochs, such as for 50ms from arrival to Sink: events that come while nothing is under way "
         "are an epoch at once, others wait for at most half of that, and epochs grow with the backlog.",
-    )
-    strategy: Annotated[PartitionerName, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
-        default="hybrid", alias="partitioner", description="How edges and vertices find their part."
-    )
-    snapshot_placement: Annotated[PlacementName, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
-        default="whole",
-        description="How hybrid and locality place a snapshot: whole, by METIS, so that few edges are cut (up to 8 "
-        "million edges), or stream, edge by edge as what comes later.",
-    )
-    hybrid_threshold: Annotated[Count, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
-        default=_PARTITIONER.hybrid_threshold,
-        ge=1,
-        description="hybrid: in-degree past which new in-edges are spread by HDRF.",
-    )
-    hdrf_lambda: Annotated[Ratio, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
-        default=_PARTITIONER.hdrf_lambda,
-        ge=0,
-        allow_inf_nan=False,
-        description="hdrf, hybrid: weight of balance against replication.",
-    )
-    hdrf_epsilon: Annotated[Ratio, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
-        default=_PARTITIONER.hdrf_epsilon,
-        gt=0,
-        allow_inf_nan=False,
-        description="hdrf, hybrid: keeps the balance term finite.",
     )
 
     @property

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
-from freshet.job.options.marks import Option, flag_of
+from freshet.job.options.marks import FILE, Option, flag_of
 from freshet.job.options.run_config import option_fields
 from freshet.job.units import (
     format_duration,
@@ -41,7 +42,7 @@ def parameters() -> list[Parameter]:
     flags = {
         name: Annotated[_type_of(field) | None, _flag(name, field, mark)]
         for name, (field, mark) in option_fields().items()
-        if mark.panel
+        if mark.panel != FILE
     }
     return [parameter(name, annotation) for name, annotation in flags.items()]
 
@@ -53,13 +54,23 @@ def parameter(name: str, annotation: Any) -> Parameter:
 
 
 def _flag(name: str, field: FieldInfo, mark: Option) -> Any:
-    text, default = f"{field.description}", field.default
-    if not field.is_required() and default is not None and not isinstance(default, bool):
-        shown = _SHOWN.get(_unit_of(field), str)(default)
-        text = f"{text.removesuffix('.')} (default: {shown})."
     flag = mark.flag or (f"{flag_of(name)}/--no-{flag_of(name)[2:]}" if field.annotation is bool else flag_of(name))
     metavar = "PATH" if name == "events" else None
-    return typer.Option(flag, help=text, rich_help_panel=mark.panel, show_default=False, metavar=metavar)
+    return typer.Option(flag, help=help_of(field), rich_help_panel=mark.panel, show_default=False, metavar=metavar)
+
+
+def help_of(field: FieldInfo) -> str:
+    """What an option does, with its default."""
+    text, default = f"{field.description}", field.default
+    if field.is_required() or default is None or default is PydanticUndefined or isinstance(default, bool):
+        return text
+    shown = _SHOWN.get(_unit_of(field), str)(default)
+    return f"{text.removesuffix('.')} (default: {shown})."
+
+
+def keys_of_the_file() -> dict[str, FieldInfo]:
+    """The options that have no flag, by their keys in the --config file."""
+    return {name.replace("_", "-"): field for name, (field, mark) in option_fields().items() if mark.panel == FILE}
 
 
 def _type_of(field: FieldInfo) -> Any:

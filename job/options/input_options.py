@@ -11,7 +11,7 @@ from freshet.job.errors import UsageError
 from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import EARLIEST, parse_start
-from freshet.job.options.marks import IO, Count, Holds, Option, Options
+from freshet.job.options.marks import FILE, IO, Count, Holds, Option, Options
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.formats import SUFFIXES
 
@@ -49,14 +49,14 @@ class InputOptions(Options):
         description="Graph to start from: a folder with vertices.parquet and edges.parquet; from one of `freshet "
         "embed` the job also takes its state, --parts, --partitioner and direction.",
     )
-    ignore_positions: Annotated[bool, Option(IO, flag="--ignore-positions")] = Field(
+    ignore_positions: Annotated[bool, Option(FILE)] = Field(
         default=False,
         description="Read all events from their beginning, also those that the snapshot.json of an export covers.",
     )
-    kafka: Annotated[dict[str, Any], Option("")] = Field(
+    kafka: Annotated[dict[str, Any], Option(FILE)] = Field(
         default_factory=dict, repr=False, description="Client properties for Kafka (SASL, TLS, ...); only in the file."
     )
-    events_map: Annotated[dict[str, str], Option("", Holds.FOR_LIFE)] = Field(
+    events_map: Annotated[dict[str, str], Option(FILE, Holds.FOR_LIFE)] = Field(
         default_factory=dict, description="JMESPath by event field, for records of another shape; only in the file."
     )
 
@@ -115,7 +115,7 @@ class GraphOptions(Options):
         alias="id_type",
         description="Kind of vertex ids (default: the snapshot's, else the first accepted event's).",
     )
-    id_bytes_max: Annotated[Count, Option(IO, Holds.FOR_LIFE)] = Field(
+    id_bytes_max: Annotated[Count, Option(FILE, Holds.FOR_LIFE)] = Field(
         default=ID_BYTES_MAX,
         ge=1,
         le=1 << 20,

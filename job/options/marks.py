@@ -28,6 +28,7 @@ Size = Annotated[int, BeforeValidator(size_in_bytes)]  # in bytes, from text suc
 
 IO, RUNTIME, EPOCHS, FAULTS = "Input and output", "Runtime", "Epochs and parts", "Fault tolerance"
 KAFKA = "Embeddings to Kafka"
+FILE = ""  # a key of the --config file, without a flag
 
 
 class Holds(Enum):
@@ -42,8 +43,8 @@ class Holds(Enum):
 class Option:
     """The mark of a field that is an option of `freshet run`.
 
-    `panel` is the heading in help, empty for an option of the --config file alone. `flag` is how the flag is written
-    where that does not follow from the name. `is_place`: a path or URI, kept as one that holds from any folder.
+    `panel` is the heading in help, or FILE. `flag` is how the flag is written where that does not follow from the name.
+    `is_place`: a path or URI, kept as one that holds from any folder.
     """
 
     panel: str

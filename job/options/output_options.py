@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.topic_specs import UPSERT, Delivery
-from freshet.job.options.marks import IO, KAFKA, Count, Duration, Holds, Option, Options, Size
+from freshet.job.options.marks import FILE, IO, KAFKA, Count, Duration, Holds, Option, Options, Size
 from freshet.job.units import format_duration
 from freshet.job.uris import local_path
 from freshet.operators.limits import TAIL_BYTES
@@ -37,7 +37,7 @@ class OutputOptions(Options):
         description="Serve the embeddings while the job runs: port of Arrow Flight, 0 for any; HTTP has one beside it "
         "(default: no server; `freshet serve` starts one).",
     )
-    tail_bytes: Annotated[Size, Option(IO, Holds.KEPT)] = Field(
+    tail_bytes: Annotated[Size, Option(FILE, Holds.KEPT)] = Field(
         default=TAIL_BYTES,
         alias="tail",
         description="What each part keeps of its newest changes in OUT/tables for `freshet serve`, as far as they are "
@@ -55,7 +55,7 @@ class OutputOptions(Options):
     embedding_format: Annotated[EmbeddingFormat, Option(KAFKA, Holds.KEPT)] = Field(
         default="base64", description="An embedding in Kafka: base64 of little-endian float32, or a list of numbers."
     )
-    embeddings_from_start: Annotated[bool, Option(KAFKA, Holds.KEPT)] = Field(
+    embeddings_from_start: Annotated[bool, Option(FILE, Holds.KEPT)] = Field(
         default=False,
         description="Put the embeddings of the --snapshot into the topic, too, once, before anything else goes there.",
     )
@@ -64,10 +64,10 @@ class OutputOptions(Options):
         description="To Kafka: upsert repeats records after a failure (the last one of a vertex holds), exactly-once "
         "writes transactions, which readers see when a checkpoint is complete.",
     )
-    coalesce_epochs: Annotated[Count, Option(KAFKA, Holds.KEPT)] = Field(
+    coalesce_epochs: Annotated[Count, Option(FILE, Holds.KEPT)] = Field(
         default=1000, ge=1, description="Kafka gets the last embedding of a vertex per so many epochs, or sooner."
     )
-    coalesce_s: Annotated[Duration, Option(KAFKA, Holds.KEPT)] = Field(
+    coalesce_s: Annotated[Duration, Option(FILE, Holds.KEPT)] = Field(
         default=0.5,
         alias="coalesce",
         description="Longest that a change waits for others; with --epoch-ms 0 only epochs count.",
@@ -77,7 +77,7 @@ class OutputOptions(Options):
         description="JSON Lines file, or kafka://HOST:PORT/TOPIC, for rejected records "
         "(default: OUT/dead_letters.jsonl).",
     )
-    dead_letters_max_bytes: Annotated[Size, Option(IO, Holds.KEPT)] = Field(
+    dead_letters_max_bytes: Annotated[Size, Option(FILE, Holds.KEPT)] = Field(
         default=1 << 30,
         alias="dead_letters_max",
         description="Size of the files of rejected records together; past it the oldest are dropped, and counted.",

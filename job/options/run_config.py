@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import model_validator
 from pydantic.fields import FieldInfo
 
@@ -9,12 +11,15 @@ from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.topic_specs import COMMITTED
 from freshet.job.options.epoch_options import EpochOptions
 from freshet.job.options.input_options import GraphOptions, InputOptions
-from freshet.job.options.marks import Holds, Option
+from freshet.job.options.marks import FILE, Holds, Option, flag_of
 from freshet.job.options.output_options import OutputOptions
+from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
 
 
-class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, OutputOptions, InputOptions):
+class RunConfig(
+    FaultOptions, EpochOptions, PartitioningOptions, RuntimeOptions, GraphOptions, OutputOptions, InputOptions
+):
     """Every option of `freshet run`, by the name that its flag and its key in the --config file have.
 
     Units: `checkpoint_interval_s`, `latency_target_s` seconds, `memory_bytes` bytes, `epoch_ms` milliseconds.
@@ -70,7 +75,7 @@ class RunConfig(FaultOptions, EpochOptions, RuntimeOptions, GraphOptions, Output
             msg = f"--events, --embeddings-to, --dead-letters: expected different topics, got {', '.join(used)}"
             raise ValueError(msg)
         if self.embeddings_from_start and self.embeddings_to is None and self.resume is None:
-            msg = "--embeddings-from-start: goes with --embeddings-to kafka://HOST:PORT/TOPIC only; leave it out"
+            msg = "embeddings-from-start: goes with --embeddings-to kafka://HOST:PORT/TOPIC only; leave it out"
             raise ValueError(msg)
         if topics and self.stay:
             msg = "--stay: a run on Kafka goes on by itself; leave --stay out (and --until too, to go on)"
@@ -110,6 +115,20 @@ def option_names() -> list[str]:
 def option_name(field: str) -> str:
     """What the --config file calls a field."""
     return RunConfig.model_fields[field].alias or field
+
+
+def written(field: str) -> str:
+    """An option as people write it: its flag, or its key where it stands in the --config file alone."""
+    name, mark = option_name(field), _mark(RunConfig.model_fields[field])
+    return name.replace("_", "-") if mark.panel == FILE else flag_of(name)
+
+
+def with_value(field: str, value: Any) -> str:
+    """An option with its value, as people write them."""
+    if field == "undirected":
+        return "--undirected" if value else "--directed"
+    name = written(field)
+    return f"{name} {value}" if name.startswith("--") else f"`{name}: {value}` in --config"
 
 
 def that_hold(how_long: Holds) -> list[tuple[str, Option]]:

@@ -6,7 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from freshet.job.options.marks import FAULTS, IO, RUNTIME, Count, Duration, Holds, Option, Options, ShareOrOff, Size
+from freshet.job.options.marks import (
+    FAULTS,
+    FILE,
+    IO,
+    RUNTIME,
+    Count,
+    Duration,
+    Holds,
+    Option,
+    Options,
+    ShareOrOff,
+    Size,
+)
 
 Runtime = Literal["flink", "local"]
 StateBackend = Literal["rocksdb", "hashmap"]
@@ -47,7 +59,7 @@ class RuntimeOptions(Options):
         "layer has --parallelism / --pipeline subtasks (default: as many as go into --parallelism, at most the "
         "model's convs + 2).",
     )
-    state_backend: Annotated[StateBackend, Option(RUNTIME, Holds.KEPT)] = Field(
+    state_backend: Annotated[StateBackend, Option(FILE, Holds.KEPT)] = Field(
         default="rocksdb", description="Where durable state lives between checkpoints."
     )
     memory_bytes: Annotated[Size | None, Option(RUNTIME, Holds.KEPT)] = Field(
@@ -82,11 +94,11 @@ class FaultOptions(Options):
     checkpoint_interval_s: Annotated[Duration, Option(FAULTS, Holds.KEPT)] = Field(
         default=10.0, alias="checkpoint_interval", description="Time between checkpoints, such as 10s or 500ms."
     )
-    keep_cuts: Annotated[bool, Option(FAULTS, Holds.KEPT)] = Field(
+    keep_cuts: Annotated[bool, Option(FILE, Holds.KEPT)] = Field(
         default=False,
         description="Keep all of the cut log: also savepoints older than the retained checkpoints can be resumed.",
     )
-    restarts: Annotated[Count, Option(FAULTS, Holds.KEPT)] = Field(
+    restarts: Annotated[Count, Option(FILE, Holds.KEPT)] = Field(
         default=10,
         ge=0,
         description="Failures within 10 minutes that the job restarts after (Flink); one more ends it, 0: the first.",

@@ -11,16 +11,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from freshet.job.options.marks import Holds
+from freshet.job.options.marks import Holds, Options
 from freshet.job.options.run_config import RunConfig, that_hold
 
 
-def told(config: RunConfig, kind: type[Any]) -> dict[str, Any]:
+def told(config: Options, kind: type[Any]) -> dict[str, Any]:
     """The fields of a class that are options or follow from options, with their values.
 
     One that is None says nothing: the run finds it out, or the class's own default holds.
     """
-    values = {name: getattr(config, name) for name in _fields(kind) if is_told(name)}
+    values = {name: getattr(config, name) for name in _fields(kind) if is_told(name, type(config))}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -30,9 +30,9 @@ def told_again(config: RunConfig, kind: type[Any]) -> dict[str, Any]:
     return {name: value for name, value in told(config, kind).items() if name not in for_life}
 
 
-def is_told(name: str) -> bool:
+def is_told(name: str, options: type[Options] = RunConfig) -> bool:
     """Whether a field of this name gets its value from the options."""
-    return name in RunConfig.model_fields or isinstance(getattr(RunConfig, name, None), property)
+    return name in options.model_fields or isinstance(getattr(options, name, None), property)
 
 
 def _fields(kind: type[Any]) -> list[str]:

@@ -69,7 +69,7 @@ def refuse_large_records(settings: Settings, outputs: Outputs, width: int) -> No
     longest = id_bytes_max if id_kind == STRING else _INT_ID_BYTES
     needed = record_bytes_max(width, form, "0" * _MODEL_DIGITS, longest) + RECORD_SPARE
     if needed > most:
-        ids = f" with ids of up to {id_bytes_max} bytes (--id-bytes-max)" if id_kind == STRING else ""
+        ids = f" with ids of up to {id_bytes_max} bytes (id-bytes-max)" if id_kind == STRING else ""
         msg = (
             f"--embeddings-to {outputs.embeddings.address}: an embedding of {width:,} numbers as {form}{ids} may take "
             f"{needed:,} bytes, and the producer and the topic take records of {most:,}; raise max.request.size in "

@@ -114,6 +114,6 @@ def _refuse_left_out(one: Position, found: Found, snapshot: Path) -> None:
     msg = (
         f"--events: {snapshot} covers {place} up to {one.next_offset:,}{of}, but got {', '.join(found.names)}: give "
         f"it too (if it has another name now, write that into {snapshot / 'snapshot.json'} and take crc32 out of it), "
-        "or --ignore-positions to read all events from their beginning"
+        "or `ignore-positions: true` in --config to read all events from their beginning"
     )
     raise UsageError(msg)

@@ -16,7 +16,7 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.topic_specs import TopicInput, as_recorded
 from freshet.job.options.marks import Holds
-from freshet.job.options.run_config import RunConfig, option_name, that_hold
+from freshet.job.options.run_config import RunConfig, that_hold, written
 from freshet.job.run.file_source import FileSource
 from freshet.job.run.job_states import JobStates, at_work
 from freshet.job.run.outputs import new_job_id, plan_outputs, refuse_large_records
@@ -112,7 +112,7 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
         raise UsageError(msg)
     if config.embeddings_from_start and not saved.options.get("embeddings_from_start"):
         msg = (
-            "--embeddings-from-start: the job began without it, and its topic may have newer rows; leave it out, or "
+            "embeddings-from-start: the job began without it, and its topic may have newer rows; leave it out, or "
             "start a new job on a new topic"
         )
         raise UsageError(msg)
@@ -137,12 +137,12 @@ def options_for_life(settings: Settings) -> dict[str, Any]:
 
 def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, out: Path) -> None:
     had = options_for_life(former)
-    for name, mark in that_hold(Holds.FOR_LIFE):
-        given, option = getattr(config, name), option_name(name).replace("_", "-")
+    for name, _ in that_hold(Holds.FOR_LIFE):
+        given, option = getattr(config, name), written(name)
         if name not in config.model_fields_set or given == had[name]:
             continue
-        msg = f"--{option} {given}: the job in {out} has {had[name]} for its life; leave --{option} out"
-        if not mark.panel:  # of the --config file alone, and long
+        msg = f"{option} {given}: the job in {out} has {had[name]} for its life; leave {option} out"
+        if isinstance(given, dict):  # long
             msg = f"{option}: the job in {out} has another one for its life; leave it out"
         raise UsageError(msg)
     if config.snapshot is not None and snapshot is None:

@@ -1,4 +1,4 @@
-"""`--embeddings-from-start`: the embeddings of the snapshot into the topic, before the job puts anything there.
+"""`embeddings-from-start: true`: the embeddings of the snapshot into the topic, before the job puts anything there.
 
 Once in a job's life: what comes after it is newer, and would be hidden by the same rows put again.
 """
@@ -42,7 +42,7 @@ def put_start(job: Job, properties: ClientProperties, out: Path) -> None:
     lines = Lines(job.settings.outlet.model_tag, job.settings.outlet.embedding_format)
     count = _put(topic, properties, lines, out)
     done.touch()
-    say(f"--embeddings-from-start: {count:,} embeddings of the snapshot are in the topic {topic.topic}")
+    say(f"embeddings-from-start: {count:,} embeddings of the snapshot are in the topic {topic.topic}")
 
 
 def _put(topic: TopicOutput, properties: ClientProperties, lines: Lines, out: Path) -> int:
@@ -68,7 +68,7 @@ def _put(topic: TopicOutput, properties: ClientProperties, lines: Lines, out: Pa
                 _raise(failed)
             _raise(failed)
     except KafkaException as error:
-        msg = f"--embeddings-from-start: {explained(error, topic.address)}; go on with --resume latest"
+        msg = f"embeddings-from-start: {explained(error, topic.address)}; go on with --resume latest"
         raise JobFailed(msg) from error
     finally:
         producer.purge()

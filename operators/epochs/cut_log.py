@@ -153,7 +153,7 @@ class CutLog:
             return (
                 f"{name} begins at epoch {self.first}, but the state needs epoch {epoch}: it is older than the "
                 "checkpoints that were retained, and cuts behind those are deleted unless the job runs with "
-                "--keep-cuts; go on from a newer state, or start afresh from a snapshot"
+                "`keep-cuts: true` in --config; go on from a newer state, or start afresh from a snapshot"
             )
         return (
             f"{name} has no epoch {epoch}, but the state has passed it: "

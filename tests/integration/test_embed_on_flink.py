@@ -17,8 +17,9 @@ from freshet.gnn.model import load_model
 from freshet.gnn.plan import compile_plan
 from freshet.job.embed import folder, streaming
 from freshet.job.embed.batch_job import Spread
-from freshet.job.embed.streaming import Placement
+from freshet.job.embed.streaming import partitioning_of
 from freshet.job.folder import layout
+from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.operators.snapshot.reader import open_snapshot
 from tests.support.runs.elsewhere import other_flink
 from tests.support.runs.embeds import killing_steps, start_embed
@@ -45,7 +46,8 @@ def made(given: Input, work: Path, spread: Spread | None) -> dict[str, bytes]:
     work.mkdir()
     plan = compile_plan(load_model(given.model))
     snapshot = open_snapshot(given.snapshot, plan.features)
-    partitioning = Placement(PARTS, "hdrf").config(plan, snapshot, 5, undirected=False)
+    placed = PartitioningOptions(parts=PARTS, partitioner="hdrf")
+    partitioning = partitioning_of(placed, plan, snapshot, 5, undirected=False)
     streaming.make_image(given.model, snapshot, work, MEMORY, PARTS, partitioning, lambda _: None, spread)
     return images(work)
 

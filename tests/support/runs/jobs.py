@@ -19,10 +19,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
 from freshet.gnn.model import save_model
 from freshet.job.folder.run_file import read_run
 from freshet.job.machine.processes import die_with_parent
+from freshet.job.options.flags import keys_of_the_file
 from freshet.job.run.summary import progress
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.jumping import join, keep
@@ -114,6 +116,22 @@ def make_input(
     return Input(folder / "model", path, events, folder / "snapshot")
 
 
+def keys_in_file(options: Sequence[str], path: Path) -> list[str]:
+    """The options of `freshet run`, with those that have no flag moved to a --config file at `path`."""
+    keys, given, left = keys_of_the_file(), list(options), []
+    written: dict[str, Any] = {}
+    while given:
+        option = given.pop(0)
+        if option == "--config":
+            written |= yaml.safe_load(Path(given.pop(0)).read_text())
+        elif (key := option.removeprefix("--")) in keys:
+            written[key] = True if keys[key].annotation is bool else yaml.safe_load(given.pop(0))
+        else:
+            left.append(option)
+    path.write_text(yaml.safe_dump(written))
+    return [*left, "--config", str(path)]
+
+
 @dataclass
 class Ended:
     """How a command ended."""
@@ -140,8 +158,9 @@ class Job:
     def start(self, *options: object, faults: dict[str, Any] | None = None) -> subprocess.Popen[bytes]:
         """`freshet run` in a process group of its own, its stages faulty if asked."""
         command = [str(FRESHET)] if faults is None else [sys.executable, "-m", "tests.support.runs.faulty"]
-        # all cuts, for `uninterrupted`
-        command += ["run", *self.given.options, "--out", str(self.out), "--keep-cuts", *map(str, options)]
+        given = [*self.given.options, "--keep-cuts", *map(str, options)]  # all cuts, for `uninterrupted`
+        keys = self.out.with_name(f"{self.out.name}.keys-{len(self.processes)}.yaml")
+        command += ["run", "--out", str(self.out), *keys_in_file(given, keys)]
         faults = {"hurry": str(self._hurry), **(faults or {})}
         environ = {**os.environ, **self.environ, "FRESHET_FAULTS": json.dumps(faults)}
         self._hurry.unlink(missing_ok=True)

@@ -13,7 +13,8 @@ import pytest
 from freshet.gnn.model import load_model, save_model
 from freshet.gnn.plan import compile_plan
 from freshet.job.embed.step import Serving, Told, do_step, settings_of, steps_of
-from freshet.job.embed.streaming import Placement
+from freshet.job.embed.streaming import partitioning_of
+from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.schema import Features
@@ -30,7 +31,8 @@ def told(tmp_path: Path) -> Told:
     save_model(make_model(1, LAYERS), tmp_path / "model")
     folder = write_graph(tmp_path / "S", random_graph(2, vertices=60, edges=300))
     plan = compile_plan(make_model(1, LAYERS))
-    partitioning = Placement(PARTS, "hdrf").config(plan, open_snapshot(folder, Features(IN_WIDTH)), 5, undirected=False)
+    placed = PartitioningOptions(parts=PARTS, partitioner="hdrf")
+    partitioning = partitioning_of(placed, plan, open_snapshot(folder, Features(IN_WIDTH)), 5, undirected=False)
     settings = settings_of(tmp_path / "model", tmp_path / "work", PARTS, partitioning)
     made = Told(settings.to_dict(), str(folder), 1 << 24, str(tmp_path / "work"))
     made.folder.mkdir(parents=True)

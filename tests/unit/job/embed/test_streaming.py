@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from freshet.job.embed.needs import Needs
-from freshet.job.embed.streaming import Placement, memory_lines, placing_memory
+from freshet.job.embed.streaming import memory_lines, placing_memory
 from freshet.job.errors import UsageError
+from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.partitioner.placement.whole_graph import EDGES_MAX
 from freshet.schema import Features
 
 MIB = 1 << 20
-PLACED = Placement(parts=4)
-EDGE_BY_EDGE = Placement(parts=4, snapshot_placement="stream")
+PLACED = PartitioningOptions(parts=4)
+EDGE_BY_EDGE = PartitioningOptions(parts=4, snapshot_placement="stream")
 
 
 def needs(edges: int) -> Needs:
@@ -24,9 +25,11 @@ def needs(edges: int) -> Needs:
 def test_a_graph_that_is_placed_whole_takes_more_memory() -> None:
     some = needs(1_000_000)
     assert placing_memory(some, PLACED) > 2 * placing_memory(some, EDGE_BY_EDGE)
-    for same in (Placement(4, "hdrf"), Placement(4, "hash")):
+    for name in ("hdrf", "hash"):
+        same = PartitioningOptions(parts=4, partitioner=name)
         assert placing_memory(some, same) == placing_memory(some, EDGE_BY_EDGE)
-    assert placing_memory(some, Placement(1)) == placing_memory(some, Placement(1, snapshot_placement="stream"))
+    one, by_edge = PartitioningOptions(), PartitioningOptions(parts=1, snapshot_placement="stream")
+    assert placing_memory(some, one) == placing_memory(some, by_edge)
     large = needs(EDGES_MAX + 1)
     assert placing_memory(large, PLACED) == placing_memory(large, EDGE_BY_EDGE), "it comes as a stream in any case"
 

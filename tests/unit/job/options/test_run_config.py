@@ -83,10 +83,10 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"partitioner": "metis"}, "--partitioner: got 'metis', expected 'hybrid', 'hdrf', 'locality' or 'hash'"),
         ({"runtime": "spark"}, "--runtime: got 'spark', expected 'flink' or 'local'"),
         ({"id_type": "uuid"}, "--id-type: got 'uuid'"),
-        ({"id_bytes_max": 0}, "--id-bytes-max: got 0, expected greater than or equal to 1"),
-        ({"id_bytes_max": True}, "--id-bytes-max: got True, expected a number"),
-        ({"hdrf_epsilon": 0.0}, "--hdrf-epsilon: got 0.0"),
-        ({"hdrf_lambda": float("nan")}, "--hdrf-lambda: got nan"),
+        ({"id_bytes_max": 0}, "id-bytes-max: got 0, expected greater than or equal to 1"),
+        ({"id_bytes_max": True}, "id-bytes-max: got True, expected a number"),
+        ({"hdrf_epsilon": 0.0}, "hdrf-epsilon: got 0.0"),
+        ({"hdrf_lambda": float("nan")}, "hdrf-lambda: got nan"),
         ({"checkpoint_interval": "10"}, "--checkpoint-interval: got '10', expected a duration such as 10s"),
         ({"checkpoint_interval": 10}, "--checkpoint-interval: got '10', expected a duration such as 10s"),
         ({"memory": "much"}, "--memory: got 'much', expected a size such as 2GiB"),
@@ -114,15 +114,15 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"embeddings_to": "kafka://h:1/t", "events": ["kafka://h:1/t"]}, "expected different topics, got t, t"),
         ({"delivery": "twice"}, "--delivery: got 'twice', expected 'upsert' or 'exactly-once'"),
         ({"embedding_format": "csv"}, "--embedding-format: got 'csv', expected 'base64' or 'list'"),
-        ({"coalesce": "5"}, "--coalesce: got '5'"),
+        ({"coalesce": "5"}, "coalesce: got '5'"),
         ({"publish_within": "10"}, "--publish-within: got '10', expected a duration such as 10s"),
         ({"publish_within": "0s"}, "--publish-within: got '0s', expected a duration longer than zero"),
         ({"publish_within": "5ms"}, "--publish-within: got 5ms, expected at least 100ms"),
         ({"max_rejected": "5"}, "--max-rejected: got '5', expected a share such as 5%, or off"),
         ({"max_rejected": 0.05}, "--max-rejected: got 0.05, expected a share such as 5%, or off"),
         ({"max_rejected": "101%"}, "--max-rejected: got '101%', expected a share such as 5%"),
-        ({"dead_letters_max": "1"}, "--dead-letters-max: got '1', expected a size such as 2GiB"),
-        ({"dead_letters_max": "5kB"}, "--dead-letters-max: got 5000 bytes, expected at least 1MiB"),
+        ({"dead_letters_max": "1"}, "dead-letters-max: got '1', expected a size such as 2GiB"),
+        ({"dead_letters_max": "5kB"}, "dead-letters-max: got 5000 bytes, expected at least 1MiB"),
         ({"stay": True, "runtime": "local"}, "--stay: --runtime local ends when its input does"),
         ({"events": []}, "--events: got []"),
         ({"parts": 129}, "--parts: got 129, expected at most 128 with --runtime flink"),
@@ -138,7 +138,7 @@ def test_bad_values_are_refused_by_name(flags: dict[str, Any], said: str) -> Non
 
 def test_all_problems_are_told_at_once() -> None:
     lines = refusal(parts=0, epoch_ms=-1, partitioner="x").splitlines()
-    assert [line.split(":")[0] for line in lines] == ["--parts", "--epoch-ms", "--partitioner"]
+    assert [line.split(":")[0] for line in lines] == ["--parts", "--partitioner", "--epoch-ms"]
 
 
 def test_missing_options_are_named() -> None:

@@ -81,7 +81,7 @@ def test_events_behind_the_snapshot_that_are_left_out(tmp_path: Path, covered: P
     with pytest.raises(UsageError, match=message) as refused:
         match([covered], sources(tmp_path, "b.jsonl"), SNAPSHOT, lambda _: None)
     assert "write that into S/snapshot.json" in str(refused.value)
-    assert "--ignore-positions" in str(refused.value)
+    assert "`ignore-positions: true` in --config" in str(refused.value)
 
 
 def test_a_file_given_twice(tmp_path: Path) -> None:

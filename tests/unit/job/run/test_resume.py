@@ -134,10 +134,10 @@ def test_the_events_of_an_epoch_are_known_by_their_former_name(folder: Path) -> 
     ("options", "message"),
     [
         ({"partitioner": "hash"}, "--partitioner hash: .* has hdrf for its life"),
-        ({"hdrf_lambda": 9}, r"--hdrf-lambda 9\.0: .* has 2\.0"),
+        ({"hdrf_lambda": 9}, r"hdrf-lambda 9\.0: .* has 2\.0"),
         ({"undirected": True}, "--undirected True"),
         ({"id_type": "string"}, "--id-type string: .* has int"),
-        ({"id_bytes_max": 7}, "--id-bytes-max 7: .* has 1024 for its life"),
+        ({"id_bytes_max": 7}, "^id-bytes-max 7: .* has 1024 for its life"),
         ({"parts": 3}, "--parts 3: .* has 2 for its life"),
         ({"parallelism": 7}, "--parallelism 7: .* has 2 parts"),
         ({"runtime": "local"}, "--runtime local: .* runtime flink"),

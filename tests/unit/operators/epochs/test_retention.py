@@ -47,7 +47,7 @@ def test_cuts_that_no_state_needs_leave_memory_and_disk(tmp_path: Path) -> None:
     assert (again.first, again.last) == (9801, 10_000), "two markers"
     assert again.cut_of(9801).end == 9801
     assert len(again._cuts) == 100
-    with pytest.raises(LostCutError, match=r"begins at epoch 9801, but the state needs epoch 9800: .* --keep-cuts"):
+    with pytest.raises(LostCutError, match=r"begins at epoch 9801, .* epoch 9800: .* `keep-cuts: true` in --config"):
         again.cut_of(9800)
     again.close()
 
