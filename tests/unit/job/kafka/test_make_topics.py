@@ -120,7 +120,7 @@ def test_a_record_may_be_as_large_as_producer_and_topic_take(brokers: Brokers) -
     [
         (300_000, "base64", "int", 1024, "an embedding of 300,000 numbers as base64 may take 1,600,"),
         (70_000, "list", "int", 1024, "an embedding of 70,000 numbers as list may take"),
-        (8, "base64", "string", 300_000, "with ids of up to 300000 bytes (--id-bytes-max) may take 2,100,"),
+        (8, "base64", "string", 300_000, "with ids of up to 300000 bytes (id-bytes-max) may take 2,100,"),
         (150_000, "base64", "int", 1024, None),
         (150_000, "base64", "string", 1024, None),
         (8, "base64", "int", 300_000, None),

@@ -88,7 +88,7 @@ def test_another_topic_of_that_name_is_refused(brokers: Brokers, other: str) -> 
         brokers.cluster, why = "two", r"the brokers are another cluster \(got two, expected one\)"
     with pytest.raises(UsageError, match=rf"^--events kafka://new:1/t: .*{why}.* --out; .*freshet export --out S O"):
         resumed(topic)
-    with pytest.raises(UsageError, match=rf"{why}.*--ignore-positions"):
+    with pytest.raises(UsageError, match=rf"{why}.*`ignore-positions: true` in --config"):
         plan_topic(0, ADDRESS, "earliest", False, NONE, {0: 3}, HAD)
     with pytest.raises(UsageError, match=rf"{why}, so the messages that the run read are gone"):
         next(read_partition(topic, 0, NONE))

@@ -60,7 +60,7 @@ def test_once(tmp_path, monkeypatch, kind):
         client = Client(error)
         monkeypatch.setattr(topic_start, "producer_to", lambda *_, client=client: client)
         if error is not None:
-            with pytest.raises(JobFailed, match=r"--embeddings-from-start: .*--resume latest"):
+            with pytest.raises(JobFailed, match=r"^embeddings-from-start: .*--resume latest"):
                 put_start(job, ClientProperties(), hand.out)
             assert not (hand.out / layout.IN_TOPIC).exists()
             continue
