@@ -19,6 +19,19 @@ EVICTIONS = ("min-pending", "lru", "random", "next-use")
 _STREAMING, _SERVING = "streaming", "serving"
 _LOCAL, _FLINK = "local", "flink"
 
+_Parts = Annotated[int | None, typer.Option(metavar="P", help="Streaming: --parts of the job to come (default: 1).")]
+_Partitioner = Annotated[
+    str | None, typer.Option(metavar="NAME", help=f"Streaming: --partitioner of the job: {', '.join(STRATEGIES)}.")
+]
+_SnapshotPlacement = Annotated[
+    str | None,
+    typer.Option(metavar="|".join(PLACEMENTS), help="Streaming: as of the job; stream takes less memory."),
+]
+_Config = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="--config of the job: parts, partitioner and direction; a flag wins."),
+]
+
 
 def embed(
     model: Annotated[Path, typer.Option(metavar="M", help="Model folder.", show_default=False)],
@@ -33,20 +46,10 @@ def embed(
             "--for", metavar="streaming|serving", help="What S2 is for; serving: embeddings alone, of larger graphs."
         ),
     ] = _STREAMING,
-    parts: Annotated[
-        int | None, typer.Option(metavar="P", help="Streaming: --parts of the job to come (default: 1).")
-    ] = None,
-    partitioner: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"Streaming: --partitioner of the job: {', '.join(STRATEGIES)}.")
-    ] = None,
-    snapshot_placement: Annotated[
-        str | None,
-        typer.Option(metavar="|".join(PLACEMENTS), help="Streaming: as of the job; stream takes less memory."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="--config of the job: parts, partitioner and direction; a flag wins."),
-    ] = None,
+    parts: _Parts = None,
+    partitioner: _Partitioner = None,
+    snapshot_placement: _SnapshotPlacement = None,
+    config: _Config = None,
     passes: Annotated[
         str, typer.Option(metavar="auto|K", help="Times that a layer's rows are read; auto: what is cheapest here.")
     ] = "auto",
