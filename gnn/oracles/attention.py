@@ -1,6 +1,6 @@
-"""The full pass of attention layers, slow and obvious, and the scales at which their errors are judged.
+"""The full pass of attention layers, slow and obvious, with the scales at which their errors are judged.
 
-Part of gnn/oracles/oracle.py and gnn/oracles/own_scale.py; shares no code with the plan.
+Part of gnn/oracles/own_scale.py; shares no code with the plan.
 """
 
 from __future__ import annotations
@@ -11,6 +11,18 @@ import numpy as np
 
 from freshet.gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
 from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.scaled import (
+    Scaled,
+    activated,
+    known,
+    linear,
+    normalized,
+    past_range,
+    plus,
+    rows_at,
+    side_by_side,
+    with_bias,
+)
 
 Array = np.ndarray
 Weights = dict[str, Array]
@@ -22,40 +34,62 @@ class Head(NamedTuple):
     Shapes: value (n, channels); source, target (n, k), k being 1 for GAT; for SuperGAT the values, MX with one more.
     """
 
-    value: Array
-    source: Array
-    target: Array
+    value: Scaled
+    source: Scaled
+    target: Scaled
 
 
-def attention_conv(layer: AttentionConv, weights: Weights, x: Array, edges: Edges) -> Array:
-    """Return the rows after an attention layer, in the dtype of x."""
-    edges = looped(layer, edges)
-    found = []
-    for h, head in enumerate(heads_of(layer, weights, x)):
-        alpha = softmax_at_destinations(
-            scores(layer, weights, h, head.source[edges.src], head.target[edges.dst]), edges
-        )
-        found.append(edges.sum_at_destinations(head.value, alpha))
-    rows = np.concatenate(found, axis=1) if layer.concat else sum(found) / np.asarray(layer.heads, x.dtype)
+def attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+    """Return the rows after an attention layer."""
+    edges = _looped(layer, edges)
+    found: list[Scaled] = []
+    for h, head in enumerate(_heads_of(layer, weights, x)):
+        logits, far = np.empty(len(edges.dst)), np.empty(len(edges.dst))
+        for vertices, here, part in edges.pieces():
+            ends = rows_at(head.source, part.src), rows_at(rows_at(head.target, vertices), part.dst)
+            logits[here] = _scores(layer, weights, h, *(end.rows for end in ends))
+            far[here] = _score_scale(layer, weights, h, *ends)
+        found.append(_softmax(head.value, Scaled(logits, far), edges, step))
+    if layer.concat:
+        out = side_by_side(found)
+    else:
+        out = Scaled(*(np.mean(columns, axis=0) for columns in zip(*found, strict=True)))
     if isinstance(layer, TransformerConv):
-        return _with_skip(layer, weights, x, rows)
-    if isinstance(layer, GATConv | GATv2Conv) and layer.residual:
-        rows = rows + x @ weights["res.weight"].T
-    return rows + weights["bias"] if "bias" in weights else rows
+        return _with_skip(layer, weights, x, out, step)
+    if "res.weight" in weights:
+        out = plus(out, linear(x, weights["res.weight"]))
+    return with_bias(out, weights["bias"]) if "bias" in weights else out
 
 
-def _with_skip(layer: TransformerConv, weights: Weights, x: Array, rows: Array) -> Array:
+def _with_skip(layer: TransformerConv, weights: Weights, x: Scaled, out: Scaled, step: float) -> Scaled:
     if not layer.root_weight:
-        return rows
-    skip = x @ weights["lin_skip.weight"].T + weights.get("lin_skip.bias", np.zeros(1, x.dtype))
+        return out
+    skip = linear(x, weights["lin_skip.weight"], weights.get("lin_skip.bias"))
     if not layer.beta:
-        return rows + skip
-    beta = 1 / (1 + np.exp(-(np.concatenate([rows, skip, rows - skip], axis=1) @ weights["lin_beta.weight"].T)))
-    return beta * skip + (1 - beta) * rows
+        return plus(out, skip)
+    both = out, skip, plus(out, Scaled(-skip.rows, skip.scale))
+    beside = side_by_side(both)
+    beta = activated(linear(beside, weights["lin_beta.weight"]), lambda rows: 1 / (1 + np.exp(-rows)), step)
+    rows = beta.rows * skip.rows + (1 - beta.rows) * out.rows
+    apart = beta.scale * np.abs(skip.rows - out.rows)
+    scale = np.hypot(beta.rows * skip.scale, (1 - beta.rows) * out.scale) + apart
+    return Scaled(rows, known(np.abs(rows) + scale))
 
 
-def looped(layer: AttentionConv, edges: Edges) -> Edges:
-    """Return the edges, with a self-loop at every vertex in place of those that are there, if the layer adds them."""
+def _softmax(values: Scaled, logits: Scaled, edges: Edges, step: float) -> Scaled:
+    """Softmax sums over the in-edges: a score that is off takes weight from the others, or gives it to them."""
+    alpha = _softmax_at_destinations(logits.rows, edges)
+    rows, size, through = edges.gather("sum", values.rows, values.scale, alpha)
+    turned = alpha * np.expm1(2 * step * logits.scale) / step
+    away = np.empty_like(rows)
+    for vertices, here, part in edges.pieces():
+        apart = np.abs(values.rows[part.src] - rows[vertices][part.dst])
+        away[vertices] = part.of_messages().sum_at_destinations(apart, turned[here])
+    return Scaled(rows, known(past_range(size) + through + away))
+
+
+def _looped(layer: AttentionConv, edges: Edges) -> Edges:
+    """The edges, with a self-loop at every vertex in place of those that are there, if the layer adds them."""
     if not layer.add_self_loops:
         return edges
     others, every = edges.src != edges.dst, np.arange(edges.vertices)
@@ -63,36 +97,33 @@ def looped(layer: AttentionConv, edges: Edges) -> Edges:
     return Edges(edges.vertices, src, dst, np.ones(len(src), edges.weight.dtype))
 
 
-def heads_of(layer: AttentionConv, weights: Weights, x: Array) -> list[Head]:
-    """Return what each head reads of vertices."""
-
-    def linear(name: str) -> Array:
-        return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", np.zeros(1, x.dtype))
-
+def _heads_of(layer: AttentionConv, weights: Weights, x: Scaled) -> list[Head]:
+    """What each head reads of vertices."""
     if isinstance(layer, AGNNConv):
-        direction = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+        direction = normalized(x)
         return [Head(x, direction, direction)]
-    if isinstance(layer, GATConv):
-        values = np.split(x @ weights["lin.weight"].T, layer.heads, axis=1)
-        terms = zip(values, weights["att_src"], weights["att_dst"], strict=True)
-        return [Head(value, value @ s[:, None], value @ t[:, None]) for value, s, t in terms]
-    if isinstance(layer, SuperGATConv):
-        values = np.split(x @ weights["lin.weight"].T, layer.heads, axis=1)
+    if isinstance(layer, GATConv | SuperGATConv):
+        values = _split(linear(x, weights["lin.weight"]), layer.heads)
+        if isinstance(layer, GATConv):
+            terms = zip(values, weights["att_src"], weights["att_dst"], strict=True)
+            return [Head(value, linear(value, s[None]), linear(value, t[None])) for value, s, t in terms]
         if layer.attention_type == "SD":
             return [Head(value, value, value) for value in values]
         terms = zip(values, weights["att_l"], weights["att_r"], strict=True)
-        return [Head(value, *(np.c_[value, value @ a] for a in (s, t))) for value, s, t in terms]
+        return [Head(value, *(side_by_side([value, linear(value, a[None])]) for a in (s, t))) for value, s, t in terms]
     if isinstance(layer, GATv2Conv):
         names = ("lin_l", "lin_l", "lin_l" if layer.share_weights else "lin_r")
     else:
         names = ("lin_value", "lin_key", "lin_query")
-    return [
-        Head(*parts) for parts in zip(*(np.split(linear(name), layer.heads, axis=1) for name in names), strict=True)
-    ]
+    made = (linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias")) for name in names)
+    return [Head(*parts) for parts in zip(*(_split(one, layer.heads) for one in made), strict=True)]
 
 
-def scores(layer: AttentionConv, weights: Weights, head: int, source: Array, target: Array) -> Array:
-    """Return the score of each edge, given what it reads of its ends; (e,)."""
+def _split(x: Scaled, heads: int) -> list[Scaled]:
+    return [Scaled(*both) for both in zip(*(np.split(of, heads, axis=1) for of in x), strict=True)]
+
+
+def _scores(layer: AttentionConv, weights: Weights, head: int, source: Array, target: Array) -> Array:
     if isinstance(layer, AGNNConv):
         return weights["beta"] * (source * target).sum(axis=1)
     if isinstance(layer, TransformerConv):
@@ -109,8 +140,8 @@ def scores(layer: AttentionConv, weights: Weights, head: int, source: Array, tar
     return both @ weights["att"][head] if isinstance(layer, GATv2Conv) else both[:, 0]
 
 
-def softmax_at_destinations(logits: Array, edges: Edges) -> Array:
-    """Return the softmax over the in-edges of every vertex; (e,), in the order of the edges."""
+def _softmax_at_destinations(logits: Array, edges: Edges) -> Array:
+    """The softmax over the in-edges of every vertex; (e,), in the order of the edges."""
     most = np.full(edges.vertices, -np.inf, logits.dtype)
     np.maximum.at(most, edges.dst, logits)
     weights = np.exp(logits - most[edges.dst])
@@ -119,59 +150,21 @@ def softmax_at_destinations(logits: Array, edges: Edges) -> Array:
     return weights / total[edges.dst]
 
 
-def score_scale(layer: AttentionConv, weights: Weights, head: int, of: Head, scale: Head, edges: Edges) -> Array:
-    """Return the scale of each edge's score, from those of what it reads: the magnitude of its terms and theirs.
-
-    `of` has the actual values, `scale` the scales of source and target.
-    """
-    source, target = of.source[edges.src], of.target[edges.dst]
-    far = scale.source[edges.src], scale.target[edges.dst]
+def _score_scale(layer: AttentionConv, weights: Weights, head: int, source: Scaled, target: Scaled) -> Array:
+    """The scale of each edge's score, from what it reads of its ends: the magnitude of its terms and theirs."""
+    ends = source.rows, target.rows, source.scale, target.scale
     if isinstance(layer, AGNNConv | TransformerConv):
         factor = np.abs(weights["beta"][0]) if isinstance(layer, AGNNConv) else layer.channels**-0.5
-        return factor * _dot_scale(source, target, *far)
+        return factor * _dot_scale(*ends)
     if isinstance(layer, SuperGATConv) and layer.attention_type == "SD":
-        return layer.channels**-0.5 * _dot_scale(source, target, *far)
+        return layer.channels**-0.5 * _dot_scale(*ends)
+    reach = np.hypot(source.scale, target.scale) + np.abs(source.rows) + np.abs(target.rows)
     if isinstance(layer, SuperGATConv):
-        sums, reach = np.abs(source + target)[:, -1], np.hypot(*far) + np.abs(source) + np.abs(target)
-        dots = _dot_scale(*(rows[:, :-1] for rows in (source, target, *far)))
+        sums, dots = np.abs(source.rows + target.rows)[:, -1], _dot_scale(*(rows[:, :-1] for rows in ends))
         return reach[:, -1] + sums * dots / 4  # a gate is at most 1, its slope at most 1/4
-    reach = np.hypot(*far) + np.abs(source) + np.abs(target)
-    if isinstance(layer, GATv2Conv):
-        return reach @ np.abs(weights["att"][head])
-    return reach[:, 0]
+    return reach @ np.abs(weights["att"][head]) if isinstance(layer, GATv2Conv) else reach[:, 0]
 
 
 def _dot_scale(source: Array, target: Array, source_scale: Array, target_scale: Array) -> Array:
     own = np.abs(source * target).sum(axis=1)
     return own + np.sqrt(((source_scale * target) ** 2 + (source * target_scale) ** 2).sum(axis=1))
-
-
-def head_scales(layer: AttentionConv, weights: Weights, x: Array, x_scale: Array) -> list[Head]:
-    """Return the scales of what each head reads of vertices."""
-
-    def linear(name: str, rows: Array, scale: Array) -> Array:
-        weight, bias = weights[f"{name}.weight"], weights.get(f"{name}.bias", np.zeros(1))
-        return np.abs(rows) @ np.abs(weight).T + np.sqrt(scale**2 @ (weight**2).T) + np.abs(bias)
-
-    if isinstance(layer, AGNNConv):
-        length = np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-        direction = np.abs(x / length)
-        far = direction + (x_scale + direction * np.linalg.norm(direction * x_scale, axis=1, keepdims=True)) / length
-        return [Head(x_scale, far, far)]
-    if isinstance(layer, GATConv | SuperGATConv):
-        scales = np.split(linear("lin", x, x_scale), layer.heads, axis=1)
-        if isinstance(layer, SuperGATConv) and layer.attention_type == "SD":
-            return [Head(scale, scale, scale) for scale in scales]
-        values = np.split(x @ weights["lin.weight"].T, layer.heads, axis=1)
-        mixed, found = isinstance(layer, SuperGATConv), []
-        terms = (weights[name] for name in (("att_l", "att_r") if mixed else ("att_src", "att_dst")))
-        for value, scale, s, t in zip(values, scales, *terms, strict=True):
-            of = [np.abs(value) @ np.abs(a)[:, None] + np.sqrt(scale**2 @ a[:, None] ** 2) for a in (s, t)]
-            found.append(Head(scale, *(np.c_[scale, one] if mixed else one for one in of)))
-        return found
-    if isinstance(layer, GATv2Conv):
-        names = ("lin_l", "lin_l", "lin_l" if layer.share_weights else "lin_r")
-    else:
-        names = ("lin_value", "lin_key", "lin_query")
-    split = (np.split(linear(name, x, x_scale), layer.heads, axis=1) for name in names)
-    return [Head(*parts) for parts in zip(*split, strict=True)]

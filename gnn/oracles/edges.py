@@ -13,7 +13,6 @@ Array = np.ndarray
 # small enough that malloc takes arrays of such rows from its heap, which costs no page faults
 _CHUNK_EDGES, _CHUNK_VERTICES = 1 << 14, 1 << 14
 _SUM, _MAX, _MIN = 0, 1, 2
-_MERGES = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
 _GATHERED = {"sum": _SUM, "max": _MAX, "min": _MIN}
 
 
@@ -36,9 +35,6 @@ class Edges:
 
     def sum_at_destinations(self, x: Array, factor: Array | None) -> Array:
         """Return for each vertex the sum of (factor *) x[src] over its in-edges, 0 if it has none."""
-        return self._merge_at_destinations(np.add, x, factor)
-
-    def _merge_at_destinations(self, merge: np.ufunc, x: Array, factor: Array | None) -> Array:
         out = np.zeros((self.vertices, x.shape[1]), x.dtype)
         starts = np.flatnonzero(np.r_[True, self.dst[1:] != self.dst[:-1]]) if len(self.dst) else np.empty(0, np.int64)
         ends = np.r_[starts[1:], len(self.dst)]
@@ -50,28 +46,19 @@ class Edges:
             if factor is not None:
                 messages = messages * factor[here, None]
             at = starts[first:last]
-            out[self.dst[at]] = merge.reduceat(messages, at - starts[first], axis=0)
+            out[self.dst[at]] = np.add.reduceat(messages, at - starts[first], axis=0)
             first = last
         return out
 
-    def aggregate(self, kind: str, x: Array, factor: Array | None = None) -> Array:
-        """Return for each vertex the aggregate of (factor *) x[src] over its in-edges, 0 if it has none.
+    def mean(self, x: Array) -> Array:
+        """Return for each vertex the mean of x[src] over its in-edges, 0 if it has none."""
+        return self.sum_at_destinations(x, None) / np.maximum(self.count(), 1)[:, None]
 
-        `kind` is sum, mean, max, min, var or std; a standard deviation up to the root of 1e-5 is 0, as in PyG.
-        Raises: ValueError for another.
-        """
-        if kind in ("var", "std"):
-            mean = self.aggregate("mean", x, factor)
-            of_squares = self.aggregate("mean", x * x, None if factor is None else factor * factor)
-            variance = np.where(of_squares - mean * mean < 0, 0, of_squares - mean * mean)
-            return variance if kind == "var" else np.sqrt(np.where(variance <= 1e-5, 0, variance))
-        if kind not in _MERGES:
-            msg = f"the oracle knows no aggregate {kind!r}; it has {', '.join(_MERGES)}, var, std"
-            raise ValueError(msg)
-        merged = self._merge_at_destinations(_MERGES[kind], x, factor)
-        if kind == "mean":
-            merged /= np.maximum(self.count(), 1)[:, None]
-        return merged
+    def variance(self, x: Array) -> Array:
+        """Return for each vertex the variance of x[src] over its in-edges, 0 if it has none; never below 0."""
+        mean = self.mean(x)
+        variance = self.mean(x * x) - mean * mean
+        return np.where(variance < 0, 0, variance)
 
     def gather(self, kind: str, x: Array, scale: Array, factor: Array | None) -> tuple[Array, Array, Array]:
         """Return three aggregates at once, none of which makes an array by edge.

@@ -30,17 +30,18 @@ from freshet.gnn.declarations import (
     ResGatedGraphConv,
     RootedConv,
     SAGEConv,
-    TransformerConv,
 )
 from freshet.gnn.model import Model
-from freshet.gnn.oracles import attention, oracle
+from freshet.gnn.oracles.attention import attention_conv
 from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.factors import degree_factors, gcn_factors, importances, tower_rows
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
     aggregated,
     by_pieces,
     by_rows,
+    exact,
     gathered,
     known,
     linear,
@@ -54,6 +55,7 @@ from freshet.gnn.oracles.scaled import (
     wide,
     with_bias,
 )
+from freshet.gnn.oracles.values import applied
 from freshet.gnn.rows import scales
 from freshet.gnn.rows.jumps import Join, Keep
 
@@ -72,17 +74,18 @@ def forward(
     *,
     tolerance: float = 1e-4,
     tell: Callable[[str], None] = lambda where: None,
+    after: Callable[[Layer, Scaled], None] = lambda layer, at: None,
 ) -> Scaled:
-    """Return the embeddings, as `gnn.oracles.oracle.forward`, and the scale of each of their values.
+    """Return the embeddings of a graph as `gnn.oracles.oracle.forward` takes it, and the scale of each of their values.
 
     `tolerance` is how large an error is allowed: an activation gets as its scale what such an error of its input makes
-    of its output. `tell` hears how far it is.
+    of its output. `tell` hears how far it is, `after` the rows behind each layer, which are valid until it returns.
 
     Invariant: inputs within the tolerance of their scales lead to outputs within it, save for the rounding of sums.
     """
     weight = np.ones(len(src)) if weight is None else weight.astype(np.float64)
     edges = Edges(len(x), np.asarray(src, np.int32), np.asarray(dst, np.int32), weight)
-    at, step = Scaled(x, np.broadcast_to(0.0, x.shape)), max(tolerance, _TOLERANCE_MIN)
+    at, step = exact(x), max(tolerance, _TOLERANCE_MIN)
     kept: dict[str, Scaled] = {}
     with np.errstate(all="ignore"):
         for i, layer in enumerate(model.layers):
@@ -92,14 +95,14 @@ def forward(
             weights = {name: w.astype(np.float64) for name, w in model.weights_of(f"layers.{i}").items()}
             if isinstance(layer, Conv):
                 at = _conv(layer, weights, at, edges, step)
-                continue
-            if isinstance(layer, Keep):
+            elif isinstance(layer, Keep):
                 kept[layer.name] = at
             elif isinstance(layer, Join):
                 at = _join_by_rows(layer, layer.picked(at, kept), step)
             else:
                 needed = any(at.rows is rows for rows in (x, *(one.rows for one in kept.values())))
                 at = _dense_by_rows(layer, weights, at, step, None if needed else at)
+            after(layer, at)
     return wide(at)
 
 
@@ -136,7 +139,7 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -
     if isinstance(layer, ResGatedGraphConv):
         return _gated_conv(layer, weights, x, edges, step)
     if isinstance(layer, AttentionConv):
-        return _attention_conv(layer, weights, x, edges, step)
+        return attention_conv(layer, weights, x, edges, step)
     msg = f"the oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
 
@@ -178,15 +181,15 @@ def _gin_conv(layer: GINConv, weights: Weights, x: Scaled, edges: Edges, step: f
 
 def _pin_sage_conv(layer: PinSAGEConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
     source = linear(x, weights["lin_neighbour.weight"], weights["lin_neighbour.bias"])
-    factor, total = oracle.importances(layer, edges)
+    factor, total = importances(layer, edges)
     sums = gathered(activated(source, lambda rows: np.maximum(rows, 0), step), edges, factor)
     mean = Scaled(sums.rows / total[:, None], sums.scale / np.abs(total)[:, None])
     return linear(side_by_side([x, mean]), weights["lin.weight"], weights["lin.bias"])
 
 
 def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
-    made, factors = [], oracle.degree_factors(layer, weights, edges)
-    towers = (oracle.tower_rows(layer, values) for values in x)
+    made, factors = [], degree_factors(layer, weights, edges)
+    towers = (tower_rows(layer, values) for values in x)
     for t, mine in enumerate(map(Scaled, *towers)):
         halves = np.split(weights[f"pre.{t}.weight"], 2, axis=1)
         target, source = linear(mine, halves[0], weights[f"pre.{t}.bias"]), linear(mine, halves[1])
@@ -234,59 +237,9 @@ def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: Ed
 
 
 def _gcn_conv(layer: DegreeScaledConv, weights: Weights, x: Scaled, edges: Edges) -> Scaled:
-    edges, factor = oracle.gcn_factors(layer, edges)
+    edges, factor = gcn_factors(layer, edges)
     at = gathered(linear(x, weights["lin.weight"]) if "lin.weight" in weights else x, edges, factor)
     return with_bias(at, weights["bias"]) if "bias" in weights else at
-
-
-def _attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
-    edges = attention.looped(layer, edges)
-    rows = attention.heads_of(layer, weights, x.rows)
-    scales = attention.head_scales(layer, weights, x.rows, x.scale)
-    found: list[Scaled] = []
-    for h, (of, scale) in enumerate(zip(rows, scales, strict=True)):
-        logits, far = np.empty(len(edges.dst)), np.empty(len(edges.dst))
-        for vertices, here, part in edges.pieces():
-            near, off = (head._replace(target=head.target[vertices]) for head in (of, scale))
-            logits[here] = attention.scores(layer, weights, h, near.source[part.src], near.target[part.dst])
-            far[here] = attention.score_scale(layer, weights, h, near, off, part)
-        found.append(_softmax(Scaled(of.value, scale.value), Scaled(logits, far), edges, step))
-    if layer.concat:
-        out = side_by_side(found)
-    else:
-        out = Scaled(*(np.mean(columns, axis=0) for columns in zip(*found, strict=True)))
-    if isinstance(layer, TransformerConv):
-        return _with_skip(layer, weights, x, out, step)
-    if "res.weight" in weights:
-        out = plus(out, linear(x, weights["res.weight"]))
-    return with_bias(out, weights["bias"]) if "bias" in weights else out
-
-
-def _with_skip(layer: TransformerConv, weights: Weights, x: Scaled, out: Scaled, step: float) -> Scaled:
-    if not layer.root_weight:
-        return out
-    skip = linear(x, weights["lin_skip.weight"], weights.get("lin_skip.bias"))
-    if not layer.beta:
-        return plus(out, skip)
-    both = out, skip, plus(out, Scaled(-skip.rows, skip.scale))
-    beside = side_by_side(both)
-    beta = activated(linear(beside, weights["lin_beta.weight"]), lambda rows: 1 / (1 + np.exp(-rows)), step)
-    rows = beta.rows * skip.rows + (1 - beta.rows) * out.rows
-    apart = beta.scale * np.abs(skip.rows - out.rows)
-    scale = np.hypot(beta.rows * skip.scale, (1 - beta.rows) * out.scale) + apart
-    return Scaled(rows, known(np.abs(rows) + scale))
-
-
-def _softmax(values: Scaled, logits: Scaled, edges: Edges, step: float) -> Scaled:
-    """Softmax sums over the in-edges: a score that is off takes weight from the others, or gives it to them."""
-    alpha = attention.softmax_at_destinations(logits.rows, edges)
-    rows, size, through = edges.gather("sum", values.rows, values.scale, alpha)
-    turned = alpha * np.expm1(2 * step * logits.scale) / step
-    away = np.empty_like(rows)
-    for vertices, here, part in edges.pieces():
-        apart = np.abs(values.rows[part.src] - rows[vertices][part.dst])
-        away[vertices] = part.of_messages().sum_at_destinations(apart, turned[here])
-    return Scaled(rows, known(past_range(size) + through + away))
 
 
 def _chain(layers: Sequence[Layer], weights: Weights, prefix: str, x: Scaled, step: float) -> Scaled:
@@ -306,7 +259,7 @@ def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:
     behind = scales.apply(layer, weights, *x, step)
     if behind is not None:
         return Scaled(*behind)
-    return activated(x, lambda rows: oracle.dense(layer, weights, rows), step)
+    return activated(x, lambda rows: applied(layer, weights, rows), step)
 
 
 def _dense_by_rows(layer: Layer, weights: Weights, x: Scaled, step: float, into: Scaled | None) -> Scaled:

@@ -28,6 +28,11 @@ class Scaled(NamedTuple):
     scale: Array
 
 
+def exact(rows: Array) -> Scaled:
+    """Rows that came as they are."""
+    return Scaled(rows, np.broadcast_to(0.0, rows.shape))
+
+
 def aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
     """An aggregate of (factor *) the rows of the in-neighbours."""
     if kind in ("sum", "mean"):
@@ -37,7 +42,7 @@ def aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None, step: f
     if kind == "std":
         return activated(variance(x, edges, factor, step), lambda of: np.sqrt(np.where(of <= 1e-5, 0, of)), step)
     if kind not in ("max", "min"):
-        msg = f"no scale of errors is known for the aggregate {kind!r}"
+        msg = f"the oracle knows no aggregate {kind!r}; it has sum, mean, max, min, var, std"
         raise ValueError(msg)
     rows, largest, through = edges.gather(kind, x.rows, x.scale, factor)
     # a maximum moves by no more than the message that moves most
@@ -51,11 +56,11 @@ def variance(x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scal
         times = np.ones(1) if factor is None else factor[here, None]
         messages, far = x.rows[part.src] * times, (x.scale + np.abs(x.rows))[part.src] * np.abs(times)
         by_edge, count = part.of_messages(), np.maximum(part.count(), 1)[:, None]
-        away = messages - by_edge.aggregate("mean", messages)[part.dst]
+        away = messages - by_edge.mean(messages)[part.dst]
         first, second = (by_edge.sum_at_destinations(of, None) for of in ((2 * away * far) ** 2, far**2))
-        size = past_range(by_edge.aggregate("mean", messages**2))
+        size = past_range(by_edge.mean(messages**2))
         moved = np.sqrt(first) / count + step * second / count + np.where(size < np.inf, 0, np.inf)
-        rows = by_edge.aggregate("var", messages)
+        rows = by_edge.variance(messages)
         found.append(Scaled(rows, known(rows + moved)))
     return stacked(found)
 

@@ -1,0 +1,58 @@
+"""What messages and aggregates are multiplied by, as layers derive it from the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from freshet.gnn.declarations import DegreeScaledConv, PinSAGEConv, PNAConv
+from freshet.gnn.oracles.edges import Edges
+
+Array = np.ndarray
+
+
+def importances(layer: PinSAGEConv, edges: Edges) -> tuple[Array, Array]:
+    """Return how important the source of each edge is, and the sum of that at each vertex; infinity where it is 0."""
+    factor = edges.weight if layer.edge_weights else np.ones_like(edges.weight)
+    total = np.bincount(edges.dst, factor, minlength=edges.vertices).astype(factor.dtype)
+    return factor, np.where(total == 0, np.inf, total)
+
+
+def tower_rows(layer: PNAConv, x: Array) -> list[Array]:
+    """Return what each tower of the layer reads of rows."""
+    return np.split(x, layer.towers, axis=1) if layer.divide_input else [x] * layer.towers
+
+
+def degree_factors(layer: PNAConv, weights: dict[str, Array], edges: Edges) -> list[Array]:
+    """Return what each scaler of the layer multiplies by; (vertices, 1) each."""
+    count = edges.count()[:, None].astype(weights["lin.weight"].dtype)
+    degree, log_degree = weights["average_degree"], weights["average_log_degree"]
+    factors = {
+        "identity": np.ones_like(count),
+        "amplification": np.log(count + 1) / log_degree,
+        "attenuation": log_degree / np.log(np.maximum(count, 1) + 1),
+        "linear": count / degree,
+        "inverse_linear": degree / np.maximum(count, 1),
+    }
+    return [factors[scaler] for scaler in layer.scalers]
+
+
+def gcn_factors(layer: DegreeScaledConv, edges: Edges) -> tuple[Edges, Array]:
+    """Return the edges with the self-loops that the layer adds, and what it multiplies each message by.
+
+    Shapes: factor (edges,) in the dtype of the weights
+    """
+    weight = edges.weight if layer.edge_weights else np.ones_like(edges.weight)
+    if layer.add_self_loops:  # an existing self-loop keeps its weight
+        is_loop = edges.src == edges.dst
+        loop = np.full(edges.vertices, layer.loop_weight, weight.dtype)
+        loop[edges.src[is_loop]] = weight[is_loop]
+        every = np.arange(edges.vertices)
+        src, dst = np.r_[edges.src[~is_loop], every], np.r_[edges.dst[~is_loop], every]
+        edges = Edges(edges.vertices, src, dst, np.r_[weight[~is_loop], loop])
+        weight = edges.weight
+    if layer.normalize:
+        degree = np.bincount(edges.dst, weight, minlength=edges.vertices).astype(weight.dtype)
+        scale = degree**-0.5
+        scale[np.isinf(scale)] = 0
+        weight = scale[edges.src] * weight * scale[edges.dst]
+    return edges, weight
