@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.job.serving.serve_options import ServeOptions
@@ -74,13 +75,14 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
 
     job = own() or sources.job(tables, until, options.wait_s)
     job = own() or job  # it may have begun meanwhile
+    if not job.parts:
+        msg = f"--from {','.join(options.sources)}: the server does not say how many parts its job has; update it"
+        raise UsageError(msg)
 
     def follower() -> Follower:
-        from freshet.job.serving.feeds.fed_follower import FedFollower
         from freshet.job.serving.feeds.merging_follower import MergingFollower
 
-        kind = MergingFollower if job.parts else FedFollower  # else of an earlier version
-        return kind(job, tables, sources, until, options.history_bytes)
+        return MergingFollower(job, tables, sources, until, options.history_bytes)
 
     return Feed(tables, job, follower)
 

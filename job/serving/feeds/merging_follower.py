@@ -9,21 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from freshet.job.console import say
-from freshet.job.serving.feeds.fed_follower import FedFollower
 from freshet.job.serving.feeds.fed_job import FedJob, Source, Sources
 from freshet.job.serving.feeds.peer_tails import PeerTails, newest_beat
+from freshet.job.serving.feeds.table_flow import TableChange, TableFlow
 from freshet.job.serving.follower import Follower
 from freshet.job.serving.part_tails import PartTails
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.sink.tail.reader import Beat, TailEpoch
+from freshet.state.served.ids import Ids, Texts, frozen
 from freshet.state.served.layout import HISTORY_BYTES, RUNS
-from freshet.state.served.writer import TableWriter
 
 _GAP_S = 1.0  # without an epoch, while another server is further, until its table is asked
 _LACK_S = 3.0  # until people are told what is lacking
@@ -49,10 +48,11 @@ class _MergedTails(PartTails):
         return min(found, key=lambda one: one.epoch, default=None)
 
 
-class MergingFollower(FedFollower):
+class MergingFollower(Follower):
     """The one writer of a table whose epochs come from tails here and elsewhere.
 
-    Invariant: an epoch is applied when it is there of all parts, or as part of a table that is further; never back.
+    Invariant: an epoch is applied when it is there of all parts, or as part of a table that is further; never back. A
+    server's change up to an epoch that the table has passed is left out; the next one has all that changed since.
     """
 
     origin = "tails and other servers"
@@ -65,7 +65,9 @@ class MergingFollower(FedFollower):
         until: Callable[[], bool],
         history_bytes: int = HISTORY_BYTES,
     ) -> None:
-        super().__init__(job, tables, sources, until, history_bytes)
+        super().__init__(job, tables, history_bytes)
+        self._until, self._flow = until, TableFlow(sources, job)
+        self._source_us = 0
         self._peers = PeerTails(sources, job)
         self._parts: list[PartTails] = [_MergedTails(job, part, self._peers) for part in range(job.parts)]
         self._knows_log = not isinstance(job, FedJob)
@@ -79,10 +81,6 @@ class MergingFollower(FedFollower):
         super().start(until)
         self._moved_at = time.monotonic()  # tails first, also where the table that was left is far behind
 
-    def run(self, until: Callable[[], bool]) -> None:
-        """Follow the job until told to end."""
-        Follower.run(self, until)
-
     def step(self) -> bool:
         """Apply the next epoch if it is there; whether it was."""
         self._peers.pass_epoch(self.table.epoch)
@@ -94,10 +92,12 @@ class MergingFollower(FedFollower):
     def close(self, forget: bool) -> None:
         """Let all servers and tails go; with `forget` the table, too."""
         self._peers.close()
+        self._flow.stop()
         super().close(forget)
 
     def _apply(self, epoch: int, parts: list[TailEpoch]) -> None:
-        self._flow = self._flow_of = None  # tails are quicker than another server's table
+        self._flow.stop()  # tails are quicker than another server's table
+        self._flow_of = None
         super()._apply(epoch, parts)
 
     def _stalled(self, now: float) -> bool:
@@ -107,7 +107,7 @@ class MergingFollower(FedFollower):
         further = self._peers.further()
         if further is None:  # a table that is followed already may stand still
             self._tell_what_is_lacking(now)
-        if self._flow is None and (further is None or now - self._moved_at < _GAP_S):
+        if not self._flow.under_way and (further is None or now - self._moved_at < _GAP_S):
             return False
         before, former = self.table.epoch, self._flow_of
         self._flow_from(further)
@@ -118,14 +118,15 @@ class MergingFollower(FedFollower):
     def _load(self) -> None:
         """Begin with the change log, else with another server's table, else with nothing, if the job began so."""
         if self._knows_log:
-            Follower._load(self)
+            super()._load()
             return
         floor = max(0, self._floor)
-        self.table, self._flow, began = self._table_for(0, 0), None, time.monotonic()
+        self.table, began = self._table_for(0, 0), time.monotonic()
+        self._flow.stop()  # it fits the former table
         self._peers.pass_epoch(floor - 1)
         while self.table.epoch < floor and not self._until():
             further = self._peers.further()
-            if self._flow is not None or further is not None:
+            if self._flow.under_way or further is not None:
                 self._flow_from(further)
             elif floor == 0 and self.job.begins_empty and all(part.get(1) is not None for part in self._parts):
                 self.table.publish(0)
@@ -138,15 +139,51 @@ class MergingFollower(FedFollower):
         """Take in the next piece of another server's table; one that stands still gives way to one that is further."""
         now = time.monotonic()
         if further not in (None, self._flow_of) and now - self._nothing_since > _GAP_S:
-            self._flow = None
-        if self._flow is None:
+            self._flow.stop()
+        if not self._flow.under_way:
             self._flow_of, self._nothing_since = further, float("inf")
-        self._flow_on(further)
+        change = self._flow.next(further)
+        if change is not None:
+            self._take(change)
+        elif not self._flow.under_way:  # it has failed
+            self._beat(time.monotonic())
 
-    def _take(self, head: dict[str, Any], pieces: list[tuple[dict[str, Any], pa.RecordBatch]]) -> None:
-        before = self.table.epoch
-        super()._take(head, pieces)
+    def _take(self, change: TableChange) -> None:
+        before, behind_us = self.table.epoch, change.told["behind_us"]
+        if behind_us is not None:
+            self._source_us = max(self._source_us, time.time_ns() // 1000 - behind_us)
+        if change.epoch > before:
+            self._take_rows(change)
+        self._offer()
+        self._beat(time.monotonic())
         self._nothing_since = float("inf") if self.table.epoch > before else min(self._nothing_since, time.monotonic())
+
+    def _take_rows(self, change: TableChange) -> None:
+        if self.table.epoch < 0:  # nobody reads it yet
+            self.table = self._table_for(*change.room)
+        else:
+            before = self.table.epoch
+            self._make_room(*change.room)
+            if self.table.epoch != before:  # it was begun anew: it goes on from where it stands
+                return
+        missing = [self._missing([ids for _, ids, _ in change.put])] if change.whole else []
+        for ids in change.dead + missing:
+            self.table.remove(change.epoch, ids)
+        for own, ids, rows in change.put:
+            self.table.put(own, ids, rows)
+        self._positions = {(a, b): (c, d) for a, b, c, d in change.told["positions"]}
+        self._set_positions()
+        self.table.publish(change.epoch, change.told["arrived_us"], change.told["published_us"])
+
+    def _missing(self, known: list[Ids]) -> Ids:
+        """The ids of the table that are none of these."""
+        if self.table.epoch < 0:
+            return Texts.encode([]) if self.job.strings else frozen(np.empty(0, np.int64))
+        ours = self.table.living()
+        if isinstance(ours, Texts):
+            there = {name for one in known if isinstance(one, Texts) for name in one.decode()}
+            return Texts.encode([name for name in ours.decode() if name not in there])
+        return frozen(ours[~np.isin(ours, np.concatenate([frozen(np.empty(0, np.int64)), *known]))])
 
     def _tell_what_is_lacking(self, now: float) -> None:
         """Say why readers get nothing newer, where the job has gone on and it lasts."""
@@ -196,6 +233,3 @@ class MergingFollower(FedFollower):
             return how
         heard_us = max((one.beat_us for one in self._beats() if one is not None), default=0)
         return self._peers.how_ended() if time.time_ns() // 1000 - heard_us > _SILENT_US else RUNS
-
-    def _beat_of(self, table: TableWriter, now: float) -> None:
-        Follower._beat_of(self, table, now)

@@ -15,12 +15,12 @@ from freshet.gnn.model import ModelError
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
 from freshet.job.serving import place
-from freshet.job.serving.feeds.fed_follower import FedFollower
 from freshet.job.serving.feeds.fed_job import Sources
 from freshet.job.serving.feeds.sent_model import digest_of, folder_of, take
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup
+from tests.support.serving.fed import FedFollower
 from tests.support.serving.hand_job import JOB_ID, WIDTH
 from tests.unit.job.serving.test_servers import Served
 

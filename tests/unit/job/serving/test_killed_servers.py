@@ -18,7 +18,6 @@ import pytest
 
 from freshet.job.serving import place
 from freshet.job.serving.feeds.change_stream import schema_of
-from freshet.job.serving.feeds.fed_follower import FedFollower
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.follower import Follower
 from freshet.job.serving.lookup import CurrentTable, Lookup
@@ -27,6 +26,7 @@ from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.served_job import ServedJob
 from freshet.state.served import writer as table_writer
 from freshet.state.served.mapped import HistoryTooShortError
+from tests.support.serving.fed import FedFollower
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 
 Rows = dict[int, tuple[int, float]]
@@ -233,7 +233,7 @@ def test_catching_up_by_another_server_and_then_by_one_that_is_less_far(
     rowwise.left = left
     try:
         while readers.look() < 5:
-            first._flow_on()
+            first.step()
     except Killed:
         assert readers.look() == 2
     rowwise.left = 10**9
@@ -241,7 +241,7 @@ def test_catching_up_by_another_server_and_then_by_one_that_is_less_far(
     again = FedFollower(job, tables, servers, lambda: False, 1024)  # type: ignore[arg-type]
     again.start()
     while readers.look() < 7:
-        again._flow_on()
+        again.step()
     again.close(forget=True)
 
 
@@ -259,14 +259,14 @@ def test_an_epoch_past_the_ring_that_came_from_another_server(tmp_path: Path, ro
     rowwise.left = left
     with pytest.raises(Killed):
         while readers.look() < 2:
-            first._flow_on()
+            first.step()
     rowwise.left = 10**9
     servers.epochs = [2, 3]
     again = FedFollower(job, tables, servers, lambda: False, 1024)  # type: ignore[arg-type]
     again.start()
     assert again.taken_over
     while readers.look() < 3:
-        again._flow_on()
+        again.step()
     again.close(forget=True)
 
 

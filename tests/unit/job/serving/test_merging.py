@@ -14,7 +14,6 @@ import pytest
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
 from freshet.job.serving import place
-from freshet.job.serving.feeds.fed_follower import FedFollower
 from freshet.job.serving.feeds.feed import feed_of
 from freshet.job.serving.feeds.peer_tails import _checked
 from freshet.job.serving.lookup import CurrentTable, Lookup
@@ -23,6 +22,7 @@ from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import R_CHANGED, TailName
 from freshet.operators.sink.tail.reader import NotATailError, TailReader
+from tests.support.serving.fed import FedFollower
 from tests.support.serving.hand_job import JOB_ID, HandJob
 from tests.support.serving.machines import Machines, begin
 from tests.support.stages.sunk import tail_of

@@ -16,7 +16,6 @@ import pytest
 from freshet.job.folder import run_file
 from freshet.job.machine.processes import allow_many_files
 from freshet.job.serving import place
-from freshet.job.serving.feeds.fed_follower import FedFollower
 from freshet.job.serving.feeds.fed_job import FedJob, Source, Sources
 from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.feeds.peer_tails import PeerTails
@@ -31,6 +30,7 @@ from freshet.operators.sink.tail.reader import TailReader
 from freshet.state.served.layout import RUNS
 from freshet.state.served.mapped import HistoryTooShortError
 from freshet.state.served.writer import TableWriter
+from tests.support.serving.fed import FedFollower
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.serving.machines import Machines, begin
 
@@ -309,7 +309,7 @@ def test_a_source_of_another_width_is_refused(machines):
     reader = machines.serve("three", "one", "two", kind=FedFollower)
     assert reader.rows(1)
     follower = reader.follower
-    follower.job = FedJob(**{**vars(follower.job), "told_width": WIDTH + 1})
+    follower._flow._job = FedJob(**{**vars(follower.job), "told_width": WIDTH + 1})
     machines.hand.apply(2, ({2: 2.0}, []))
-    reader.until(lambda: "another width" in follower._said)
+    reader.until(lambda: "another width" in follower._flow.said)
     assert reader.lookup.table.epoch == 1
