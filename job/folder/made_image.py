@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -18,7 +18,7 @@ from freshet.job.options.run_config import RunConfig, with_value
 from freshet.kernels.processor import told
 from freshet.partitioner.config import PartitionerConfig
 from freshet.state.checksums.files import FileChecksums
-from freshet.state.image import FORMATS_READ, IMAGE_FORMAT, DamagedImageError, image_id
+from freshet.state.image import IMAGE_FORMAT, DamagedImageError, image_id
 
 MADE = f"{layout.IMAGE}/made.json"
 # The options of a run that decide an image; `id_kind` is the snapshot's.
@@ -29,13 +29,13 @@ _FOLDERS = (layout.IMAGE, *_BESIDE)
 
 
 class _Made(TypedDict):
-    format: NotRequired[int]
+    format: int
     parts: int
     partitioning: PartitionerConfig
     processor: dict[str, str]
     vertices: int
     images: dict[str, str]
-    files: NotRequired[dict[str, tuple[int, str]]]
+    files: dict[str, tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class MadeImage:
     processor: dict[str, str]
     vertices: int
     images: dict[str, str]
-    files: FileChecksums | None
-    """Those of `embeddings` and `epochs`; None where an earlier version made it."""
+    files: FileChecksums
+    """Those of `embeddings` and `epochs`."""
 
     @staticmethod
     def describe(base: Path, parts: int, partitioning: PartitionerConfig, vertices: int, processor: Any) -> None:
@@ -76,13 +76,12 @@ class MadeImage:
         told_format = read_json(path, dict[str, Any], _ADVICE)
         if told_format is None:
             return None
-        if told_format.get("format") not in FORMATS_READ:
+        if told_format.get("format") != IMAGE_FORMAT:
             msg = f"{path}: of another version of Freshet; {_ADVICE}"
             raise UsageError(msg)
         content: dict[str, Any] = dict(read_json(path, _Made, _ADVICE) or {})
         del content["format"]
-        files = content.pop("files", None)
-        content["files"] = None if files is None else FileChecksums.from_dict(files)
+        content["files"] = FileChecksums.from_dict(content["files"])
         return MadeImage(snapshot, **content)
 
     def options(self) -> dict[str, Any]:
@@ -122,7 +121,7 @@ class MadeImage:
             if image_id(self.folder / layout.IMAGE / place).decode() != expected:
                 msg = f"{self.folder / layout.IMAGE / place}: is not the image that was made; embed the snapshot again"
                 raise DamagedImageError(msg)
-        if self.files is not None and (damage := self.files.damage(self.folder, everything_in=_BESIDE)):
+        if damage := self.files.damage(self.folder, everything_in=_BESIDE):
             msg = f"--snapshot {self.folder}: damaged: {damage}; embed the snapshot again"
             raise DamagedImageError(msg)
         for name in _names(self.folder, _FOLDERS):

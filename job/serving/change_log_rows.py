@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from freshet.files.json_file import DamagedFileError
 from freshet.job.folder import layout
 from freshet.job.serving.protocol.columns import ids_of_column, numbers, rows_of
 from freshet.operators.sink.change_log_reader import narrow_rows
@@ -69,10 +70,10 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     if base is not None:
         with reading(base) as file:
             told = (pq.read_schema(file).metadata or {}).get(POSITIONS)
-        if told is None:  # of an earlier version
-            base = None
-        else:
-            newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
+        if told is None:
+            msg = f"{base}: a base without positions of the input, which another version wrote; remove it"
+            raise DamagedFileError(msg)
+        newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
     for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else epoch_of_base(base), upto):
         with reading(path) as file:
             table = pq.read_table(file, columns=["epoch", "source", "partition", "next_offset"])

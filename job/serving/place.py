@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import os
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -22,7 +21,7 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import boot_word
-from freshet.state.served.layout import SHM, T_BEAT_US, T_BOOT, T_JOB, Shape
+from freshet.state.served.layout import SHM, T_BOOT, T_JOB, Shape
 from freshet.state.served.mapped import MappedTable, NoTableError, is_held
 from freshet.state.served.plain import PlainReader
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 _LOCK, _TABLE, _SERVER = ".serve.lock", "table.json", "server.json"
 _SPARE = 1.2  # of what is free in memory, for others
-_DEAD_US = 60_000_000  # a server beats several times a second
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -163,9 +161,7 @@ def _is_dead(path: Path, same_folder: bool) -> bool:
         table = MappedTable(path)
         if not same_folder and (not table.folder or Path(table.folder).exists()):
             return False
-        # A table of an earlier version is held by nobody: there the writer's beats say whether it lives.
-        quiet = bool(table.folder) or time.time_ns() // 1000 - table.word(T_BEAT_US) > _DEAD_US
-        return quiet and not is_held(path)
+        return not is_held(path)
     except (NoTableError, OSError):
         return False
 

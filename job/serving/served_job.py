@@ -61,14 +61,8 @@ class _Settings:
     parts: Annotated[int, Field(ge=1)]
     sources: list[str]
     model: str
+    partitioning: _Partitioning
     tail: _Tail = _Tail()
-    partitioning: _Partitioning | None = None
-    partitioner: _Partitioning | None = None  # its name in earlier versions
-
-    def __post_init__(self) -> None:
-        if self.partitioning is None and self.partitioner is None:
-            msg = "partitioning: missing"
-            raise ValueError(msg)
 
 
 @dataclass(frozen=True)
@@ -114,10 +108,8 @@ class ServedJob:
         if found is None or not (out / layout.IMAGE_DONE).exists():
             return None
         told = found.settings
-        partitioning = told.partitioning or told.partitioner
-        assert partitioning is not None
         more = told.tail.tables_folder, told.tail.begins_empty
-        strings = partitioning.id_kind == "string"
+        strings = told.partitioning.id_kind == "string"
         return ServedJob(out, told.job_id, told.parts, strings, tuple(told.sources), told.model, *more)
 
     @property

@@ -12,7 +12,6 @@ from freshet.operators.epochs.cut import refuse_foreign
 from freshet.operators.parser.letter_box import OTHER_REASONS, add_reasons
 
 SEALED_KEY = "sealed"
-OF_BEFORE = "counted before the reasons were kept"  # by an earlier version of Freshet
 
 
 @dataclass(slots=True)
@@ -40,9 +39,7 @@ class Progress:
         found = orjson.loads(entry) if entry is not None else {}
         refuse_foreign(found.pop("job", ""), job)
         found.pop("streamed_ms", None)  # of a former version
-        progress = Progress(**found)
-        progress._count((), progress.rejected_in_all - sum(progress.reasons.values()), OF_BEFORE)
-        return progress
+        return Progress(**found)
 
     def reject(self, records: int, reasons: Iterable[tuple[str, int]]) -> None:
         """Count records that the Parser rejected."""
@@ -54,12 +51,12 @@ class Progress:
         self.refused += len(reasons)
         self._count(((reason, 1) for reason in reasons), len(reasons))
 
-    def _count(self, reasons: Iterable[tuple[str, int]], records: int, rest: str = OTHER_REASONS) -> None:
-        """Count so many records by reason; `rest` is that of those without any."""
+    def _count(self, reasons: Iterable[tuple[str, int]], records: int) -> None:
+        """Count so many records by reason."""
         known = list(reasons)
         add_reasons(self.reasons, known)
         if without := records - sum(count for _, count in known):
-            add_reasons(self.reasons, [(rest, without)])
+            add_reasons(self.reasons, [(OTHER_REASONS, without)])
 
     def encode(self, job: str) -> bytes:
         """The entry, as JSON."""

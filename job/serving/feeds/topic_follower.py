@@ -19,7 +19,7 @@ from freshet.job.serving import place
 from freshet.job.serving.feeds.fed_job import RETRY_S, FedJob
 from freshet.job.serving.feeds.topic import Topic
 from freshet.job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
-from freshet.job.serving.feeds.topic_records import NO_EPOCH, Kind, TopicRows, rows_of_records
+from freshet.job.serving.feeds.topic_records import Kind, TopicRows, rows_of_records
 from freshet.job.serving.follower import Follower
 from freshet.job.serving.protocol.columns import taken
 from freshet.state.served.ids import Ids, text_bytes
@@ -140,9 +140,8 @@ class TopicFollower(Follower):
         self._refused += len(found.refused)
         self._make_room(len(found.ids), text_bytes(found.ids))
         self.table.put(found.epochs, found.ids, found.rows)
-        known = self._read_rows(found.dead)
-        epochs = np.where(found.dead_epochs == NO_EPOCH, known, found.dead_epochs)
-        _remove(self.table, found.dead, epochs, np.flatnonzero((known < epochs) | (found.dead_epochs == NO_EPOCH)))
+        epochs = found.dead_epochs
+        _remove(self.table, found.dead, epochs, np.flatnonzero(self._read_rows(found.dead) < epochs))
         assert self._reader is not None
         newest = max(self.table.reach, found.newest)
         self.table.publish(newest, 0, self._newest_us)

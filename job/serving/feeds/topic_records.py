@@ -1,7 +1,7 @@
 """The records of a job's output topic as rows: the newest of each id in a batch, and the ids that were deleted.
 
 A record's epoch says which one is newer, not its place: after a failure older records may come again. A tombstone has
-its epoch in a header; one of an earlier version of Freshet has none, and takes away what came before it.
+its epoch in a header.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from freshet.state.served.ids import Ids, Texts, frozen
 _SHOWN = 60
 _EPOCH_MAX = 2**62
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # as the job writes ids: int() would take " 7 " and "1_0", too
-NO_EPOCH = -1  # of a tombstone that does not say
 
 
 class Record(NamedTuple):
@@ -61,7 +60,7 @@ class Kind:
 class TopicRows:
     """The newest row of each id among some records, and the ids that were deleted last.
 
-    Shapes: epochs (n,) int64; rows (n, width) float32; dead_epochs (d,) int64, NO_EPOCH where nobody says
+    Shapes: epochs (n,) int64; rows (n, width) float32; dead_epochs (d,) int64
     """
 
     ids: Ids
@@ -74,7 +73,7 @@ class TopicRows:
     @property
     def newest(self) -> int:
         """The greatest epoch among them."""
-        return int(max(self.epochs.max(initial=NO_EPOCH), self.dead_epochs.max(initial=NO_EPOCH)))
+        return int(max(self.epochs.max(initial=-1), self.dead_epochs.max(initial=-1)))
 
 
 def rows_of_records(records: Iterable[Record], kind: Kind) -> TopicRows:
@@ -89,7 +88,7 @@ def rows_of_records(records: Iterable[Record], kind: Kind) -> TopicRows:
             continue
         before = newest.get(id_)
         # Of one epoch the row holds: the vertex moved between parts.
-        if before is None or epoch == NO_EPOCH or epoch > before[0] or (epoch == before[0] and row is not None):
+        if before is None or epoch > before[0] or (epoch == before[0] and row is not None):
             newest[id_] = epoch, row
     live = [(id_, epoch, row) for id_, (epoch, row) in newest.items() if row is not None]
     gone = [(id_, epoch) for id_, (epoch, row) in newest.items() if row is None]
@@ -166,8 +165,6 @@ def _vector(told: object) -> np.ndarray:
 
 def _epoch_of(headers: Sequence[tuple[str, Any]]) -> int:
     told = next((value for name, value in headers if name == EPOCH_HEADER), None)
-    if told is None:
-        return NO_EPOCH
     if isinstance(told, bytes) and told.isdigit() and len(told) < 19:
         return int(told)
     msg = f"header {EPOCH_HEADER}: expected a number from 0 on, got {told!r:.{_SHOWN}}"

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
@@ -138,14 +137,6 @@ def test_a_damaged_description_is_refused(snapshot: Path) -> None:
     refusal = r"made\.json: damaged: .* not match its checksum; embed the snapshot"
     with pytest.raises(DamagedFileError, match=refusal):
         MadeImage.of(snapshot)
-
-
-def test_one_that_an_earlier_version_described_is_taken(snapshot: Path, tmp_path: Path) -> None:
-    content = read_json(snapshot / MADE, dict[str, Any], "")
-    del content["files"]
-    (snapshot / MADE).write_bytes(orjson.dumps(content))
-    made(snapshot).start(tmp_path / "out")
-    assert (tmp_path / "out" / layout.EMBEDDINGS / "one.parquet").read_bytes() == b"rows"
 
 
 def test_an_image_of_something_else_is_refused(snapshot: Path, tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_a_restored_attempt_comes_again_and_changes_nothing(hand):
 
 
 def copy_of_table(left: Path, name: str, folder: Path, says: bool = True) -> Path:
-    """As another job's server would have left it; `says`: the table names its folder, as no earlier version did."""
+    """As another job's server would have left it; `says`: the table names its folder, whose path is not too long."""
     job_id, _, rest = left.name.removeprefix("freshet-").split("-")
     path = left.with_name(f"freshet-{job_id}{name}-{place._mark(folder)}-{rest}")
     path.write_bytes(left.read_bytes())
@@ -272,16 +272,15 @@ def test_tables_that_nobody_holds_go_and_those_of_the_living_stay(hand, tmp_path
     there.mkdir()
     dead, alive = copy_of_table(left, "dead", ours), copy_of_table(left, "alive", ours)
     elsewhere, lost, held = (copy_of_table(left, *one) for one in (("a", there), ("b", gone), ("c", gone)))
-    old, quiet = (copy_of_table(left, name, ours, says=False) for name in ("old", "quiet"))
-    np.memmap(quiet, np.int64)[T_BEAT_US] -= 100_000_000
+    nameless = copy_of_table(left, "nameless", ours, says=False)
     writers = [TableWriter.take_over(path) for path in (alive, held)]
     np.memmap(alive, np.int64)[T_BEAT_US] -= 100_000_000  # it stands still
     again = follower_of(hand)
-    stay = [again.table.path, alive, elsewhere, held, old]
-    assert [path.exists() for path in stay] == [True] * 5
-    assert [path.exists() for path in (dead, lost, quiet)] == [False] * 3
+    stay = [again.table.path, alive, elsewhere, held]
+    assert [path.exists() for path in stay] == [True] * 4
+    assert [path.exists() for path in (dead, lost, nameless)] == [False] * 3
     del writers
-    for path in (alive, held, elsewhere, old):
+    for path in (alive, held, elsewhere):
         path.unlink()
     hand.close()
     again.close(forget=True)

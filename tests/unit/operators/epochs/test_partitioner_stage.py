@@ -21,7 +21,7 @@ from freshet.operators.control import (
 )
 from freshet.operators.epochs.cut import Cut, ForeignStateError, LostCutError, Share
 from freshet.operators.epochs.cut_log import CutLog
-from freshet.operators.epochs.progress import OF_BEFORE, SEALED_KEY, Progress
+from freshet.operators.epochs.progress import Progress
 from freshet.operators.epochs.retention import Commits
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetterFile
@@ -351,10 +351,6 @@ def test_reasons_are_as_many_as_what_was_rejected_whatever_was_killed(tmp_path: 
     found = read_reasons(tmp_path)
     assert sum(found.values()) == again.stage.progress.rejected_in_all == 8
     assert sorted(found.values()) == sorted(expected.values())
-    old = orjson.loads(again.entries[SEALED_KEY])
-    del old["reasons"]
-    older = Job(log, {**again.entries, SEALED_KEY: orjson.dumps(old)}, letters=box())
-    assert older.stage.progress.reasons == {OF_BEFORE: 8}
 
 
 @pytest.mark.parametrize("by_clock", [True, False])
@@ -392,4 +388,4 @@ def test_records_rejected_behind_the_last_epoch_are_told_at_the_end() -> None:
 
 def test_what_a_former_version_counted_beside_is_passed_over() -> None:
     former = orjson.loads(Progress(epoch=3, rejected=2).encode("j")) | {"streamed_ms": 70}
-    assert Progress.decode(orjson.dumps(former), "j") == Progress(epoch=3, rejected=2, reasons={OF_BEFORE: 2})
+    assert Progress.decode(orjson.dumps(former), "j") == Progress(epoch=3, rejected=2)
