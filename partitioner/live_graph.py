@@ -1,4 +1,4 @@
-"""What the Partitioner holds, for people and for `freshet export` and `freshet partition`."""
+"""What the Partitioner holds, for people and for `freshet export` and scripts/tools/partition.py."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_an_option_of_the_file_alone_given_as_a_flag_is_explained(freshet: Any, 
     assert (ended.code, ended.err) == (2, said)
 
 
-@pytest.mark.parametrize("command", ["run", "check", "stop", "partition", "warm-up", "model import", "model describe"])
+@pytest.mark.parametrize("command", ["run", "check", "stop", "warm-up", "model import", "model describe"])
 def test_help_teaches_with_an_example(command: str) -> None:
     result = CliRunner().invoke(
         cli.menu(command.split()), [*command.split(), "--help"], env={"COLUMNS": "200", "TERM": "dumb"}
@@ -214,7 +214,6 @@ def test_ctrl_c_ends_with_130(freshet: Any, files: dict[str, Path], stand_in: An
         (["model", "describe", "nowhere"], "--model nowhere: no such folder"),
         (["model", "import", "pkg.mod", "--weights", "w.pt", "--out", "x"], "expected PACKAGE.MODULE:FACTORY"),
         (["model", "import", "pkg.mod:f", "--weights", "w.bin", "--out", "x"], "--weights w.bin"),
-        (["partition", "--parts", "4"], "nothing to partition"),
     ],
 )
 def test_wrong_use_ends_with_2_and_says_why(freshet: Any, arguments: list[str], said: str) -> None:
@@ -279,12 +278,3 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
     assert ended.code == 2 and "--features wide: expected a number above 0, or a snapshot folder" in ended.err
     stand_in("freshet.gnn", "describe", "describe", "layer 1: sage_conv")
     assert "layer 1: sage_conv" in freshet("model", "describe", files["M"]).out
-
-
-def test_partition_tries_all_partitioners_unless_told(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    calls = stand_in("freshet.job.commands", "partition_trials", "partition")
-    assert freshet("partition", "--snapshot", files["S"], "--parts", 8).code == 0
-    assert freshet("partition", "--events", files["E"], "--parts", 2, "--partitioner", "hash").code == 0
-    tried = [[one.strategy for one in named["tried"]] for _, named in calls]
-    assert tried == [["hybrid", "hdrf", "locality", "hash"], ["hash"]]
-    assert freshet("partition", "--events", files["E"], "--parts", 2, "--partitioner", "metis").code == 2

@@ -1,8 +1,9 @@
-"""`freshet partition`, from the command line."""
+"""scripts/tools/partition.py, from the command line."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.gnn.model import save_model
-from freshet.job import cli
-from freshet.job.commands.partition_trials import Graph, Trial
+from freshet.job.dev.script import run_script
 from freshet.job.options.config_file import load_partitioning
 from freshet.job.options.run_config import RunConfig
 from freshet.operators.snapshot.writer import write_snapshot
@@ -21,6 +21,8 @@ from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.schema import Features
+from scripts.tools.partition import app
+from scripts.tools.partition_trials import Graph, Trial
 from tests.support.graphs.models import conv, make_model
 
 
@@ -35,8 +37,9 @@ def freshet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COLUMNS", "80")
 
     def call(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["partition.py", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
-            cli.main(["partition", *map(str, arguments)])
+            run_script(app, "partition.py")
         captured = capsys.readouterr()
         return Ended(int(end.value.code or 0), captured.out, captured.err)
 
@@ -201,3 +204,13 @@ def test_a_snapshot_may_be_placed_edge_by_edge(freshet: Any, snapshot: Path) -> 
     whole, stream = freshet(*asked).lines[0], freshet(*asked, "--snapshot-placement", "stream").lines[0]
     assert whole["cut_share"] < stream["cut_share"]
     assert freshet(*asked, "--snapshot-placement", "x").code == 2
+
+
+def test_all_partitioners_are_tried_unless_some_are_named(freshet: Any, snapshot: Path) -> None:
+    assert len(freshet("--snapshot", snapshot, "--parts", 2).lines) == len(STRATEGIES)
+    asked = ["--snapshot", snapshot, "--parts", 2, "--partitioner", "hash"]
+    assert [line["partitioner"] for line in freshet(*asked).lines] == ["hash"]
+    ended = freshet(*asked, "--partitioner", "metis")
+    assert (ended.code, "--partitioner: got 'metis'" in ended.err) == (2, True)
+    ended = freshet("--parts", 4)
+    assert (ended.code, "nothing to partition" in ended.err) == (2, True)

@@ -1,4 +1,4 @@
-"""`freshet partition`: what each partitioner makes of a graph or a stream, without a job."""
+"""What each partitioner makes of a graph or a stream, without a job."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from freshet.gnn.plan import Plan
-from freshet.job.commands.partition_bytes import Layers
-from freshet.job.errors import EXIT_DONE, UsageError
+from freshet.job.errors import UsageError
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.told import told
 from freshet.operators.factory import load_plan
@@ -32,18 +31,19 @@ from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events
 from freshet.schema import Features
+from scripts.tools.partition_bytes import Layers
 
 EPOCH_EVENTS = 1000
 
 
-def partition(
+def run_trials(
     *,
     tried: Sequence[PartitioningOptions],
     events: Sequence[str],
     snapshot: Path | None,
     undirected: bool,
     model: Path | None = None,
-) -> int:
+) -> None:
     """Print one JSON line per partitioner, and a table of them for people on stderr.
 
     The snapshot is placed whole, as a run does; events in epochs of 1,000. Features decide nothing; without a model,
@@ -60,7 +60,6 @@ def partition(
         print(orjson.dumps(line).decode())
     sys.stdout.flush()
     console.print(_table(lines))
-    return EXIT_DONE
 
 
 @dataclass(frozen=True)

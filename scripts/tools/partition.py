@@ -1,15 +1,21 @@
-"""The options of `freshet partition`; what it does is in `job.commands.partition_trials`."""
+"""Shows what each partitioner makes of a graph or a stream (partition_trials.py): a measuring tool."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from freshet.job.dev.script import run_script
 from freshet.job.errors import UsageError
 from freshet.job.options.config_file import load_partitioning
+from freshet.job.run.preflight import check_model, check_snapshot, event_files
 from freshet.partitioner.config import PLACEMENTS, STRATEGIES, WHOLE
+from scripts.tools.partition_trials import run_trials
 
 
 def partition(
@@ -40,11 +46,9 @@ def partition(
 
     [bold]Examples[/bold]
 
-    [cyan]freshet partition --snapshot S --parts 8[/cyan]
-    [cyan]freshet partition --snapshot S --events E --parts 8 --model M[/cyan]
+    [cyan]scripts/tools/partition.py --snapshot S --parts 8[/cyan]
+    [cyan]scripts/tools/partition.py --snapshot S --events E --parts 8 --model M[/cyan]
     """
-    from freshet.job.run.preflight import check_model, check_snapshot, event_files
-
     if snapshot is None and not events:
         msg = "nothing to partition; give --snapshot, --events, or both"
         raise UsageError(msg)
@@ -55,13 +59,11 @@ def partition(
     event_files(events or [])
     placed = {"parts": parts, "snapshot_placement": snapshot_placement}
     tried = [load_partitioning(placed | {"partitioner": name}) for name in partitioner or STRATEGIES]
-    from freshet.job.commands import partition_trials
+    run_trials(tried=tried, events=events or [], snapshot=snapshot, undirected=undirected, model=model)
 
-    code = partition_trials.partition(
-        tried=tried,
-        events=events or [],
-        snapshot=snapshot,
-        undirected=undirected,
-        model=model,
-    )
-    raise typer.Exit(code)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+app.command()(partition)
+
+if __name__ == "__main__":
+    run_script(app, "partition.py")
