@@ -49,7 +49,7 @@ class LiveState:
         """Load the state that `entries_of` has of an operator's part.
 
         Raises:
-            UnknownFormatError, DamagedImageError, LostCutError: what a resumed job would fail with.
+            UnknownFormatError, DamagedFileError, LostCutError: what a resumed job would fail with.
         """
         entries = dict(entries_of(PARTITIONER, 0))
         self.partitioner.restore(entries.items())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,8 +19,7 @@ import numpy as np
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from freshet.errors import InputError
-from freshet.files.json_file import parse_json, write_json
+from freshet.files.json_file import DamagedFileError, parse_json, write_json
 from freshet.state.codec import UnknownFormatError
 from freshet.state.memory.mapped_file import MappedFile
 from freshet.state.page_checksums import PAGE_BYTES, PageChecksums
@@ -33,7 +31,6 @@ FORMATS_READ = (2, IMAGE_FORMAT)
 # What can be done with what another version has written.
 GO_ON = "Resume with the version that wrote it, or `freshet export` the graph with that one and start from the snapshot"
 _PUT_BACK = "put it back from a copy, embed the snapshot again, or run again without --resume"
-_READ_BYTES = 256 << 10  # what stays in a core's cache between reading and checking
 # What is mapped: an operator's tables of so many bytes, where the images of all operators together have so many.
 # Smaller ones are soon read, and in huge pages of memory from the first event on; of what is mapped, each small page
 # costs some microseconds when it is first written to, as other threads' processors have to be told of it.
@@ -56,10 +53,6 @@ class _Manifest(TypedDict):
     epoch: int
     page_bytes: NotRequired[int]
     tables: dict[str, _Entry]
-
-
-class DamagedImageError(InputError):
-    """A base image does not hold what its manifest says."""
 
 
 def write_image(tables: TableSet, folder: Path, epoch: int, part: int = 0) -> None:
@@ -107,16 +100,6 @@ def _finished(table: Table, file: MappedFile) -> tuple[list[int], PageChecksums]
         return shape, PageChecksums.of(written.fileno(), nbytes)
 
 
-def file_crc32(path: Path) -> int:
-    """The CRC-32 of a file, which is read in steps through one small buffer."""
-    buffer, crc32 = bytearray(_READ_BYTES), 0
-    view = memoryview(buffer)
-    with path.open("rb", buffering=0) as file:
-        while size := file.readinto(view):
-            crc32 = zlib.crc32(view[:size], crc32)
-    return crc32
-
-
 def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
     """Fill parts of the tables, which are empty, from their images; returns the epochs of those.
 
@@ -125,7 +108,7 @@ def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
 
     Raises:
         UnknownFormatError: an image of another format version.
-        DamagedImageError: files that do not fit their manifest.
+        DamagedFileError: files that do not fit their manifest.
     """
     manifests = {part: _read_manifest(folder, tables) for part, folder in folders.items()}
     stored = {table.name: {p: _Stored.of(table, folders[p], one) for p, one in manifests.items()} for table in tables}
@@ -146,14 +129,14 @@ def _read_manifest(folder: Path, tables: TableSet) -> dict[str, Any]:
         manifest: dict[str, Any] = dict(parse_json(_manifest(folder), _Manifest))
     except ValueError as error:
         msg = f"base image {folder}: image.json is damaged: {error}; {_PUT_BACK}"
-        raise DamagedImageError(msg) from None
+        raise DamagedFileError(msg) from None
     if manifest["format"] not in FORMATS_READ:
         known = " and ".join(map(str, FORMATS_READ))
         msg = f"base image format {manifest['format']} is not known to this Freshet (it reads {known})"
         raise UnknownFormatError(msg)
     if refusal := refusal_of(manifest["tables"], tables):
         msg = f"base image {folder}: {refusal}"
-        raise DamagedImageError(msg)
+        raise DamagedFileError(msg)
     return manifest
 
 
@@ -179,7 +162,7 @@ def _manifest(folder: Path) -> bytes:
     except OSError as error:
         what = "there is no image.json" if isinstance(error, FileNotFoundError) else f"image.json: {error.strerror}"
         msg = f"base image {folder}: {what}; {_PUT_BACK}"
-        raise DamagedImageError(msg) from None
+        raise DamagedFileError(msg) from None
 
 
 class _Stored(NamedTuple):
@@ -201,7 +184,7 @@ class _Stored(NamedTuple):
         if not fits or size != nbytes:
             expected = {name: entry[name] for name in ("dtype", "shape", "rows")}
             msg = f"base image {folder}: table {table.name} has {size // item} values, its manifest says {expected}"
-            raise DamagedImageError(msg)
+            raise DamagedFileError(msg)
         if manifest["format"] == IMAGE_FORMAT:
             checksums = PageChecksums.decode(entry["crc32s"], manifest["page_bytes"])
         else:
@@ -211,7 +194,7 @@ class _Stored(NamedTuple):
     def check(self, file: int, into: np.ndarray | None = None) -> None:
         """Check all of the open file, and read it into an array if there is one.
 
-        Raises: DamagedImageError naming the first page that is not what was written.
+        Raises: DamagedFileError naming the first page that is not what was written.
         """
         found = PageChecksums.of(file, self.nbytes, self.checksums.page_bytes, into)
         where = self.checksums.difference(found, self.nbytes)
@@ -220,7 +203,7 @@ class _Stored(NamedTuple):
                 f"base image {self.path.parent}: table {self.path.stem} does not match its checksums: {self.path}, "
                 f"{where}; {_PUT_BACK}"
             )
-            raise DamagedImageError(msg)
+            raise DamagedFileError(msg)
 
 
 def _in_use(table: Table, stored: dict[int, _Stored]) -> int:

@@ -24,8 +24,9 @@ import numpy as np
 import orjson
 
 from freshet.errors import InputError
+from freshet.files.json_file import DamagedFileError
 from freshet.state.codec import UnknownFormatError
-from freshet.state.image import GO_ON, DamagedImageError, image_id, load_images, refusal_of
+from freshet.state.image import GO_ON, image_id, load_images, refusal_of
 from freshet.state.memory.copy_ahead import CopyAhead
 from freshet.state.table import Table, TableSet
 
@@ -202,7 +203,7 @@ class Sweeper:
         """Load the base images ahead of `restore`, which then only adds what changed since.
 
         Raises:
-            DamagedImageError: files that do not fit their manifest.
+            DamagedFileError: files that do not fit their manifest.
             UnevenPartsError: the images are of different epochs.
         """
         if self._loaded:
@@ -219,7 +220,7 @@ class Sweeper:
 
         Raises:
             UnknownFormatError: the state was written in a format, or of tables, that this version does not read.
-            DamagedImageError: a base image is not the one that the state builds on.
+            DamagedFileError: a base image is not the one that the state builds on.
             UnevenPartsError: the parts' states are of different epochs, or of different jobs.
         """
         _check_even([one.read(entries) for one, entries in zip(self._parts, items, strict=True)])
@@ -349,7 +350,7 @@ def _check_image(stored: bytes | None, image: Path | None) -> None:
             "there is none" if image is None else f"{image}/image.json is of {_text(found)}; put it back from a copy"
         )
         msg = f"the state builds on base image {_text(stored)}, but {holds}"
-        raise DamagedImageError(msg)
+        raise DamagedFileError(msg)
 
 
 def _text(value: bytes | None) -> str:

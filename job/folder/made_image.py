@@ -11,14 +11,14 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from freshet.files.json_file import read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.options.run_config import RunConfig, with_value
 from freshet.kernels.processor import told
 from freshet.partitioner.config import PartitionerConfig
 from freshet.state.checksums.files import FileChecksums
-from freshet.state.image import IMAGE_FORMAT, DamagedImageError, image_id
+from freshet.state.image import IMAGE_FORMAT, image_id
 
 MADE = f"{layout.IMAGE}/made.json"
 # The options of a run that decide an image; `id_kind` is the snapshot's.
@@ -115,15 +115,15 @@ class MadeImage:
     def start(self, out: Path) -> None:
         """Put the image and the change log's epoch 0 into the folder of a new job, by links where the disk allows it.
 
-        Raises: DamagedImageError when it is not what was written.
+        Raises: DamagedFileError when it is not what was written.
         """
         for place, expected in self.images.items():
             if image_id(self.folder / layout.IMAGE / place).decode() != expected:
                 msg = f"{self.folder / layout.IMAGE / place}: is not the image that was made; embed the snapshot again"
-                raise DamagedImageError(msg)
+                raise DamagedFileError(msg)
         if damage := self.files.damage(self.folder, everything_in=_BESIDE):
             msg = f"--snapshot {self.folder}: damaged: {damage}; embed the snapshot again"
-            raise DamagedImageError(msg)
+            raise DamagedFileError(msg)
         for name in _names(self.folder, _FOLDERS):
             source = self.folder / name
             target = out / source.relative_to(self.folder)

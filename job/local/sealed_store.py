@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from freshet.files.json_file import DamagedFileError
 from freshet.operators.dataflow import PARTITIONER
 from freshet.operators.epochs.journal import JOURNAL_KEYS
-from freshet.state.checksums.entries import DamagedStateError, SealedEntries
+from freshet.state.checksums.entries import SealedEntries
 from freshet.state.rocks_backend import RocksStore
 from freshet.state.sweep import Mutations
 from freshet.state.value_log import LostValueError
@@ -22,7 +23,7 @@ class SealedStore:
     def __init__(self, folder: Path) -> None:
         """Open the folder, or make it.
 
-        Raises: DamagedStateError naming the folder; so do the others.
+        Raises: DamagedFileError naming the folder; so do the others.
         """
         self._folder = folder
         with self._named():
@@ -49,11 +50,11 @@ class SealedStore:
         """Say which folder is damaged, and what to do."""
         try:
             yield
-        except (DamagedStateError, LostValueError) as error:
+        except (DamagedFileError, LostValueError) as error:
             msg = f"the state in {self._folder} is damaged: {error}; {_WAY}"
-            raise DamagedStateError(msg) from error
+            raise DamagedFileError(msg) from error
         except Exception as error:  # RocksDB's have no type of their own
             if type(error) is not Exception:
                 raise
             msg = f"the state in {self._folder} can't be used: RocksDB says: {error}; if it is damaged, {_WAY}"
-            raise DamagedStateError(msg) from error
+            raise DamagedFileError(msg) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,8 +15,8 @@ from typing_extensions import TypedDict
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.operators.embed.files import EmbedError, full_disk
+from freshet.state.checksums.files import checksum_of
 from freshet.state.codec import Block, Header
-from freshet.state.image import file_crc32
 from freshet.state.memory.mapped_file import mapped
 
 _COLUMNS = "columns.json"
@@ -58,7 +59,7 @@ class ColumnWriter:
                 file.close()
         except OSError as error:
             raise full_disk(self.folder, error) from None
-        sums = {name: file_crc32(self.folder / f"{name}.bin") for name in self._files}
+        sums = {name: checksum_of(self.folder / f"{name}.bin", zlib.crc32) for name in self._files}
         told = {"columns": self._kinds, "sums": sums, **(meta or {})}
         try:
             write_json(self.folder / _COLUMNS, told)
@@ -108,7 +109,7 @@ def check_columns(folder: Path) -> None:
     """
     for name, crc32 in read_meta(folder)["sums"].items():
         path = folder / f"{name}.bin"
-        if not path.is_file() or file_crc32(path) != crc32:
+        if not path.is_file() or checksum_of(path, zlib.crc32) != crc32:
             msg = f"{path}: does not match its checksum; remove the folder and embed again"
             raise EmbedError(msg)
 

@@ -6,6 +6,7 @@ Tails, and last the Sinks. Tables lie in the image's files, and what one operato
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
@@ -24,7 +25,7 @@ from freshet.operators.initial.layers import EVENTS, LayerImages
 from freshet.operators.initial.topology import place_graph
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
-from freshet.state.image import file_crc32
+from freshet.state.checksums.files import checksum_of
 
 PLACED = PARTITIONER  # the first step, by its name in the journal: the topology is placed
 Blocks = Callable[[], Iterable[Events]]
@@ -157,7 +158,7 @@ class InitialImage:
         for name, files in journal.steps.items():
             for file, crc32 in files.items() if isinstance(files, dict) and name != PLACED else ():
                 path = self._work / file
-                if path.exists() and file_crc32(path) != crc32:
+                if path.exists() and checksum_of(path, zlib.crc32) != crc32:
                     msg = f"{path}: does not match its checksum; remove the folder and embed again"
                     raise EmbedError(msg)
         for folder in self._work.iterdir():

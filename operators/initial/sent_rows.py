@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from freshet.operators.embed.files import full_disk
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import gather
 from freshet.operators.initial.column_files import ColumnWriter, read_columns, remove_columns
-from freshet.state.image import file_crc32
+from freshet.state.checksums.files import checksum_of
 from freshet.state.memory.mapped_file import MappedFile, mapped
 
 _ROWS = np.dtype(np.float32)
@@ -44,7 +45,7 @@ class SlotRows:
         """Have all rows in the file; its checksum."""
         nbytes, self._rows = self._rows.nbytes, self._rows[:0]
         self._file.finish(nbytes)
-        return file_crc32(self._path)
+        return checksum_of(self._path, zlib.crc32)
 
 
 def rows_path(work: Path, layer: int, part: int) -> Path:

@@ -13,17 +13,13 @@ from collections.abc import Iterable, Iterator
 
 from crc32c import crc32c
 
-from freshet.errors import InputError
+from freshet.files.json_file import DamagedFileError
 from freshet.state.sweep import Mutations
 
 SEALED = "#"  # in the keys of entries with a checksum
 _IN_VALUE_BYTES = 4096  # of values that have their checksums behind them
 _CHECKSUM = struct.Struct("<I")
 _TOTAL = struct.Struct("<QQQ")  # entries with a checksum, entries without, sum of the checksums
-
-
-class DamagedStateError(InputError):
-    """Keyed state does not hold what was written to it."""
 
 
 class SealedEntries:
@@ -44,7 +40,7 @@ class SealedEntries:
         """The entries as they were before `seal`.
 
         Raises:
-            DamagedStateError: one does not match its checksum, or, at the end, entries are missing.
+            DamagedFileError: one does not match its checksum, or, at the end, entries are missing.
         """
         total: bytes | None = None
         for stored, data in items:
@@ -58,7 +54,7 @@ class SealedEntries:
             found = in_key.encode() or data[len(value) :]
             if found != (f"{checksum:08x}".encode() if in_key else _CHECKSUM.pack(checksum)):
                 msg = f"{self.part}: the entry {key or SEALED!r} in its state does not match its checksum"
-                raise DamagedStateError(msg)
+                raise DamagedFileError(msg)
             if key:
                 self._note(key, stored, checksum)
                 yield key, value
@@ -73,7 +69,7 @@ class SealedEntries:
             count = "no number of them" if total is None else f"{sum(_TOTAL.unpack(total)[:2]):,} of them"
             there = f"its state has {len(self._stored):,} entries"
             msg = f"{self.part}: {there}, which are not those that were written ({count})"
-            raise DamagedStateError(msg)
+            raise DamagedFileError(msg)
 
     def seal(self, changes: Mutations) -> Mutations:
         """The changes as they are to be stored: puts in their order, then deletes."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from freshet.files.json_file import DamagedFileError
 from freshet.gnn.model import ModelError
 from freshet.job import cli
 from freshet.job.commands.run import run
@@ -18,7 +19,6 @@ from freshet.job.options.flags import keys_of_the_file
 from freshet.job.options.run_config import RunConfig, option_names
 from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.snapshot.reader import SnapshotError
-from freshet.state.image import DamagedImageError
 
 
 class Ended:
@@ -176,7 +176,7 @@ def test_an_unexpected_error_ends_with_3_its_traceback_and_its_cause_last(
 
 
 def test_bad_input_ends_with_2_whatever_part_finds_it(freshet: Any, files: dict[str, Path], stand_in: Any) -> None:
-    for error in (ModelError, SnapshotError, LostCutError, DamagedImageError):
+    for error in (ModelError, SnapshotError, LostCutError, DamagedFileError):
         stand_in("freshet.job.run", "runner", "run", error("what was found\nwhat to do"))
         ended = freshet(*run_arguments(files))
         assert ended.code == 2

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import freshet.state.table
+from freshet.files.json_file import DamagedFileError
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
@@ -18,7 +19,7 @@ from freshet.partitioner.event_builder import events_of
 from freshet.schema import Features
 from freshet.state.codec import UnknownFormatError, encode
 from freshet.state.entry_lists import ORDERS
-from freshet.state.image import DamagedImageError, load_images, write_image
+from freshet.state.image import load_images, write_image
 from freshet.state.sweep import Mutations, Sweeper
 from freshet.state.task_parts import DENSE_PARTS
 
@@ -144,7 +145,7 @@ def test_a_state_with_columns_is_refused_with_the_way_out(tmp_path: Path) -> Non
         durable.keep(durable.sweeper.mark(epoch))
     with pytest.raises(UnknownFormatError, match=r"more than 16\)\. Resume with the version .* or `freshet export`"):
         Sweeper(make(64, "hybrid").tables).restore(durable.entries.items())
-    with pytest.raises(DamagedImageError, match=r"more than 16\)\. Resume with the version .* or `freshet export`"):
+    with pytest.raises(DamagedFileError, match=r"more than 16\)\. Resume with the version .* or `freshet export`"):
         load_images(make(64, "hybrid").tables, {0: tmp_path})
 
 

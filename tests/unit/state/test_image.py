@@ -7,9 +7,9 @@ import numpy as np
 import orjson
 import pytest
 
-from freshet.files.json_file import read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.state.codec import UnknownFormatError
-from freshet.state.image import IMAGE_FORMAT, DamagedImageError, image_id, load_images, write_image
+from freshet.state.image import IMAGE_FORMAT, image_id, load_images, write_image
 from freshet.state.sweep import Sweeper
 from freshet.state.table import TableSet
 from tests.support.simulation.pages import page_bytes
@@ -75,7 +75,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[17] ^= 4
     path.write_bytes(data)
-    with pytest.raises(DamagedImageError, match=r"table x does not match its checksums: .*x\.bin, page 0, bytes 0 to"):
+    with pytest.raises(DamagedFileError, match=r"table x does not match its checksums: .*x\.bin, page 0, bytes 0 to"):
         load_images(make(), {0: tmp_path})
 
 
@@ -101,7 +101,7 @@ def test_the_damaged_page_is_named(tmp_path: Path, places: list[int], named: str
     assert 3 << 20 < path.stat().st_size < 4 << 20
     load_images(make(), {0: tmp_path})
     damage(path, places)
-    with pytest.raises(DamagedImageError, match="table x") as caught:
+    with pytest.raises(DamagedFileError, match="table x") as caught:
         load_images(make(), {0: tmp_path})
     assert f"{path}, {named}" in str(caught.value)
 
@@ -123,7 +123,7 @@ def test_an_image_without_checksums_of_pages_is_read(tmp_path: Path) -> None:
     assert load_images(again, {0: tmp_path}) == [7]
     assert_same(tables, again)
     damage(tmp_path / "x.bin", [2 << 20])
-    with pytest.raises(DamagedImageError, match=r"x\.bin, page 0, bytes 0 to 3,"):
+    with pytest.raises(DamagedFileError, match=r"x\.bin, page 0, bytes 0 to 3,"):
         load_images(make(), {0: tmp_path})
 
 
@@ -132,17 +132,17 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, keep: int) -> None:
     write_image(filled(), tmp_path, epoch=0)
     path = tmp_path / "key.bin"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DamagedImageError, match=f"table key has {keep // 8} values"):
+    with pytest.raises(DamagedFileError, match=f"table key has {keep // 8} values"):
         load_images(make(), {0: tmp_path})
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     write_image(filled(), tmp_path, epoch=0)
     (tmp_path / "key.bin").unlink()
-    with pytest.raises(DamagedImageError, match="table key has 0 values"):
+    with pytest.raises(DamagedFileError, match="table key has 0 values"):
         load_images(make(), {0: tmp_path})
     (tmp_path / "image.json").unlink()
-    with pytest.raises(DamagedImageError, match=r"there is no image\.json"):
+    with pytest.raises(DamagedFileError, match=r"there is no image\.json"):
         load_images(make(), {0: tmp_path})
 
 
@@ -150,7 +150,7 @@ def test_an_image_of_other_tables_is_refused(tmp_path: Path) -> None:
     tables = filled()
     tables.add("z", "f4", 3)
     write_image(tables, tmp_path, epoch=0)
-    with pytest.raises(DamagedImageError, match=r"has tables .*'z'"):
+    with pytest.raises(DamagedFileError, match=r"has tables .*'z'"):
         load_images(make(), {0: tmp_path})
 
 
@@ -160,7 +160,7 @@ def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
         tables.add(table.name, table.dtype.str, 6 if table.name == "x" else table.width).reserve(4)
         tables[table.name].touch_all()
     write_image(tables, tmp_path, epoch=0)
-    with pytest.raises(DamagedImageError, match="table x"):
+    with pytest.raises(DamagedFileError, match="table x"):
         load_images(make(), {0: tmp_path})
 
 
@@ -183,7 +183,7 @@ def test_no_flipped_bit_of_a_manifest_is_taken(tmp_path: Path, seed: int) -> Non
     again = make()
     try:
         assert load_images(again, {0: tmp_path}) == [7]
-    except DamagedImageError:
+    except DamagedFileError:
         return
     assert_same(tables, again)  # spaces, say
 
@@ -198,7 +198,7 @@ def test_writing_over_an_image_leaves_no_mixture(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("freshet.files.whole.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         write_image(filled(80), tmp_path, epoch=0)
-    with pytest.raises(DamagedImageError, match=r"no image\.json"):
+    with pytest.raises(DamagedFileError, match=r"no image\.json"):
         load_images(make(), {0: tmp_path})
 
 
@@ -232,9 +232,9 @@ def test_state_is_not_restored_onto_another_image(tmp_path: Path) -> None:
     write_image(filled(50), tmp_path / "other", epoch=0)
     assert image_id(tmp_path / "one") != image_id(tmp_path / "other")
     _, entries = changed_after(tmp_path / "one")
-    with pytest.raises(DamagedImageError, match=r"other/image.json is of [0-9a-f]{32}; put it back from a copy"):
+    with pytest.raises(DamagedFileError, match=r"other/image.json is of [0-9a-f]{32}; put it back from a copy"):
         Sweeper(make(), tmp_path / "other").restore(entries.items())
-    with pytest.raises(DamagedImageError, match="but there is none"):
+    with pytest.raises(DamagedFileError, match="but there is none"):
         Sweeper(make()).restore(entries.items())
 
 

@@ -51,13 +51,13 @@ def test_shared_files_are_read_once_and_checksums_go_with_their_checkpoint(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    crc32 = files.file_crc32c
+    crc32 = files.checksum_of
 
     def counted(path: Path) -> int:
         read.append(path.name)
         return crc32(path)
 
-    monkeypatch.setattr(files, "file_crc32c", counted)
+    monkeypatch.setattr(files, "checksum_of", counted)
     watch = CheckpointWatch(folder)
     first = complete(folder, 1, "5b1c-1")
     watch._record()

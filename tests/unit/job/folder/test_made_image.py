@@ -14,7 +14,7 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MADE, MadeImage
 from freshet.partitioner.config import PartitionerConfig
-from freshet.state.image import DamagedImageError, write_image
+from freshet.state.image import write_image
 from freshet.state.table import TableSet
 
 MADE_WITH = PartitionerConfig("hdrf", hdrf_lambda=1.5, edge_types=("a", "b"), hash_seed=7)
@@ -117,16 +117,16 @@ def test_a_job_gets_its_files(snapshot: Path, tmp_path: Path, monkeypatch: pytes
 def test_what_lies_beside_the_image_is_looked_at(snapshot: Path, tmp_path: Path, name: str) -> None:
     path = snapshot / name / "one.parquet"
     path.write_bytes(b"7.07")
-    with pytest.raises(DamagedImageError, match=r"one\.parquet does not match its checksum; embed the snapshot again"):
+    with pytest.raises(DamagedFileError, match=r"one\.parquet does not match its checksum; embed the snapshot again"):
         made(snapshot).start(tmp_path / "out")
     path.write_bytes(b"")
-    with pytest.raises(DamagedImageError, match=r"one\.parquet has 0 bytes, expected 4"):
+    with pytest.raises(DamagedFileError, match=r"one\.parquet has 0 bytes, expected 4"):
         made(snapshot).start(tmp_path / "out")
     path.rename(path.with_name("other.parquet"))
-    with pytest.raises(DamagedImageError, match=r"other\.parquet is not one of its files"):
+    with pytest.raises(DamagedFileError, match=r"other\.parquet is not one of its files"):
         made(snapshot).start(tmp_path / "out")
     (snapshot / name / "other.parquet").unlink()
-    with pytest.raises(DamagedImageError, match=r"one\.parquet is missing"):
+    with pytest.raises(DamagedFileError, match=r"one\.parquet is missing"):
         made(snapshot).start(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -142,5 +142,5 @@ def test_a_damaged_description_is_refused(snapshot: Path) -> None:
 def test_an_image_of_something_else_is_refused(snapshot: Path, tmp_path: Path) -> None:
     path = snapshot / layout.IMAGE / "storage0-1" / "image.json"
     path.write_bytes(path.read_bytes() + b" ")
-    with pytest.raises(DamagedImageError, match="storage0-1: is not the image that was made"):
+    with pytest.raises(DamagedFileError, match="storage0-1: is not the image that was made"):
         made(snapshot).start(tmp_path / "out")

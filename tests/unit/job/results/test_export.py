@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from freshet.files.json_file import read_json, write_json
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.gnn.model import save_model
 from freshet.job.errors import UsageError
 from freshet.job.folder import run_file
@@ -31,7 +31,6 @@ from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.reference_graph import ReferenceGraph
 from freshet.schema import Features
-from freshet.state.checksums.entries import DamagedStateError
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, to_events
 
@@ -241,7 +240,7 @@ def test_a_lost_journal_is_named(done: Given, tmp_path: Path) -> None:
     job = tmp_path / "O"
     shutil.copytree(done.folder / "O", job)
     shutil.rmtree(job / "state" / "values")
-    with pytest.raises(DamagedStateError, match=r"No such file or directory: .*00000000\.values"):
+    with pytest.raises(DamagedFileError, match=r"No such file or directory: .*00000000\.values"):
         export(tmp_path / "S", job)
     assert not (tmp_path / "S").exists()
 

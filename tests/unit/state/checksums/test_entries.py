@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from freshet.state.checksums.entries import SEALED, DamagedStateError, SealedEntries
+from freshet.files.json_file import DamagedFileError
+from freshet.state.checksums.entries import SEALED, SealedEntries
 from freshet.state.sweep import Mutations
 
 LARGE = bytes(range(256)) * 20
@@ -60,7 +61,7 @@ def test_no_flipped_bit_of_a_key_or_value_is_taken(seed: int) -> None:
     for at in draw.sample(range(8 * len(side)), 3):
         side[at // 8] ^= 1 << at % 8
     stored[place] = (sides[0].decode("latin-1"), bytes(sides[1]))
-    with pytest.raises(DamagedStateError, match="storage1-0"):
+    with pytest.raises(DamagedFileError, match="storage1-0"):
         dict(SealedEntries("storage1-0").opened(stored))
 
 
@@ -68,7 +69,7 @@ def test_no_flipped_bit_of_a_key_or_value_is_taken(seed: int) -> None:
 def test_no_lost_entry_goes_unnoticed(key: str) -> None:
     stored = written()
     del stored[key]
-    with pytest.raises(DamagedStateError, match="which are not those that were written"):
+    with pytest.raises(DamagedFileError, match="which are not those that were written"):
         opened(stored)
 
 
@@ -88,9 +89,9 @@ def test_an_older_entry_or_one_of_another_part_is_not_taken() -> None:
     sealed = SealedEntries("storage1-0")
     list(sealed.opened(stored.items()))
     stored.apply(sealed.seal(Mutations([("x/1@1", b"newer")])))
-    with pytest.raises(DamagedStateError):
+    with pytest.raises(DamagedFileError):
         opened(stored | {"x/1@1#": before["x/1@1#"]})
-    with pytest.raises(DamagedStateError, match="storage1-1"):
+    with pytest.raises(DamagedFileError, match="storage1-1"):
         opened(stored, part="storage1-1")
 
 
@@ -102,5 +103,5 @@ def test_entries_of_a_version_without_checksums_are_taken_and_get_them_when_writ
     stored.apply(sealed.seal(Mutations([("x/0@1", b"page, again"), ("x/2@1", b"new")], ["x/1@1"])))
     assert set(stored) == {"format", "x/0@1#", "x/2@1#", SEALED}
     assert opened(stored) == {"format": b"2", "x/0@1": b"page, again", "x/2@1": b"new"}
-    with pytest.raises(DamagedStateError):
+    with pytest.raises(DamagedFileError):
         opened({"format": b"2", "x/0@1": b"one that lost its mark"} | {SEALED: stored[SEALED]})
