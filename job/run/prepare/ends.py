@@ -81,7 +81,7 @@ def _starts(config: RunConfig, graph: Snapshot, positions: list[Position], found
     if found.topics and starts.keys() >= found.topics.keys() and "start_from" in config.model_fields_set:
         msg = (
             f"--from {config.start_from}: the topics go on where {graph.folder} stands; leave --from out, or give "
-            "--ignore-positions"
+            "`ignore-positions: true` in --config"
         )
         raise UsageError(msg)
     return starts
