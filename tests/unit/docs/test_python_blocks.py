@@ -1,0 +1,99 @@
+"""The Python of README and docs is run: against a served job, and modules that are what the lines say."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshet import EmbeddingClient
+from tests.unit.docs.test_commands import PAGES, blocks
+from tests.unit.job.serving.test_servers import Served
+
+# What the text says, and what it is here: the numbers are those of a job that has run for long.
+HERE = {"min_epoch=120": "min_epoch=1", "41_000": "10", "2.0)": "20.0)"}
+BLOCKS = [(page, text) for page in PAGES for text in blocks(page, "python")]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Vertices 7 and 9, among others."""
+    one = Served(tmp_path_factory.mktemp("served") / "O", "int")
+    one.hand.apply(2, ({7: 1.0, 9: 2.0}, []))
+    one.until(2)
+    yield one
+    one.close()
+
+
+def names(line: str) -> dict[str, Any]:
+    """What the text around the code has: trained modules, and the features and edges of a graph."""
+    torch = pytest.importorskip("torch")
+    pyg = pytest.importorskip("torch_geometric")
+
+    class Net(torch.nn.Module):
+        """A conv; a classifier behind it, a second result or another method where the line is about that."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.nn.SAGEConv(4, 3)
+            if "head=" in line:
+                self.classifier = torch.nn.Linear(3, 2)
+            if "stats_from=" in line:
+                self.norm = pyg.nn.GraphNorm(3)
+
+        def forward(self, x: Any, edge_index: Any) -> Any:
+            out = self.conv(x, edge_index)
+            if "head=" in line:
+                return self.classifier(out)
+            if "stats_from=" in line:
+                return self.norm(out)
+            return (out, out.relu()) if "output=" in line else out
+
+        def encode(self, x: Any, edge_index: Any) -> Any:
+            return self.conv(x, edge_index).relu()
+
+    module, ids = Net().eval(), [7, 9, 2]
+    graph = {"x": torch.randn(6, 4), "edge_index": torch.randint(6, (2, 12))}
+    return {
+        "EmbeddingClient": EmbeddingClient,
+        "module": module,
+        "trained_module": module,
+        "torch": torch,
+        "partial": partial,
+        "ids": ids,
+        "graph_store": None,
+        "NeighborLoader": lambda stores, *given: stores,
+        **graph,
+    }
+
+
+@pytest.mark.parametrize(("page", "text"), BLOCKS, ids=[page.name for page, _ in BLOCKS])
+def test_every_statement_runs(
+    page: Path, text: str, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = text.replace("127.0.0.1:47470", f"127.0.0.1:{served.port}")
+    for said, here in HERE.items():
+        text = text.replace(said, here)
+    space: dict[str, Any] = {}
+    for k, statement in enumerate(ast.parse(text).body):
+        loaded = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name)}
+        borrowed = loaded - space.keys() - set(dir(builtins)) - assigned(statement)
+        given = names(ast.unparse(statement)) if borrowed else {}
+        (tmp_path / str(k)).mkdir()
+        with monkeypatch.context() as there:
+            there.chdir(tmp_path / str(k))
+            exec(ast.unparse(statement), space | {name: given[name] for name in borrowed}, space)
+
+
+def assigned(statement: ast.stmt) -> set[str]:
+    """The names that a statement sets."""
+    return {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+
+def test_there_is_code_to_run() -> None:
+    assert len(BLOCKS) >= 5
