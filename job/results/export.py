@@ -89,7 +89,7 @@ def export(
         shutil.rmtree(work, ignore_errors=True)  # of one that was killed
         work.mkdir()
         try:
-            line = _export(stopped, state, work)
+            line = export_state(stopped, state, work)
             for name in FILES:  # snapshot.json last: it says where to go on
                 (work / "snapshot" / name).replace(snapshot / name)
         finally:
@@ -111,7 +111,7 @@ def _leave(_number: int, _frame: object) -> None:
     sys.exit(EXIT_SIGTERM)
 
 
-def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
+def export_state(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
     """Write the snapshot to the work folder; the JSON line."""
     if not stopped.is_live:
         with lock.read(stopped.out, "freshet export"):
@@ -125,7 +125,7 @@ def _export(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
         if (ended := _as_ended(stopped)) is None:
             raise
     say("the job has ended meanwhile")
-    return _export(ended, None, work)
+    return export_state(ended, None, work)
 
 
 def _from_own_savepoint(stopped: Stopped, work: Path, tries: int = 3) -> dict[str, Any]:

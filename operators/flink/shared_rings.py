@@ -68,7 +68,7 @@ class SendingRing:
         self._name, self._level = name, level
         self._number = next(_numbers)
         self._connection: socket.socket | None = None
-        self._memory: mmap.mmap | None = None
+        self.memory: mmap.mmap | None = None
         self._ready, self._next_try = False, 0.0
         self._waiting: deque[tuple[int, int]] = deque()  # numbers and bytes of blocks that were not copied yet
         self._blocks = self._waiting_bytes = self._end = self._touched = 0
@@ -86,12 +86,12 @@ class SendingRing:
 
     def put(self, pieces: Iterable[bytes | memoryview], size: int) -> bytes:
         """Write a block that there is room for, of which these are the pieces; returns its token."""
-        assert self._memory is not None
+        assert self.memory is not None
         in_row = self._waiting and self._end + size <= _USUAL_BYTES
         place = at = self._end if in_row else 0
         if at + size <= _USUAL_BYTES:
             self._give_back()
-        with memoryview(self._memory) as view:
+        with memoryview(self.memory) as view:
             for piece in pieces:
                 view[at : at + len(piece)] = piece
                 at += len(piece)
@@ -136,9 +136,9 @@ class SendingRing:
 
     def _give_back(self) -> None:
         """Give back what a large block took, where nothing waits."""
-        if self._memory is not None and self._touched > _USUAL_BYTES:
+        if self.memory is not None and self._touched > _USUAL_BYTES:
             with suppress(OSError):  # memory that is locked, say
-                self._memory.madvise(mmap.MADV_REMOVE, _USUAL_BYTES, RING_BYTES - _USUAL_BYTES)
+                self.memory.madvise(mmap.MADV_REMOVE, _USUAL_BYTES, RING_BYTES - _USUAL_BYTES)
             self._touched = 0
 
     def _end_connection(self) -> None:
@@ -147,10 +147,10 @@ class SendingRing:
             self._next_try = float("inf")
         if self._connection is not None:
             self._connection.close()
-        if self._memory is not None:
+        if self.memory is not None:
             with suppress(BufferError):  # a thread that nobody waits for any more is writing: it goes when that is done
-                self._memory.close()
-        self._connection = self._memory = None
+                self.memory.close()
+        self._connection = self.memory = None
         self._ready = False
         while self._waiting:
             self._forget(self._waiting.popleft()[1])
@@ -178,7 +178,7 @@ class SendingRing:
         try:
             os.ftruncate(file, RING_BYTES)
             socket.send_fds(made, [_HELLO.pack(self._number)], [file])
-            self._memory = mmap.mmap(file, RING_BYTES)
+            self.memory = mmap.mmap(file, RING_BYTES)
         finally:
             os.close(file)
 

@@ -71,7 +71,7 @@ class HandJob:
         """An epoch: for each part the rows that it sets, by key, and the keys that it deletes."""
         for part, sink in enumerate(self.sinks):
             rows, dead = changes[part] if part < len(changes) else ({}, [])
-            sink.apply(epoch, [self._block(epoch, part, rows, dead, **told)])
+            sink.apply(epoch, [self.block(epoch, part, rows, dead, **told)])
 
     def settle(self) -> None:
         """Have what is in files be visible, and told."""
@@ -83,7 +83,7 @@ class HandJob:
         for sink in self.sinks:
             sink.close()
 
-    def _block(self, epoch: int, part: int, rows: dict[int, float], dead: list[int], **told: int) -> Block:
+    def block(self, epoch: int, part: int, rows: dict[int, float], dead: list[int], **told: int) -> Block:
         columns = {
             "key": np.array(list(rows), np.int64),
             "row": np.array([[value] * WIDTH for value in rows.values()], np.float32).reshape(-1, WIDTH),

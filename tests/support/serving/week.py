@@ -146,7 +146,7 @@ class Week:
         keys = self._rng.choice(VERTICES, CHANGED, replace=False).tolist()
         told = {"marker": self.epoch} if marked else {}
         value = float(self.epoch % 1_000_003)
-        block = self.hand._block(self.epoch, 0, dict.fromkeys(keys[1:], value), keys[:1], **told)
+        block = self.hand.block(self.epoch, 0, dict.fromkeys(keys[1:], value), keys[:1], **told)
         block.columns["ctl"][ARRIVAL_MS] = 1
         self.hand.sinks[0].apply(self.epoch, [block], 1e3 * self._now_s)
 

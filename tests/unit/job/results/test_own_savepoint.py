@@ -72,7 +72,7 @@ def test_a_checkpoint_of_a_job_that_runs_is_never_read(
     stopped: Stopped, asked: list[str], monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     states = taken_from(monkeypatch)
-    exporting._export(stopped, given if given == "latest" else str(stopped.out / given), stopped.out)
+    exporting.export_state(stopped, given if given == "latest" else str(stopped.out / given), stopped.out)
     (target,) = asked
     assert states == [f"{local_path(target)}/savepoint-1"]
     assert "/checkpoints/exports/" in target
@@ -86,7 +86,7 @@ def test_a_savepoint_is_taken_as_it_is_named(
     savepoint = stopped.out / "elsewhere" / "savepoint-7"
     savepoint.mkdir(parents=True)
     (savepoint / "_metadata").touch()
-    exporting._export(stopped, str(savepoint), stopped.out)
+    exporting.export_state(stopped, str(savepoint), stopped.out)
     assert (states, asked) == ([str(savepoint)], [])
 
 
@@ -105,11 +105,11 @@ def test_a_cut_log_that_went_on_meanwhile_costs_another_savepoint(
     stopped: Stopped, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states = taken_from(monkeypatch, LostCutError(), LostCutError())
-    exporting._export(stopped, "latest", stopped.out)
+    exporting.export_state(stopped, "latest", stopped.out)
     assert len(states) == len(set(asked)) == 3
     taken_from(monkeypatch, *[LostCutError("for good")] * 3)
     with pytest.raises(LostCutError, match="for good"):
-        exporting._export(stopped, "latest", stopped.out)
+        exporting.export_state(stopped, "latest", stopped.out)
     assert not (stopped.out / "checkpoints" / "exports").exists()
 
 
@@ -122,12 +122,12 @@ def test_a_job_that_ends_meanwhile_is_exported_as_it_ended(stopped: Stopped, mon
         raise FlinkRestError(msg)
 
     monkeypatch.setattr(FlinkRest, "savepoint", savepoint)
-    exporting._export(stopped, "latest", stopped.out)
+    exporting.export_state(stopped, "latest", stopped.out)
     assert states == [None]
     monkeypatch.setattr(exporting, "at_work", lambda *_: "process 7")
     monkeypatch.setattr(exporting, "_END_S", 0.0)
     with pytest.raises(FlinkRestError, match="under way"):
-        exporting._export(stopped, "latest", stopped.out)
+        exporting.export_state(stopped, "latest", stopped.out)
 
 
 def test_a_job_that_starts_or_ends_has_no_state_of_its_own(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_job_that_starts_or_ends_has_no_state_of_its_own(stopped: Stopped, mon
     assert exporting._open(stopped.out, **given).is_live
     run_file.update_run(stopped.out, state=run_file.STARTING)
     with pytest.raises(UsageError, match="still starting; try again"):
-        exporting._export(exporting._open(stopped.out, **given), "latest", stopped.out)
+        exporting.export_state(exporting._open(stopped.out, **given), "latest", stopped.out)
     run_file.update_run(stopped.out, state=run_file.STOPPED)
     workers = ["process 7"] * 3
     monkeypatch.setattr(exporting, "at_work", lambda *_: workers.pop() if workers else None)

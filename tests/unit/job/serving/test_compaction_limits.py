@@ -39,7 +39,7 @@ def alive(hand: HandJob, upto: int) -> dict[int, tuple[int, float]]:
 
 
 def apply_to(hand: HandJob, part: int, epoch: int, rows: dict[int, float], dead: list[int], **told: int) -> None:
-    hand.sinks[part].apply(epoch, [hand._block(epoch, part, rows, dead, **told)])
+    hand.sinks[part].apply(epoch, [hand.block(epoch, part, rows, dead, **told)])
 
 
 def test_a_file_that_goes_on_past_the_base_stays(tmp_path: Path) -> None:

@@ -72,11 +72,11 @@ def test_an_epoch_shows_when_all_parts_have_it(hand):
     catch_up(follower, 1)
     assert seen(hand) == (1, {2: (1, 1.0), 3: (1, 1.0)})
     first, second = hand.sinks
-    first.apply(2, [hand._block(2, 0, {2: 2.0}, [])])
+    first.apply(2, [hand.block(2, 0, {2: 2.0}, [])])
     for _ in range(3):
         follower.step()
     assert seen(hand) == (1, {2: (1, 1.0), 3: (1, 1.0)}), "half an epoch is none"
-    second.apply(2, [hand._block(2, 1, {}, [3])])
+    second.apply(2, [hand.block(2, 1, {}, [3])])
     catch_up(follower, 2)
     assert seen(hand) == (2, {2: (2, 2.0)})
     lookup = Lookup(CurrentTable(hand.out / "tables"))

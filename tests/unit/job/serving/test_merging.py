@@ -51,10 +51,10 @@ def test_what_each_machine_has_comes_together(tmp_path, kind):
     assert one.rows(3) == two.rows(3) == reader.rows(3) == expected
     assert one.lookup.table.positions().tolist() == [[0, 0, 30, 3]]
     assert two.lookup.table.positions().tolist() == reader.lookup.table.positions().tolist() == [[0, 0, 30, 3]]
-    hand.sinks[0].apply(4, [hand._block(4, 0, {3: 4.0}, [])])
+    hand.sinks[0].apply(4, [hand.block(4, 0, {3: 4.0}, [])])
     time.sleep(0.3)
     assert one.rows(3) == two.rows(3) == expected, "half an epoch is none"
-    hand.sinks[1].apply(4, [hand._block(4, 1, {key_: 4.0 for key_ in range(10, 3000)}, [])])  # grows all tables
+    hand.sinks[1].apply(4, [hand.block(4, 1, {key_: 4.0 for key_ in range(10, 3000)}, [])])  # grows all tables
     expected |= {key(3): (4, 4.0)} | {key(number): (4, 4.0) for number in range(10, 3000)}
     assert one.rows(4) == two.rows(4) == reader.rows(4) == expected
     for server in (one, two, reader):
@@ -221,12 +221,12 @@ def test_much_that_is_held_waits_and_goes_on(machines, monkeypatch):
     reader = machines.serve("three", "one", "two")
     assert reader.rows(2) == one.rows(2) == two.rows(2)
     for epoch in range(3, 200):
-        hand.sinks[0].apply(epoch, [hand._block(epoch, 0, {2: float(epoch), 3: float(epoch)}, [])])
+        hand.sinks[0].apply(epoch, [hand.block(epoch, 0, {2: float(epoch), 3: float(epoch)}, [])])
     reader.until(lambda: reader.follower._peers._bytes >= 4096)
     time.sleep(0.5)
     assert reader.follower._peers._bytes < 20_000
     for epoch in range(3, 200):
-        hand.sinks[1].apply(epoch, [hand._block(epoch, 1, {4: float(epoch)}, [])])
+        hand.sinks[1].apply(epoch, [hand.block(epoch, 1, {4: float(epoch)}, [])])
     expected = {2: (199, 199.0), 3: (199, 199.0), 4: (199, 199.0)}
     assert reader.rows(199) == one.rows(199) == two.rows(199) == expected
 

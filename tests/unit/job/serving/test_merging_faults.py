@@ -150,13 +150,13 @@ def test_large_epochs_that_are_ahead_are_not_all_held(machines, monkeypatch):
     reader = machines.serve("three", "one", "two")
     assert reader.rows(1)
     for epoch in range(2, 30):
-        hand.sinks[0].apply(epoch, [hand._block(epoch, 0, {key: float(epoch) for key in ids}, [])])
+        hand.sinks[0].apply(epoch, [hand.block(epoch, 0, {key: float(epoch) for key in ids}, [])])
     held = reader.follower._peers
     reader.until(lambda: held._bytes > 60_000)
     time.sleep(1.0)
     assert held._bytes < 150_000
     for epoch in range(2, 30):
-        hand.sinks[1].apply(epoch, [hand._block(epoch, 1, {4: float(epoch)}, [])])
+        hand.sinks[1].apply(epoch, [hand.block(epoch, 1, {4: float(epoch)}, [])])
     assert reader.rows(29) == {2: (1, 1.0), 3: (1, 1.0), 4: (29, 29.0)} | dict.fromkeys(ids, (29, 29.0))
 
 

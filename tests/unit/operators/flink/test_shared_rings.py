@@ -110,7 +110,7 @@ def test_blocks_of_all_sizes_come_in_order_and_whole(steps: list[tuple[int, int]
 
 def resident(pair: Pair) -> int:
     """Bytes that the sender's end of the ring holds."""
-    assert pair.sender._memory is not None
+    assert pair.sender.memory is not None
     with open("/proc/self/smaps") as file:
         lines = file.read().split("memfd:freshet-ring")[1:]
     return max(int(line.split("Rss:")[1].split()[0]) << 10 for line in lines)
@@ -206,19 +206,19 @@ def test_memory_that_can_not_be_given_back_is_kept(pair: Pair) -> None:
         def madvise(self, *_: int) -> None:
             raise OSError(errno.EINVAL, "locked")
 
-    memory, pair.sender._memory = pair.sender._memory, Locked()  # type: ignore[assignment]
+    memory, pair.sender.memory = pair.sender.memory, Locked()  # type: ignore[assignment]
     pair.sender._touched = RING_BYTES
     pair.sender.rest()
-    pair.sender._memory = memory
+    pair.sender.memory = memory
     token = pair.put(b"block")
     assert token is not None and pair.receiver.taken(token) == b"block"
 
 
 def test_closing_does_not_wait_for_a_thread_that_writes(pair: Pair) -> None:
-    assert pair.sender._memory is not None
-    with memoryview(pair.sender._memory):
+    assert pair.sender.memory is not None
+    with memoryview(pair.sender.memory):
         pair.sender.close()
-    assert pair.sender._memory is None
+    assert pair.sender.memory is None
 
 
 @pytest.mark.parametrize("lacking", ["sockets", "memory files", "descriptors"])
