@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +12,7 @@ from freshet.operators.embed.orchestrator import POLICIES
 from tests.support.graphs.models import IN_WIDTH, random_model
 from tests.support.graphs.random_graphs import Graph
 from tests.support.stages.embedded import SMALL, embed, file_bytes, read_rows, write_graph
+from tests.support.stages.in_memory import folder_in_memory
 
 TOLERANCE = 1e-5
 
@@ -47,8 +44,7 @@ def test_any_embedding_is_the_oracles(
 ) -> None:
     model = random_model(seed)
     ids = [f"v{k}" * (k % 5) + str(k) for k in range(len(graph.x))] if strings else list(range(len(graph.x)))
-    folder = Path(tempfile.mkdtemp())
-    try:
+    with folder_in_memory() as folder:
         write_graph(folder / "S", graph, ids)
         embed(model, folder / "S", folder / "wide", order=order)
         options = EngineOptions(SMALL, passes, eviction, slots)
@@ -56,8 +52,6 @@ def test_any_embedding_is_the_oracles(
         assert report.total("graduated") == len(graph.x) * len(report.layers)
         assert file_bytes(folder / "wide") == file_bytes(folder / "narrow")
         rows = read_rows(folder / "wide")
-    finally:
-        shutil.rmtree(folder)
     want = own_scale.forward(model, graph.x, graph.src, graph.dst, graph.weight, tolerance=TOLERANCE)
     got = np.stack([rows[k] for k in ids])
     with np.errstate(all="ignore"):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-
 import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -16,6 +12,7 @@ from tests.support.graphs.models import random_model
 from tests.support.graphs.random_graphs import Graph
 from tests.support.stages.embedded import write_graph
 from tests.support.stages.images import epoch_0, image_files, image_settings, in_memory, out_of_core
+from tests.support.stages.in_memory import folder_in_memory
 
 
 @settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
@@ -33,8 +30,7 @@ def test_an_image_is_that_of_one_epoch_in_memory(
 ) -> None:
     model = random_model(seed)
     ids = [f"v{k}" * (k % 5) + str(k) for k in range(len(graph.x))] if strings else list(range(len(graph.x)))
-    folder = Path(tempfile.mkdtemp())
-    try:
+    with folder_in_memory() as folder:
         snapshot = write_graph(folder / "S", graph, ids)
         made = {}
         for name, build in (("whole", in_memory), ("parts", lambda *given: out_of_core(*given, memory))):
@@ -48,5 +44,3 @@ def test_an_image_is_that_of_one_epoch_in_memory(
         assert [name for name in whole[0] if whole[0][name] != ours[0][name]] == []
         assert whole[1] == ours[1]
         assert len(ours[1]) == len(np.unique(list(ids)))
-    finally:
-        shutil.rmtree(folder)
