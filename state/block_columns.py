@@ -210,6 +210,9 @@ TABLE = {
             Column("source", "i2", "source, unless it is that of the block's end throughout"),
             Column("partition", "i2", "partition, unless it is that of the block's end throughout"),
             Column("rejects", "i4", "for each rejected record, how many events stand before it"),
+            Column("reasons_off", "i8", "why: where each reason begins in reasons_utf8, and the last one ends"),
+            Column("reasons_utf8", "u1", "those reasons"),
+            Column("reason_records", "i8", "records that were rejected for each"),
         ),
     ),
 }

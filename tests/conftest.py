@@ -4,11 +4,13 @@ import gc
 import os
 import shutil
 import tempfile
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from freshet.kernels.kernel_calls import check_calls
+from tests.support.stages.checked import check_stages
 
 # Kernels are compiled at their first call, so the time of one example says nothing; a failure prints how to repeat it.
 settings.register_profile("freshet", deadline=None, print_blob=True)
@@ -28,15 +30,27 @@ _ORDER = (
 )
 
 
+def _not_synced(file: Any) -> None:
+    """Stand in for `fsync` and `fdatasync`: what a killed process has written stays in the page cache all the same.
+
+    Waiting for a disk that is busy with the rest of the tests took nine tenths of some of them. When files are synced,
+    and in which order, is the matter of tests that watch the calls.
+    """
+    os.fstat(file if isinstance(file, int) else file.fileno())
+
+
 _OWN = pytest.StashKey[str]()  # the folder for what libraries and processes that were killed leave behind
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have temporary files lie in a folder that goes with the run; pytest keeps its own, of tests that failed.
 
-    Direct calls of kernels are held against the types of the first one in this process; jobs of their own do without.
+    Direct calls of kernels are held against the types of the first one, blocks against their table, in this process;
+    jobs of their own do without, but for those of `faulty`.
     """
     check_calls()
+    check_stages()
+    os.fsync = os.fdatasync = _not_synced
     if not hasattr(config, "workerinput"):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         tempfile.tempdir = os.environ["TMPDIR"] = config.stash[_OWN] = tempfile.mkdtemp(prefix="freshet-tests-")

@@ -28,7 +28,10 @@ from freshet.operators.dataflow import PARSER, PARTITIONER, SINK
 from freshet.operators.parser.topic_stage import messages_of
 from tests.support.kafka.batches import batch_of
 from tests.support.simulation.left_out import LeavesPagesOut
+from tests.support.stages.checked import check_stages
 from tests.support.stages.cuts import lay
+
+check_stages()  # in the processes of Flink, too, which import this module
 
 FACTORY = "tests.support.runs.faulty:make_stage"
 

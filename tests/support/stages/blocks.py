@@ -8,7 +8,7 @@ import numpy as np
 
 from freshet.operators.control import control_values
 from freshet.operators.outcome import Message
-from freshet.state.block_columns import DTYPES, PARTIAL, SYNC, TABLE, TOPOLOGY
+from freshet.state.block_columns import DTYPES, PARTIAL, SYNC, TOPOLOGY
 from freshet.state.codec import Block, Header, decode, encode
 
 QUIET = control_values()  # of an epoch without a marker
@@ -48,13 +48,3 @@ def sent(messages: list[Message], to: str) -> dict[int, dict[str, Any]]:
             columns = message.block.columns
             found[message.task] = {name: column.tolist() for name, column in columns.items() if name != "ctl"}
     return found
-
-
-def assert_as_told(block: Block) -> None:
-    """Every column is one that the table has for this kind of block, of its dtype and dimensions."""
-    known = {column.name: column for column in TABLE[block.header.kind].columns}
-    for name, values in block.columns.items():
-        told = known.get(name)
-        assert told is not None, f"a block of kind {block.header.kind} has a column {name}"
-        assert values.dtype == told.dtype, f"{name} is {values.dtype}, not {told.dtype}"
-        assert values.ndim == (2 if told.width else 1), f"{name} has {values.ndim} dimensions"

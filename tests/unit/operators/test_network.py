@@ -6,7 +6,7 @@ from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Dataflow, Pla
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message
 from freshet.operators.stage import OutOfOrderError, Stage
-from freshet.state.block_columns import SYNC
+from freshet.state.block_columns import ROWS, SYNC
 from freshet.state.codec import Block, Header, encode
 from freshet.state.table import TableSet
 
@@ -22,15 +22,15 @@ class Relay(Core):
         pass
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
-        self.added.append(sum(int(block.columns["value"][0]) for block in blocks))
+        self.added.append(sum(int(block.columns["m_key"][0]) for block in blocks))
         if self.to is None:
             return []
-        data = message(epoch, self.part, self.added[-1])
+        data = message(epoch, self.part, self.added[-1], ROWS if self.to == SINK else SYNC)
         return [Message(self.to, part, epoch, data) for part in range(self.parts)]
 
 
-def message(epoch: int, source: int, value: int) -> bytes:
-    return encode(Header(SYNC, epoch, 0, source), {"value": np.array([value])})
+def message(epoch: int, source: int, value: int, kind: int = SYNC) -> bytes:
+    return encode(Header(kind, epoch, 0, source), {"m_key": np.array([value])})
 
 
 def network() -> tuple[Network, list[Relay]]:

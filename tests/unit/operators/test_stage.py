@@ -29,12 +29,12 @@ class Notebook(Core):
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         self.seen.append((epoch, [(b.header.kind, b.header.flags, b.header.source) for b in blocks]))
         self.total.touch_rows(np.array([0]))
-        self.total.data[0] += sum(int(block.columns["value"].sum()) for block in blocks)
-        return [Message("storage", 0, epoch, bytes(8))]
+        self.total.data[0] += sum(int(block.columns["m_key"].sum()) for block in blocks)
+        return [Message("storage", 0, epoch, encode(Header(SYNC, epoch), {}))]
 
 
 def block(epoch: int, source: int, value: int = 1, *, flags: int = 0, kind: int = SYNC, marker: int = -1) -> bytes:
-    columns = {"value": np.array([value])} | ({"ctl": control_values(marker)} if source == 0 and flags == 0 else {})
+    columns = {"m_key": np.array([value])} | ({"ctl": control_values(marker)} if source == 0 and flags == 0 else {})
     return encode(Header(kind, epoch, 1, source, flags), columns)
 
 
