@@ -67,7 +67,7 @@ class OutputOptions(Options):
     coalesce_epochs: Annotated[Count, Option(FILE, Holds.KEPT)] = Field(
         default=1000, ge=1, description="Kafka gets the last embedding of a vertex per so many epochs, or sooner."
     )
-    coalesce_s: Annotated[Duration, Option(FILE, Holds.KEPT)] = Field(
+    coalesce_s: Annotated[Duration, Option(KAFKA, Holds.KEPT)] = Field(
         default=0.5,
         alias="coalesce",
         description="Longest that a change waits for others; with --epoch-ms 0 only epochs count.",
