@@ -43,7 +43,7 @@ def entered() -> set[tuple[str, str]]:
     """The kernels that can be called from Python."""
     found = set()
     for file in compiled.kernel_modules():
-        module = ".".join(file.relative_to(compiled._PROJECT).with_suffix("").parts)
+        module = ".".join(("freshet", *file.relative_to(compiled._PROJECT).with_suffix("").parts))
         for name, one in vars(import_module(module)).items():
             if isinstance(one, Dispatcher) and one.py_func.__module__ == module:
                 if not one.targetoptions["no_cpython_wrapper"]:
