@@ -131,18 +131,13 @@ def route_rows(replica: PartColumns, slots: np.ndarray, at: PartRows) -> list[Re
     """For each task the replicas there of the vertices in `slots`, in the order of `slots` and then of parts."""
     tasks, task_of = at.tasks.tasks, at.tasks.task_of
     replicas, rows = np.zeros(tasks + 1, np.int64), np.zeros(tasks + 1, np.int64)
-    if replica.is_sparse:
-        _count_listed(replica.read.lists, slots, task_of, replicas[1:], rows[1:])
-    else:
-        _count(replica.dense, slots, task_of, replicas[1:], rows[1:])
+    count, fill = (_count_listed, _fill_listed) if replica.is_sparse else (_count, _fill)
+    count(replica.form, slots, task_of, replicas[1:], rows[1:])
     ends, row_ends = np.cumsum(replicas), np.cumsum(rows)
     n, m = int(ends[-1]), int(row_ends[-1])
     out = Replicas(np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(m, np.int32))
     into = ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, out
-    if replica.is_sparse:
-        _fill_listed(replica.read.lists, slots, task_of, *into)
-    else:
-        _fill(replica.dense, slots, task_of, *into)
+    fill(replica.form, slots, task_of, *into)
     found = []
     for task in range(tasks):
         mine = slice(ends[task], ends[task + 1])

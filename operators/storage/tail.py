@@ -98,7 +98,7 @@ class LayerTail(Core):
         self.chain = tables.add("chain", "i4")
         self.scalars = tables.add("scalars", "i8")
         self.scalars.reserve(2)
-        self.index = PartColumns(tables, "index", shape.tasks.parts)
+        self.index = PartColumns.of(tables, "index", shape.tasks.parts)
         self.own_width = layer.message_width if layer.self_is_message else layer.self_width
         self.own = tables.add("own", "f4", max(1, self.own_width))
         self.at.keep(self.index.rows, self.own)
