@@ -37,7 +37,7 @@ def model_of(name: str) -> Model:
 def plan_text(model: Model) -> str:
     """Kinds, widths and flags of a plan's layers."""
     plan = compile_plan(model)
-    lines = [f"plan: {plan.in_width} > {plan.out_width}, logits {plan.head_width}, edge types {plan.edge_types}"]
+    lines = [f"plan: {plan.features.width} > {plan.out_width}, logits {plan.head_width}, edge types {plan.edge_types}"]
     for number, layer in enumerate(plan.layers, 1):
         lines.append(f"  {number} {type(layer).__name__}, synopsis {type(layer.synopsis).__name__}")
         lines.append("    " + ", ".join(f"{name} {getattr(layer, name)}" for name in SHOWN))
