@@ -66,6 +66,7 @@ class Rules:
             msg = f"id kind: expected int, string or None, got {id_kind!r}"
             raise ValueError(msg)
         self.features, self.id_bytes_max = features, id_bytes_max
+        self._width = features.width  # read for each event
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None
         self._id_type: type | None = None
@@ -148,14 +149,14 @@ class Rules:
         if op == OP_DEL_VERTEX:
             x = None
         if x is not None:
-            if type(x) is not list or len(x) != self.features.width or not _NUMBERS.issuperset(map(type, x)):
-                return numbers_error("x", x, self.features.width)
+            if type(x) is not list or len(x) != self._width or not _NUMBERS.issuperset(map(type, x)):
+                return numbers_error("x", x, self._width)
             try:
                 row = np.array(x, np.float32)
             except OverflowError:  # an integer past float64, which only a mapped record can hold
-                return numbers_error("x", x, self.features.width)
+                return numbers_error("x", x, self._width)
             if not np.isfinite(row).all():
-                return numbers_error("x", x, self.features.width)
+                return numbers_error("x", x, self._width)
         elif op == OP_SET_FEATURES:
             return "x: missing, set_features needs it"
         self._decide(vertex, builder)
