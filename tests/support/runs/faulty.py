@@ -150,8 +150,8 @@ def main() -> None:
             return job
 
         runner.prepare = prepare_with_cuts
-    specify = runner._spec
-    runner._spec = lambda *args: specify(*args).model_copy(update={"factory": FACTORY})
+    specify = runner.spec_of
+    runner.spec_of = lambda *args: specify(*args).model_copy(update={"factory": FACTORY})
     runtime.make_stage = make_stage
     cli.main()
 
