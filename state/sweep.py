@@ -26,8 +26,8 @@ import orjson
 from freshet.errors import InputError
 from freshet.files.json_file import DamagedFileError
 from freshet.state.codec import UnknownFormatError
+from freshet.state.copy_ahead import CopyAhead
 from freshet.state.image import GO_ON, image_id, load_images, refusal_of
-from freshet.state.memory.copy_ahead import CopyAhead
 from freshet.state.table import Table, TableSet
 
 STATE_FORMAT = 2

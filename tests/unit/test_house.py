@@ -33,6 +33,22 @@ FLOORS = {
         "describe oracles",
         "pyg",
     ),
+    "state": (
+        "backend block_columns chunks entry_file page_checksums seed task_parts value_log",
+        "codec flink_backend memory salt",
+        "served table",
+        "adjacency copy_ahead entry_lists image",
+        "sweep",
+        "checksums rocks_backend",
+    ),
+    "partitioner": (
+        "config events graph_tables net_change",
+        "epoch_log event_builder hash_index reference_graph splitter",
+        "slots string_ids",
+        "degrees edge_types id_lookup placement",
+        "epoch_end live_graph netting",
+        "core",
+    ),
     "operators": (
         "limits control output_folders record_lines dataflow threads",
         "telemetry outcome",

@@ -13,8 +13,8 @@ import pytest
 
 from freshet.operators.core import Core
 from freshet.operators.stage import Stage
+from freshet.state.copy_ahead import CopyAhead
 from freshet.state.memory import private_map
-from freshet.state.memory.copy_ahead import CopyAhead
 from freshet.state.memory.private_map import HUGE_PAGE, PrivateMap
 from freshet.state.sweep import Sweeper
 from freshet.state.table import TableSet
@@ -38,13 +38,13 @@ __all__ = ["all_are_large"]  # a fixture that applies here as well
 @pytest.fixture(autouse=True)
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have several pieces of tables that are small, and enough memory whatever else runs."""
-    monkeypatch.setattr("freshet.state.memory.copy_ahead._PIECE", HUGE_PAGE)
+    monkeypatch.setattr("freshet.state.copy_ahead._PIECE", HUGE_PAGE)
     memory(monkeypatch, available=20 * GIB)
 
 
 def memory(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
-    monkeypatch.setattr("freshet.state.memory.copy_ahead.total_memory", lambda: 24 * GIB)
-    monkeypatch.setattr("freshet.state.memory.copy_ahead.available_memory", lambda: available)
+    monkeypatch.setattr("freshet.state.copy_ahead.total_memory", lambda: 24 * GIB)
+    monkeypatch.setattr("freshet.state.copy_ahead.available_memory", lambda: available)
 
 
 @pytest.fixture
