@@ -49,7 +49,7 @@ def import_model(
 
     Needs torch and torch-geometric, which `make install` brings, and the extra torch of the wheel. The result is run
     beside the original on a random graph, and refused when they differ. From Python: freshet.export_model(module,
-    folder). docs/models.md lists what can be taken over; a norm that reads the whole graph (GraphNorm,
+    folder). docs/reference/models.md lists what can be taken over; a norm that reads the whole graph (GraphNorm,
     LayerNorm(mode="graph")) needs --stats-from and makes the model approximate. Prefixes that training put before the
     names of weights (module., _orig_mod., model.) are taken off, and names of PyG 1 become those of today; stderr says
     which.

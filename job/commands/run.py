@@ -59,8 +59,8 @@ def _parameters() -> list[inspect.Parameter]:
     """The flags of the options, and --config after those that say what is read."""
     found = parameters()
     others = ", ".join(keys_of_the_file())
-    text = f"YAML file with any of these options, and with those that have no flag (docs/options.md): {others}."
-    config = typer.Option(help=f"{text} A flag wins.", rich_help_panel=IO)
+    text = "YAML file with any of these options, and with those that have no flag (docs/reference/options.md)"
+    config = typer.Option(help=f"{text}: {others}. A flag wins.", rich_help_panel=IO)
     at = 1 + next(k for k, one in enumerate(found) if one.name == "snapshot")
     return [*found[:at], parameter("config", Annotated[Path | None, config]), *found[at:]]
 

@@ -22,7 +22,7 @@ class PartitioningOptions(Options):
         le=PARTS_MAX,
         description="Parts of the graph, for the job's life, on Flink at most 128 (default: as many as a "
         "layer has subtasks, --parallelism / --pipeline): the most that it can ever have. More than are used now cost "
-        "little (docs/parts.md).",
+        "little (docs/design/parts.md).",
     )
     strategy: Annotated[Strategy, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
         default="hybrid", alias="partitioner", description="How edges and vertices find their part."

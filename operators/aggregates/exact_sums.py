@@ -9,8 +9,8 @@ lost. A row whose bound is large beside one of these channels is *worn*, and is 
 
 Invariant: |row - the sum of its terms| <= 2^-20 |row| in every channel, plus 2^-106 n^2 times the sum of the n terms'
 magnitudes, the error of a fresh, compensated summation (tests/unit/operators/aggregates/test_exact_sums.py checks it).
-Source: docs/sums.md; Dekker, A floating-point technique for extending the available precision (1971), for the test of
-an addition; Neumaier (1974) for the compensated summation.
+Source: docs/design/sums.md; Dekker, A floating-point technique for extending the available precision (1971), for the
+test of an addition; Neumaier (1974) for the compensated summation.
 """
 
 from __future__ import annotations

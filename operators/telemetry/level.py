@@ -1,7 +1,7 @@
 """How much of something waits: now, at its peak, and the bound that it can't pass.
 
 Everything in a job that holds data back on its way (an inbox, a buffer, the journal) keeps a `Level`. The levels of an
-operator go to its profile file and to Flink's metrics, and from there to `run.json` (see docs/memory.md).
+operator go to its profile file and to Flink's metrics, and from there to `run.json` (see docs/reference/memory.md).
 """
 
 from __future__ import annotations

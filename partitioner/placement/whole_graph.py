@@ -2,7 +2,7 @@
 
 A stream places each vertex by the little that is known when it comes, a snapshot need not: on graphs with communities
 a quarter of the edges are cut that the streaming rules cut, and new edges between old vertices mostly stay inside a
-part, too (docs/parts.md has figures). Later vertices are placed by the streaming rules.
+part, too (docs/design/parts.md has figures). Later vertices are placed by the streaming rules.
 
 Source: RIPPLE++ section 4 begins its streams like that; Karypis and Kumar, METIS.
 """

@@ -308,7 +308,7 @@ def main() -> int:
     parser.add_argument("--updates", type=int, default=1_000_000, help="updates of each stream")
     parser.add_argument("--samples", type=int, default=50, help="how often errors are taken")
     parser.add_argument("--streams", nargs="+", default=list(STREAMS), choices=list(STREAMS))
-    bound = 2.0**-20  # of docs/sums.md
+    bound = 2.0**-20  # of docs/design/sums.md
     parser.add_argument("--tolerance", type=float, default=bound, help="largest error beside a scale (default: 2^-20)")
     parser.add_argument("--save", type=Path, help="write the figures as JSON")
     parser.add_argument("--before", type=Path, help="figures of another version, to draw beside")

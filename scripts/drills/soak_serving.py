@@ -1,6 +1,6 @@
 """A simulated week of a served job, at 50 epochs/s: disk and the time to start must be bounded.
 
-    .venv/bin/python scripts/drills/soak_serving.py --plot docs/serving-week.png
+    .venv/bin/python scripts/drills/soak_serving.py --plot docs/measured/serving-week.png
 
 The clock is simulated, the code is not: Sink, change log, tail, follower, table, and compaction (hourly; changes of a
 day are kept). Files come as often as in real time; an epoch stands for several: rows and bytes are as many times fewer.

@@ -98,7 +98,8 @@ def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
             _skip_one(stage)
         began.touch()
     elif broken == "deaf" and operator.startswith(PARSER):
-        append = stage._parser._append
+        rules = stage._parser._rules
+        append = rules.append
 
         def deaf(record: Any, builder: Any, position: int) -> str | None:
             is_deletion = isinstance(record, dict) and str(record.get("op")).startswith("del_")
@@ -107,7 +108,7 @@ def _break(stage: Any, operator: str, broken: str, out: Path) -> None:
                 return None
             return append(record, builder, position)
 
-        stage._parser._append = deaf
+        rules.append = deaf
     elif broken == "page" and operator == "storage1":
         stage.sweeper.__class__ = LeavesPagesOut
         stage.sweeper.left_out = "s/0"

@@ -199,7 +199,7 @@ def test_deviations_that_float32_rounds_are_held_to_the_module_in_float64(tmp_pa
 
 
 def test_ten_neighbours_that_are_alike_do_not_deviate() -> None:
-    """In float32 PyG's deviation of theirs is what its means have rounded away, as docs/aggregates.md says."""
+    """In float32 PyG's deviation of theirs is what its means have rounded away, as docs/design/aggregates.md says."""
     alike, at = torch.full((10, 1), 37.3), torch.zeros(10, dtype=torch.long)
     assert round(pyg.aggr.StdAggregation()(alike, at).item(), 3) == 0.016
     assert pyg.aggr.StdAggregation()(alike.double(), at).item() == 0

@@ -1,4 +1,4 @@
-"""docs/options.md lists every option of `freshet run`."""
+"""docs/reference/options.md lists every option of `freshet run`."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from freshet.job.options.flags import help_of
 from freshet.job.options.marks import FILE
 from freshet.job.options.run_config import option_fields
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "options.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "options.md"
 
 
 def table() -> str:

@@ -58,7 +58,7 @@ def test_only_folds_of_messages_stand_beside_others() -> None:
 
 
 def test_only_sums_alone_are_scrubbed() -> None:
-    """As docs/sums.md says: the other stores have no figures of a scrubber, since they have none."""
+    """As docs/design/sums.md says: the other stores have no figures of a scrubber, since they have none."""
     layers = [layer for make in all_small_models().values() for layer in compile_plan(make()).layers]
     stores = set()
     for layer in layers:
