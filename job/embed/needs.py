@@ -31,8 +31,8 @@ from freshet.schema import Features
 
 _EDGE_BYTES = 16  # while edges are sorted
 _MIB = 1 << 20
-# Of the streaming job (docs/reference/memory.md): the Partitioner's tables and its hash index; adjacency at a layer, both
-# ways.
+# Of the streaming job (docs/reference/memory.md): the Partitioner's tables and its hash index; adjacency at a layer,
+# both ways.
 _JOB_EDGE_BYTES, _JOB_EDGE_LAYER_BYTES = 72, 12
 _JOB_VERTEX_BYTES, _JOB_VERTEX_LAYER_BYTES = 84, 60
 

@@ -8,8 +8,8 @@ Every number of parts with every number of processes, which share layers and par
 by default, where there are parts enough; and for forecasts, with large epochs, the other ways to share. Graphs are
 `arxiv`, of its shape, and files with the edges (src, dst) of real ones; without --graph, that and the friendships of
 Deezer's users in Hungary, if deezer_hu/edges.parquet is in FRESHET_DATA or in shared/data beside the checkout
-(docs/measured/parts.md says how to make it). All runs of a graph read the beginning of one stream: up to --events events
-and --epochs-max epochs, so that runs with one event an epoch end.
+(docs/measured/parts.md says how to make it). All runs of a graph read the beginning of one stream: up to --events
+events and --epochs-max epochs, so that runs with one event an epoch end.
 
 With --peers the engine alone (the cores of one part in one thread, arrays in and nothing written) runs beside other
 systems in each round, too: see scripts/bench/layers.py. Those need scipy and torch.
