@@ -42,8 +42,8 @@ def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
         "execution.checkpointing.num-retained": str(spec.checkpoints_retained),
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "execution.checkpointing.incremental": "true",
-        "freshet.state.backend.type": spec.state_backend,
-        "freshet.state.backend.rocksdb.timer-service.factory": "HEAP",
+        "state.backend.type": spec.state_backend,
+        "state.backend.rocksdb.timer-service.factory": "HEAP",
     }
     if spec.checkpoint_interval_ms:
         options["execution.checkpointing.interval"] = f"{spec.checkpoint_interval_ms} ms"
