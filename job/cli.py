@@ -10,12 +10,11 @@ from importlib import import_module
 from typing import Annotated
 
 from freshet.job.machine.distributions import mixed_files
-from freshet.job.machine.python_path import given_folders, own_folders
+from freshet.job.machine.python_path import given_folders
 
 if mixture := mixed_files():
     print(f"freshet: {mixture}", file=sys.stderr)
     sys.exit(2)
-sys.path.append(own_folders()[0])
 sys.path.sort(key=given_folders().__contains__)  # PYTHONPATH may name other versions of what we need
 
 import typer

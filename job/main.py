@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # `flink run -py` starts this file, not a module: its folder would come first, and has packages named as libraries are.
+# The package lies beside it in a checkout, and above it where it is installed.
 _HERE = Path(__file__).resolve().parent
-sys.path[:] = [str(_HERE.parent), *(path for path in sys.path if Path(path).resolve() != _HERE)]
+_ROOT = next(folder for folder in _HERE.parents if (folder / "freshet").is_dir())
+sys.path[:] = [str(_ROOT), *(path for path in sys.path if Path(path).resolve() != _HERE)]
 
+from freshet.errors import FreshetError  # noqa: E402
 from freshet.files.owner_only import write_for_owner_only  # noqa: E402
-from freshet.job.errors import JobFailed, UsageError, exit_code  # noqa: E402
+from freshet.job.errors import exit_code  # noqa: E402
 from freshet.job.flink.job_spec import JobSpec  # noqa: E402
 from freshet.kernels.processor import choose_blas, core_of  # noqa: E402
 
@@ -39,7 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="freshet.job.main", description=__doc__)
     parser.add_argument("--spec", type=Path, required=True, help="the job's JSON file")
     write_for_owner_only()
-    spec = JobSpec.load(parser.parse_args(argv).spec)
+    given = parser.parse_args(argv).spec
+    try:
+        return _run(JobSpec.load(given))
+    except FreshetError as error:
+        print(error, file=sys.stderr)
+        return exit_code(error)
+
+
+def _run(spec: JobSpec) -> int:
     if _FLINK_CLIENT in os.environ:
         submit(spec)
         return 0
@@ -48,12 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     choose_blas(core_of(spec.stage.get("processor", {})))  # for the workers: they inherit this environment
 
-    try:
-        with taken(spec.out_path, "freshet.job.main"):
-            result = run_job(spec, restarted=lambda cause: print(f"restarted after: {cause}", file=sys.stderr))
-    except (JobFailed, UsageError) as error:
-        print(error, file=sys.stderr)
-        return exit_code(error)
+    with taken(spec.out_path, "freshet.job.main"):
+        result = run_job(spec, restarted=lambda cause: print(f"restarted after: {cause}", file=sys.stderr))
     return 128 + result.signal if result.signal else 0
 
 

@@ -95,6 +95,21 @@ for wrong in (
 print(json.dumps({"rows": rows.tolist(), "said": said}))
 """
 
+# What Flink's client does with the file of the job; its package's own modules have names that others have, too.
+BY_PATH = """
+import importlib.util, runpy, sys
+from pathlib import Path
+
+main = Path(importlib.util.find_spec("freshet").origin).parent / "job" / "main.py"
+sys.argv[1:] = ["--spec", "none.json"]
+sys.path[0] = str(main.parent)
+try:
+    runpy.run_path(str(main), run_name="__main__")
+except SystemExit as end:
+    assert end.code == 2, end.code
+assert not any(importlib.util.find_spec(name) for name in ("errors", "schema", "extras"))
+"""
+
 
 def bin_of(environment: Path) -> Path:
     return environment / "bin"
@@ -212,6 +227,10 @@ def test_beside_files_of_the_names_of_our_folders(server: Server, freshet: Path,
         rows = run_in(user, freshet, "query", "--at", at, "--format", "json", 1, 3).stdout.splitlines()
         assert [json.loads(row)["id"] for row in rows] == [1, 3]
     assert run_in(user, freshet, "--version").stdout.startswith("freshet ")
+
+
+def test_the_job_started_by_its_path(freshet: Path, tmp_path: Path) -> None:
+    assert "none.json: there is no such file" in run_in(tmp_path, freshet.with_name("python"), "-c", BY_PATH).stderr
 
 
 def test_client_alone_reads_from_a_server(server: Server, wheels: dict[str, Path], tmp_path: Path) -> None:
