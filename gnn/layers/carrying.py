@@ -1,6 +1,6 @@
 """A conv that rows of earlier layers are carried across: residuals, jumping knowledge, APPNP, TAGConv and the like.
 
-The row between two layers is [x_l | what is carried] (algebra.md 1.6). A master's own task gets the carried columns
+The row between two layers is [x_l | what is carried]. A master's own task gets the carried columns
 beside the conv's self input; replicas get the message alone, so that carrying sends nothing more to other parts.
 """
 

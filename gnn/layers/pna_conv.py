@@ -81,8 +81,8 @@ class PNAConvPlan(LayerPlan):
 
     A message is linear in both ends, so its target's share is no message: a source sends Q_t x_u for every tower, and
     mean, max and min are moved by P_t x_v + b_t when they are read, sums by that as often as there are messages;
-    variances stay as they are (algebra.md 1.5). Where more layers make a message (`pre`), it is linear no more: then
-    every part keeps the terms of both ends, and messages are made by edge.
+    variances stay as they are (docs/design/aggregates.md). Where more layers make a message (`pre`), it is linear no
+    more: then every part keeps the terms of both ends, and messages are made by edge.
     """
 
     def __init__(self, spec: PNAConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:

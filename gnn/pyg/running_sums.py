@@ -1,7 +1,7 @@
 """Jumping knowledge that ends in a linear layer, as a sum that goes along: [x_1 | x_2] W is x_1 W_1 + x_2 W_2.
 
 Side by side the rows of all layers are carried across every conv behind them; of their products only one row is, as
-wide as the result (algebra.md 1.6). A partial sum is made of its vertex's rows whenever one of them changes, never
+wide as the result. A partial sum is made of its vertex's rows whenever one of them changes, never
 added to over time, so its bits depend on those rows alone. They are other bits than those of one long product.
 """
 

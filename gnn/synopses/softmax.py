@@ -48,7 +48,7 @@ class Score:
         """In how many sums the messages of a head fall, by the sign of what the LeakyReLU gets.
 
         On either side of it an additive score is linear, so e^score is a factor of the source times one of the target,
-        and a target that changes moves only those messages whose side changes (algebra.md 0.3; no paper has this).
+        and a target that changes moves only those messages whose side changes (docs/design/aggregates.md).
         """
         return 2 if self.kind == "additive" else 1
 

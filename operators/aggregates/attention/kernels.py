@@ -11,7 +11,7 @@ the target's factor comes in when the sums are read. If t_v changes, the message
 (sides.py).
 
 Invariant: D and N of a side are the sums over the in-edges (u, v) of this part whose score is on that side.
-Source: algebra.md 0.3 and 1.3; NeutronRT, algorithm 3, for deltas made of old source values.
+Source: docs/design/aggregates.md, Attention; NeutronRT, algorithm 3, for deltas made of old source values.
 """
 
 from __future__ import annotations
