@@ -23,39 +23,36 @@ def check(
     snapshot: Annotated[Path | None, typer.Option(help="Snapshot that the run started from, if any.")] = None,
     oracle: Annotated[
         Literal["pyg", "own"] | None,
-        typer.Option(help="Who computes the full pass (default: PyTorch Geometric where it is installed and fits)."),
+        typer.Option(help="Implementation of the full pass (default: PyTorch Geometric if installed and if it fits)."),
     ] = None,
-    tolerance: Annotated[
-        float, typer.Option(min=0, help="Largest error allowed, relative to the scale of the value that is off.")
-    ] = 1e-4,
+    tolerance: Annotated[float, typer.Option(min=0, help="Maximum error, relative to the scale of the value.")] = 1e-4,
     every: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Check also the state after every N-th epoch (default: the last alone)."),
+        typer.Option(min=1, metavar="N", help="Also check the state after every N-th epoch (default: the last only)."),
     ] = None,
     undirected: Annotated[
         bool | None, typer.Option("--undirected/--directed", help="Mirror every edge (default: as the run did).")
     ] = None,
-    id_type: Annotated[IdType | None, typer.Option(help="Kind of vertex ids (default: as the run had it).")] = None,
+    id_type: Annotated[IdType | None, typer.Option(help="Kind of vertex ids (default: that of the run).")] = None,
     config: Annotated[
         Path | None,
         typer.Option(help="The run's YAML file, for model, events, snapshot, out and kafka; a flag wins."),
     ] = None,
 ) -> None:
-    """Compare a run's embeddings with a full pass in float64 over its graph, made again from its input.
+    """Compare a run's embeddings with a full pass in float64 over its graph, rebuilt from its input.
 
-    The input is read by other code than the job's. An error is relative to the scale of its value, the magnitude of
-    what was summed to get it. Epochs must be whole and hold the events that the input has, and run.json, status and
-    rows must agree.
+    The input is read by code that the job does not use. An error is relative to the scale of its value: the magnitude
+    of the summed terms. Epochs must be complete and match the input's events, and run.json, status and rows must agree.
 
-    Prints one JSON line (vertices, max_abs_error, max_rel_error, worst, missing, extra, nan, faults, ...) and exits
-    with 1 when the error is past the tolerance, an embedding is missing or one too many, or there is a fault.
+    Prints one JSON line (vertices, max_abs_error, max_rel_error, worst, missing, extra, nan, faults, ...). Exits with
+    1 when an error exceeds the tolerance, an embedding is missing or superfluous, or there is another fault.
 
     [bold]Examples[/bold]
 
     [cyan]freshet check --model M --snapshot S --events changes.jsonl --out O[/cyan]
 
     [cyan]freshet check --model M --events changes.jsonl --out O --every 100[/cyan]
-    looks at the state after every 100th epoch as well.
+    also checks the state after every 100th epoch.
 
     [cyan]freshet check --config job.yaml[/cyan]
     checks the run of that file.

@@ -15,13 +15,13 @@ def compact(
     out: Annotated[Path, typer.Argument(metavar="O", help="Output folder of the job.", show_default=False)],
     keep_changes: Annotated[
         str,
-        typer.Option(help="Age up to which files that the base covers stay, such as 24h; all: for ever."),
+        typer.Option(help="Age up to which files covered by the base stay, such as 24h; all: keep them all."),
     ] = "all",
 ) -> None:
     """Write a base file of the newest rows to O/embeddings, and remove older files of the change log.
 
-    The folder still says the same: of the rows of an id, the one with the greatest epoch holds. Files of the last ten
-    minutes always stay, for a restore may write them again. The job may run meanwhile. Prints a JSON line.
+    The folder keeps its meaning: for each id, the row with the greatest epoch is current. Files of the last ten minutes
+    always stay, since a restore may write them again. The job may run meanwhile. Prints a JSON line.
 
     [bold]Examples[/bold]
 

@@ -19,17 +19,19 @@ EVICTIONS = ("min-pending", "lru", "random", "next-use")
 _STREAMING, _SERVING = "streaming", "serving"
 _LOCAL, _FLINK = "local", "flink"
 
-_Parts = Annotated[int | None, typer.Option(metavar="P", help="Streaming: --parts of the job to come (default: 1).")]
+_Parts = Annotated[int | None, typer.Option(metavar="P", help="Streaming: --parts of the later job (default: 1).")]
 _Partitioner = Annotated[
     str | None, typer.Option(metavar="NAME", help=f"Streaming: --partitioner of the job: {', '.join(STRATEGIES)}.")
 ]
 _SnapshotPlacement = Annotated[
     str | None,
-    typer.Option(metavar="|".join(PLACEMENTS), help="Streaming: as of the job; stream takes less memory."),
+    typer.Option(
+        metavar="|".join(PLACEMENTS), help="Streaming: the option of the later job; stream takes less memory."
+    ),
 ]
 _Config = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="--config of the job: parts, partitioner and direction; a flag wins."),
+    typer.Option(metavar="FILE", help="--config of the later job: parts, partitioner and direction; a flag wins."),
 ]
 
 
@@ -43,7 +45,7 @@ def embed(
     for_: Annotated[
         str,
         typer.Option(
-            "--for", metavar="streaming|serving", help="What S2 is for; serving: embeddings alone, of larger graphs."
+            "--for", metavar="streaming|serving", help="Use of S2; serving: embeddings alone, of larger graphs."
         ),
     ] = _STREAMING,
     parts: _Parts = None,
@@ -51,38 +53,39 @@ def embed(
     snapshot_placement: _SnapshotPlacement = None,
     config: _Config = None,
     passes: Annotated[
-        str, typer.Option(metavar="auto|K", help="Times that a layer's rows are read; auto: what is cheapest here.")
+        str, typer.Option(metavar="auto|K", help="Passes over a layer's rows; auto: the cheapest number here.")
     ] = "auto",
     order: Annotated[
         str, typer.Option(metavar="given|completion", help="Order of the vertices: the snapshot's, or ATLAS's score.")
     ] = "given",
     eviction: Annotated[
-        str, typer.Option(metavar="POLICY", help=f"Who leaves a full hot store: {', '.join(EVICTIONS)}.")
+        str, typer.Option(metavar="POLICY", help=f"Eviction policy of the hot store: {', '.join(EVICTIONS)}.")
     ] = "min-pending",
     undirected: Annotated[
         bool | None, typer.Option("--undirected/--directed", help="Mirror every edge.", show_default=False)
     ] = None,
     runtime: Annotated[
-        str, typer.Option(metavar="local|flink", help="flink makes it a batch job, parts or passes side by side.")
+        str, typer.Option(metavar="local|flink", help="local, or flink: a batch job with parallel parts or passes.")
     ] = _LOCAL,
     parallelism: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Parts or passes that Flink has made at a time; --memory is shared.")
+        int, typer.Option(metavar="N", min=1, help="Parts or passes in parallel on Flink; they share --memory.")
     ] = 1,
     cluster: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Of a Flink cluster that sees the same folders.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Flink cluster that sees the same folders.")
     ] = None,
 ) -> None:
-    """Embed a whole graph on one machine, also one whose features are many times its memory.
+    """Embed a whole graph on one machine, even if its features are many times larger than memory.
 
     S2 gets the snapshot's files, S2/embeddings (the change log's rows of epoch 0), S2/base (the state of all operators)
     and snapshot.json. `freshet run --snapshot S2` starts from that state at once, with its --parts, --partitioner and
-    direction; others, and another model, are refused. The graph's topology is placed in memory, as the job holds it;
-    features, rows and sums are not. With --for serving the topology stays on disk too, there is no state, and --passes,
-    --order and --eviction say how it goes. Bits do not depend on --memory. What memory and disk it needs is said before
-    it starts. The same command again goes on after a kill or a full disk. Prints a JSON line.
+    direction; other values, or another model, are refused. The graph's topology is kept in memory, as in the job;
+    features, rows and sums are not. With --for serving the topology stays on disk, too, and no state is written;
+    --passes, --order and --eviction control that mode. The result's bits do not depend on --memory. The command
+    reports the memory and disk that it needs before it starts. Repeat it to continue after a kill or a full disk.
+    Prints a JSON line.
 
-    With --runtime flink it is a PyFlink batch job: Flink deals the parts of each operator, or with --for serving the
-    passes of each layer, to --parallelism processes, on this machine or in --cluster, and does again what fails. The
+    With --runtime flink it is a PyFlink batch job. Flink distributes the parts of each operator, or with --for serving
+    the passes of each layer, to --parallelism processes, on this machine or in --cluster, and retries failed ones. The
     bits are the same.
 
     [bold]Examples[/bold]
@@ -96,7 +99,7 @@ def embed(
     four parts at a time.
 
     [cyan]freshet embed --model M --snapshot S --out S2 --for serving --memory 1GiB --passes 1 --order completion[/cyan]
-    one pass a layer, with a cold store, over vertices in the order in which they finish soonest.
+    one pass per layer, with a cold store, over vertices in the order in which they finish soonest.
 
     [cyan]freshet embed --model M --snapshot S --out S2 --for serving --memory 4GiB --runtime flink --parallelism 4
     [/cyan]

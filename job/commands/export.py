@@ -16,25 +16,25 @@ def export(
     out: Annotated[Path, typer.Option(metavar="S", help="Snapshot folder to write; new or empty.", show_default=False)],
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar="PATH", help="Savepoint or checkpoint of the job (default: where it stopped)."),
+        typer.Option("--from", metavar="PATH", help="Savepoint or checkpoint of the job (default: its last state)."),
     ] = None,
     model: Annotated[Path | None, typer.Option(help="Model folder of the job, if it has moved.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file whose `kafka:` says how to reach Kafka.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with client properties under `kafka:`.")] = None,
 ) -> None:
-    """Write the graph of a stopped job as a snapshot, from which a new job goes on.
+    """Write the graph of a stopped job as a snapshot, from which a new job continues.
 
-    This is how one changes the number of parts, or takes the graph for retraining. S gets vertices.parquet,
-    edges.parquet, and snapshot.json with the positions up to which the graph covers each source:
-    `freshet run --snapshot S` with the same --events begins behind them. Prints a JSON line (vertices, edges, epoch,
-    positions). The job must be stopped or killed. One that runs on Flink is exported with --from, from that savepoint;
-    for `latest` and checkpoints, from one that the job is asked for and that is removed afterwards.
+    Use it to change the number of parts, or to retrain on the graph. S gets vertices.parquet, edges.parquet, and
+    snapshot.json with the positions up to which the graph covers each source: `freshet run --snapshot S` with the same
+    --events starts after them. Prints a JSON line (vertices, edges, epoch, positions). The job must be stopped or
+    killed. A job that runs on Flink is exported with --from, from that savepoint; for `latest` and checkpoints, from a
+    new savepoint that the export requests and removes afterwards.
 
     [bold]Examples[/bold]
 
     [cyan]freshet stop O[/cyan]
     [cyan]freshet export --out S O[/cyan]
     [cyan]freshet run --model M --snapshot S --events changes.jsonl --out O2 --parts 8 --parallelism 4[/cyan]
-    goes on with eight parts where O stopped.
+    continues with eight parts where O stopped.
 
     [cyan]freshet export --out S --from O/checkpoints/savepoints/savepoint-1a2b3c-0123456789ab O[/cyan]
     """

@@ -17,8 +17,8 @@ def import_model(
         str,
         typer.Argument(
             metavar="PACKAGE.MODULE:FACTORY",
-            help="Callable that returns the PyTorch module; with its arguments, if it needs any: 'mymodels:Net(8, "
-            "hidden=16)'. They are literals: numbers, texts, True, None, lists, tuples, dicts.",
+            help="Callable that returns the PyTorch module, with literal arguments if it needs any: 'mymodels:Net(8, "
+            "hidden=16)'. Literals are numbers, strings, True, None, lists, tuples, dicts.",
         ),
     ],
     weights: Annotated[
@@ -31,14 +31,14 @@ def import_model(
     stats_from: Annotated[
         Path | None,
         typer.Option(
-            help="Snapshot whose statistics norms over all vertices keep, e.g. GraphNorm: the training graph."
+            help="Snapshot (the training graph) at whose statistics norms over all vertices are frozen: GraphNorm."
         ),
     ] = None,
     features: Annotated[
         str | None,
         typer.Option(
             metavar="N|SNAPSHOT",
-            help="Width of the features, or a snapshot that has them, where no layer says it: LGConv, APPNP first.",
+            help="Feature width, or a snapshot with features, if no layer specifies one: LGConv or APPNP first.",
         ),
     ] = None,
     head: Annotated[
@@ -47,12 +47,11 @@ def import_model(
 ) -> None:
     """Turn a trained PyTorch Geometric model into a model folder.
 
-    Needs torch and torch-geometric, which `make install` brings, and the extra torch of the wheel. The result is run
-    beside the original on a random graph, and refused when they differ. From Python: freshet.export_model(module,
-    folder). docs/reference/models.md lists what can be taken over; a norm that reads the whole graph (GraphNorm,
-    LayerNorm(mode="graph")) needs --stats-from and makes the model approximate. Prefixes that training put before the
-    names of weights (module., _orig_mod., model.) are taken off, and names of PyG 1 become those of today; stderr says
-    which.
+    Needs torch and torch-geometric, from `make install` or the extra torch of the wheel. The result is compared with
+    the original on a random graph, and refused if they differ. From Python: freshet.export_model(module, folder).
+    docs/reference/models.md lists supported models. A norm over the whole graph (GraphNorm, LayerNorm(mode="graph"))
+    needs --stats-from and makes the model approximate. Prefixes of weight names from training (module., _orig_mod.,
+    model.) are removed, and names of PyG 1 are converted; stderr lists them.
 
     [bold]Examples[/bold]
 
@@ -87,7 +86,7 @@ def import_model(
 
 
 def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_default=False)]) -> None:
-    """Explain a model: per layer its algebra, what is incremental, and the state it keeps per vertex.
+    """Explain a model: the algebra, the incremental operations and the state per vertex of each layer.
 
     [bold]Example[/bold]
 

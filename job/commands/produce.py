@@ -17,29 +17,31 @@ def produce(
         list[str], typer.Option(metavar="PATH", help=f"Event file ({', '.join(SUFFIXES)}) or folder; repeatable.")
     ],
     to: Annotated[str, typer.Option(metavar="KAFKA", help="Topic: kafka://HOST:PORT/TOPIC.")],
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Events per second (default: as fast as it goes).")
-    ] = None,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Events per second (default: no limit).")] = None,
     key: Annotated[
         Literal["dst", "src", "one"],
-        typer.Option(help="What chooses the partition: an edge's destination, its source, or all to partition 0."),
+        typer.Option(
+            help="Key that selects the partition: an edge's destination, its source, or one (all in partition 0)."
+        ),
     ] = "dst",
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Most events per message (default: 1, of Arrow 1000).")
+        int | None, typer.Option(min=1, help="Maximum events per message (default: 1, with Arrow 1000).")
     ] = None,
     message_format: Annotated[
-        Literal["jsonl", "arrow"], typer.Option("--format", help="Messages of JSON lines, or of an Arrow IPC stream.")
+        Literal["jsonl", "arrow"],
+        typer.Option("--format", help="Format of the messages: JSON lines, or an Arrow IPC stream."),
     ] = "jsonl",
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Make the topic with that many partitions if it is not there.")
+        int | None,
+        typer.Option(min=1, help="Number of partitions with which to create the topic if it does not exist."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with client properties under `kafka:`.")] = None,
 ) -> None:
     """Feed event files to a Kafka topic.
 
-    Lines of JSON go as they stand, malformed ones too. Each partition keeps the order of the files; between partitions
-    there is none, so --key decides which events stay in order: dst an edge and its deletion, a vertex and its in-edges;
-    src the same with out-edges; one all. Ends with a JSON line when the broker has everything.
+    JSON lines are sent unchanged, malformed ones included. Each partition keeps the order of the files; there is no
+    order between partitions, so --key decides which events stay in order: dst an edge and its deletion, a vertex and
+    its in-edges; src the same with out-edges; one all. Prints a JSON line when the broker has acknowledged all events.
 
     [bold]Example[/bold]
 

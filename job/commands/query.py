@@ -33,17 +33,17 @@ TLS_ROOTS_HELP = "With grpc+tls://: PEM file of certificates to trust (default: 
 def query(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Vertices.", show_default=False)],
     at: Annotated[str, typer.Option(help=AT_HELP)] = "127.0.0.1:47470",
-    format_: Annotated[Format, typer.Option("--format", help="For people, as JSON Lines, or an Arrow stream.")] = (
+    format_: Annotated[Format, typer.Option("--format", help="Output as a table, JSON Lines, or an Arrow stream.")] = (
         Format.TABLE
     ),
-    min_epoch: Annotated[int, typer.Option(help="Wait until this epoch is in.")] = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait at most.")] = 5.0,
+    min_epoch: Annotated[int, typer.Option(help="Wait until this epoch is readable.")] = 0,
+    timeout: Annotated[float, typer.Option(help="Maximum wait in seconds.")] = 5.0,
     token: Annotated[str | None, typer.Option(help="The server's token; better as FRESHET_TOKEN.")] = None,
     tls_roots: Annotated[Path | None, typer.Option(help=TLS_ROOTS_HELP)] = None,
 ) -> None:
-    """Print the embeddings of vertices from the running job, with logits and the predicted class where it has a head.
+    """Print the embeddings of vertices from the running job, with logits and predicted class if the model has a head.
 
-    All rows are of one epoch, which is said on stderr. Exits 1 when one of the ids has no row.
+    All rows belong to one epoch, which is printed on stderr. Exits with 1 when one of the ids has no row.
 
     [bold]Examples[/bold]
 

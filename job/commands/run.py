@@ -18,9 +18,9 @@ from freshet.job.options.marks import IO
 def run(**given: Any) -> None:
     """Stream graph events through a model and keep every embedding fresh.
 
-    The change log of embeddings goes to OUT/embeddings, the input that each epoch ends with to OUT/epochs; the last
-    line on stdout is a JSON summary. The run ends when its input does; Ctrl-C or `freshet stop OUT` end it sooner, and
-    --resume goes on from there.
+    The change log of embeddings goes to OUT/embeddings, and the input positions at which each epoch ends to OUT/epochs.
+    The last line on stdout is a JSON summary. The run ends when its input ends. Ctrl-C or `freshet stop OUT` ends it
+    sooner, and --resume continues from there.
 
     [bold]Examples[/bold]
 
@@ -31,10 +31,10 @@ def run(**given: Any) -> None:
     starts from a graph, on two subtasks.
 
     [cyan]freshet run --model M --events changes/ --out O --resume latest[/cyan]
-    goes on after a stop or a kill.
+    continues after a stop or a kill.
 
     [cyan]freshet run --config job.yaml --epoch-events 100[/cyan]
-    takes options from a file (model: M, epoch-ms: 5, ...), save for one.
+    takes all options but one from a file (model: M, epoch-ms: 5, ...).
     """
     config = given.pop("config")
     options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
@@ -59,7 +59,7 @@ def _parameters() -> list[inspect.Parameter]:
     """The flags of the options, and --config after those that say what is read."""
     found = parameters()
     others = ", ".join(keys_of_the_file())
-    text = "YAML file with any of these options, and with those that have no flag (docs/reference/options.md)"
+    text = "YAML file with any of these options, and options without a flag (docs/reference/options.md)"
     config = typer.Option(help=f"{text}: {others}. A flag wins.", rich_help_panel=IO)
     at = 1 + next(k for k, one in enumerate(found) if one.name == "snapshot")
     return [*found[:at], parameter("config", Annotated[Path | None, config]), *found[at:]]

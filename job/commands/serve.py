@@ -23,7 +23,7 @@ Tables = Annotated[
     Path | None,
     typer.Option(
         metavar="O/tables",
-        help="The folder `tables` in the job's --out, or on a TaskManager's machine the one of `freshet run --tables`.",
+        help="Folder `tables` in the job's --out; on a TaskManager's machine, the folder of `freshet run --tables`.",
         show_default=False,
     ),
 ]
@@ -32,36 +32,41 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="HOST:PORT,...",
-        help="Feed from these servers, over Flight; with --tables: take from them what is not there.",
+        help="Feed from these servers, over Flight; with --tables: fetch missing rows from them.",
     ),
 ]
 Kafka = Annotated[
     Text, typer.Option(metavar="kafka://HOST:PORT/TOPIC", help="Feed from the topic of `freshet run --embeddings-to`.")
 ]
 Config = Annotated[Path | None, typer.Option(help="With --kafka: YAML file with client properties under `kafka:`.")]
-Host = Annotated[str, typer.Option(help="Address to listen at; beyond loopback it wants --token or --without-token.")]
+Host = Annotated[
+    str, typer.Option(help="Address to listen at; other than loopback requires --token or --without-token.")
+]
 Port = Annotated[int | None, typer.Option(help="Port of Arrow Flight; 0: any (default: 47470, or the next free one).")]
 HttpPort = Annotated[int | None, typer.Option(help="Port of HTTP; 0: any (default: 47480, or the next free one).")]
 Workers = Annotated[
     int,
-    typer.Option(min=1, max=64, help="Processes that answer: HTTP on one port, Flight on --port and following ones."),
+    typer.Option(min=1, max=64, help="Server processes: HTTP on one port, Flight on --port and following ones."),
 ]
-Token = Annotated[Text, typer.Option(help="What clients must send; better given as FRESHET_TOKEN in the environment.")]
+Token = Annotated[
+    Text, typer.Option(help="Token that clients must send; better given as FRESHET_TOKEN in the environment.")
+]
 WithoutToken = Annotated[
     bool,
-    typer.Option("--without-token", help="Let whoever reaches a --host beyond loopback read all."),
+    typer.Option("--without-token", help="Allow all reads at a --host other than loopback without a token."),
 ]
-TlsCert = Annotated[Path | None, typer.Option(help="PEM file with the server's certificate: Flight and HTTP by TLS.")]
+TlsCert = Annotated[Path | None, typer.Option(help="PEM file with the server's certificate: Flight and HTTP use TLS.")]
 TlsKey = Annotated[Path | None, typer.Option(help="PEM file with the key of --tls-cert, without a password.")]
 TlsRoots = Annotated[
     Path | None, typer.Option(help="With --from grpc+tls://HOST:PORT: PEM file of certificates to trust.")
 ]
-History = Annotated[str, typer.Option(help="Memory at most for rows that were replaced, which slow reads go by.")]
-StaleAfter = Annotated[str, typer.Option(help="Not ready when nothing was heard of the job for so long.")]
-Wait = Annotated[str, typer.Option(help="How long to wait for a job that prepares itself, or for a topic's first row.")]
-Compact = Annotated[Text, typer.Option(help="Write a base file so often, such as 1h; see `freshet compact`.")]
+History = Annotated[str, typer.Option(help="Memory limit for replaced rows, which slow readers may still need.")]
+StaleAfter = Annotated[str, typer.Option(help="Time without news of the job after which the server is not ready.")]
+Wait = Annotated[str, typer.Option(help="Maximum wait for a job that is starting, or for a topic's first row.")]
+Compact = Annotated[Text, typer.Option(help="Interval between base files, such as 1h; see `freshet compact`.")]
 KeepChanges = Annotated[
-    str, typer.Option(help="With --compact: age up to which covered change-log files stay, such as 24h, or all.")
+    str,
+    typer.Option(help="With --compact: age up to which change-log files covered by a base stay, such as 24h, or all."),
 ]
 
 
@@ -87,9 +92,9 @@ def serve(
 ) -> None:
     """Serve the embeddings of a running or finished job: Arrow Flight, HTTP with JSON, and a table in shared memory.
 
-    A process of its own, beside the job; its end does the job no harm, and after kill -9 the next one goes on with the
-    table that is left. Every answer holds rows of one epoch, and says which; with --kafka, where no epoch is known to
-    be complete, each row is the newest of its own.
+    The server is a separate process; the job continues when it ends, and after kill -9 the next server continues with
+    the existing table. Every answer contains rows of one epoch, and its number. With --kafka no epoch is known to be
+    complete: each row is the newest of its vertex.
 
     [bold]Examples[/bold]
 

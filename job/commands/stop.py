@@ -19,7 +19,7 @@ def stop(
 ) -> None:
     """Stop the job that writes to OUT, with a savepoint.
 
-    Prints the savepoint's path; what is in OUT is complete up to the epoch that is printed beside it.
+    Prints the savepoint's path and an epoch; OUT is complete up to that epoch.
 
     [bold]Examples[/bold]
 

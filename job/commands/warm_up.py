@@ -11,9 +11,9 @@ def warm_up() -> None:
     """Compile all kernels for this machine, so that jobs start at once.
 
     Kernels are compiled once per machine and version of Freshet, in several processes, into the checkout's __pycache__
-    folders, or into ~/.cache/freshet/kernels where those can't be written to; FRESHET_CACHE names another folder in
-    place of ~/.cache/freshet, NUMBA_CACHE_DIR one for kernels alone. `make install` and the image's build have done it,
-    and `freshet run` does it where it wasn't done. What is there already is not compiled again. Prints a JSON line
+    folders, or into ~/.cache/freshet/kernels if those are not writable. FRESHET_CACHE replaces ~/.cache/freshet, and
+    NUMBA_CACHE_DIR names a folder for kernels alone. `make install` and the build of the container image run this
+    command, and `freshet run` compiles missing kernels. Existing ones are not compiled again. Prints a JSON line
     (kernels, compiled, seconds, folder).
 
     [bold]Example[/bold]

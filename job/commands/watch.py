@@ -14,20 +14,22 @@ from freshet.job.errors import UsageError
 
 
 def watch(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="These vertices alone.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID...]", help="Vertices to watch (default: all).")
+    ] = None,
     at: Annotated[
-        str, typer.Option(help="The folder O/tables of a job on this machine, or HOST:PORT of its server there.")
+        str, typer.Option(help="Folder O/tables of a job on this machine, or HOST:PORT of its server there.")
     ] = "127.0.0.1:47470",
     tls_roots: Annotated[Path | None, typer.Option(help=TLS_ROOTS_HELP)] = None,
     class_changes: Annotated[
         bool, typer.Option("--class-changes", help="Only vertices whose predicted class changed.")
     ] = False,
-    epochs: Annotated[int | None, typer.Option(help="End after so many epochs.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs after which to end.")] = None,
 ) -> None:
-    """Print changes of embeddings as they come, a JSON object a line, until the job ends or Ctrl-C.
+    """Print changes of embeddings as they arrive, one JSON object per line, until the job ends or Ctrl-C.
 
-    With --class-changes each line has the class and the one before, by the model's head, or by the embedding's largest
-    entry where the model has no head.
+    With --class-changes each line has the class and the previous one, by the model's head, or by the embedding's
+    largest entry if the model has no head.
 
     [bold]Examples[/bold]
 

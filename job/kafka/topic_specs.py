@@ -32,7 +32,7 @@ class Identity(NamedTuple):
         if None not in (self.cluster_id, now.cluster_id) and self.cluster_id != now.cluster_id:
             return f"the brokers are another cluster (got {now.cluster_id}, expected {self.cluster_id})"
         if None not in (self.topic_id, now.topic_id) and self.topic_id != now.topic_id:
-            return f"the topic was deleted and made again (its id is {now.topic_id}, expected {self.topic_id})"
+            return f"the topic was deleted and recreated (its id is {now.topic_id}, expected {self.topic_id})"
         return None
 
 

@@ -172,7 +172,7 @@ def _rehearsed(jobs: Jobs | None = None) -> Iterator[Call]:
     assert process.stdout is not None
     yield from map(decode, process.stdout)
     if process.wait():
-        msg = f"the rehearsal of what is to be compiled ended with {process.returncode}; what went wrong stands above"
+        msg = f"listing the kernels to compile failed (exit {process.returncode}); see the error above"
         raise JobFailed(msg)
 
 

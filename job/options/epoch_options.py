@@ -20,17 +20,17 @@ class EpochOptions(Options):
         default=None,
         alias="epoch_events",
         ge=1,
-        description="Accepted events that make an epoch "
-        f"(default: {EPOCH_EVENTS}); with --latency-target the most (default: {EPOCH_EVENTS_MAX}).",
+        description="Accepted events per epoch "
+        f"(default: {EPOCH_EVENTS}); with --latency-target, the maximum (default: {EPOCH_EVENTS_MAX}).",
     )
     epoch_ms: Annotated[Count, Option(EPOCHS, Holds.KEPT)] = Field(
-        default=_SEALING.epoch_ms, ge=0, description="Longest that an epoch stays open; 0: cut by count alone."
+        default=_SEALING.epoch_ms, ge=0, description="Maximum time that an epoch stays open; 0: cut by count alone."
     )
     latency_target_s: Annotated[DurationOrOff, Option(EPOCHS, Holds.KEPT)] = Field(
         default=0.0,
         alias="latency_target",
-        description="Adapt epochs, such as for 50ms from arrival to Sink: events that come while nothing is under way "
-        "are an epoch at once, others wait for at most half of that, and epochs grow with the backlog.",
+        description="Adapt epochs to a target latency, such as 50ms: while fewer than two epochs are under way, events "
+        "are an epoch at once; otherwise they wait for at most half the target.",
     )
 
     @property

@@ -39,25 +39,27 @@ class InputOptions(Options):
     start_from: Annotated[str, Option(IO)] = Field(
         default=EARLIEST,
         alias="from",
-        description="Where to begin in a Kafka topic: earliest, latest, committed (by kafka: group.id), timestamp:MS.",
+        description="Start in a Kafka topic: earliest, latest, committed (of kafka: group.id), or timestamp:MS.",
     )
     until: Annotated[Literal["latest"] | None, Option(IO)] = Field(
-        default=None, description="latest: end where the Kafka topics end at the start or resume (default: run on)."
+        default=None,
+        description="latest: end at the Kafka topics' end offsets, read at start and at resume (default: run on).",
     )
     snapshot: Annotated[Path | None, Option(IO)] = Field(
         default=None,
-        description="Graph to start from: a folder with vertices.parquet and edges.parquet; from one of `freshet "
-        "embed` the job also takes its state, --parts, --partitioner and direction.",
+        description="Graph to start from: a folder with vertices.parquet and edges.parquet. A snapshot of `freshet "
+        "embed` also sets the initial state, --parts, --partitioner and direction.",
     )
     ignore_positions: Annotated[bool, Option(FILE)] = Field(
         default=False,
-        description="Read all events from their beginning, also those that the snapshot.json of an export covers.",
+        description="Read all events from their beginning, including those that the snapshot.json of an export covers.",
     )
     kafka: Annotated[dict[str, Any], Option(FILE)] = Field(
         default_factory=dict, repr=False, description="Client properties for Kafka (SASL, TLS, ...); only in the file."
     )
     events_map: Annotated[dict[str, str], Option(FILE, Holds.FOR_LIFE)] = Field(
-        default_factory=dict, description="JMESPath by event field, for records of another shape; only in the file."
+        default_factory=dict,
+        description="JMESPath expression per event field, for records of another shape; only in the file.",
     )
 
     @field_validator("events", mode="before")
@@ -119,6 +121,6 @@ class GraphOptions(Options):
         default=ID_BYTES_MAX,
         ge=1,
         le=1 << 20,
-        description="Longest string id, and name of an edge type, in bytes of UTF-8, for the job's life; events with a "
-        "longer one are rejected.",
+        description="Maximum length of a string id or edge type, in bytes of UTF-8, fixed for the job's life; events "
+        "with a longer one are rejected.",
     )

@@ -28,49 +28,53 @@ class OutputOptions(Options):
     publish_within_s: Annotated[Duration, Option(IO, Holds.KEPT)] = Field(
         default=10.0,
         alias="publish_within",
-        description="How soon what is done can be read in OUT/embeddings and OUT/epochs, also when the stream pauses.",
+        description="Longest time until results are readable in OUT/embeddings and OUT/epochs, even when the stream "
+        "pauses.",
     )
     flight_port: Annotated[Count | None, Option(IO)] = Field(
         default=None,
         ge=0,
         le=65535,
-        description="Serve the embeddings while the job runs: port of Arrow Flight, 0 for any; HTTP has one beside it "
-        "(default: no server; `freshet serve` starts one).",
+        description="Port of Arrow Flight on which to serve the embeddings while the job runs, 0 for any; HTTP gets a "
+        "port beside it (default: no server; `freshet serve` starts one).",
     )
     tail_bytes: Annotated[Size, Option(FILE, Holds.KEPT)] = Field(
         default=TAIL_BYTES,
         alias="tail",
-        description="What each part keeps of its newest changes in OUT/tables for `freshet serve`, as far as they are "
+        description="Size of the recent changes that each part keeps in OUT/tables for `freshet serve`, once they are "
         "in OUT/embeddings.",
     )
     tables_folder: Annotated[str | None, Option(IO, Holds.KEPT, is_place=True)] = Field(
         default=None,
         alias="tables",
-        description="In place of OUT/tables: a folder on each TaskManager's own machine, of this job alone, for a "
-        "`freshet serve --tables` beside it; FRESHET_TABLES in a TaskManager's environment names another one there.",
+        description="Folder instead of OUT/tables, on each TaskManager's own machine and for this job alone, for a "
+        "`freshet serve --tables` beside it; FRESHET_TABLES in a TaskManager's environment overrides it there.",
     )
     embeddings_to: Annotated[str | None, Option(KAFKA, Holds.KEPT)] = Field(
         default=None, description="kafka://HOST:PORT/TOPIC for changed embeddings, keyed by vertex id (default: none)."
     )
     embedding_format: Annotated[EmbeddingFormat, Option(KAFKA, Holds.KEPT)] = Field(
-        default="base64", description="An embedding in Kafka: base64 of little-endian float32, or a list of numbers."
+        default="base64",
+        description="Format of an embedding in Kafka: base64 of little-endian float32, or a list of numbers.",
     )
     embeddings_from_start: Annotated[bool, Option(FILE, Holds.KEPT)] = Field(
         default=False,
-        description="Put the embeddings of the --snapshot into the topic, too, once, before anything else goes there.",
+        description="Also write the embeddings of the --snapshot to the topic, once, before all others.",
     )
     delivery: Annotated[Delivery, Option(KAFKA, Holds.KEPT)] = Field(
         default=UPSERT,
-        description="To Kafka: upsert repeats records after a failure (the last one of a vertex holds), exactly-once "
-        "writes transactions, which readers see when a checkpoint is complete.",
+        description="Delivery to Kafka: upsert repeats records after a failure (the last one of a vertex is current); "
+        "exactly-once writes transactions, which readers see when a checkpoint is complete.",
     )
     coalesce_epochs: Annotated[Count, Option(FILE, Holds.KEPT)] = Field(
-        default=1000, ge=1, description="Kafka gets the last embedding of a vertex per so many epochs, or sooner."
+        default=1000,
+        ge=1,
+        description="Maximum number of epochs in an interval; Kafka gets the last embedding of a vertex per interval.",
     )
     coalesce_s: Annotated[Duration, Option(KAFKA, Holds.KEPT)] = Field(
         default=0.5,
         alias="coalesce",
-        description="Longest that a change waits for others; with --epoch-ms 0 only epochs count.",
+        description="Maximum time of an interval; with --epoch-ms 0 only coalesce-epochs counts.",
     )
     dead_letters: Annotated[str | None, Option(IO, Holds.KEPT, is_place=True)] = Field(
         default=None,
@@ -80,7 +84,7 @@ class OutputOptions(Options):
     dead_letters_max_bytes: Annotated[Size, Option(FILE, Holds.KEPT)] = Field(
         default=1 << 30,
         alias="dead_letters_max",
-        description="Size of the files of rejected records together; past it the oldest are dropped, and counted.",
+        description="Maximum total size of the files of rejected records; above it the oldest are dropped and counted.",
     )
 
     @field_validator("publish_within_s")

@@ -20,22 +20,21 @@ class PartitioningOptions(Options):
         default=None,
         ge=1,
         le=PARTS_MAX,
-        description="Parts of the graph, for the job's life, on Flink at most 128 (default: as many as a "
-        "layer has subtasks, --parallelism / --pipeline): the most that it can ever have. More than are used now cost "
-        "little (docs/design/parts.md).",
+        description="Graph parts, fixed for the job's life, at most 128 on Flink; also the most subtasks that a layer "
+        "can ever have (default: --parallelism / --pipeline). Unused parts cost little (docs/design/parts.md).",
     )
     strategy: Annotated[Strategy, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
-        default="hybrid", alias="partitioner", description="How edges and vertices find their part."
+        default="hybrid", alias="partitioner", description="Strategy that assigns edges and vertices to parts."
     )
     snapshot_placement: Annotated[SnapshotPlacement, Option(EPOCHS, Holds.FOR_LIFE)] = Field(
         default="whole",
-        description="How hybrid and locality place a snapshot: whole, by METIS, so that few edges are cut (up to 8 "
-        "million edges), or stream, edge by edge as what comes later.",
+        description="Placement of a snapshot by hybrid and locality: whole, by METIS, so that few edges are cut (up to "
+        "8 million edges), or stream, edge by edge like later events.",
     )
     hybrid_threshold: Annotated[Count, Option(FILE, Holds.FOR_LIFE)] = Field(
         default=_DEFAULT.hybrid_threshold,
         ge=1,
-        description="hybrid: in-degree past which new in-edges are spread by HDRF.",
+        description="hybrid: in-degree above which new in-edges are spread by HDRF.",
     )
     hdrf_lambda: Annotated[Ratio, Option(FILE, Holds.FOR_LIFE)] = Field(
         default=_DEFAULT.hdrf_lambda,

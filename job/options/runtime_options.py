@@ -38,10 +38,10 @@ class RuntimeOptions(Options):
     """Where and how long the job runs, and with how much of the machine."""
 
     stay: Annotated[bool, Option(IO)] = Field(
-        default=False, description="Keep running after bounded input has ended, until SIGTERM."
+        default=False, description="Keep running after the end of bounded input, until SIGTERM."
     )
     runtime: Annotated[Runtime, Option(RUNTIME)] = Field(
-        default="flink", description="Flink, or everything in this one process."
+        default="flink", description="Run on Flink, or everything in this one process (local)."
     )
     cluster: Annotated[str | None, Option(RUNTIME)] = Field(
         default=None, description="HOST:PORT of a running Flink cluster (default: an embedded one)."
@@ -50,25 +50,24 @@ class RuntimeOptions(Options):
         default=1,
         ge=1,
         le=PARTS_MAX,
-        description="Processes that do the work (Flink), of one slot each; the run starts them, without --cluster.",
+        description="Flink processes of one slot each; without --cluster the run starts them.",
     )
     pipeline: Annotated[Count | None, Option(RUNTIME, Holds.KEPT)] = Field(
         default=None,
         ge=1,
-        description="How many of them share the layers, one after another; the others share the parts, so that every "
-        "layer has --parallelism / --pipeline subtasks (default: as many as go into --parallelism, at most the "
-        "model's convs + 2).",
+        description="Pipeline stages that the layers are divided into; each layer has --parallelism / --pipeline "
+        "subtasks (default: the largest divisor of --parallelism up to the model's convs + 2).",
     )
     state_backend: Annotated[StateBackend, Option(FILE, Holds.KEPT)] = Field(
-        default="rocksdb", description="Where durable state lives between checkpoints."
+        default="rocksdb", description="Backend of the durable state between checkpoints."
     )
     memory_bytes: Annotated[Size | None, Option(RUNTIME, Holds.KEPT)] = Field(
         default=None, alias="memory", description="Memory for the state backend, such as 2GiB (default: the backend's)."
     )
     processor: Annotated[ProcessorName | None, Option(RUNTIME)] = Field(
         default=None,
-        description="What a new job computes for, for its life, since last bits depend on it: host (default), or "
-        "portable (any of the last ten years; products take 1.6 times as long). any: on whatever runs.",
+        description="Processor that a new job's bits are fixed to: host (default), or portable (any of the last ten "
+        "years; products take 1.5 to 3 times as long). any: do not check.",
     )
 
     @property
@@ -89,27 +88,28 @@ class FaultOptions(Options):
     """Checkpoints and restarts."""
 
     checkpoint_dir: Annotated[str | None, Option(FAULTS, Holds.KEPT, is_place=True)] = Field(
-        default=None, description="Folder or URI, in which each job has a folder (default: OUT/checkpoints)."
+        default=None, description="Folder or URI for checkpoints, with a subfolder per job (default: OUT/checkpoints)."
     )
     checkpoint_interval_s: Annotated[Duration, Option(FAULTS, Holds.KEPT)] = Field(
         default=10.0, alias="checkpoint_interval", description="Time between checkpoints, such as 10s or 500ms."
     )
     keep_cuts: Annotated[bool, Option(FILE, Holds.KEPT)] = Field(
         default=False,
-        description="Keep all of the cut log: also savepoints older than the retained checkpoints can be resumed.",
+        description="Keep the whole cut log, so that savepoints older than the retained checkpoints can be resumed.",
     )
     restarts: Annotated[Count, Option(FILE, Holds.KEPT)] = Field(
         default=10,
         ge=0,
-        description="Failures within 10 minutes that the job restarts after (Flink); one more ends it, 0: the first.",
+        description="Failures within 10 minutes after which the job restarts (Flink); one more ends it. 0: the first "
+        "ends it.",
     )
     max_rejected: Annotated[ShareOrOff, Option(FAULTS, Holds.KEPT)] = Field(
         default=None,
-        description="Share of the records read, such as 5%, past which rejected ones end the run with 1, its state "
-        "kept; asked from the 1,000th record on, and at the end (default: off).",
+        description="End the run with exit code 1, keeping its state, when more than this share of the records read is "
+        "rejected, such as 5%; checked from the 1,000th record on, and at the end (default: off).",
     )
     resume: Annotated[str | None, Option(FAULTS)] = Field(
-        default=None, description="Go on from `latest` or from the checkpoint or savepoint at PATH."
+        default=None, description="Resume from `latest`, or from the checkpoint or savepoint at PATH."
     )
 
     @property

@@ -141,9 +141,9 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
         given, option = getattr(config, name), written(name)
         if name not in config.model_fields_set or given == had[name]:
             continue
-        msg = f"{option} {given}: the job in {out} has {had[name]} for its life; leave {option} out"
+        msg = f"{option} {given}: fixed at {had[name]} when the job in {out} was created; omit {option}"
         if isinstance(given, dict):  # long
-            msg = f"{option}: the job in {out} has another one for its life; leave it out"
+            msg = f"{option}: fixed at another value when the job in {out} was created; omit it"
         raise UsageError(msg)
     if config.snapshot is not None and snapshot is None:
         msg = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"
@@ -219,7 +219,10 @@ def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out
         msg = f"--from {config.start_from}: the job in {out} goes on where it was; leave --from out"
         raise UsageError(msg)
     if config.until is not None and topic.end is None:
-        msg = f"--until {config.until}: the job in {out} reads on for its life; leave --until out"
+        msg = (
+            f"--until {config.until}: the job in {out} was started without --until, which cannot be added on resume; "
+            "omit it"
+        )
         raise UsageError(msg)
     if has_finished(config.resume, out):
         return topic.at(given)  # it is not read again, and its end stays where the job ended

@@ -1,4 +1,4 @@
-"""Topics as they are found: compressed, read up to where they end, deleted and made again."""
+"""Topics as they are found: compressed, read up to where they end, deleted and recreated."""
 
 from __future__ import annotations
 
@@ -174,9 +174,9 @@ def test_a_topic_that_was_made_again_is_not_read_on(broker: Broker, tmp_path: Pa
     assert "freshet export" in ended.last_line
     assert "restarted" not in ended.errors
     resumed = job.run("--resume", "latest")
-    assert (resumed.code, "was deleted and made again" in resumed.last_line) == (2, True), resumed.errors
+    assert (resumed.code, "was deleted and recreated" in resumed.last_line) == (2, True), resumed.errors
     checked = job.checked()
-    assert (checked.code, "was deleted and made again" in checked.last_line) == (2, True), checked.errors
+    assert (checked.code, "was deleted and recreated" in checked.last_line) == (2, True), checked.errors
     with pytest.raises(OffsetsGoneError, match="made again"):
         TopicReader(topic, ClientProperties(), {0: 10}, reader.id)
 

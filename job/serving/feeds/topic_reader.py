@@ -98,7 +98,7 @@ class TopicReader:
                 self._ended.add(message.partition())
             elif error.code() in _GONE:
                 place = f"{self.address}: partition {message.partition()}"
-                msg = f"{place} has not what comes next ({one_line(error.str())})"
+                msg = f"{place}: the next offset is no longer available ({one_line(error.str())})"
                 raise OffsetsGoneError(msg)
             elif error.code() not in _PASSING:
                 raise KafkaException(error)
@@ -118,7 +118,7 @@ class TopicReader:
 
     def _refuse_another(self) -> None:
         if topic_id(self.address, self._properties) != self.id:
-            msg = f"{self.address}: the topic was deleted and made again"
+            msg = f"{self.address}: the topic was deleted and recreated"
             raise OffsetsGoneError(msg)
 
     def _look(self) -> None:

@@ -83,7 +83,7 @@ def test_a_job_notes_which_topic_its_offsets_are_of(brokers: Brokers) -> None:
 def test_another_topic_of_that_name_is_refused(brokers: Brokers, other: str) -> None:
     topic = had(None)
     if other == "topic":
-        brokers.topic_id, why = UUID.replace("2", "3"), rf"was deleted and made again .*expected {ID}\)"
+        brokers.topic_id, why = UUID.replace("2", "3"), rf"was deleted and recreated .*expected {ID}\)"
     else:
         brokers.cluster, why = "two", r"the brokers are another cluster \(got two, expected one\)"
     with pytest.raises(UsageError, match=rf"^--events kafka://new:1/t: .*{why}.* --out; .*freshet export --out S O"):

@@ -35,7 +35,7 @@ def test_a_topic_that_was_made_again_is_noticed_while_it_is_read(monkeypatch: py
     monkeypatch.setattr(topic_reader, "topic_id", lambda *_: "a")
     reader._look()
     monkeypatch.setattr(topic_reader, "topic_id", lambda *_: "b")
-    with pytest.raises(OffsetsGoneError, match="the topic was deleted and made again"):
+    with pytest.raises(OffsetsGoneError, match="the topic was deleted and recreated"):
         reader._look()
 
 
