@@ -23,6 +23,7 @@ from freshet.state.served.ids import Ids, Texts, frozen
 
 POSITIONS = b"positions"  # in a base's metadata: JSON rows of (name of the source, partition, next offset, epoch)
 T = TypeVar("T")
+_ADVICE = "put it back from a copy, or start the job again in a new --out"  # it may be all that is left of its rows
 _TRIES = 20
 _NUMBERED = re.compile(r"(.+)-\d{8}\.parquet")
 
@@ -71,7 +72,7 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
         with reading(base) as file:
             told = (pq.read_schema(file).metadata or {}).get(POSITIONS)
         if told is None:
-            msg = f"{base}: a base without positions of the input, which another version wrote; remove it"
+            msg = f"{base}: a base without positions of the input, of another version; {_ADVICE}"
             raise DamagedFileError(msg)
         newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
     for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else epoch_of_base(base), upto):

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from freshet.files.json_file import DamagedFileError
 from freshet.job.folder import layout
 from freshet.job.serving import change_log_rows
-from freshet.job.serving.change_log_rows import LogRows, rows_between
+from freshet.job.serving.change_log_rows import LogRows, positions_at, rows_between
 from freshet.operators.sink.change_log import embeddings_schema
 from freshet.state.checksums.sealed import SealedFile
 
@@ -85,3 +86,10 @@ def test_a_file_that_is_another_one_before_its_vectors_are_read(log: Path, monke
     monkeypatch.setattr(change_log_rows, "_take_vectors", take_of_another)
     assert shown(rows_between(log, -1, EPOCHS, False, WIDTH)) == right
     assert told
+
+
+def test_a_base_without_positions_is_not_said_to_be_spare(log: Path) -> None:
+    (log / layout.EMBEDDINGS / "part-0-00000000.parquet").rename(log / layout.EMBEDDINGS / "base-000000000005.parquet")
+    with pytest.raises(DamagedFileError, match=r"base-000000000005.parquet: .* put it back from a copy") as error:
+        positions_at(log, EPOCHS, ())
+    assert "remove" not in str(error.value), "compaction has removed the files that it repeats"
