@@ -20,9 +20,9 @@ class MissingExtraError(InputError, ImportError):
 
 def how_to_install(extra: str) -> str:
     """Return how an extra is installed, while no index has Freshet: in a checkout, or from a wheel made there."""
-    from importlib.metadata import version
+    from freshet import __version__
 
-    wheel = f"dist/freshet_gnn-{version('freshet-gnn')}-py3-none-any.whl"
+    wheel = f"dist/freshet_gnn-{__version__}-py3-none-any.whl"
     return f"run `make install` in the checkout, or `make wheel` there and pip install '{wheel}[{extra}]'"
 
 

@@ -19,6 +19,7 @@ sys.path.sort(key=given_folders().__contains__)  # PYTHONPATH may name other ver
 
 import typer
 
+from freshet import __version__
 from freshet.errors import FreshetError, InputError
 from freshet.files.owner_only import write_for_owner_only
 from freshet.job.errors import EXIT_SIGINT, exit_code, one_line
@@ -69,9 +70,7 @@ def _add(app: typer.Typer, name: str) -> None:
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version as distribution_version
-
-        typer.echo(f"freshet {distribution_version('freshet-gnn')}")
+        typer.echo(f"freshet {__version__}")
         raise typer.Exit
 
 

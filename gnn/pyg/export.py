@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from freshet.extras import need
 from freshet.gnn.model import Model, ModelError, build_model, save_model
 from freshet.gnn.pyg.check import check
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
@@ -59,6 +60,7 @@ def export_model(
     Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
     not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
     """
+    need("torch", "export_model")
     import torch
 
     if not isinstance(module, torch.nn.Module):

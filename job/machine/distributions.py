@@ -16,6 +16,8 @@ _AGAIN = "pip uninstall freshet-client freshet-gnn, then install freshet-gnn alo
 
 def mixed_files(package: Path = PACKAGE) -> str:
     """Return what is wrong with the files of the package, and what to do; empty where all are of one version."""
+    if not package.is_dir():
+        return f"{package}: is in an archive, and Java and the kernels need files; install the wheel of freshet-gnn"
     if not (package / "__init__.py").exists():
         return f"{package}: files are missing, as freshet-client, which had them in common, was removed; {_AGAIN}"
     found = [one.removesuffix(".dist-info") for one in os.listdir(package.parent) if one.endswith(".dist-info")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,23 @@ def test_commands_name_the_extra(
     assert ended.value.code == 2
     assert said.startswith(f"freshet: {who}: needs no_{extra}, which is not installed; run `make install` in")
     assert said.endswith(f"pip install 'dist/freshet_gnn-{freshet.__version__}-py3-none-any.whl[{extra}]'")
+
+
+@pytest.mark.usefixtures("nothing_extra")
+def test_export_names_the_extra(tmp_path: Path) -> None:
+    with pytest.raises(ImportError, match="export_model: needs no_torch, which is not installed; run `make install`"):
+        freshet.export_model(None, tmp_path / "M")  # type: ignore[arg-type]
+
+
+def test_a_package_that_is_found_by_pythonpath_alone_says_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert f"freshet_gnn-{freshet.__version__}-py3" in extras.how_to_install("serve")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
 
 
 @pytest.mark.usefixtures("nothing_extra")

@@ -36,3 +36,10 @@ def test_what_a_removed_client_took_along_is_missed(package: Path) -> None:
     (package / "__init__.py").unlink()
     said = mixed_files(package)
     assert said.startswith(f"{package}: files are missing") and "install freshet-gnn alone" in said
+
+
+def test_an_archive_is_no_place_for_it(tmp_path: Path) -> None:
+    archive = tmp_path / "all.zip"
+    archive.touch()
+    said = mixed_files(archive / "freshet")
+    assert said.startswith(f"{archive}/freshet: is in an archive") and "removed" not in said
