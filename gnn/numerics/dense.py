@@ -52,7 +52,7 @@ def matmul(x: Rows, w: Rows, out: Rows | None = None) -> Rows:
     """Return x @ w, each row's bits independent of the other rows and of its place.
 
     Shapes: x (n, k) float32; w (k, m) float32; out, if given, (n, m) float32 C-contiguous, not overlapping x.
-    Invariant: matmul(x, w)[i] is bit-equal to matmul(x[i:i+1], w)[0] (tests/unit/gnn/test_dense.py).
+    Invariant: matmul(x, w)[i] is bit-equal to matmul(x[i:i+1], w)[0] (tests/unit/gnn/numerics/test_dense.py).
     Raises: ValueError when the shapes do not fit.
     """
     if x.ndim != 2 or w.ndim != 2 or x.shape[1] != w.shape[0]:

@@ -15,7 +15,7 @@ _KINDS = {"additive": ADDITIVE, "joint": JOINT, "dot": DOT, "leaky_dot": LEAKY_D
 
 
 class Terms(NamedTuple):
-    """A score as kernels see it; see gnn.softmax.Score."""
+    """A score as kernels see it; see gnn.synopses.softmax.Score."""
 
     kind: int
     heads: int
