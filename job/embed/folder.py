@@ -71,14 +71,20 @@ def keep_told(work: Path, told: Mapping[str, Any]) -> bool:
         except OSError as error:
             raise full_disk(path, error) from None
         return False
+    had = {_bare(name): value for name, value in before.items()}
     for name, value in told.items():
-        if before.get(name) != value:
+        if had.get(_bare(name)) != value:
             msg = (
-                f"{work.parent}: an embedding is under way there with {name} {before.get(name)!r}, this one has "
+                f"{work.parent}: an embedding is under way there with {name} {had.get(_bare(name))!r}, this one has "
                 f"{value!r}; give what it began with, or another folder"
             )
             raise UsageError(msg)
     return True
+
+
+def _bare(option: str) -> str:
+    """An option's name, whether it is a flag or, as it may be since then, a key of the --config file."""
+    return option.removeprefix("--")
 
 
 def finish(out: Path, snapshot: Path, info: Mapping[str, Any], also: Sequence[str] = ()) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from freshet.gnn.model import save_model
+from freshet.job.embed import folder as embed_folder
 from freshet.job.embed import runner
 from freshet.job.embed.runner import EmbedOptions, embed
 from freshet.job.errors import UsageError
@@ -83,3 +84,10 @@ def test_each_file_of_the_snapshot_counts(options: EmbedOptions, name: str, monk
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
     with pytest.raises(UsageError, match=f"snapshot files .*{name}.*{stat.st_mtime_ns + 1}"):
         embed(options)
+
+
+def test_an_option_that_was_a_flag_when_it_began_is_the_same_option(tmp_path: Path) -> None:
+    assert not embed_folder.keep_told(tmp_path, {"--hybrid-threshold": 1000})
+    assert embed_folder.keep_told(tmp_path, {"hybrid-threshold": 1000})
+    with pytest.raises(UsageError, match="with hybrid-threshold 1000, this one has 5;"):
+        embed_folder.keep_told(tmp_path, {"hybrid-threshold": 5})
