@@ -42,7 +42,7 @@ class Figures:
     """What a job has told of itself at a moment."""
 
     def __init__(self, out: Path) -> None:
-        statuses = read_statuses(out, needs=("applied_counts", "epoch", "events"))
+        statuses = read_statuses(out, needs={"applied_counts": list, "epoch": int, "events": int})
         self.counts = np.zeros(BUCKETS, np.int64)
         for one in statuses:
             buckets, numbers = np.array(one["applied_counts"], np.int64).reshape(2, -1)
