@@ -1,4 +1,4 @@
-"""How far the sums of a Storage are off after long streams, channel by channel: `bench_drift.py --plot drift.png`.
+"""How far the sums of a Storage are off after long streams, channel by channel: `drift.py --plot drift.png`.
 
 Each stream goes through the cores as blocks, and the sums are held against sums in 80 bits over the same edges and
 values; `softmax` has those of a GATConv of two heads, `moments` variances. An error is told beside the magnitude of

@@ -46,6 +46,7 @@ SIZES = (1, 10, 100, 1000, 10_000)
 FORECAST_EPOCHS = ("1000", ADAPTIVE)
 ENGINE = {"engine": "sum"}
 PEERS = {"RP": "RIPPLE++", "RC": "recompute"}
+LAYERS = Path(__file__).with_name("layers.py")
 BESIDE_CHECKOUT = ROOT.parent / "shared" / "data"
 
 
@@ -75,9 +76,8 @@ def engine(peers: Path) -> Figures:
 
     Raises: MeasurementError when that fails, or the result is wrong.
     """
-    script = ROOT / "scripts" / "bench_layers.py"
     sizes = map(str, reversed(SIZES))
-    command = [sys.executable, str(script), "--peers", str(peers), "--layers", ENGINE["engine"], "--epochs", *sizes]
+    command = [sys.executable, str(LAYERS), "--peers", str(peers), "--layers", ENGINE["engine"], "--epochs", *sizes]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         msg = f"{' '.join(command)}\nexit {done.returncode}\n{done.stderr[-3000:]}"

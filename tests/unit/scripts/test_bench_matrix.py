@@ -233,3 +233,7 @@ def test_sizes_of_epochs_are_numbers_or_adaptive() -> None:
     for wrong in ("0", "1k", "-1", "Adaptive"):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a number of events, or 'adaptive'"):
             parts.size_of(wrong)
+
+
+def test_the_engine_is_measured_by_a_script_that_is_there() -> None:
+    assert matrix.LAYERS.is_file()
