@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # `flink run -py` starts this file, not a module: its folder would come first, and has packages named as libraries are.
-# The package lies beside it in a checkout, and above it where it is installed; a copy elsewhere finds what is installed.
+# The package lies beside it in a checkout, and above it where it is installed; a copy finds what is installed.
 _HERE = Path(__file__).resolve().parent
 _ROOT = [str(folder) for folder in _HERE.parents if (folder / "freshet" / "job").is_dir()][:1]
 sys.path[:] = [*_ROOT, *(path for path in sys.path if Path(path).resolve() != _HERE)]
