@@ -25,7 +25,7 @@ def given(folder, *files, **options):
         (folder / name).write_bytes(b"\n".join(lines) + b"\n")
     names = [str(folder / name) for name, _ in files]
     options = {"id_kind": "int", "edge_types": None, "undirected": False, "forbid_typed_loops": False} | options
-    return Given(names, None, WIDTH, recorded=[name for name, _ in files], **options)
+    return Given(names, None, Features(WIDTH), recorded=[name for name, _ in files], **options)
 
 
 def positions(*rows):
