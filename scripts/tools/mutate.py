@@ -65,7 +65,7 @@ TESTS = {
     "operators/aggregates/extrema/rereading.py": FOLDS,
     "operators/aggregates/attention/kernels.py": f"{_AGGREGATES}attention.py",
     "operators/aggregates/attention/sides.py": f"{_AGGREGATES}attention.py",
-    "operators/aggregates/attention/afresh.py": f"{_AGGREGATES}attention.py",
+    "operators/aggregates/attention/recomputed.py": f"{_AGGREGATES}attention.py",
     "operators/aggregates/attention/reading.py": f"{_AGGREGATES}attention.py",
     "operators/aggregates/moments/fold.py": f"{_AGGREGATES}moments.py",
     "operators/aggregates/gates/fold.py": f"{_AGGREGATES}gates.py",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import kernel
-from freshet.operators.aggregates.attention.afresh import settle
 from freshet.operators.aggregates.attention.kernels import (
     Attention,
     InEdges,
@@ -13,6 +12,7 @@ from freshet.operators.aggregates.attention.kernels import (
     replace_messages,
     turn_targets,
 )
+from freshet.operators.aggregates.attention.recomputed import settle
 from freshet.operators.aggregates.attention.sides import move_sides
 from freshet.operators.graph.edge_messages import Messages, Moves
 

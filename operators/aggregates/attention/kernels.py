@@ -4,7 +4,7 @@ p and p * value are rounded to float32 before they are added in float64, so that
 aggregates/exact_sums.py: what came and went leaves nothing, and a row that lost something knows it. The shift of
 a head stays while its messages stay, as what is taken back must be what was added. It follows the scores where a row is
 summed afresh: where a score is far above the shift, where little is left of the denominator, or where the target's
-term changes and the score is not additive (afresh.py).
+term changes and the score is not additive (recomputed.py).
 
 Of an additive score, LeakyReLU(s_u + t_v), a part sums e^(s_u) and e^(slope s_u) on either side of s_u + t_v = 0, and
 the target's factor comes in when the sums are read. If t_v changes, the messages that change sides are moved
