@@ -134,7 +134,7 @@ public class WatchedSource implements Source {
                 LOOK_MS, TimeUnit.MILLISECONDS);
         String id = ((TopicDescription) told.get(topic)).topicId().toString();
         if (topicId != null && !id.equals(topicId)) {
-            return "the topic " + topic + " was deleted and made again (its id is " + id + ", expected " + topicId + ")";
+            return "the topic " + topic + " was deleted and recreated (its id is " + id + ", expected " + topicId + ")";
         }
         return null;
     }

@@ -177,7 +177,7 @@ def test_a_topic_that_was_made_again_is_not_read_on(broker: Broker, tmp_path: Pa
     assert (resumed.code, "was deleted and recreated" in resumed.last_line) == (2, True), resumed.errors
     checked = job.checked()
     assert (checked.code, "was deleted and recreated" in checked.last_line) == (2, True), checked.errors
-    with pytest.raises(OffsetsGoneError, match="made again"):
+    with pytest.raises(OffsetsGoneError, match="was deleted and recreated"):
         TopicReader(topic, ClientProperties(), {0: 10}, reader.id)
 
 
