@@ -92,7 +92,7 @@ class EdgeValues:
         found = {}
         if (self.weight != 1).any():
             found[WEIGHT] = self.weight
-        if self.attr is not None:
+        if self.attr is not None and self.with_attr:
             found[ATTR] = self.attr
         return found
 

@@ -1,5 +1,7 @@
 import java.io.ByteArrayOutputStream;
-import java.io.DataOutputStream;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.Arrays;
 import org.apache.flink.api.common.operators.ProcessingTimeService.ProcessingTimeCallback;
 import org.apache.flink.streaming.api.graph.StreamConfig;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
@@ -13,8 +15,9 @@ import org.apache.flink.types.Row;
 
 /**
  * Gathers the messages of a topic, so that Python is called once for many: Row(partition, offset, value) in,
- * Row(0, batch) out. A batch is messages one after the other, each as int partition, long offset, int length (-1: the
- * message has no value) and the value, big-endian.
+ * Row(0, batch) out. A batch is a long m; of m messages, in the order in which they came, long offsets, int partitions
+ * and int lengths (-1: the message has no value), little-endian; and the values, each followed by a line feed. So JSON
+ * is lines of text already, whichever messages it came in, and Python never looks at a single one.
  *
  * <p>What waits when a checkpoint begins is sent before its barrier, so nothing here is ever part of a checkpoint, and
  * nothing that the source's offsets have passed is lost. No operator in Python can do that: none is told of a barrier.
@@ -27,8 +30,10 @@ public class MessageBatcher extends AbstractStreamOperator
     private final int batchBytes;
     private final int batchMessages;
     private final long lingerMs;
-    private final ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-    private final DataOutputStream data = new DataOutputStream(bytes);
+    private final ByteArrayOutputStream values = new ByteArrayOutputStream();
+    private long[] offsets = new long[1024];
+    private int[] partitions = new int[1024];
+    private int[] lengths = new int[1024];
     private int messages = 0;
     private boolean timerIsSet = false;
     private long sentNs;
@@ -47,18 +52,28 @@ public class MessageBatcher extends AbstractStreamOperator
     public void processElement(StreamRecord element) throws Exception {
         Row message = (Row) element.getValue();
         byte[] value = (byte[]) message.getField(2);
-        data.writeInt(((Integer) message.getField(0)).intValue());
-        data.writeLong(((Long) message.getField(1)).longValue());
-        data.writeInt(value == null ? -1 : value.length);
+        if (messages == offsets.length) {
+            offsets = Arrays.copyOf(offsets, 2 * messages);
+            partitions = Arrays.copyOf(partitions, 2 * messages);
+            lengths = Arrays.copyOf(lengths, 2 * messages);
+        }
+        partitions[messages] = ((Integer) message.getField(0)).intValue();
+        offsets[messages] = ((Long) message.getField(1)).longValue();
+        lengths[messages] = value == null ? -1 : value.length;
         if (value != null) {
-            data.write(value);
+            values.write(value, 0, value.length);
+            values.write('\n');
         }
         messages++;
-        if (messages >= batchMessages || bytes.size() >= batchBytes || toWaitMs() <= 0) {
+        if (messages >= batchMessages || size() >= batchBytes || toWaitMs() <= 0) {
             send();
         } else {
             wake();
         }
+    }
+
+    private int size() {
+        return 8 + 16 * messages + values.size();
     }
 
     private long toWaitMs() {
@@ -95,10 +110,21 @@ public class MessageBatcher extends AbstractStreamOperator
 
     private void send() {
         if (messages > 0) {
-            byte[] batch = bytes.toByteArray();
-            bytes.reset();
+            ByteBuffer batch = ByteBuffer.allocate(size()).order(ByteOrder.LITTLE_ENDIAN);
+            batch.putLong((long) messages);
+            for (int k = 0; k < messages; k++) {
+                batch.putLong(offsets[k]);
+            }
+            for (int k = 0; k < messages; k++) {
+                batch.putInt(partitions[k]);
+            }
+            for (int k = 0; k < messages; k++) {
+                batch.putInt(lengths[k]);
+            }
+            batch.put(values.toByteArray());
+            values.reset();
             messages = 0;
-            output.collect(new StreamRecord(Row.of(new Object[] {Integer.valueOf(0), batch})));
+            output.collect(new StreamRecord(Row.of(new Object[] {Integer.valueOf(0), batch.array()})));
             sentNs = System.nanoTime(); // after the batch was parsed, and however long that had to wait
         }
     }

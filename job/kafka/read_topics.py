@@ -17,7 +17,7 @@ from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties, admin_client, connection
 from freshet.job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, Identity, TopicInput, advice, parse_start
-from freshet.operators.parser.topic_stage import TopicMessage
+from freshet.operators.parser.messages import TopicMessage
 
 _POLL_MS = 500
 _SILENT_S = 60.0  # how long a broker may have messages for us and send none

@@ -22,10 +22,11 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import Identity, TopicInput
 from freshet.job.run.file_source import FileSource
 from freshet.job.run.topic_source import TopicSource
-from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
 from freshet.operators.parser.file_stage import read_plan, write_plan
 from freshet.operators.parser.files import Chunk
+from freshet.operators.parser.messages import RawMessage
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
 

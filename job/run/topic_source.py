@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
-from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.messages import RawMessage
 from freshet.partitioner.events import Events
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.operators.parser.rejects import Place
+from freshet.operators.parser.rejects import LinePlace, Place
 from freshet.operators.parser.rules import Rules
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, OP_SET_FEATURES, Events, Ids
 from freshet.schema import EdgeValues
@@ -100,7 +100,7 @@ class Taken(NamedTuple):
     bad: np.ndarray
 
 
-def take(fields: Fields, rules: Rules, place: Place) -> Taken:
+def take(fields: Fields, rules: Rules, place: Place | LinePlace) -> Taken:
     """Judge all records at once."""
     op, edge, n = fields.op, fields.edge, len(fields.op)
     adds = op == OP_ADD_EDGE

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,26 +12,21 @@ from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.arrow.message import ARROW_STREAM, read_arrow
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.files import Chunk
-from freshet.operators.parser.lines import append_lines
+from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
+from freshet.operators.parser.json_lines.text import Text
 from freshet.operators.parser.mapping import MappedRules
-from freshet.operators.parser.rejects import LETTERS_MAX, Origin, Place
+from freshet.operators.parser.messages import Messages, RawMessage
+from freshet.operators.parser.rejects import LinePlace, Origin, Place
 from freshet.operators.parser.rules import Rules
 from freshet.operators.parser.table import Parsed, Table, is_quick, parse_table
 from freshet.partitioner.events import Events
 from freshet.schema import Features
 
-__all__ = ["Origin", "Parser", "RawMessage"]
+__all__ = ["Origin", "Parser"]
 
 _NO_VALUE = "no value: a tombstone is no event"
 # Rows of a message whose columns only the rules can judge, at some 12 us a row: they may take no bytes at all.
 _SLOW_ROWS_MAX = 1 << 16
-
-
-class RawMessage(NamedTuple):
-    """A Kafka message: its offset in its partition, and its value (None: a tombstone)."""
-
-    offset: int
-    value: bytes | None
 
 
 class Parser:
@@ -46,6 +38,7 @@ class Parser:
         edge_types: the edge types of a typed model; None takes any.
         events_map: JMESPath expressions by event field; only the fields that it names are then read.
         id_bytes_max: the longest that a string id, or the name of an edge type, may be in UTF-8.
+        lines_min: fewer lines of JSON than these are judged one by one; nothing else changes.
 
     Raises:
         ValueError: an unknown id kind, an unknown field in the map, or an expression that is no JMESPath.
@@ -58,9 +51,11 @@ class Parser:
         edge_types: Sequence[str] | None = None,
         events_map: Mapping[str, str] | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
+        lines_min: int = LINES_MIN,
     ) -> None:
         told = features, id_kind, edge_types, id_bytes_max
         self._rules = MappedRules(events_map, *told) if events_map else Rules(*told)
+        self._lines = LineParser(self._rules, lines_min)
 
     @property
     def id_kind(self) -> str | None:
@@ -87,46 +82,48 @@ class Parser:
 
     def parse_jsonl(self, data: bytes, origin: Origin, first_line: int = 0, arrival_ms: float = 0.0) -> Parsed:
         """The events of whole lines, the first of which is line `first_line` of its file."""
-        builder = self._rules.builder()
-        letters: list[DeadLetter] = []
-        lines = data.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        end = first_line + len(lines)
+        text, end = Text.of_lines(data, first_line)
         with np.errstate(over="ignore"):
-            append_lines(lines, range(first_line + 1, end + 1), self._rules, builder, origin, letters, sys.maxsize)
-        return builder.build(end, origin.source, origin.partition, arrival_ms), letters
+            return self._lines.parse(text, LinePlace(origin, end, arrival_ms, text.positions))
 
     def parse_messages(self, messages: Sequence[RawMessage], origin: Origin, arrival_ms: float = 0.0) -> Parsed:
+        """As `parse_batch`, of single messages."""
+        return self.parse_batch(Messages.of(messages), origin, arrival_ms)
+
+    def parse_batch(self, messages: Messages, origin: Origin, arrival_ms: float = 0.0) -> Parsed:
         """The events of Kafka messages of one partition, in the order of their offsets.
 
         A message holds one event or several as JSON, one a line, or an Arrow IPC stream, which the first bytes tell.
         All of its events and dead letters stand at its offset; past `LETTERS_MAX` bad records one letter has the rest.
         """
-        builder = self._rules.builder()
-        blocks: list[Events] = []
-        letters: list[DeadLetter] = []
-        end = 0
+        found: list[Parsed] = []
+        first = 0
         with np.errstate(over="ignore"):
-            for offset, value in messages:
-                end = offset + 1
-                if value is None:
-                    builder.reject()
-                    letters.append(DeadLetter(_NO_VALUE, origin.name, origin.partition, offset, b""))
-                elif not value.startswith(ARROW_STREAM):
-                    append_lines(value.split(b"\n"), repeat(end), self._rules, builder, origin, letters, LETTERS_MAX)
-                elif isinstance(table := self._read_arrow(value), str):
-                    builder.reject()
-                    letters.append(DeadLetter(table, origin.name, origin.partition, offset, value))
-                else:
-                    blocks.append(builder.build(offset, origin.source, origin.partition, arrival_ms))
-                    place = Place(origin, offset, table.num_rows, arrival_ms, partial(_same, table), in_message=True)
-                    events, more = parse_table(table, self._rules, place)
-                    blocks.append(events)
-                    letters += more
-                    builder = self._rules.builder()  # by the kind of ids that the table may have decided
-        blocks.append(builder.build(end, origin.source, origin.partition, arrival_ms))
-        return Events.concatenate(blocks), letters
+            for k in messages.apart(ARROW_STREAM):
+                if first < k:
+                    found.append(self._parse_text(messages, first, k, origin, arrival_ms))
+                found.append(self._parse_apart(int(messages.offsets[k]), messages.value(k), origin, arrival_ms))
+                first = k + 1
+            if first < len(messages) or not found:
+                found.append(self._parse_text(messages, first, len(messages), origin, arrival_ms))
+        return Events.concatenate([events for events, _ in found]), [one for _, letters in found for one in letters]
+
+    def _parse_text(self, messages: Messages, first: int, last: int, origin: Origin, arrival_ms: float) -> Parsed:
+        """The events of messages `first` to `last`, which are JSON."""
+        text = messages.text(first, last)
+        end = int(messages.offsets[last - 1]) + 1 if last else 0
+        return self._lines.parse(text, LinePlace(origin, end, arrival_ms, text.positions))
+
+    def _parse_apart(self, offset: int, value: bytes | None, origin: Origin, arrival_ms: float) -> Parsed:
+        """The events of a message that is an Arrow IPC stream, or has no value."""
+        table = _NO_VALUE if value is None else self._read_arrow(value)
+        if isinstance(table, str):
+            builder = self._rules.builder()
+            builder.reject()
+            letter = DeadLetter(table, origin.name, origin.partition, offset, value or b"")
+            return builder.build(offset + 1, origin.source, origin.partition, arrival_ms), [letter]
+        place = Place(origin, offset, table.num_rows, arrival_ms, partial(_same, table), in_message=True)
+        return parse_table(table, self._rules, place)
 
     def _read_arrow(self, value: bytes) -> pa.Table | str:
         """The table in a message, or why it can't be taken."""

@@ -9,7 +9,7 @@ from typing import Any
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from freshet.operators.parser.rules import FIELDS, Rules, with_whole_ids
+from freshet.operators.parser.rules import FIELDS, Field, Rules, with_whole_ids
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import OP_NAMES
 
@@ -65,6 +65,14 @@ class EventMap:
             msg = f"op: {expression!r} is always {value!r}, expected one of {', '.join(OP_NAMES)}"
             raise ValueError(msg)
 
+    @property
+    def plain(self) -> dict[str, Any] | None:
+        """As `Rules.plain_map`: of expressions that are all fields or literals."""
+        parsed = {field: one.parsed for field, one in self._compiled.items()}
+        if any(one["type"] not in ("field", "literal") for one in parsed.values()):
+            return None
+        return {field: Field(one["value"]) if one["type"] == "field" else one["value"] for field, one in parsed.items()}
+
     def explain(self, error: str) -> str:
         """Why an event was rejected, with the expression where it gives nothing."""
         field, _, why = error.partition(": ")
@@ -99,6 +107,11 @@ class MappedRules(Rules):
         """`told` are the arguments of Rules."""
         super().__init__(*told)
         self._map = EventMap(expressions)
+
+    @property
+    def plain_map(self) -> Mapping[str, Any] | None:
+        """As `Rules.plain_map`."""
+        return self._map.plain
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
         """Append the event of a record, as Rules do."""

@@ -59,6 +59,47 @@ class Place(NamedTuple):
         return np.arange(self.first + 1, self.end + 1, dtype=np.int64)
 
 
+class LinePlace(NamedTuple):
+    """Where lines stand in their source: the position after each, and the one after all of them."""
+
+    origin: Origin
+    end: int
+    arrival_ms: float
+    after: np.ndarray
+
+    def positions(self) -> np.ndarray:
+        """The position behind each line."""
+        return self.after
+
+
+class LineLetters:
+    """The letters of bad lines, in order; past `LETTERS_MAX` of one message (one position) one letter has the rest."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._letters: list[DeadLetter] = []
+        self._position, self._bad = -1, 0
+
+    def add(self, error: str, position: int, line: bytes) -> None:
+        """Make the letter of a bad line, or count it; `position` follows the line."""
+        if position != self._position:
+            self._add_rest()
+            self._position, self._bad = position, 0
+        self._bad += 1
+        if self._bad <= LETTERS_MAX:
+            self._letters.append(DeadLetter(error, self._origin.name, self._origin.partition, position - 1, line))
+
+    def _add_rest(self) -> None:
+        if self._bad > LETTERS_MAX:
+            self._letters.append(rest_of_message(self._origin, self._position - 1, self._bad - LETTERS_MAX))
+        self._bad = 0
+
+    def letters(self) -> list[DeadLetter]:
+        """All letters; no line may be added afterwards."""
+        self._add_rest()
+        return self._letters
+
+
 class Rejects:
     """The letters of a table's bad rows, in order; each holds its row with all columns."""
 

@@ -5,8 +5,8 @@ They stand a second time in operators/parser/columns.py, for a whole block at on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,12 @@ _NAMES = {
 }
 
 
+class Field(NamedTuple):
+    """A field of a record, as the value of one of an event."""
+
+    name: str
+
+
 class Rules:
     """What the job accepts: the feature width, the kind of ids (None: the first accepted event decides), edge types.
 
@@ -80,6 +86,11 @@ class Rules:
     @id_kind.setter
     def id_kind(self, kind: str | None) -> None:
         self._id_type = None if kind is None else (int if kind == INT else str)
+
+    @property
+    def plain_map(self) -> Mapping[str, Any] | None:
+        """By field of an event, the `Field` of a record that it is, or its constant; None: it takes more to find it."""
+        return {name: Field(name) for name in READ_FIELDS}
 
     def builder(self) -> EventBuilder:
         """An empty block for events by these rules."""

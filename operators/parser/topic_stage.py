@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.file_stage import block_size, encoded_blocks
 from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.parser.messages import Messages, messages_in
 from freshet.operators.telemetry.status_file import StatusFile, read_statuses
 
 STATUS_PREFIX = "kafka-"
-_MESSAGE = struct.Struct(">iqi")  # partition, offset, bytes of the value (-1: there is none), as MessageBatcher.java
-
-
-class TopicMessage(NamedTuple):
-    """A message as the source hands it on."""
-
-    partition: int
-    offset: int
-    value: bytes | None
-
-
-def messages_of(batch: bytes) -> Iterator[TopicMessage]:
-    """The messages of a batch, in the order in which they were read."""
-    at = 0
-    while at < len(batch):
-        partition, offset, size = _MESSAGE.unpack_from(batch, at)
-        at += _MESSAGE.size
-        value = None if size < 0 else batch[at : at + size]
-        at += max(size, 0)
-        yield TopicMessage(partition, offset, value)
 
 
 class MessageStage:
@@ -62,19 +40,16 @@ class MessageStage:
     def parse(self, batch: bytes) -> list[bytes]:
         """The blocks of a batch of messages; the rejected records are in the dead letters when this returns."""
         arrival_ms = time.time() * 1e3
-        by_partition: dict[int, list[RawMessage]] = {}
-        for partition, offset, value in messages_of(batch):
-            by_partition.setdefault(partition, []).append(RawMessage(offset, value))
         blocks: list[bytes] = []
-        for partition, found in by_partition.items():
+        for partition, found in messages_in(batch).items():
             blocks += self._blocks(partition, found, arrival_ms)
-            self._next[partition] = found[-1].offset + 1
+            self._next[partition] = int(found.offsets[-1]) + 1
         self._tell(arrival_ms)
         return blocks
 
-    def _blocks(self, partition: int, messages: Sequence[RawMessage], arrival_ms: float) -> list[bytes]:
+    def _blocks(self, partition: int, messages: Messages, arrival_ms: float) -> list[bytes]:
         origin = self._origin._replace(partition=partition)
-        events, letters = self._parser.parse_messages(messages, origin, arrival_ms)
+        events, letters = self._parser.parse_batch(messages, origin, arrival_ms)
         if letters and self.dead_letters is not None:
             self.dead_letters.write(letters)
         if not len(events) and not letters:

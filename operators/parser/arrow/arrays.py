@@ -14,7 +14,7 @@ def known_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
     for name, column in zip(table.schema.names, table.columns, strict=True):
         if name not in READ_FIELDS or name in columns:
             continue
-        array = usual_array(_one_array(column))
+        array = usual_array(one_array(column))
         if array.null_count < len(array):
             columns[name] = array
     return columns
@@ -23,7 +23,7 @@ def known_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
 def all_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
     """The columns of a table, each as one array; of equal names the last."""
     return {
-        name: usual_array(_one_array(column)) for name, column in zip(table.schema.names, table.columns, strict=True)
+        name: usual_array(one_array(column)) for name, column in zip(table.schema.names, table.columns, strict=True)
     }
 
 
@@ -42,7 +42,7 @@ def usual_array(array: pa.Array) -> pa.Array:
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
 
 
-def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column of a batch or of a table as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column

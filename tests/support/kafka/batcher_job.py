@@ -20,7 +20,7 @@ from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.options import flink_options
 from freshet.job.flink.runtime import environment
 from freshet.job.kafka import flink_source
-from freshet.operators.parser.topic_stage import messages_of
+from tests.support.kafka.batches import messages_of
 
 DAY_MS = 86_400_000
 LARGE = 5000  # bytes of one message

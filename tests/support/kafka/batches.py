@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from freshet.operators.parser.topic_stage import TopicMessage
+import numpy as np
+
+from freshet.operators.parser.messages import TopicMessage, messages_in
 
 
-def batch_of(messages: Iterable[TopicMessage]) -> bytes:
-    """The inverse of `freshet.operators.parser.topic_stage.messages_of`."""
-    pieces = []
-    for partition, offset, value in messages:
-        pieces += [struct.pack(">iqi", partition, offset, -1 if value is None else len(value)), value or b""]
-    return b"".join(pieces)
+def batch_of(messages: Iterable[tuple[int, int, bytes | None]]) -> bytes:
+    """The inverse of `freshet.operators.parser.messages.messages_in`, of (partition, offset, value)."""
+    given = list(messages)
+    size = [-1 if value is None else len(value) for _, _, value in given]
+    columns = (
+        np.array([len(given)], "<i8"),
+        np.array([offset for _, offset, _ in given], "<i8"),
+        np.array([partition for partition, _, _ in given], "<i4"),
+        np.array(size, "<i4"),
+    )
+    values = [value + b"\n" for _, _, value in given if value is not None]
+    return b"".join([*(column.tobytes() for column in columns), *values])
+
+
+def messages_of(batch: bytes) -> Iterator[TopicMessage]:
+    """The messages of a batch, in the order in which they were read."""
+    order = {partition: iter(messages) for partition, messages in messages_in(batch).items()}
+    count = sum(map(len, messages_in(batch).values()))
+    for partition in np.frombuffer(batch, "<i4", count, 8 + 8 * count).tolist() if batch else ():
+        yield TopicMessage(partition, *next(order[partition]))

@@ -25,8 +25,7 @@ from typing import Any
 
 from freshet.operators import factory
 from freshet.operators.dataflow import PARSER, PARTITIONER, SINK
-from freshet.operators.parser.topic_stage import messages_of
-from tests.support.kafka.batches import batch_of
+from tests.support.kafka.batches import batch_of, messages_of
 from tests.support.simulation.left_out import LeavesPagesOut
 from tests.support.stages.checked import check_stages
 from tests.support.stages.cuts import lay

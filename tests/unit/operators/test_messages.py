@@ -10,7 +10,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.messages import RawMessage
 from freshet.partitioner.events import Events
 from freshet.schema import Features
 

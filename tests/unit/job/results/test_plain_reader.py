@@ -12,8 +12,9 @@ import pytest
 from freshet.job.errors import UsageError
 from freshet.job.results.plain_reader import Judged, file_records, message_records, snapshot_events
 from freshet.job.results.plain_rules import Event, PlainRules
-from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.event_files import list_files
+from freshet.operators.parser.messages import RawMessage
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.events import OP_NAMES
 from freshet.schema import Features

@@ -12,7 +12,8 @@ from freshet.job.run.sources import Sources
 from freshet.job.run.topic_source import TopicSource
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.files import Chunk
-from freshet.operators.parser.topic_stage import MessageStage, TopicMessage
+from freshet.operators.parser.messages import TopicMessage
+from freshet.operators.parser.topic_stage import MessageStage
 from freshet.schema import Features
 from tests.support.kafka.batches import batch_of
 

@@ -14,7 +14,8 @@ from freshet.operators.dataflow import PARTITIONER
 from freshet.operators.flink.neighbours import Address, Mailbox, is_token
 from freshet.operators.flink.parser_shells import MessageParserShell
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.topic_stage import MessageStage, TopicMessage, read_positions
+from freshet.operators.parser.messages import TopicMessage
+from freshet.operators.parser.topic_stage import MessageStage, read_positions
 from freshet.operators.telemetry.profile import read_profiles
 from freshet.partitioner.events import Events
 from freshet.schema import Features

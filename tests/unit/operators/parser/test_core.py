@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.operators.parser.core import Parser, RawMessage
+from freshet.operators.parser.core import Parser
+from freshet.operators.parser.messages import RawMessage
 from freshet.partitioner.events import DEFAULT_TYPE, OP_NAMES
 from freshet.schema import Features
 from tests.support.stages.parsed import ORIGIN, REJECTED, as_rows, jsonl, table, the_same_as_jsonl

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
-from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
 from freshet.operators.parser.letter_box import (
     OTHER_REASONS,
@@ -19,6 +19,7 @@ from freshet.operators.parser.letter_box import (
     read_reasons,
     reason_of,
 )
+from freshet.operators.parser.messages import RawMessage
 from freshet.operators.record_lines import BLOCK_BYTES
 from freshet.operators.telemetry.status_file import await_last
 from freshet.schema import Features

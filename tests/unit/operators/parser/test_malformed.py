@@ -10,8 +10,9 @@ import numpy as np
 import orjson
 import pytest
 
-from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.rejects import Refusals
 from freshet.operators.sink.change_log_reader import Positions
 from freshet.partitioner.core import Partitioner

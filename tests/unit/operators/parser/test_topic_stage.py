@@ -9,10 +9,11 @@ import orjson
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox
-from freshet.operators.parser.topic_stage import MessageStage, TopicMessage, messages_of, read_positions
+from freshet.operators.parser.messages import TopicMessage
+from freshet.operators.parser.topic_stage import MessageStage, read_positions
 from freshet.partitioner.events import Events
 from freshet.schema import Features
-from tests.support.kafka.batches import batch_of
+from tests.support.kafka.batches import batch_of, messages_of
 
 ORIGIN = Origin(1, "kafka://localhost:9092/events")
 

@@ -15,8 +15,9 @@ import pytest
 
 from freshet.operators.parser.arrow.bounds import Bounds, PastBoundError, messages_of_file, messages_of_stream
 from freshet.operators.parser.arrow.message import BYTES_MAX, ROWS_MAX, read_arrow
-from freshet.operators.parser.core import Parser, RawMessage
+from freshet.operators.parser.core import Parser
 from freshet.operators.parser.files import EventFileError, plan_chunks
+from freshet.operators.parser.messages import RawMessage
 from freshet.schema import Features
 from tests.support.stages.parsed import ORIGIN
 

@@ -11,7 +11,8 @@ import pytest
 
 from freshet.operators.parser.arrow import message
 from freshet.operators.parser.arrow.message import ROWS_MAX, VALUES_MAX, read_arrow
-from freshet.operators.parser.core import Origin, Parser, RawMessage
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.messages import RawMessage
 from freshet.schema import Features
 from tests.support.malformed.arrow import to_ipc
 

@@ -1,14 +1,12 @@
-"""Lines of JSON, one event each: judged one by one."""
+"""Lines of JSON judged one by one, with the reason where a line is no event. What is said here holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
-from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.formats import BOM
-from freshet.operators.parser.rejects import Origin, rest_of_message
 from freshet.operators.parser.rules import Rules
 from freshet.partitioner.event_builder import EventBuilder
 
@@ -18,16 +16,13 @@ def append_lines(
     positions: Iterable[int],
     rules: Rules,
     builder: EventBuilder,
-    origin: Origin,
-    letters: list[DeadLetter],
-    letters_max: int,
+    reject: Callable[[str, int, bytes], None],
 ) -> None:
-    """Append the events of lines; `positions` are the offsets that follow each.
+    """Append the events of lines, and call `reject` with the reason, the position and the line where it is bad.
 
-    Past `letters_max` bad lines one letter has the rest.
+    `positions` are the positions that follow each line.
     """
     append, loads = rules.append, orjson.loads
-    bad = position = 0
     for line, position in zip(lines, positions, strict=False):
         try:
             record = loads(line)
@@ -39,11 +34,7 @@ def append_lines(
             error = _not_json(line, cause) if len(text) == len(line) else _append_text(text, rules, builder, position)
         if error is not None:
             builder.reject()
-            bad += 1
-            if bad <= letters_max:
-                letters.append(DeadLetter(error, origin.name, origin.partition, position - 1, line))
-    if bad > letters_max:
-        letters.append(rest_of_message(origin, position - 1, bad - letters_max))
+            reject(error, position, line)
 
 
 def _append_text(text: bytes, rules: Rules, builder: EventBuilder, position: int) -> str | None:

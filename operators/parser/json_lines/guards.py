@@ -1,0 +1,64 @@
+"""Lines that orjson reads and Arrow's JSON reader does not, or the other way round, or each in its own way.
+
+Both read what RFC 8259 allows. Arrow's reader also takes several values on a line, values that span lines, NaN and
+infinity, text that is not UTF-8, and any depth; it passes over a byte order mark, and it reads the integer -0 as -0.0.
+Such lines are found here before, in the whole text at once. A good line may be called odd, never the other way round.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from freshet.operators.parser.json_lines.text import Text
+
+_OPEN, _CLOSE, _RETURN = b"{}\r"
+# A number that is none, where a value may begin.
+_NO_NUMBER = re.compile(rb"[\[:,\s]-?(?:NaN|Inf)")
+_MINUS_ZERO = re.compile(rb"[\[:,\s]-0(?![0-9.eE])")
+# orjson reads 1,024 levels. A line of less than twice as many bytes has fewer.
+_LEVELS = 1000
+
+
+def odd_lines(text: Text) -> np.ndarray:
+    """Return the numbers of odd lines, ascending; where there are several reasons, perhaps only those of one."""
+    data = np.frombuffer(text.data, np.uint8)
+    last = data[text.end - 1]
+    if (last == _RETURN).any():
+        last = np.where(last == _RETURN, data[np.maximum(text.end - 2, text.begin)], last)
+    # A line that begins and ends so holds whole values, for none goes on with "{" after a "}" and white space.
+    odd = np.flatnonzero((data[text.begin] != _OPEN) | (last != _CLOSE))
+    if len(odd):
+        return odd
+    found = _first_odd_byte(text.data)
+    return _deep_lines(text) if found is None else np.array([text.line_at(found)])
+
+
+def _first_odd_byte(data: bytes) -> int | None:
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            return error.start
+    if b"NaN" in data or b"Inf" in data:
+        found = _NO_NUMBER.search(data)
+        return None if found is None else found.end() - 1
+    return None
+
+
+def _deep_lines(text: Text) -> np.ndarray:
+    long = np.flatnonzero(text.end - text.begin >= 2 * _LEVELS)
+    count = text.data.count
+    deep = [
+        row
+        for row, begin, end in zip(long.tolist(), text.begin[long].tolist(), text.end[long].tolist(), strict=True)
+        if count(b"[", begin, end) + count(b"{", begin, end) > _LEVELS
+    ]
+    return np.array(deep, np.int64)
+
+
+def minus_zero_line(text: Text) -> int | None:
+    """Return the number of the first line that seems to have the integer -0."""
+    found = _MINUS_ZERO.search(text.data)
+    return None if found is None else text.line_at(found.end() - 1)

@@ -1,0 +1,114 @@
+"""The events of many lines of JSON: by columns where that can be, odd lines one by one."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+
+from freshet.operators.parser.arrow.fields import read_fields
+from freshet.operators.parser.columns import take
+from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.json_lines.one_by_one import append_lines
+from freshet.operators.parser.json_lines.reader import OddLinesError, read_columns
+from freshet.operators.parser.json_lines.shape import Shape, shape_of
+from freshet.operators.parser.json_lines.text import Text
+from freshet.operators.parser.rejects import LineLetters, LinePlace
+from freshet.operators.parser.rules import Rules
+from freshet.partitioner.events import Events
+
+LINES_MIN = 64  # fewer cost more by columns than one by one
+_TRIES_MAX = 8  # odd places of a text that are looked for; with more, one by one costs less
+
+
+class LineParser:
+    """Parses texts by the rules of one job.
+
+    A text that can't be read by columns as a whole is cut at its odd lines, or halved where nobody knows which they
+    are. Where many are odd, the rest is judged one by one, and of the texts that follow fewer places are looked for.
+    The events and letters are the same, however a text is read.
+    """
+
+    def __init__(self, rules: Rules, lines_min: int = LINES_MIN) -> None:
+        """Texts of fewer than `lines_min` lines are judged one by one."""
+        self._rules, self._lines_min = rules, lines_min
+        self._tries = _TRIES_MAX
+        self._shape: Shape | None = None
+        self._is_shaped = False
+
+    def parse(self, text: Text, place: LinePlace) -> tuple[Events, list[DeadLetter]]:
+        """Return the events of a text, and the letters of its bad lines."""
+        found = _Found(place)
+        first = self._decide(text, found)
+        if first < len(text) or not found.blocks:
+            self._by_columns(text.part(first, len(text)), found)
+        return Events.concatenate(found.blocks), found.letters.letters()
+
+    def _decide(self, text: Text, found: _Found) -> int:
+        """Judge lines until one has decided the kind of ids; returns how many."""
+        first, lines = 0, 1
+        while self._rules.id_kind is None and first < len(text):
+            last = min(first + lines, len(text))
+            self._one_by_one(text.part(first, last), found)
+            first, lines = last, 2 * lines
+        return first
+
+    def _by_columns(self, text: Text, found: _Found) -> None:
+        if not self._is_shaped:
+            self._shape, self._is_shaped = shape_of(self._rules), True
+        left = [text]  # the parts that are to be read, the next one last
+        tries = self._tries
+        while left:
+            some = left.pop()
+            if self._shape is None or not tries or len(some) < self._lines_min:
+                self._one_by_one(some, found)
+                continue
+            try:
+                self._take(some, read_columns(some, self._shape), found)
+            except OddLinesError as odd:
+                tries -= 1
+                many = odd.rows is not None and len(odd.rows) > tries
+                if many:
+                    self._one_by_one(some, found)
+                else:
+                    left += reversed(_cut(some, odd.rows))
+        self._tries = min(2 * tries, _TRIES_MAX) if tries else 1
+
+    def _take(self, text: Text, columns: dict[str, pa.Array], found: _Found) -> None:
+        """Judge lines by their columns; if the rules take one that looks bad, one by one."""
+        rules, rejected = self._rules, list[tuple[str, int, bytes]]()
+        fields = read_fields(columns, len(text), rules.id_kind, rules.id_bytes_max)
+        events, bad = take(fields, rules, found.place._replace(after=text.positions))
+        if len(bad):
+            scratch = rules.builder()
+            append_lines(*text.rows(bad), rules, scratch, lambda *one: rejected.append(one))
+            if len(scratch):
+                self._one_by_one(text, found)
+                return
+        for one in rejected:
+            found.letters.add(*one)
+        found.blocks.append(events)
+
+    def _one_by_one(self, text: Text, found: _Found) -> None:
+        place, builder = found.place, self._rules.builder()
+        append_lines(text.lines(), text.positions.tolist(), self._rules, builder, found.letters.add)
+        found.blocks.append(builder.build(place.end, place.origin.source, place.origin.partition, place.arrival_ms))
+
+
+class _Found:
+    """What has been found in a text so far."""
+
+    def __init__(self, place: LinePlace) -> None:
+        self.place = place
+        self.blocks: list[Events] = []
+        self.letters = LineLetters(place.origin)
+
+
+def _cut(text: Text, odd: np.ndarray | None) -> list[Text]:
+    """A text in parts between which its odd lines stand alone; in halves where they are not known."""
+    if odd is None:
+        half = len(text) // 2
+        return [text.part(0, half), text.part(half, len(text))]
+    bounds = np.unique(np.concatenate([[0], odd, odd + 1, [len(text)]])).tolist()
+    return [text.part(first, last) for first, last in itertools.pairwise(bounds)]
