@@ -13,7 +13,7 @@ import numpy as np
 
 from freshet.operators.parser.json_lines.text import Text
 
-_OPEN, _CLOSE, _RETURN = b"{}\r"
+_OPEN, _CLOSE, _RETURN, _SPACE = np.frombuffer(b"{}\r ", np.uint8)
 # A number that is none, where a value may begin.
 _NO_NUMBER = re.compile(rb"[\[:,\s]-?(?:NaN|Inf)")
 _MINUS_ZERO = re.compile(rb"[\[:,\s]-0(?![0-9.eE])")
@@ -32,7 +32,7 @@ def odd_lines(text: Text) -> np.ndarray:
     if len(odd):
         return odd
     found = _first_odd_byte(text.data)
-    return _deep_lines(text) if found is None else np.array([text.line_at(found)])
+    return _deep_lines(text, data) if found is None else np.array([text.line_at(found)])
 
 
 def _first_odd_byte(data: bytes) -> int | None:
@@ -41,15 +41,19 @@ def _first_odd_byte(data: bytes) -> int | None:
             data.decode()
         except UnicodeDecodeError as error:
             return error.start
-    if b"NaN" in data or b"Inf" in data:
+    # single letters first, which are found by vector instructions
+    if (b"N" in data and b"NaN" in data) or (b"I" in data and b"Inf" in data):
         found = _NO_NUMBER.search(data)
         return None if found is None else found.end() - 1
     return None
 
 
-def _deep_lines(text: Text) -> np.ndarray:
-    long = np.flatnonzero(text.end - text.begin >= 2 * _LEVELS)
+def _deep_lines(text: Text, data: np.ndarray) -> np.ndarray:
+    opening = np.count_nonzero((data | _SPACE) == _OPEN)  # "[" and "{" differ in the bit of a space
+    if opening - len(text) < _LEVELS:  # each line has one at least
+        return np.empty(0, np.int64)
     count = text.data.count
+    long = np.flatnonzero(text.end - text.begin >= 2 * _LEVELS)
     deep = [
         row
         for row, begin, end in zip(long.tolist(), text.begin[long].tolist(), text.end[long].tolist(), strict=True)
