@@ -16,8 +16,9 @@ from freshet.job.flink.part_keys import part_keys
 from freshet.job.flink.pipeline import Pipeline
 from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.flink_sink import write_lines
-from freshet.job.kafka.flink_source import add_connector, add_watched_source, batch_type, topic_stream
+from freshet.job.kafka.flink_java import add_class, add_connector
+from freshet.job.kafka.flink_sink import SERIALIZER, write_records
+from freshet.job.kafka.flink_source import WATCHED, batch_type, topic_stream
 from freshet.job.machine.artifacts import connector_jars
 from freshet.job.uris import file_uri
 from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, topic_parser
@@ -34,13 +35,15 @@ UID = "freshet-{}"
 def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     """Draw the job's operators on `env`."""
     from freshet.operators.flink.partitioner_shell import PartitionerShell
-    from freshet.operators.flink.shell import element_type, lines_type, tail_tag
+    from freshet.operators.flink.shell import element_type, records_type, tail_tag
     from freshet.operators.flink.stage_shells import OutletShell, StageShell
 
     if spec.topics or spec.embeddings_to or spec.letters_to:
         add_connector(env, connector_jars())
     if spec.topics:
-        add_watched_source(env, spec.tmp)
+        add_class(env, WATCHED, spec.tmp)
+    if spec.embeddings_to or spec.letters_to:
+        add_class(env, SERIALIZER, spec.tmp)
     keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
     pipeline = Pipeline(spec.layers, spec.groups)
     places = {"out": str(spec.out_path), "logs": str(spec.logs), "last_of_first": pipeline.last_of_first}
@@ -51,7 +54,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     partitioner = PartitionerShell(config, keys, spec.epoch_ms, FEATURES in chained)
     streams = {PARTITIONER: named(keyed(events).process(partitioner, element_type()), PARTITIONER, 1)}
     if spec.letters_to is not None:
-        _write_letters(env, spec, [*parsers, streams[PARTITIONER]])
+        _write_letters(spec, [*parsers, streams[PARTITIONER]])
     for row in flow.staged:
         first, *others = [streams[sender.name] for sender in flow.senders(row.name)]
         stream = _side_output(first, tail_tag()) if row.kind == TAIL else first.union(*others) if others else first
@@ -64,8 +67,8 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
             rows = in_task.process(StageShell(SINK, config, keys, {}), element_type())
             discard(named(rows, SINK, spec.subtasks, slots))
         else:
-            lines = in_task.process(OutletShell(config, keys), lines_type())
-            _write_embeddings(env, spec, named(lines, SINK, spec.subtasks, slots))
+            blocks = in_task.process(OutletShell(config, keys), records_type())
+            _write_embeddings(spec, named(blocks, SINK, spec.subtasks, slots))
 
 
 def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: Pipeline) -> set[str]:
@@ -83,20 +86,20 @@ def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: Pipeline) -> set[
     return found
 
 
-def _write_embeddings(env: StreamExecutionEnvironment, spec: JobSpec, lines: DataStream) -> None:
-    """Draw the way of a Sink's lines to a topic."""
+def _write_embeddings(spec: JobSpec, blocks: DataStream) -> None:
+    """Draw the way of a Sink's records to a topic."""
     assert spec.embeddings_to is not None
-    write_lines(env, lines, spec.embeddings_to, ClientProperties(spec.kafka_properties), UID.format("embeddings"))
+    write_records(blocks, spec.embeddings_to, ClientProperties(spec.kafka_properties), UID.format("embeddings"))
 
 
-def _write_letters(env: StreamExecutionEnvironment, spec: JobSpec, streams: Sequence[DataStream]) -> None:
+def _write_letters(spec: JobSpec, streams: Sequence[DataStream]) -> None:
     """Draw the way of rejected records to their topic."""
     from freshet.operators.flink.shell import letters_tag
 
     first, *others = [_side_output(stream, letters_tag()) for stream in streams]
-    lines = first.union(*others) if others else first
+    blocks = first.union(*others) if others else first
     assert spec.letters_to is not None
-    write_lines(env, lines, spec.letters_to, ClientProperties(spec.kafka_properties), UID.format("letters"))
+    write_records(blocks, spec.letters_to, ClientProperties(spec.kafka_properties), UID.format("letters"))
 
 
 def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tuple[DataStream, list[DataStream]]:

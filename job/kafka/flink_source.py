@@ -10,15 +10,12 @@ which is compiled here and goes along in a jar.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile
 
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.flink_table import kafka_table
+from freshet.job.kafka.flink_java import java_operator
 from freshet.job.kafka.topic_specs import TopicInput, advice
-from freshet.job.uris import file_uri
 
 if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation
@@ -28,27 +25,6 @@ if TYPE_CHECKING:
 BATCHER, WATCHED = (Path(__file__).with_name(f"{name}.java") for name in ("MessageBatcher", "WatchedSource"))
 # A message waits so long at most for others to be parsed with; the first one after a pause does not.
 BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 256 << 10, 4000, 10
-
-
-def add_connector(env: StreamExecutionEnvironment, jars: Sequence[Path]) -> None:
-    """Let the job, and this process where it draws the job, find the connector."""
-    env.add_jars(*map(file_uri, jars))
-
-
-def add_watched_source(env: StreamExecutionEnvironment, folder: Path) -> None:
-    """Compile our source, with the connector's jars added before, and let the job find it; the jar lies in `folder`."""
-    from pyflink.java_gateway import get_gateway
-
-    jvm = get_gateway().jvm
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
-    compiler.cook(WATCHED.read_text(encoding="utf-8"))
-    folder.mkdir(parents=True, exist_ok=True)
-    jar = folder / f"{WATCHED.stem}.jar"
-    with ZipFile(jar, "w") as file:
-        for name, code in compiler.getBytecodes().items():
-            file.writestr(f"{name}.class", bytes(code))
-    env.add_jars(file_uri(jar))
 
 
 def topic_stream(
@@ -80,33 +56,21 @@ def batch_type() -> TypeInformation:
 def in_batches(messages: DataStream) -> DataStream:
     """Put the batcher behind a stream of Row(partition, offset, value); returns one of Row(0, batch)."""
     from pyflink.common.typeinfo import Types
-    from pyflink.datastream import DataStream
-    from pyflink.java_gateway import get_gateway
 
-    gateway = get_gateway()
-    flink = gateway.jvm.org.apache.flink
-    limits = gateway.new_array(gateway.jvm.Object, 3)
-    limits[0], limits[1], limits[2] = BATCH_BYTES, BATCH_MESSAGES, LINGER_MS
-    no_options = flink.configuration.Configuration()
-    source = flink.table.runtime.generated.GeneratedOperator(BATCHER.stem, BATCHER.read_text(), limits, no_options)
-    factory = flink.table.runtime.operators.CodeGenOperatorFactory(source)
-    type_info = Types.ROW([Types.INT(), batch_type()]).get_java_type_info()
-    stream = messages._j_data_stream
-    batches = flink.streaming.api.transformations.OneInputTransformation(
-        stream.getTransformation(), "batches", factory, type_info, 1
-    )
-    env = stream.getExecutionEnvironment()
-    env.addOperator(batches)
-    return DataStream(flink.streaming.api.datastream.DataStream(env, batches))
+    limits = BATCH_BYTES, BATCH_MESSAGES, LINGER_MS
+    return java_operator(messages, BATCHER, limits, Types.ROW([Types.INT(), batch_type()]), "batches")
 
 
 def _descriptor(topic: TopicInput, properties: ClientProperties) -> TableDescriptor:
-    from pyflink.table import DataTypes, Schema
+    from pyflink.table import DataTypes, Schema, TableDescriptor
 
     schema = Schema.new_builder().column("value", DataTypes.BYTES())
     schema = schema.column_by_metadata("partition", DataTypes.INT(), is_virtual=True)
     schema = schema.column_by_metadata("offset", DataTypes.BIGINT(), is_virtual=True)
-    return kafka_table(schema.build(), _options(topic, properties))
+    builder = TableDescriptor.for_connector("kafka").schema(schema.build())
+    for name, value in _options(topic, properties).items():
+        builder = builder.option(name, value)
+    return builder.build()
 
 
 def _options(topic: TopicInput, properties: ClientProperties) -> dict[str, str]:

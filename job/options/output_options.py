@@ -14,7 +14,7 @@ from freshet.job.uris import local_path
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.output_folders import TABLES
 
-EmbeddingFormat = Literal["base64", "list"]
+EmbeddingFormat = Literal["base64", "list", "binary"]
 PUBLISH_WITHIN_MIN_S = 0.1  # with each publication a file begins
 DEAD_LETTERS_MIN_BYTES = 1 << 20
 
@@ -55,7 +55,8 @@ class OutputOptions(Options):
     )
     embedding_format: Annotated[EmbeddingFormat, Option(KAFKA, Holds.KEPT)] = Field(
         default="base64",
-        description="Format of an embedding in Kafka: base64 of little-endian float32, or a list of numbers.",
+        description="Format of an embedding in Kafka: JSON with base64 of little-endian float32 or with a list of "
+        "numbers, or binary: a head of 16 bytes and little-endian float32.",
     )
     embeddings_from_start: Annotated[bool, Option(FILE, Holds.KEPT)] = Field(
         default=False,

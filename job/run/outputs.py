@@ -12,7 +12,7 @@ from freshet.job.options.run_config import RunConfig
 from freshet.job.options.told import told, told_again
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
 from freshet.operators.settings import OutletConfig, Settings
-from freshet.operators.sink.kafka_lines import record_bytes_max
+from freshet.operators.sink.kafka_records import record_bytes_max
 from freshet.partitioner.events import STRING
 
 _MODEL_DIGITS = 12

@@ -21,9 +21,9 @@ from freshet.job.kafka.produce import explained, producer_to
 from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.run.prepare.job import Job
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of
-from freshet.operators.record_lines import records_of
+from freshet.operators.record_blocks import records_of
 from freshet.operators.sink.coalesce import Changes, TextIds
-from freshet.operators.sink.kafka_lines import Lines
+from freshet.operators.sink.kafka_records import Records
 from freshet.state.served.ids import Texts
 
 _ROWS_AT_ONCE = 16_384
@@ -39,13 +39,13 @@ def put_start(job: Job, properties: ClientProperties, out: Path) -> None:
     if topic is None or done.exists():
         return
     assert job.settings.outlet is not None
-    lines = Lines(job.settings.outlet.model_tag, job.settings.outlet.embedding_format)
-    count = _put(topic, properties, lines, out)
+    records = Records(job.settings.outlet.model_tag, job.settings.outlet.embedding_format)
+    count = _put(topic, properties, records, out)
     done.touch()
     say(f"embeddings-from-start: {count:,} embeddings of the snapshot are in the topic {topic.topic}")
 
 
-def _put(topic: TopicOutput, properties: ClientProperties, lines: Lines, out: Path) -> int:
+def _put(topic: TopicOutput, properties: ClientProperties, records: Records, out: Path) -> int:
     failed: list[Any] = []
     count = 0
 
@@ -57,8 +57,8 @@ def _put(topic: TopicOutput, properties: ClientProperties, lines: Lines, out: Pa
     try:
         with Progress("embeddings to the topic") as bar:
             for changes in _changes(out):
-                for block in lines.blocks(changes):
-                    for key, value in records_of(block):
+                for block in records.blocks(changes):
+                    for key, value, _ in records_of(block):
                         while not _takes(producer, topic.topic, key, value, reported):
                             _raise(failed)
                 count += len(changes)
@@ -75,7 +75,7 @@ def _put(topic: TopicOutput, properties: ClientProperties, lines: Lines, out: Pa
     return count
 
 
-def _takes(producer: Any, topic: str, key: bytes, value: bytes, reported: Any) -> bool:
+def _takes(producer: Any, topic: str, key: bytes, value: bytes | None, reported: Any) -> bool:
     """Hand a record over; False where the client holds all that it may, after a wait."""
     try:
         producer.produce(topic, value, key, on_delivery=reported)

@@ -51,14 +51,14 @@ def tail_tag() -> OutputTag:
     return OutputTag(TAIL, element_type())
 
 
-def lines_type() -> TypeInformation:
-    """The type of a stream of blocks of lines (see operators/sink/kafka_lines.py)."""
-    return Types.ROW_NAMED(["lines"], [Types.STRING()])
+def records_type() -> TypeInformation:
+    """The type of a stream of blocks of Kafka records (see operators/record_blocks.py)."""
+    return Types.ROW([Types.PRIMITIVE_ARRAY(Types.BYTE())])
 
 
 def letters_tag() -> OutputTag:
-    """Return the tag of the side output of rejected records, as blocks of lines."""
-    return OutputTag("letters", lines_type())
+    """Return the tag of the side output of rejected records, as blocks of Kafka records."""
+    return OutputTag("letters", records_type())
 
 
 def load_factory(path: str) -> Any:

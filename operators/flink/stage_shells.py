@@ -52,7 +52,7 @@ class StageShell(KeyedShell):
 
 
 class OutletShell(StageShell):
-    """A Sink that writes a topic: its messages are blocks of lines, which leave Python as text."""
+    """A Sink that writes a topic: its messages are blocks of Kafka records."""
 
     def __init__(self, config: str, keys: list[int]) -> None:
         """Take plain data only."""
@@ -63,4 +63,4 @@ class OutletShell(StageShell):
             assert isinstance(message.block, bytes)
             self._profile.bytes_out += len(message.block)
             self._profile.bytes_away += len(message.block)
-            yield Row(message.block.decode("ascii"))
+            yield Row(message.block)

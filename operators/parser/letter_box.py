@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
 from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
-from freshet.operators.record_lines import BLOCK_BYTES, LINE_END, line_of
+from freshet.operators.record_blocks import KafkaRecord, blocks_of
 from freshet.operators.telemetry.status_file import LAST_STATUS, REASONS_PREFIX, StatusFile, read_statuses
 
 STATUS_PREFIX = "letters-"
@@ -49,7 +49,7 @@ class ReadCounts(NamedTuple):
 
 
 class LetterQueue:
-    """Rejected records as lines of text for a topic (see operators/record_lines.py), until they are taken.
+    """Rejected records as Kafka records for a topic (see operators/record_blocks.py), until they are taken.
 
     The key is SOURCE/PARTITION/OFFSET, the value the JSON object of the file form, in ASCII; of a record that Kafka
     would not take for its length only the beginning is kept (`raw_base64`), with its `raw_bytes` and a `note` that
@@ -60,7 +60,7 @@ class LetterQueue:
 
     def __init__(self, record_bytes: int = RECORD_BYTES) -> None:
         self._record_bytes = record_bytes - RECORD_SPARE
-        self._lines: list[str] = []
+        self._records: list[KafkaRecord] = []
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
         """Append letters."""
@@ -70,21 +70,12 @@ class LetterQueue:
             key = f"{record['source']}/{letter.partition}/{letter.offset}".encode()
             if len(key) + len(text) > self._record_bytes:
                 text = _cut(record, letter.raw, self._record_bytes - len(key))
-            self._lines.append(line_of(key, text))
+            self._records.append(KafkaRecord(key, text.encode()))
 
-    def take(self) -> list[str]:
-        """All lines since the last call, in blocks."""
-        blocks: list[str] = []
-        held: list[str] = []
-        size = 0
-        for line in self._lines:
-            held.append(line)
-            size += len(line)
-            if size >= BLOCK_BYTES:
-                blocks.append(LINE_END.join(held))
-                held, size = [], 0
-        self._lines = []
-        return [*blocks, LINE_END.join(held)] if held else blocks
+    def take(self) -> list[bytes]:
+        """All records since the last call, in blocks."""
+        blocks, self._records = list(blocks_of(self._records)), []
+        return blocks
 
 
 def _cut(record: dict[str, Any], raw: bytes, size: int) -> str:
@@ -149,8 +140,8 @@ class LetterBox:
         if self._status is not None and (now or self._status.is_due(now_ms)):
             self._write(now_ms, last)
 
-    def take(self) -> list[str]:
-        """Blocks of lines for the topic; none where there is a file."""
+    def take(self) -> list[bytes]:
+        """Blocks of records for the topic; none where there is a file."""
         return self._target.take() if isinstance(self._target, LetterQueue) else []
 
     @property

@@ -17,7 +17,7 @@ from freshet.operators.dataflow import OUTLET
 from freshet.operators.outcome import Message
 from freshet.operators.sink.coalesce import Coalescer
 from freshet.operators.sink.epoch_rows import EpochRows
-from freshet.operators.sink.kafka_lines import Lines
+from freshet.operators.sink.kafka_records import Records
 from freshet.operators.sink.output import SinkPart
 from freshet.operators.telemetry.level import Level
 
@@ -25,19 +25,19 @@ BYTES_HELD = 64 << 20
 
 
 class Outlet:
-    """Collects changes and turns them into blocks of lines, interval by interval.
+    """Collects changes and turns them into blocks of Kafka records, interval by interval.
 
     Invariant: nothing is held after an epoch that ends an interval, as every marker does; `flushed` never goes back.
     """
 
     leaves_by_epoch = True
 
-    def __init__(self, part: int, width: int, id_kind: str, lines: Lines, bytes_held: int = BYTES_HELD) -> None:
+    def __init__(self, part: int, width: int, id_kind: str, records: Records, bytes_held: int = BYTES_HELD) -> None:
         self.part = part
         self.flushed = 0  # the epoch up to which rows were handed over; OutletStage keeps it
         self._width, self._id_kind = width, id_kind
         self._coalescer = Coalescer(width, id_kind)
-        self._lines, self._bytes_held = lines, bytes_held
+        self._records, self._bytes_held = records, bytes_held
         self._level = Level(bytes_held)
         self.levels = {"outlet_bytes": self._level}
 
@@ -67,7 +67,7 @@ class Outlet:
 
     def warm_up(self) -> None:
         """Have every kernel ready: takes throwaway changes through an outlet of the same kind."""
-        other = Outlet(0, self._width, self._id_kind, self._lines)
+        other = Outlet(0, self._width, self._id_kind, self._records)
         keys, row = np.array([1, 2], np.int64), np.zeros((1, self._width), np.float32)
         texts = np.array([0, 1, 2], np.int32), np.frombuffer(b"ab", np.uint8)
         other.take(
@@ -90,4 +90,4 @@ class Outlet:
         self.flushed = epoch
         changes = self._coalescer.take()
         self._level.set(0)
-        return [Message(OUTLET, self.part, epoch, block) for block in self._lines.blocks(changes)]
+        return [Message(OUTLET, self.part, epoch, block) for block in self._records.blocks(changes)]

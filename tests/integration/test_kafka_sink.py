@@ -64,10 +64,10 @@ def assert_as_logged(last: Last, out: Path) -> None:
             assert np.array_equal(record["embedding"].view(np.uint32), log.vector[k].view(np.uint32))
 
 
-def test_sql_makes_records_of_lines() -> None:
-    command = [sys.executable, "-m", "tests.support.kafka.split_by_sql"]
+def test_java_makes_the_records_of_blocks(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.kafka.split_by_java", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    assert done.stdout.split()[-2:] == ["24", "12"], done.stderr
+    assert done.stdout.split()[-2:] == ["53", "26"], done.stderr
 
 
 def cora_input(folder: Path) -> Input:

@@ -50,7 +50,7 @@ FLOORS = {
         "core",
     ),
     "operators": (
-        "limits control output_folders record_lines dataflow threads",
+        "limits control output_folders record_blocks dataflow threads",
         "telemetry outcome",
         "spill_file core",
         "parser graph",

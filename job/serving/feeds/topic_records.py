@@ -16,11 +16,13 @@ import numpy as np
 import orjson
 
 from freshet.job.serving.feeds.checked import WIDTH_MAX
-from freshet.operators.record_lines import EPOCH_HEADER
+from freshet.operators.record_blocks import BINARY_HEAD, BINARY_VERSION, EPOCH_HEADER
 from freshet.state.served.ids import Ids, Texts, frozen
 
 _SHOWN = 60
 _EPOCH_MAX = 2**62
+_BINARY = bytes([BINARY_VERSION])  # how a value in binary begins
+_KINDS = {False: "integer ids", True: "string ids"}
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # as the job writes ids: int() would take " 7 " and "1_0", too
 
 
@@ -47,9 +49,14 @@ class Kind:
     @staticmethod
     def of(record: Record) -> Kind | None:
         """By a record with a row; None where it has none, or can't be read."""
+        value = record.value or b"null"
         try:
-            told = _json(record.value or b"null")
-            kind = Kind(isinstance(told["id"], str), len(_vector(told["embedding"])), str(told["model"]))
+            if value[:1] == _BINARY:
+                strings, _, model, row = _binary(value)
+                kind = Kind(strings, len(row), model)
+            else:
+                told = _json(value)
+                kind = Kind(isinstance(told["id"], str), len(_vector(told["embedding"])), str(told["model"]))
             _read(record, kind)
         except (BadRecordError, KeyError, TypeError):
             return None
@@ -107,22 +114,42 @@ def _read(record: Record, kind: Kind) -> tuple[int | str, int, bytes | None]:
     id_ = _id(record.key, kind.strings)
     if record.value is None:
         return id_, _epoch_of(record.headers), None
-    told = _json(record.value)
-    epoch, model = told.get("epoch"), told.get("model")
+    epoch: Any
+    model: Any
+    if record.value[:1] == _BINARY:
+        strings, epoch, model, row = _binary(record.value)
+        if strings != kind.strings:
+            msg = f"ids: expected {_KINDS[kind.strings]}, got a value of a graph with {_KINDS[strings]}"
+            raise BadRecordError(msg)
+    else:
+        told = _json(record.value)
+        epoch, model = told.get("epoch"), told.get("model")
+        if told.get("id") != id_ or type(told.get("id")) is not type(id_):
+            msg = f"id: expected that of the key, {str(id_)[:_SHOWN]!r}, got {str(told.get('id'))[:_SHOWN]!r}"
+            raise BadRecordError(msg)
+        row = _vector(told.get("embedding"))
     if type(epoch) is not int or not 0 <= epoch <= _EPOCH_MAX:
         msg = f"epoch: expected an integer from 0 to {_EPOCH_MAX}, got {str(epoch)[:_SHOWN]!r}"
         raise BadRecordError(msg)
     if model != kind.model:
         msg = f"model: expected {kind.model}, got {str(model)[:_SHOWN]!r}: the topic has rows of another model"
         raise BadRecordError(msg)
-    if told.get("id") != id_ or type(told.get("id")) is not type(id_):
-        msg = f"id: expected that of the key, {str(id_)[:_SHOWN]!r}, got {str(told.get('id'))[:_SHOWN]!r}"
-        raise BadRecordError(msg)
-    row = _vector(told.get("embedding"))
     if len(row) != kind.width:
         msg = f"embedding: expected {kind.width} numbers, got {len(row)}"
         raise BadRecordError(msg)
     return id_, epoch, row.tobytes()
+
+
+def _binary(value: bytes) -> tuple[bool, int, str, np.ndarray]:
+    """Whether ids are strings, the epoch, the model and the row of a value in binary."""
+    if len(value) < BINARY_HEAD.size or (len(value) - BINARY_HEAD.size) % 4:
+        msg = f"value: expected a head of {BINARY_HEAD.size} bytes and float32, got {len(value)} bytes"
+        raise BadRecordError(msg)
+    _, model, strings, epoch = BINARY_HEAD.unpack_from(value)
+    if strings not in (0, 1):
+        msg = f"value: expected 0 or 1 in byte 7, got {strings}"
+        raise BadRecordError(msg)
+    return bool(strings), epoch, model.hex(), np.frombuffer(value, "<f4", offset=BINARY_HEAD.size)
 
 
 def _id(key: bytes | None, strings: bool) -> int | str:

@@ -11,11 +11,11 @@ from freshet.job.flink.gateway import start_gateway, stop_gateway
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.options import environment, flink_options
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.flink_sink import write_lines
-from freshet.job.kafka.flink_source import add_connector
+from freshet.job.kafka.flink_java import add_class, add_connector
+from freshet.job.kafka.flink_sink import SERIALIZER, write_records
 from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.machine.artifacts import connector_jars
-from freshet.operators.record_lines import LINE_END, TAB
+from freshet.operators.record_blocks import KafkaRecord, blocks_of
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")  # by their number in a batch of records
 DELIVERIES = ("upsert", "exactly-once")
@@ -35,8 +35,10 @@ def main(bootstrap: str, out: Path) -> None:
         env = environment(flink_options(spec))
         env.set_parallelism(1)
         add_connector(env, connector_jars())
-        rows = [Row(LINE_END.join(f"{k}{TAB}value of {k}" for k in range(RECORDS)))]
-        lines = env.from_collection(rows, type_info=Types.ROW_NAMED(["lines"], [Types.STRING()]))
+        add_class(env, SERIALIZER, spec.tmp)
+        records = [KafkaRecord(b"%d" % k, b"value of %d" % k) for k in range(RECORDS)]
+        rows = [Row(block) for block in blocks_of(records)]
+        blocks = env.from_collection(rows, type_info=Types.ROW([Types.PRIMITIVE_ARRAY(Types.BYTE())]))
         for codec in CODECS:
             for delivery in DELIVERIES:
                 prefix = f"freshet-{codec}" if delivery == "exactly-once" else None
@@ -47,7 +49,7 @@ def main(bootstrap: str, out: Path) -> None:
                     transaction_timeout_ms=60_000,
                 )
                 properties = ClientProperties({"compression.type": codec})
-                write_lines(env, lines, output, properties, f"to-{codec}-{delivery}")
+                write_records(blocks, output, properties, f"to-{codec}-{delivery}")
         env.execute("codecs")
     finally:
         stop_gateway(java)

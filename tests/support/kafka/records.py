@@ -1,4 +1,4 @@
-"""What the job's SQL makes of a block of lines (`operators.record_lines` has their form), and what a record says."""
+"""The records in a block (`operators.record_blocks` has their form), and what a record says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.operators.record_lines import LINE_END, TAB
+from freshet.operators.record_blocks import BINARY_HEAD, BINARY_VERSION, KafkaRecord, records_of
 
 
 def split(block: bytes) -> list[tuple[bytes, bytes | None]]:
@@ -16,24 +16,20 @@ def split(block: bytes) -> list[tuple[bytes, bytes | None]]:
     return [(key, value) for key, value, _ in split_epochs(block)]
 
 
-def split_epochs(block: bytes) -> list[tuple[bytes, bytes | None, int | None]]:
+def split_epochs(block: bytes) -> list[KafkaRecord]:
     """Key, value and the header of the records in a block: a tombstone has an epoch and no value."""
-    records: list[tuple[bytes, bytes | None, int | None]] = []
-    for line in block.decode("ascii").split(LINE_END):
-        fields = line.split(TAB)
-        key = bytes.fromhex(fields[1]) if fields[0] == "" else fields[0].encode()
-        rest = fields[2:] if fields[0] == "" else fields[1:]
-        if rest[0]:
-            assert len(rest) == 1
-            records.append((key, rest[0].encode(), None))
-        else:
-            assert len(rest) == 2
-            records.append((key, None, int(rest[1])))
+    records = list(records_of(block))
+    assert all((value is None) == (epoch is not None) for _, value, epoch in records)
     return records
 
 
 def parse(value: bytes) -> dict[str, Any]:
-    """A record's value, its embedding as an array (NaN where a list has null)."""
+    """A record's value, its embedding as an array (NaN where a list has null); of a binary one without the id."""
+    if value[:1] != b"{":
+        version, model, _, epoch = BINARY_HEAD.unpack_from(value)
+        assert version == BINARY_VERSION
+        vector = np.frombuffer(value, "<f4", offset=BINARY_HEAD.size)
+        return {"epoch": epoch, "model": model.hex(), "embedding": vector}
     record: dict[str, Any] = json.loads(value)
     found = record["embedding"]
     if isinstance(found, str):

@@ -70,7 +70,7 @@ def test_each_is_told_once_and_a_model_s_jobs_of_one_kind_are_some_of_all(calls:
     options = ("--model", str(tmp_path), "--several-parts")
     every, some = rehearsed(*options), rehearsed(*options, "--ids", "int", "--no-topic")
     assert set(some) < set(every)
-    others = {"freshet.operators.sink.string_ids", "freshet.operators.sink.kafka_lines"}
+    others = {"freshet.operators.sink.string_ids", "freshet.operators.sink.kafka_records"}
     assert others <= {call.module for call in set(every) - set(some)}
     assert not others & {call.module for call in some}
 

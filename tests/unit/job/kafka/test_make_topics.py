@@ -12,7 +12,7 @@ from freshet.job.errors import UsageError
 from freshet.job.kafka import make_topics
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.flink_sink import connector_options
+from freshet.job.kafka.flink_sink import producer_properties
 from freshet.job.kafka.make_topics import plan_output
 from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.options.config_file import load_run_config
@@ -163,14 +163,11 @@ def test_the_outputs_of_a_run(brokers: Brokers) -> None:
     assert outlet_settings(config, "a" * 64) == OutletConfig("a" * 12, "base64", 1000, 500)
 
 
-def test_the_connector_is_told_to_be_patient() -> None:
+def test_the_producer_is_patient() -> None:
     output = TopicOutput(bootstrap="h:1", topic="t")
-    options = connector_options(output, ClientProperties({"linger.ms": 50}))
-    assert options["sink.delivery-guarantee"] == "at-least-once"
-    assert options["properties.linger.ms"] == "50", "the user's properties win"
-    assert options["properties.max.block.ms"] == options["properties.delivery.timeout.ms"] == "600000"
+    options = producer_properties(output, ClientProperties({"linger.ms": 50}))
+    assert options["linger.ms"] == "50", "the user's properties win"
+    assert options["max.block.ms"] == options["delivery.timeout.ms"] == "600000"
     once = output.model_copy(update={"transactional_id_prefix": "p", "transaction_timeout_ms": 60_000})
-    options = connector_options(once, ClientProperties())
-    assert options["sink.delivery-guarantee"] == "exactly-once"
-    assert options["sink.transactional-id-prefix"] == "p"
-    assert options["properties.transaction.timeout.ms"] == options["properties.max.block.ms"] == "60000"
+    options = producer_properties(once, ClientProperties())
+    assert options["transaction.timeout.ms"] == options["max.block.ms"] == "60000"

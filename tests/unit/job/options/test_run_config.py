@@ -113,7 +113,7 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"embeddings_to": "kafka://h:1/t", "dead_letters": "kafka://h:1/t"}, "expected different topics, got t, t"),
         ({"embeddings_to": "kafka://h:1/t", "events": ["kafka://h:1/t"]}, "expected different topics, got t, t"),
         ({"delivery": "twice"}, "--delivery: got 'twice', expected 'upsert' or 'exactly-once'"),
-        ({"embedding_format": "csv"}, "--embedding-format: got 'csv', expected 'base64' or 'list'"),
+        ({"embedding_format": "csv"}, "--embedding-format: got 'csv', expected 'base64', 'list' or 'binary'"),
         ({"coalesce": "5"}, "coalesce: got '5'"),
         ({"publish_within": "10"}, "--publish-within: got '10', expected a duration such as 10s"),
         ({"publish_within": "0s"}, "--publish-within: got '0s', expected a duration longer than zero"),

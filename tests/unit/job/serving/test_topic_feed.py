@@ -31,13 +31,14 @@ from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.operators.sink.coalesce import Changes, TextIds
-from freshet.operators.sink.kafka_lines import Lines
+from freshet.operators.sink.kafka_records import FORMS, Records
 from freshet.state.served.layout import T_BEAT_US
 from tests.support.kafka.records import split_epochs
 
 WIDTH = 3
 JOB_ID = f"f{os.getpid():015x}"
-KIND = Kind(False, WIDTH, "m0")
+MODEL = "00112233aabb"
+KIND = Kind(False, WIDTH, MODEL)
 
 
 def records(*changes: tuple[int, int, float | None], strings: bool = False, form: str = "base64") -> list[Record]:
@@ -48,16 +49,16 @@ def records(*changes: tuple[int, int, float | None], strings: bool = False, form
     names = [f"v{one}".encode() for one in ids]
     text = TextIds(np.cumsum([0, *map(len, names)]).astype(np.int64), np.frombuffer(b"".join(names), np.uint8).copy())
     put = Changes(text if strings else np.array(ids, np.int64), np.array(epochs, np.int64), gone, rows)
-    found = [one for block in Lines("m0", form).blocks(put) for one in split_epochs(block)]
+    found = [one for block in Records(MODEL, form).blocks(put) for one in split_epochs(block)]
     return [Record(key, value, () if epoch is None else (("epoch", b"%d" % epoch),)) for key, value, epoch in found]
 
 
-@pytest.mark.parametrize("form", ["base64", "list"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("strings", [False, True])
-def test_both_formats_and_kinds_of_ids(form, strings):
+def test_all_formats_and_kinds_of_ids(form, strings):
     given_ = records((7, 1, 0.5), (-8, 2, float("nan")), (9, 3, None), strings=strings, form=form)
     kind = Kind.of(given_[0])
-    assert kind == Kind(strings, WIDTH, "m0")
+    assert kind == Kind(strings, WIDTH, MODEL)
     assert Kind.of(given_[2]) is None
     found = rows_of_records(given_, kind)
     ids = found.ids.decode() if strings else found.ids.tolist()
@@ -77,7 +78,7 @@ def test_within_a_batch_the_greatest_epoch_holds():
 
 def test_records_of_nobody_are_left_out_with_the_reason():
     good = records((7, 1, 0.5))
-    value = orjson.loads(good[0].value)
+    value, binary = orjson.loads(good[0].value), records((7, 1, 0.5), form="binary")[0].value
     wrong = {
         "expected JSON": Record(b"1", b"{"),
         "JSON object": Record(b"1", b"[1]"),
@@ -96,6 +97,15 @@ def test_records_of_nobody_are_left_out_with_the_reason():
         "base64": Record(b"7", orjson.dumps(value | {"embedding": "?"})),
         "list of numbers, got '[1": Record(b"7", orjson.dumps(value | {"embedding": [10**18, 1e300, None, {}]})),
         "list of numbers": Record(b"7", orjson.dumps(value | {"embedding": [[1], 2, 3]})),
+        "value: expected a head of 16 bytes and float32, got 15": Record(b"7", binary[:15]),
+        "value: expected a head of 16 bytes and float32, got 18": Record(b"7", binary[:18]),
+        "value: expected 0 or 1 in byte 7, got 2": Record(b"7", binary[:7] + b"\2" + binary[8:]),
+        "ids: expected integer ids, got a value of a graph with string ids": Record(
+            b"7", binary[:7] + b"\1" + binary[8:]
+        ),
+        "model: expected 00112233aabb, got '10112233aabb'": Record(b"7", binary[:1] + b"\x10" + binary[2:]),
+        "epoch: expected an integer from 0 to": Record(b"7", binary[:15] + b"\xff" + binary[16:]),
+        "embedding: expected 3 numbers, got 2": Record(b"7", binary[:-4]),
         "header epoch": Record(b"7", None, (("epoch", b"-1"),)),
         "header epoch: expected a number from 0 on, got None": Record(b"7", None),
     }
@@ -114,7 +124,7 @@ raw_headers = st.lists(st.tuples(st.sampled_from(["epoch", "x"]), st.binary(max_
 
 
 @settings(deadline=None)
-@given(raw_keys, st.none() | st.binary(max_size=8), fields, raw_headers)
+@given(raw_keys, st.none() | st.binary(max_size=8) | st.binary(max_size=40).map(b"\1".__add__), fields, raw_headers)
 def test_any_record_is_a_row_or_left_out_with_the_reason(key, value, changed, headers):
     good = records((7, 1, 0.5))[0]
     mixed = orjson.dumps(orjson.loads(good.value) | changed)
@@ -161,7 +171,7 @@ def strings(request) -> bool:
 
 @pytest.fixture
 def script(tmp_path, strings) -> Iterator[tuple[Script, FedJob, Path]]:
-    told = {"job_id": JOB_ID, "strings": strings, "width": WIDTH, "model": "m0", "sources": ["kafka://b:1/t"]}
+    told = {"job_id": JOB_ID, "strings": strings, "width": WIDTH, "model": MODEL, "sources": ["kafka://b:1/t"]}
     job = FedJob.write(told | {"consistency": ROW}, tmp_path / "T" / "tables")
     yield Script(), job, tmp_path / "T" / "tables"
     for path in place.SHM.glob(f"freshet-{JOB_ID}-*"):

@@ -20,7 +20,7 @@ from freshet.operators.parser.letter_box import (
     reason_of,
 )
 from freshet.operators.parser.messages import RawMessage
-from freshet.operators.record_lines import BLOCK_BYTES
+from freshet.operators.record_blocks import BLOCK_BYTES
 from freshet.operators.telemetry.status_file import await_last
 from freshet.schema import Features
 from tests.support.kafka.records import split
@@ -31,7 +31,7 @@ def letter(error="x: missing", raw=b"{}", offset=0, source="kafka://h:1/t", part
 
 
 def records(queue):
-    return [(key.decode(), json.loads(value)) for block in queue.take() for key, value in split(block.encode())]
+    return [(key.decode(), json.loads(value)) for block in queue.take() for key, value in split(block)]
 
 
 def test_a_record_says_what_the_file_form_says():
@@ -53,7 +53,7 @@ def test_a_record_that_is_too_long_for_kafka_is_cut(byte):
     queue = LetterQueue()
     queue.write([letter(raw=byte * 5_000_000)])
     [block] = queue.take()
-    [(key, value)] = split(block.encode())
+    [(key, value)] = split(block)
     assert len(key) + len(value) < RECORD_BYTES - RECORD_SPARE
     record = json.loads(value)
     assert record["raw_bytes"] == 5_000_000
@@ -68,7 +68,7 @@ def test_no_record_is_larger_than_its_topic_takes(record_bytes, size):
     queue = LetterQueue(record_bytes)
     queue.write([letter(raw=b"x" * size), letter(raw=b"\x01" * (size // 6)), letter("é" * 300, raw=b"\xff" * size)])
     for block in queue.take():
-        for key, value in split(block.encode()):
+        for key, value in split(block):
             assert len(key) + len(value) <= record_bytes - RECORD_SPARE
             record = json.loads(value)
             assert ("note" in record) == ("raw_bytes" in record)
@@ -102,7 +102,7 @@ def test_many_come_in_blocks():
     blocks = queue.take()
     assert len(blocks) > 3
     assert max(map(len, blocks)) < BLOCK_BYTES + 2000
-    assert sum(len(split(block.encode())) for block in blocks) == 500
+    assert sum(len(split(block)) for block in blocks) == 500
 
 
 def test_reasons_are_counted_without_the_values():

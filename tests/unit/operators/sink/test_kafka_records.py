@@ -1,13 +1,14 @@
-"""Changes as text, held against the slow decoder."""
+"""Changes as Kafka records, compared with a slow decoder."""
 
 import numpy as np
 import pytest
 
-from freshet.operators.record_lines import BLOCK_BYTES, records_of
+from freshet.operators.record_blocks import BLOCK_BYTES, blocks_of, records_of
 from freshet.operators.sink.coalesce import Changes, TextIds
-from freshet.operators.sink.kafka_lines import Lines, record_bytes_max
+from freshet.operators.sink.kafka_records import FORMS, Records, record_bytes_max
 from tests.support.kafka.records import parse, split, split_epochs
 
+MODEL = "0123456789ab"
 ODD = ["", "a", "tab\there", "line\nend", 'quote"\\', "ä", "日本", "😀 and é", "\x00\x1f\x7f", "x" * 300, " "]
 
 
@@ -25,10 +26,10 @@ def changes(ids, width=3, deleted=(), seed=1):
 
 
 def records(given, **options):
-    return [record for block in Lines("m0d", **options).blocks(given) for record in split(block)]
+    return [record for block in Records(MODEL, **options).blocks(given) for record in split(block)]
 
 
-@pytest.mark.parametrize("form", ["base64", "list"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("width", [1, 2, 3, 40])
 def test_integer_ids(form, width):
     ids = [0, 7, -1, 10, 2**63 - 1, -(2**63), 123]
@@ -40,12 +41,14 @@ def test_integer_ids(form, width):
             assert value is None
             continue
         record = parse(value)
-        assert list(record) == ["id", "epoch", "model", "embedding"]
-        assert (record["id"], record["epoch"], record["model"]) == (ids[k], k * 10**12, "m0d")
+        assert (record["epoch"], record["model"]) == (k * 10**12, MODEL)
+        if form != "binary":
+            assert list(record) == ["id", "epoch", "model", "embedding"]
+            assert record["id"] == ids[k]
         assert np.array_equal(record["embedding"], given.rows[k])
 
 
-@pytest.mark.parametrize("form", ["base64", "list"])
+@pytest.mark.parametrize("form", FORMS)
 def test_string_ids_whatever_they_hold(form):
     given = changes(ODD, deleted=[3, 5])
     found = records(given, form=form)
@@ -53,22 +56,34 @@ def test_string_ids_whatever_they_hold(form):
     for k, (_, value) in enumerate(found):
         assert (value is None) == (k in (3, 5))
         if value is not None:
-            assert parse(value)["id"] == ODD[k]
+            assert parse(value).get("id") == (None if form == "binary" else ODD[k])
             assert np.array_equal(parse(value)["embedding"], given.rows[k])
 
 
 @pytest.mark.parametrize("ids", [[7, 8, 9], ["", "plain", "ta\tb"]])
 def test_a_tombstone_has_its_epoch(ids):
     given = changes(ids, deleted=[0, 2])
-    found = [one for block in Lines("m").blocks(given) for one in split_epochs(block)]
+    found = [one for block in Records(MODEL).blocks(given) for one in split_epochs(block)]
     assert [epoch for _, _, epoch in found] == [0, None, 2 * 10**12]
     assert [value is None for _, value, _ in found] == [True, False, True]
 
 
 @pytest.mark.parametrize("ids", [[7, -8], ODD])
 def test_records_of_a_block(ids):
-    blocks = list(Lines("m").blocks(changes(ids)))
-    assert [one for block in blocks for one in records_of(block)] == [one for block in blocks for one in split(block)]
+    blocks = list(Records(MODEL).blocks(changes(ids, deleted=[1])))
+    assert list(blocks_of(one for block in blocks for one in records_of(block))) == blocks
+
+
+def test_a_binary_value_byte_by_byte():
+    given = changes([7], 2)
+    given.epochs[:] = 0x0102030405060708
+    given.rows[:] = [1.0, -2.5]
+    [(key, value)] = records(given, form="binary")
+    assert key == b"7"
+    assert value.hex(" ") == "01 01 23 45 67 89 ab 00 08 07 06 05 04 03 02 01 00 00 80 3f 00 00 20 c0"
+    [(key, value)] = records(changes(["7"], 0), form="binary")
+    assert key == b"7"
+    assert value.hex(" ") == "01 01 23 45 67 89 ab 01 00 00 00 00 00 00 00 00", "string ids"
 
 
 def test_values_that_are_not_finite():
@@ -84,7 +99,7 @@ def test_values_that_are_not_finite():
 def test_many_changes_come_in_blocks(width):
     n = 10_000 if width == 8 else 40
     given = changes(list(range(n)), width, deleted=range(0, n, 7))
-    blocks = list(Lines("m").blocks(given))
+    blocks = list(Records(MODEL).blocks(given))
     assert len(blocks) > 3
     assert all(0 < len(block) <= BLOCK_BYTES for block in blocks)
     found = [record for block in blocks for record in split(block)]
@@ -94,7 +109,7 @@ def test_many_changes_come_in_blocks(width):
 
 def test_a_line_that_is_longer_than_a_block():
     given = changes([1, 2, 3], 40_000)
-    blocks = list(Lines("m").blocks(given))
+    blocks = list(Records(MODEL).blocks(given))
     assert [len(split(block)) for block in blocks] == [1, 1, 1]
     assert np.array_equal(parse(split(blocks[2])[0][1])["embedding"], given.rows[2])
 
@@ -104,21 +119,21 @@ def test_nothing():
 
 
 def test_an_unknown_form():
-    with pytest.raises(ValueError, match="got 'csv', expected base64 or list"):
-        Lines("m", "csv")
+    with pytest.raises(ValueError, match="got 'csv', expected one of base64, list, binary"):
+        Records(MODEL, "csv")
 
 
 WIDEST = np.array([-1.1754944e-38, -3.4028235e38, -1e-45, 1.2345679e-10, -0.000123456], np.float32)
 
 
-@pytest.mark.parametrize("form", ["base64", "list"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("width", [0, 1, 2, 3, 5, 1000])
 def test_no_record_is_larger_than_said(form, width):
     for ids in (["\x01" * 50, "\x7f" * 50, "é" * 25, "😀" * 12, "x" * 50], [-(2**63), 2**63 - 1]):
         given = changes(ids, width)
         given.rows[:] = np.resize(WIDEST, (len(ids), width))
         given.epochs[:] = 2**63 - 1
-        most = record_bytes_max(width, form, "m0d", 50 if isinstance(ids[0], str) else 20)
+        most = record_bytes_max(width, form, MODEL, 50 if isinstance(ids[0], str) else 20)
         sizes = [len(key) + len(value) for key, value in records(given, form=form)]
         assert max(sizes) <= most
         assert most < 2 * max(sizes) + 200, "nor is it much less"

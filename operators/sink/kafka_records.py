@@ -1,8 +1,8 @@
-r"""Changes as lines of text that the job's SQL splits into Kafka records; `operators.record_lines` has their form.
+"""Changes as blocks of Kafka records; `operators.record_blocks` has their form.
 
-KEY is the vertex's id, VALUE is JSON: `{"id":7,"epoch":12,"model":"0123456789ab","embedding":"..."}`, with base64 of
-little-endian float32 or a list of numbers (null where not finite). Characters outside ASCII are escaped as in JSON.
-A deleted vertex is a tombstone with its epoch.
+The key is the vertex's id as text. The value is JSON, `{"id":7,"epoch":12,"model":"0123456789ab","embedding":"..."}`,
+with base64 of little-endian float32 or a list of numbers (null where not finite), and characters outside ASCII escaped;
+or it is binary, `BINARY_HEAD` and little-endian float32. A deleted vertex is a tombstone with its epoch.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import numpy as np
 import orjson
 
 from freshet.kernels.kernel import inner, kernel
-from freshet.operators.record_lines import BLOCK_BYTES, LINE_END, TAB
+from freshet.operators.record_blocks import BINARY_HEAD, BINARY_VERSION, BLOCK_BYTES, HEAD
 from freshet.operators.sink.coalesce import Changes, TextIds
 
-BASE64, LIST = "base64", "list"
-_TAB, _LINE_END = ord(TAB), ord(LINE_END)
+BASE64, LIST, BINARY = FORMS = "base64", "list", "binary"
 _ROWS_AT_ONCE = 4096
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -71,14 +70,6 @@ def _put_base64(out: np.ndarray, at: int, data: np.ndarray, alphabet: np.ndarray
 
 
 @inner
-def _put_hex(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) -> int:
-    for k in range(len(text)):
-        out[at + 2 * k] = digits[text[k] >> 4]
-        out[at + 2 * k + 1] = digits[text[k] & 15]
-    return at + 2 * len(text)
-
-
-@inner
 def _put_escape(out: np.ndarray, at: int, unit: int, digits: np.ndarray) -> int:
     out[at], out[at + 1] = 92, 117  # \u
     for k in range(4):
@@ -119,11 +110,11 @@ def _put_json(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) ->
 
 
 @inner
-def _is_plain(text: np.ndarray) -> bool:
-    for byte in text:
-        if byte < 32 or byte > 126:
-            return False
-    return len(text) > 0
+def _put_little(out: np.ndarray, at: int, number: int, size: int) -> int:
+    """An integer of so many bytes, little-endian."""
+    for k in range(size):
+        out[at + k] = (number >> (8 * k)) & 255
+    return at + size
 
 
 @kernel
@@ -138,30 +129,29 @@ def _write(
     listed: np.ndarray,
     bounds: np.ndarray,
     before: np.ndarray,
+    is_binary: bool,
     fixed: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     ends: np.ndarray,
 ) -> None:
-    """Write a line for each change, and where each ends.
+    """Write a record for each change, and where each ends.
 
     ids are `numbers`, or (where there are offsets) `texts`; vectors are the bytes `raw` of each row, or (where there
-    are bounds) stretches of `listed`; `before` stands between epoch and vector.
+    are bounds) stretches of `listed`; `before` stands between epoch and vector in JSON, and before both in binary.
     """
     alphabet, digits, id_text, epoch_text = fixed
     at = 0
     for i in range(len(epochs)):
+        begin = at
         text = texts[offsets[i] : offsets[i + 1]] if len(offsets) else texts[:0]
-        if len(offsets) == 0:
-            at = _put_number(out, at, numbers[i])
-        elif _is_plain(text):
-            at = _put(out, at, text)
-        else:
-            out[at] = _TAB
-            at = _put_hex(out, at + 1, text, digits)
-        out[at] = _TAB
-        at += 1
+        at = begin + 16
+        at = _put(out, at, text) if len(offsets) else _put_number(out, at, numbers[i])
+        value = at
         if deleted[i]:
-            out[at] = _TAB
-            at = _put_number(out, at + 1, epochs[i])
+            pass
+        elif is_binary:
+            at = _put(out, at, before)
+            at = _put_little(out, at, epochs[i], 8)
+            at = _put(out, at, raw[i])
         else:
             at = _put(out, at, id_text)
             at = _put_json(out, at, text, digits) if len(offsets) else _put_number(out, at, numbers[i])
@@ -176,57 +166,79 @@ def _write(
                 at += 1
             out[at] = 125  # }
             at += 1
-        out[at] = _LINE_END
-        at += 1
+        _put_little(out, begin, value - begin - 16, 4)
+        _put_little(out, begin + 4, -1 if deleted[i] else at - value, 4)
+        _put_little(out, begin + 8, epochs[i] if deleted[i] else -1, 8)
         ends[i] = at
 
 
 def record_bytes_max(width: int, form: str, model: str, id_bytes_max: int) -> int:
     """What the record of one vertex takes at most, key and value: `id_bytes_max` is its id's, as UTF-8 or digits."""
+    if form == BINARY:
+        return id_bytes_max + BINARY_HEAD.size + 4 * width
     vector = _LISTED_BYTES * width + 2 if form == LIST else 4 * -(-4 * width // 3) + 2
     text = _ESCAPED * id_bytes_max + 2  # in JSON
     return id_bytes_max + text + vector + len(orjson.dumps(model)) + _NUMBER_BYTES + _FIXED_BYTES
 
 
-class Lines:
-    """Writes changes as blocks of lines."""
+class Records:
+    """Writes changes as blocks of records."""
 
     def __init__(self, model: str, form: str = BASE64) -> None:
-        """`model` stands in every record; `form` is BASE64 or LIST."""
-        if form not in (BASE64, LIST):
-            msg = f"embedding format: got {form!r}, expected {BASE64} or {LIST}"
+        """`model` stands in every record (of the binary form: twelve hexadecimal digits); `form` is one of `FORMS`."""
+        if form not in FORMS:
+            msg = f"embedding format: got {form!r}, expected one of {', '.join(FORMS)}"
             raise ValueError(msg)
-        self._list = form == LIST
-        self._before = np.frombuffer(b',"model":' + orjson.dumps(model) + b',"embedding":', np.uint8)
+        self._form = form
+        if form == BINARY:
+            heads = [BINARY_HEAD.pack(BINARY_VERSION, bytes.fromhex(model), strings, 0)[:-8] for strings in (0, 1)]
+        else:
+            heads = [b',"model":' + orjson.dumps(model) + b',"embedding":'] * 2
+        self._before = [np.frombuffer(head, np.uint8) for head in heads]  # of integer ids, and of strings
 
     def blocks(self, changes: Changes) -> Iterator[bytes]:
-        """The lines of the changes, in order, in blocks of about `BLOCK_BYTES` without a line end at the end."""
+        """The records of the changes, in order, in blocks of about `BLOCK_BYTES`."""
         for begin in range(0, len(changes), _ROWS_AT_ONCE):
-            yield from self._cut(*self._lines(changes, slice(begin, begin + _ROWS_AT_ONCE)))
+            yield from self._cut(*self._records(changes, slice(begin, begin + _ROWS_AT_ONCE)))
 
-    def _lines(self, changes: Changes, some: slice) -> tuple[np.ndarray, np.ndarray]:
+    def _records(self, changes: Changes, some: slice) -> tuple[np.ndarray, np.ndarray]:
         epochs, deleted = changes.epochs[some], changes.deleted[some]
         n = len(epochs)
+        before = self._before[isinstance(changes.ids, TextIds)]
         if isinstance(changes.ids, TextIds):
             offsets = changes.ids.offsets[some.start : some.start + n + 1]
             texts = changes.ids.data[offsets[0] : offsets[-1]]
             numbers, offsets = _NO_NUMBERS, offsets - offsets[0]
-            id_bytes = 8 * texts.size + 8 * n  # twice in hexadecimal as the key, six times where JSON escapes it
+            id_bytes = (1 + _ESCAPED) * texts.size + 2 * n  # as the key, and in JSON
         else:
             numbers, offsets, texts = changes.ids[some], _NO_NUMBERS, _NO_BYTES
             id_bytes = 2 * _NUMBER_BYTES * n
         rows = np.ascontiguousarray(changes.rows[some], "<f4")
-        if self._list:
+        if self._form == LIST:
             listed, bounds = _listed(rows)
             raw, vector_bytes = np.empty((n, 0), np.uint8), listed.size
         else:
             listed, bounds = _NO_BYTES, _NO_BOUNDS
             raw = rows.view(np.uint8)
             vector_bytes = n * (4 * -(-raw.shape[1] // 3) + 2)
-        out = np.empty(id_bytes + vector_bytes + n * (len(self._before) + _NUMBER_BYTES + 32), np.uint8)
+        out = np.empty(id_bytes + vector_bytes + n * (len(before) + _NUMBER_BYTES + HEAD.size + 16), np.uint8)
         ends = np.empty(n, np.int64)
         fixed = _ALPHABET, _HEX, _ID, _EPOCH
-        _write(out, numbers, offsets, texts, epochs, deleted, raw, listed, bounds, self._before, fixed, ends)
+        _write(
+            out,
+            numbers,
+            offsets,
+            texts,
+            epochs,
+            deleted,
+            raw,
+            listed,
+            bounds,
+            before,
+            self._form == BINARY,
+            fixed,
+            ends,
+        )
         return out, ends
 
     @staticmethod
@@ -235,7 +247,7 @@ class Lines:
         while begin < ends[-1]:
             last = max(int(np.searchsorted(ends, begin + BLOCK_BYTES, side="right")) - 1, 0)
             end = int(ends[last]) if ends[last] > begin else int(ends[last + 1])
-            yield out[begin : end - 1].tobytes()
+            yield out[begin:end].tobytes()
             begin = end
 
 

@@ -1,0 +1,41 @@
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
+import org.apache.flink.kafka.shaded.org.apache.kafka.clients.producer.ProducerRecord;
+
+/**
+ * Makes Kafka records of those that RecordSplitter.java has cut. A record without a value is a tombstone; one with an
+ * epoch has it in a header, in decimal. The producer chooses the partition by the key.
+ *
+ * <p>This file is compiled where the job is drawn, by the compiler that Flink has for generated code, which knows no
+ * generics, and travels in a jar with the job.
+ */
+public class RecordSerializer implements KafkaRecordSerializationSchema {
+
+    private static final int HEAD = 16;
+
+    private final String topic;
+    private final String header;
+
+    public RecordSerializer(String topic, String header) {
+        this.topic = topic;
+        this.header = header;
+    }
+
+    public ProducerRecord serialize(
+            Object element, KafkaRecordSerializationSchema.KafkaSinkContext context, Long timestamp) {
+        byte[] record = (byte[]) element;
+        ByteBuffer head = ByteBuffer.wrap(record).order(ByteOrder.LITTLE_ENDIAN);
+        int keyEnd = HEAD + head.getInt(0);
+        long epoch = head.getLong(8);
+        byte[] key = Arrays.copyOfRange(record, HEAD, keyEnd);
+        byte[] value = head.getInt(4) < 0 ? null : Arrays.copyOfRange(record, keyEnd, record.length);
+        ProducerRecord made = new ProducerRecord(topic, null, null, key, value);
+        if (epoch >= 0) {
+            made.headers().add(header, Long.toString(epoch).getBytes(StandardCharsets.US_ASCII));
+        }
+        return made;
+    }
+}
