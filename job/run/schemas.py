@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from freshet.operators.parser.arrow.arrays import is_number, is_text
 from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.formats import JSONL, PARQUET
-from freshet.operators.parser.rules import FIELDS, ID_FIELDS
+from freshet.operators.parser.rules import FIELDS, ID_FIELDS, FieldKind
 from freshet.partitioner.events import INT, STRING
 from freshet.schema import Features
 
@@ -50,10 +50,7 @@ def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iter
         yield f"no column op, only {there}: every row will be rejected; `events-map:` in --config reads foreign columns"
         return
     for name, kind in kinds.items():
-        said = _of_id(kind, id_kind) if name in ID_FIELDS else _JUDGES[name](kind)
-        if name == "x" and not said and pa.types.is_fixed_size_list(kind) and kind.list_size != features.width:
-            said = f"expected the model's {features.width} numbers: each event with them will be rejected"
-        if said:
+        if said := _JUDGES[FIELDS[name]](kind, features, id_kind):
             yield f"column {name} is {kind}: {said}"
     ids = {name: STRING if is_text(kind) else INT for name, kind in kinds.items() if name in ID_FIELDS}
     if len(set(ids.values())) > 1:
@@ -69,7 +66,11 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.string() if kind == pa.string_view() else kind
 
 
-def _of_id(kind: pa.DataType, id_kind: str | None) -> str:
+# A judge says in words what is wrong with a column of this type, for a job with these features and ids; or nothing.
+_Judge = Callable[[pa.DataType, Features, str | None], str]
+
+
+def _of_id(kind: pa.DataType, _: Features, id_kind: str | None) -> str:
     if is_text(kind):
         return "" if id_kind in (None, STRING) else "expected integers, as the job's ids: they will be rejected"
     if not is_number(kind):
@@ -79,31 +80,38 @@ def _of_id(kind: pa.DataType, id_kind: str | None) -> str:
     return "" if pa.types.is_integer(kind) else "whole numbers are taken as ids, others rejected"
 
 
-def _of_text(kind: pa.DataType) -> str:
+def _of_text(kind: pa.DataType, *_: object) -> str:
     return "" if is_text(kind) else "expected strings: each event with it will be rejected"
 
 
-def _of_number(kind: pa.DataType) -> str:
+def _of_number(kind: pa.DataType, *_: object) -> str:
     if pa.types.is_decimal(kind):
         return "taken as float32"
     return "" if is_number(kind) else "expected numbers: each event with it will be rejected"
 
 
-def _of_list(kind: pa.DataType) -> str:
+def _of_list(kind: pa.DataType, *_: object) -> str:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         return "expected lists of numbers: each event with it will be rejected"
     return _of_number(_plain(kind.value_type))
 
 
-def _of_time(kind: pa.DataType) -> str:
+def _of_features(kind: pa.DataType, features: Features, _: str | None) -> str:
+    said = _of_list(kind)
+    if not said and pa.types.is_fixed_size_list(kind) and kind.list_size != features.width:
+        return f"expected the model's {features.width} numbers: each event with them will be rejected"
+    return said
+
+
+def _of_unread(kind: pa.DataType, *_: object) -> str:
     return "" if pa.types.is_integer(kind) else "nothing reads it"
 
 
-_JUDGES: dict[str, Callable[[pa.DataType], str]] = {
-    "op": _of_text,
-    "x": _of_list,
-    "weight": _of_number,
-    "type": _of_text,
-    "attr": _of_list,
-    "ts": _of_time,
+_JUDGES: dict[FieldKind, _Judge] = {
+    FieldKind.TEXT: _of_text,
+    FieldKind.ID: _of_id,
+    FieldKind.NUMBER: _of_number,
+    FieldKind.NUMBERS: _of_list,
+    FieldKind.FEATURES: _of_features,
+    FieldKind.UNREAD: _of_unread,
 }

@@ -6,6 +6,7 @@ They stand a second time in operators/parser/columns.py, for a whole block at on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,9 +27,28 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # From here on a double rounds to infinity in float32 (the largest float32 plus half its last place).
 FLOAT32_LIMIT = float(2**128 - 2**103)
 WHOLE_MAX = 2**53  # a float of this size or less is the integer that was meant: none was rounded to it
-ID_FIELDS = ("id", "src", "dst")
-READ_FIELDS = ("op", *ID_FIELDS, "x", "weight", "type", "attr")
-FIELDS = (*READ_FIELDS, "ts")  # nothing reads ts, so it may be anything
+
+
+class FieldKind(Enum):
+    """What a field of an event holds."""
+
+    TEXT, ID, NUMBER, NUMBERS, FEATURES, UNREAD = range(6)
+
+
+# The rules below look further into each; a message on a table's columns goes by the kind alone (job/run/schemas.py).
+FIELDS = {
+    "op": FieldKind.TEXT,
+    "id": FieldKind.ID,
+    "src": FieldKind.ID,
+    "dst": FieldKind.ID,
+    "x": FieldKind.FEATURES,
+    "weight": FieldKind.NUMBER,
+    "type": FieldKind.TEXT,
+    "attr": FieldKind.NUMBERS,
+    "ts": FieldKind.UNREAD,  # it may be anything
+}
+ID_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.ID)
+READ_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is not FieldKind.UNREAD)
 
 _OPS = {name: code for code, name in enumerate(OP_NAMES)}
 _NUMBERS = frozenset((int, float))

@@ -7,11 +7,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from freshet.operators.parser.rules import ID_FIELDS, INT64_MAX, INT64_MIN, Field, Rules
+from freshet.operators.parser.rules import FIELDS, INT64_MAX, INT64_MIN, Field, FieldKind, Rules
 from freshet.partitioner.events import INT
 
 _NUMBER, _NUMBERS, _STRING = pa.float64(), pa.list_(pa.float64()), pa.string()
-_TYPES = {"op": _STRING, "type": _STRING, "weight": _NUMBER, "x": _NUMBERS, "attr": _NUMBERS}
+_TYPES = {
+    FieldKind.TEXT: _STRING,
+    FieldKind.NUMBER: _NUMBER,
+    FieldKind.NUMBERS: _NUMBERS,
+    FieldKind.FEATURES: _NUMBERS,
+}
+_OF_BITS = FieldKind.NUMBER, FieldKind.FEATURES  # other lists are only counted
 
 
 class Shape(NamedTuple):
@@ -31,13 +37,13 @@ class Shape(NamedTuple):
 
 def shape_of(rules: Rules) -> Shape | None:
     """Return what is read for these rules, whose kind of ids is known; None: they need Python objects."""
-    types = _TYPES | dict.fromkeys(ID_FIELDS, pa.int64() if rules.id_kind == INT else _STRING)
+    types = _TYPES | {FieldKind.ID: pa.int64() if rules.id_kind == INT else _STRING}
     if rules.plain_map is None:
         return None
     names, constants = dict[str, str](), dict[str, pa.Scalar]()
     read: dict[str, pa.DataType] = {}
     for field, source in rules.plain_map.items():
-        kind = types[field]
+        kind = types[FIELDS[field]]
         if isinstance(source, Field):
             if read.setdefault(source.name, kind) != kind:
                 return None
@@ -48,7 +54,7 @@ def shape_of(rules: Rules) -> Shape | None:
             return None
         else:
             constants[field] = scalar
-    floats = {names[field] for field in ("x", "weight") if field in names}
+    floats = {name for field, name in names.items() if FIELDS[field] in _OF_BITS}
     return Shape(pa.schema(list(read.items())), names, constants, tuple(sorted(floats)))
 
 

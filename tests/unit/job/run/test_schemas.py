@@ -11,6 +11,7 @@ import pytest
 
 from freshet.job.run.schemas import findings, tell_schemas
 from freshet.operators.parser.event_files import list_files
+from freshet.operators.parser.rules import FIELDS
 from freshet.schema import Features
 
 GOOD = {"op": pa.string(), "src": pa.int64(), "dst": pa.int64()}
@@ -26,6 +27,12 @@ def test_columns_as_events_have_them_show_nothing() -> None:
     assert said(**usual, attr=pa.null(), id=pa.uint64()) == []
     assert said("int", op=pa.string_view(), x=pa.list_(pa.float16(), 2), weight=pa.float32()) == []
     assert said("string", id=pa.large_string(), src=texts, dst=pa.string()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name != "op"])
+def test_each_field_of_events_is_judged(name: str) -> None:
+    odd = pa.struct([("a", pa.int64())])
+    assert said(**{name: odd})[0].startswith(f"column {name} is {odd}: ")
 
 
 @pytest.mark.parametrize(
