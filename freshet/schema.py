@@ -4,10 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 WEIGHT, ATTR = "weight", "attr"
+
+
+class EdgeColumn(NamedTuple):
+    """A number that each edge carries.
+
+    `is_kept`: the graph has it, as a float32; else only rules read it, of the event. `is_dropped`: an event has more to
+    it, which no graph keeps, and users are warned.
+    """
+
+    name: str
+    dtype: str
+    default: float
+    meaning: str
+    is_kept: bool = True
+    is_dropped: bool = False
+
+
+# A further value of edges is a line here: all that lies between the Parser and the messages takes columns alike. The
+# first one that is kept is the weight.
+EDGE_COLUMNS = (
+    EdgeColumn(WEIGHT, "f4", 1, "weight"),
+    EdgeColumn(ATTR, "i4", -1, "how many numbers its attr has, -1 without", is_kept=False, is_dropped=True),
+)
+EdgeRow: TypeAlias = tuple[float, ...]  # a single edge's values, in the order of EDGE_COLUMNS
+PLAIN_EDGE: EdgeRow = tuple(column.default for column in EDGE_COLUMNS)
+
+
+def kept_columns() -> list[EdgeColumn]:
+    """Return the columns that are part of the graph, in the order in which an edge has them there."""
+    return [column for column in EDGE_COLUMNS if column.is_kept]
+
+
+def dropped_among(names: Sequence[str]) -> list[str]:
+    """Return those names that are values of edges which no graph keeps."""
+    return [column.name for column in EDGE_COLUMNS if column.is_dropped and column.name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +63,9 @@ class Features:
         """Return the features of no vertex, (0, width) float32."""
         return np.empty((0, self.width), np.float32)
 
-    def stacked(self, rows: list[np.ndarray]) -> np.ndarray:
-        """Return single rows, (width,) float32 each, as one array."""
-        return np.concatenate(rows).reshape(-1, self.width) if rows else self.empty()
+    def row(self, numbers: Any) -> np.ndarray:
+        """Return the features of one vertex, (width,) float32, from any sequence of as many numbers."""
+        return np.array(numbers, np.float32).reshape(self.width)
 
     @property
     def row_bytes(self) -> int:
@@ -41,63 +77,160 @@ class Features:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureRows:
+    """The features of n vertices, row by row.
+
+    The Parser and snapshots make rows, and Storage 0 keeps them. In between they are taken, joined and moved whole.
+
+    Shapes: matrix (n, width) float32
+    """
+
+    matrix: np.ndarray
+
+    @staticmethod
+    def of(rows: Sequence[np.ndarray], features: Features) -> FeatureRows:
+        """Return single rows, (width,) float32 each, as one."""
+        return FeatureRows(np.concatenate(rows).reshape(-1, features.width) if rows else features.empty())
+
+    @property
+    def features(self) -> Features:
+        """How wide the rows are."""
+        return Features(self.matrix.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> FeatureRows:
+        return FeatureRows(self.matrix[rows])
+
+    def take(self, rows: np.ndarray) -> FeatureRows:
+        """Return these rows, zeros for negative ones; consecutive rows as a view."""
+        if not rows.size:
+            return self[:0]
+        first = int(rows[0])
+        if first >= 0 and int(rows[-1]) - first == rows.size - 1 and (np.diff(rows) == 1).all():
+            return self[first : first + rows.size]
+        zeros = rows < 0
+        if not zeros.any():
+            return self[rows]
+        taken = self.features.zeros(rows.size)
+        taken[~zeros] = self.matrix[rows[~zeros]]
+        return FeatureRows(taken)
+
+    @staticmethod
+    def concatenate(parts: Sequence[FeatureRows]) -> FeatureRows:
+        """Return the rows of all parts, in order."""
+        return FeatureRows(np.concatenate([part.matrix for part in parts]))
+
+    def columns(self, name: str) -> dict[str, np.ndarray]:
+        """Return the columns that the rows travel as; their names begin with this one."""
+        return {name: self.matrix}
+
+    @staticmethod
+    def from_columns(columns: Mapping[str, np.ndarray], name: str, features: Features) -> FeatureRows:
+        """The inverse of `columns`; of no rows, which travel as nothing, `features` says how wide they are."""
+        found = columns.get(name)
+        return FeatureRows(features.empty() if found is None else found)
+
+
+@dataclass(frozen=True, slots=True)
 class EdgeValues:
     """What each of n edges carries beside its ends and its type.
 
     The Parser and snapshots make values, and messages read them. In between they are taken, joined and moved whole.
 
-    Shapes:
-        weight: (n,) float32
-        attr: (n,) int32, how many numbers the edge's attr has, -1 without; None where no edge has any
+    Shapes: given: columns (n,) of EDGE_COLUMNS by name; a column that is not given is its default throughout
     """
 
-    weight: np.ndarray
-    attr: np.ndarray | None = None
+    edges: int
+    given: Mapping[str, np.ndarray]
 
     @staticmethod
     def default(edges: int) -> EdgeValues:
         """Return the values of edges that carry nothing."""
-        return EdgeValues(np.ones(edges, np.float32))
+        return EdgeValues(edges, {})
+
+    @staticmethod
+    def of_rows(rows: Sequence[EdgeRow]) -> EdgeValues:
+        """Return single edges' values as one; where a row is short, all rows have the defaults from there on."""
+        given = {}
+        for column, numbers in zip(EDGE_COLUMNS, zip(*rows, strict=False), strict=False):
+            if numbers.count(column.default) != len(numbers):
+                given[column.name] = np.array(numbers, column.dtype)
+        return EdgeValues(len(rows), given)
 
     def __len__(self) -> int:
-        return len(self.weight)
+        return self.edges
 
     def __getitem__(self, rows: np.ndarray | slice) -> EdgeValues:
-        return EdgeValues(self.weight[rows], None if self.attr is None else self.attr[rows])
+        """Return the values of these edges, by their numbers or as a slice."""
+        edges = len(range(*rows.indices(self.edges))) if isinstance(rows, slice) else rows.size
+        return EdgeValues(edges, {name: column[rows] for name, column in self.given.items()})
+
+    def column(self, column: EdgeColumn) -> np.ndarray:
+        """Return one of the values of all edges, (n,) of the column's dtype."""
+        found = self.given.get(column.name)
+        return np.full(self.edges, column.default, column.dtype) if found is None else found
 
     @property
-    def with_attr(self) -> int:
-        """Edges that have an attr."""
-        return 0 if self.attr is None else int(np.count_nonzero(self.attr >= 0))
+    def weight(self) -> np.ndarray:
+        """The weights, (n,) float32."""
+        return self.column(EDGE_COLUMNS[0])
+
+    @property
+    def attr_sizes(self) -> np.ndarray | None:
+        """How many numbers each edge's attr has, (n,) int32, -1 without; None where no edge has any."""
+        return self.given.get(ATTR)
 
     @property
     def attr_widths(self) -> list[int]:
         """How many numbers the attrs have, each width once, ascending."""
-        return [] if self.attr is None else np.unique(self.attr[self.attr >= 0]).tolist()
+        sizes = self.attr_sizes
+        return [] if sizes is None else np.unique(sizes[sizes >= 0]).tolist()
+
+    @property
+    def dropped(self) -> int:
+        """Edges that carry something which no graph keeps."""
+        dropped = [column for column in EDGE_COLUMNS if column.is_dropped and column.name in self.given]
+        carry = [self.given[column.name] != column.default for column in dropped]
+        return int(np.count_nonzero(np.any(carry, axis=0))) if carry else 0
 
     @staticmethod
     def concatenate(parts: Sequence[EdgeValues]) -> EdgeValues:
         """Return the values of all parts, in order."""
-        attr = None
-        if any(part.attr is not None for part in parts):
-            attr = np.concatenate([part.full_columns()[ATTR] for part in parts])
-        return EdgeValues(np.concatenate([part.weight for part in parts]), attr)
+        given = {
+            column.name: np.concatenate([part.column(column) for part in parts])
+            for column in EDGE_COLUMNS
+            if any(column.name in part.given for part in parts)
+        }
+        return EdgeValues(sum(map(len, parts)), given)
 
     def full_columns(self) -> dict[str, np.ndarray]:
         """Return a column for each value, whatever the edges carry."""
-        return {WEIGHT: self.weight, ATTR: np.full(len(self), -1, np.int32) if self.attr is None else self.attr}
+        return {column.name: self.column(column) for column in EDGE_COLUMNS}
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns that the values travel as; one that holds its default throughout is left out."""
-        found = {}
-        if (self.weight != 1).any():
-            found[WEIGHT] = self.weight
-        if self.attr is not None and self.with_attr:
-            found[ATTR] = self.attr
-        return found
+        given = ((column, self.given.get(column.name)) for column in EDGE_COLUMNS)
+        return {one.name: found for one, found in given if found is not None and (found != one.default).any()}
 
     @staticmethod
     def from_columns(columns: Mapping[str, np.ndarray], edges: int) -> EdgeValues:
-        """The inverse of `columns`."""
-        weight = columns.get(WEIGHT)
-        return EdgeValues(np.ones(edges, np.float32) if weight is None else weight, columns.get(ATTR))
+        """The inverse of `columns`; other columns may be among them."""
+        names = [column.name for column in EDGE_COLUMNS if column.name in columns]
+        return EdgeValues(edges, {name: columns[name] for name in names})
+
+    def kept(self) -> np.ndarray:
+        """Return what the graph keeps, (values, n) float32, a row for each of `kept_columns`; of one, a view."""
+        rows = [self.column(column) for column in kept_columns()]
+        return rows[0][None] if len(rows) == 1 else np.stack(rows)
+
+    @staticmethod
+    def of_kept(rows: Sequence[np.ndarray]) -> EdgeValues:
+        """The inverse of `kept`."""
+        return EdgeValues(len(rows[0]), {c.name: row for c, row in zip(kept_columns(), rows, strict=True)})
+
+    def record(self, edge: int) -> dict[str, Any]:
+        """Return what the graph keeps of an edge as the fields of an event in JSON, without defaults."""
+        one = self[edge : edge + 1].columns()
+        return {column.name: float(one[column.name][0]) for column in kept_columns() if column.name in one}

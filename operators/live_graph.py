@@ -21,6 +21,7 @@ from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
 from freshet.partitioner.live_graph import LiveGraph
+from freshet.schema import ATTR, dropped_among
 from freshet.state.block_columns import POSITIONS
 from freshet.state.codec import Block
 
@@ -101,7 +102,7 @@ class LiveState:
     def apply(self, events: Events) -> None:
         """Take events as one epoch more, which no log records."""
         change = self.core.partition(events)
-        self.partitioner.progress.attrs += events.attrs
+        self.partitioner.progress.attrs += events.values.dropped
         control = control_values(events=len(events), vertices=self.core.vertices)
         self.partitioner.epoch += 1
         blocks = self.core.split(change, control, self.epoch)
@@ -114,9 +115,9 @@ class LiveState:
 
     @property
     def attrs(self) -> tuple[int, int] | None:
-        """How many numbers the attr of its edges had, and how many events brought one; None where none had any."""
+        """How many numbers the dropped attr of its edges had, and how many events brought one; None without any."""
         width = self.core.attr_width
-        return None if width is None else (width, self.partitioner.progress.attrs)
+        return None if width is None or not dropped_among([ATTR]) else (width, self.partitioner.progress.attrs)
 
     def graph(self) -> LiveGraph:
         """All live vertices and edges."""

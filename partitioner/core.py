@@ -53,7 +53,7 @@ class Partitioner:
         self._t = t.GraphTables(parts)
         self._salt = make_salt(self.config.hash_seed)
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
-        self._log, self._records = empty_log(), make_records(0, 0, 0, parts)
+        self._log, self._records = empty_log(self._t.values), make_records(0, 0, 0, parts, self._t.values)
         self._room = 0, 0, 0  # of the records: vertices, edges that were there before, edges that were not
         self._rows = np.empty((2, 0), np.int32)
         self._t.touch_small()
@@ -89,9 +89,9 @@ class Partitioner:
         etypes = self._types.codes_of(events)
         op = _own(events.op)
         self._resolve(events, op)
-        weight, attr = events.values.weight, events.values.attr
-        attr = _NO_ATTR if attr is None else _own(attr)
-        self._apply(Batch(op, self._rows[0], self._rows[1], _own(weight), etypes, _own(events.x_row), attr))
+        values, sizes = events.values.kept(), events.values.attr_sizes
+        attr = _NO_ATTR if sizes is None else _own(sizes)
+        self._apply(Batch(op, self._rows[0], self._rows[1], _own(values), etypes, _own(events.x_row), attr))
         rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[REJECTED]].tolist()]
         self._types.end_epoch()
         if snapshot and self.parts > 1 and self.config.places_whole:
@@ -113,7 +113,7 @@ class Partitioner:
         tables.reserve_slots(0)
         tables.reserve_words(0)
         tables.reserve_lists()
-        self._log = empty_log()
+        self._log = empty_log(self._t.values)
         self._keys = make_index(self._salt, 2 * tables.scalar(t.VERTICES))
         view = tables.view
         if self.config.id_kind == STRING:
@@ -129,7 +129,7 @@ class Partitioner:
     def forget_indexes(self) -> None:
         """Give back the memory of all but tables and the last change; no events can come before `after_restore`."""
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
-        self._log, self._rows = empty_log(), np.empty((2, 0), np.int32)
+        self._log, self._rows = empty_log(self._t.values), np.empty((2, 0), np.int32)
 
     @property
     def vertices(self) -> int:
@@ -180,7 +180,7 @@ class Partitioner:
         self._edges = grown(self._edges, int(self._edges.used[0]) + twice * adds)
         self._log.counts[:] = 0
         if len(self._log.edges) + len(self._log.vertices) > max(_SCRATCH_KEPT, 64 * n):
-            self._log = empty_log()
+            self._log = empty_log(self._t.values)
         few = min(n, _SCRATCH_KEPT)
         self._log = grow_log(self._log, vertices=2 * few, edges=twice * edges + EDGES_PER_EVENT, events=few)
 
@@ -260,7 +260,7 @@ class Partitioner:
             max(room, need + min(need // 2, _SCRATCH_KEPT)) for need, room in zip(needs, self._room, strict=True)
         )
         self._room = vertices, before, fresh
-        self._records = make_records(*self._room, self.parts)
+        self._records = make_records(*self._room, self.parts, self._t.values)
 
     def _born_names(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self.config.id_kind != STRING:

@@ -1,4 +1,8 @@
-"""Weighted in-degrees, and what an epoch has changed for the masters: contexts, split or whole, features."""
+"""Weighted in-degrees, and what an epoch has changed for the masters: contexts, split or whole, features.
+
+Invariant (tests/unit/partitioner checks it against a slow reference):
+    degree = sum of the weights of the in-edges that are no self-loops, exactly 0 where there are none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import numpy as np
 
 from freshet.kernels.kernel import inner
 from freshet.partitioner.epoch_log import (
+    E_OLD,
+    E_ROW,
     LOGGED_VERTICES,
     UNCHANGED,
     V_CONTEXT,
@@ -18,17 +24,19 @@ from freshet.partitioner.epoch_log import (
 )
 from freshet.partitioner.graph_tables import (
     AWAY,
+    DST,
     IN_DEGREE,
     IN_HEAD,
     IN_NEXT,
     LIVE,
     LOOPS,
+    MARK,
     MASTER,
     PEAK,
     SRC,
     SUM,
     TYPES,
-    WEIGHT,
+    VALUE,
     GraphView,
 )
 from freshet.partitioner.hash_index import HashIndex, find_edge
@@ -46,11 +54,25 @@ from freshet.partitioner.net_change import (
 )
 from freshet.partitioner.slots import home_slot
 
+WEIGHT = VALUE  # the first value of an edge
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
 
 
 @inner
-def count_weight(real: np.ndarray, row: int, old: float, new: float) -> None:
+def note_context(g: GraphView, log: Log, k: int) -> None:
+    """Of a logged edge: where it came, went or changed its weight, its destination has another context."""
+    row, old = log.edges[k, E_ROW], log.old[k, E_OLD]
+    new = g.carried[row, WEIGHT]
+    if old == new:
+        return
+    src, dst = g.edge.data[row, SRC], g.edge.data[row, DST]
+    log.vertices[g.vertex.data[dst, MARK] - 1, V_CONTEXT] = 1
+    if src != dst:
+        _count_weight(g.real, dst, old, new)
+
+
+@inner
+def _count_weight(real: np.ndarray, row: int, old: float, new: float) -> None:
     """Count the weight of an in-edge (no self-loop) in its vertex's sum anew; NaN stands for no edge."""
     total = real[row, SUM]
     if not np.isnan(old):
@@ -121,8 +143,8 @@ def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None
             counts[CONTEXTS] += 1
             out.contexts[TO, at], out.contexts[SLOT, at] = part, slot
             out.contexts[IN_EDGES, at] = vertex[row, IN_DEGREE]
-            out.degrees[at] = _settle_degree(vertex, g.real, g.edge.data, g.weight, row)
-            loop_weights[LOOP_WEIGHT, at] = _loop_weight(index, vertex, g.edge.data, g.weight, row, g.scalars[TYPES])
+            out.degrees[at] = _settle_degree(vertex, g.real, g.edge.data, g.carried, row)
+            loop_weights[LOOP_WEIGHT, at] = _loop_weight(index, vertex, g.edge.data, g.carried, row, g.scalars[TYPES])
         is_split = vertex[row, AWAY] > 0
         if is_split and not was_split:
             out.split[TO, counts[SPLIT]], out.split[SLOT, counts[SPLIT]] = part, slot

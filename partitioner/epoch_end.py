@@ -2,7 +2,6 @@
 
 Invariants (tests/unit/partitioner checks them against a slow reference):
     a vertex has a slot in part q if and only if q is its master or one of its edges lives in q;
-    degree = sum of the weights of the in-edges that are no self-loops, exactly 0 where there are none;
     a slot that is freed in an epoch is handed out again from the next epoch on.
 """
 
@@ -11,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
-from freshet.partitioner.degrees import count_weight, emit_masters
-from freshet.partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_CONTEXT, V_ROW, V_WAS_LIVE, Log
+from freshet.partitioner.degrees import emit_masters, note_context
+from freshet.partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_ROW, V_WAS_LIVE, Log
 from freshet.partitioner.graph_tables import (
     DST,
     EDGE_MARK,
@@ -27,16 +26,16 @@ from freshet.partitioner.graph_tables import (
     PART,
     SRC,
     TYPE,
-    WEIGHT,
     GraphView,
+    is_edge,
+    value_column,
 )
 from freshet.partitioner.hash_index import HashIndex, drop, hash_edge
 from freshet.partitioner.net_change import (
     ADDED,
     DELETED,
     DST_SLOT,
-    EDGE_WEIGHT,
-    NEW_WEIGHT,
+    EDGE_VALUES,
     REWEIGHTED,
     SLOT,
     TO,
@@ -85,19 +84,14 @@ def close_epoch(
 
 @inner
 def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
-    """Of the logged edges emit the deleted and the reweighted ones, and collect the rows of the added ones."""
-    vertex, edge, weight, counts = g.vertex.data, g.edge.data, g.weight, out.counts
-    deleted, reweighted = out.deleted.view(np.float32), out.reweighted.view(np.float32)
+    """Of the logged edges emit the deleted and the changed ones, and collect the rows of the added ones."""
+    counts, deleted, reweighted = out.counts, out.deleted.view(np.float32), out.reweighted.view(np.float32)
     for k in range(log.counts[LOGGED_EDGES]):
-        row, old = log.edges[k, E_ROW], log.old[k, E_OLD]
-        new = weight[row, WEIGHT]
-        was, now = not np.isnan(old), not np.isnan(new)
-        if (not was and not now) or old == new:
+        row = log.edges[k, E_ROW]
+        was, now = not np.isnan(log.old[k, E_OLD]), is_edge(g, row)
+        if (not was and not now) or _is_as_before(g, log, k):
             continue
-        src, dst = edge[row, SRC], edge[row, DST]
-        log.vertices[vertex[dst, MARK] - 1, V_CONTEXT] = 1
-        if src != dst:
-            count_weight(g.real, dst, old, new)
+        note_context(g, log, k)
         if not was:
             out.added_rows[counts[ADDED]] = row
             counts[ADDED] += 1
@@ -105,13 +99,26 @@ def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
             at = counts[REWEIGHTED]
             counts[REWEIGHTED] += 1
             _emit_edge(out.reweighted, at, g, row)
-            reweighted[EDGE_WEIGHT, at], reweighted[NEW_WEIGHT, at] = old, new
+            for value in range(g.values):
+                reweighted[EDGE_VALUES + value, at] = log.old[k, E_OLD + value]
+                reweighted[EDGE_VALUES + g.values + value, at] = g.carried[row, value_column(value)]
         else:
             at = counts[DELETED]
             counts[DELETED] += 1
             _emit_edge(out.deleted, at, g, row)
-            deleted[EDGE_WEIGHT, at] = old
+            for value in range(g.values):
+                deleted[EDGE_VALUES + value, at] = log.old[k, E_OLD + value]
             count_edge(g, row, -1)
+
+
+@inner
+def _is_as_before(g: GraphView, log: Log, k: int) -> bool:
+    """Whether a logged edge carries what it did before the epoch."""
+    row = log.edges[k, E_ROW]
+    for value in range(g.values):
+        if log.old[k, E_OLD + value] != g.carried[row, value_column(value)]:
+            return False
+    return True
 
 
 @inner
@@ -121,7 +128,8 @@ def _emit_added_edges(g: GraphView, out: Records) -> None:
     for k in range(out.counts[ADDED]):
         row = out.added_rows[k]
         _emit_edge(out.added, k, g, row)
-        added[EDGE_WEIGHT, k] = g.weight[row, WEIGHT]
+        for value in range(g.values):
+            added[EDGE_VALUES + value, k] = g.carried[row, value_column(value)]
 
 
 @inner
@@ -151,7 +159,7 @@ def _free_edges(g: GraphView, log: Log, index: HashIndex) -> None:
     for k in range(log.counts[LOGGED_EDGES]):
         row = log.edges[k, E_ROW]
         edge[row, EDGE_MARK] = 0
-        if np.isnan(g.weight[row, WEIGHT]):
+        if not is_edge(g, row):
             drop(index, hash_edge(index.salt, edge[row, SRC], edge[row, DST], edge[row, TYPE]), row)
             edge[row, SRC] = scalars[FREE_EDGE]
             scalars[FREE_EDGE] = row + 1

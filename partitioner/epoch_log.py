@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.kernels.kernel import inner
-from freshet.partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK
+from freshet.partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK, GraphView, value_column
 
 LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `counts`
-E_ROW, E_OLD = range(2)  # columns of `edges`; E_OLD: the weight before, a float32, NaN where there was no such edge
+# Columns of `edges`. From E_OLD on: the edge's values before, float32; the first is NaN where there was no edge.
+E_ROW, E_OLD = range(2)
 # Columns of `vertices`. V_X: the row of x that sets its features; V_CONTEXT: whether its in-edges changed.
 V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, V_CONTEXT = range(5)
 REJECTED_EVENT, REJECTED_REASON = range(2)  # columns of `rejected`
@@ -22,16 +23,17 @@ class Log(NamedTuple):
     """First touches of edges and vertices in the order of the events, and rejected events."""
 
     counts: np.ndarray  # (4,) int64
-    edges: np.ndarray  # (capacity, 2) int32
+    edges: np.ndarray  # (capacity, 1 + values) int32
     old: np.ndarray  # the same as float32
     vertices: np.ndarray  # (capacity, 5) int32
     rejected: np.ndarray  # (capacity, 2) int32
 
 
-def empty_log() -> Log:
-    """A log without room."""
-    edges = np.empty((0, 2), np.int32)
-    return Log(np.zeros(4, np.int64), edges, edges.view(np.float32), np.empty((0, 5), np.int32), edges)
+def empty_log(values: int) -> Log:
+    """A log without room, for edges that have so many values."""
+    edges = np.empty((0, E_OLD + values), np.int32)
+    vertices, rejected = np.empty((0, 5), np.int32), np.empty((0, 2), np.int32)
+    return Log(np.zeros(4, np.int64), edges, edges.view(np.float32), vertices, rejected)
 
 
 def grow_log(log: Log, vertices: int, edges: int, events: int) -> Log:
@@ -65,11 +67,13 @@ def log_vertex(log: Log, vertex: np.ndarray, row: int) -> int:
 
 
 @inner
-def log_edge(log: Log, edge: np.ndarray, row: int, old: float) -> None:
-    """Make the entry of an edge (a row that was touched), if it has none."""
+def log_edge(log: Log, g: GraphView, row: int) -> None:
+    """Make the entry of an edge (a row that was touched) with what it carries, if it has none."""
+    edge = g.edge.data
     if edge[row, EDGE_MARK] == 0:
         at = log.counts[LOGGED_EDGES]
         log.counts[LOGGED_EDGES] = at + 1
         edge[row, EDGE_MARK] = at + 1
         log.edges[at, E_ROW] = row
-        log.old[at, E_OLD] = old
+        for k in range(g.values):
+            log.old[at, E_OLD + k] = g.carried[row, value_column(k)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from freshet.partitioner.events import (
     Events,
     Ids,
 )
-from freshet.schema import EdgeValues, Features
+from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, FeatureRows, Features
 
 Id = int | str
 
@@ -37,13 +38,12 @@ class EventBuilder:
         self.op: list[int] = []
         self.a: list[Id] = []
         self.b: list[Id] = []
-        self.weight: list[float] = []
+        self.values: list[EdgeRow] = []
         self.etype: list[int] = []
         self.x_row: list[int] = []
         self.x: list[np.ndarray] = []
         self.position: list[int] = []
         self.reject_rows: list[int] = []
-        self._attr: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.op)
@@ -53,7 +53,7 @@ class EventBuilder:
         self.op.append(op)
         self.a.append(vertex)
         self.b.append(0)
-        self.weight.append(1.0)
+        self.values.append(PLAIN_EDGE)
         self.etype.append(0)
         self.position.append(position)
         if x is None:
@@ -62,19 +62,15 @@ class EventBuilder:
             self.x_row.append(len(self.x))
             self.x.append(x)
 
-    def edge(self, op: int, src: Id, dst: Id, weight: float, etype: int, position: int) -> None:
+    def edge(self, op: int, src: Id, dst: Id, values: EdgeRow, etype: int, position: int) -> None:
         """Append add_edge or del_edge."""
         self.op.append(op)
         self.a.append(src)
         self.b.append(dst)
-        self.weight.append(weight)
+        self.values.append(values)
         self.etype.append(etype)
         self.position.append(position)
         self.x_row.append(-1)
-
-    def attr(self, numbers: int) -> None:
-        """Note that the next edge has so many numbers as its attr."""
-        self._attr[len(self.op)] = numbers
 
     def type_code(self, name: str) -> int:
         """The number of an edge type in this block's table, a new one for a new type."""
@@ -90,18 +86,14 @@ class EventBuilder:
         kind = self.id_kind or INT
         # vertex events have 0 in b whatever the kind
         b: list[Id] = [other or "" for other in self.b] if kind == STRING else self.b
-        x = self.features.stacked(self.x)
-        attr = np.full(n, -1, np.int32) if self._attr else None
-        if attr is not None:
-            attr[list(self._attr)] = list(self._attr.values())
         return Events(
             op=np.array(self.op, np.uint8),
             a=Ids.of(kind, self.a),  # type: ignore[arg-type]
             b=Ids.of(kind, b),  # type: ignore[arg-type]
-            values=EdgeValues(np.array(self.weight, np.float32), attr),
+            values=EdgeValues.of_rows(self.values),
             etype=np.array(self.etype, np.int32),
             x_row=np.array(self.x_row, np.int32),
-            x=x,
+            x=FeatureRows.of(self.x, self.features),
             position=np.array(self.position, np.int64),
             source=np.full(n, source, np.int16),
             partition=np.full(n, partition, np.int16),
@@ -128,8 +120,8 @@ def events_of(
     """A block from rows such as ("add_edge", 1, 2); positions count from `first` + 1.
 
     Rows: ("add_vertex", id[, x]), ("del_vertex", id), ("set_features", id, x),
-    ("add_edge", src, dst[, weight[, type[, numbers in attr]]]), ("del_edge", src, dst[, type]), with x any sequence of
-    numbers.
+    ("add_edge", src, dst[, value[, type[, further values]]]), ("del_edge", src, dst[, type]), with x any sequence of
+    numbers, and values in the order of EDGE_COLUMNS.
     """
     builder = EventBuilder(features, id_kind, edge_types)
     position = first
@@ -137,18 +129,14 @@ def events_of(
         position += 1
         op = OP_NAMES.index(str(name))
         if op in (OP_ADD_VERTEX, OP_DEL_VERTEX, OP_SET_FEATURES):
-            x = (
-                np.array(fields[1], np.float32).reshape(features.width)
-                if len(fields) > 1 and fields[1] is not None
-                else None
-            )
+            x = features.row(fields[1]) if len(fields) > 1 and fields[1] is not None else None
             builder.vertex(op, fields[0], x, position)  # type: ignore[arg-type]
             continue
         rest = fields[2:]
-        weight = float(rest.pop(0) if op == OP_ADD_EDGE and rest else 1.0)  # type: ignore[arg-type]
+        values: list[Any] = [rest.pop(0)] if op == OP_ADD_EDGE and rest else []
         named = rest[0] if rest and op in (OP_ADD_EDGE, OP_DEL_EDGE) else None
         etype = 0 if named is None else builder.type_code(str(named))
-        if len(rest) > 1:
-            builder.attr(int(rest[1]))  # type: ignore[call-overload]
-        builder.edge(op, fields[0], fields[1], weight, etype, position)  # type: ignore[arg-type]
+        values += rest[1:]
+        row = *values, *PLAIN_EDGE[len(values) :]
+        builder.edge(op, fields[0], fields[1], row, etype, position)  # type: ignore[arg-type]
     return builder.build(position, arrival_ms=arrival_ms)

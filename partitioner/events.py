@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from freshet.schema import EdgeValues, Features
+from freshet.schema import EdgeValues, FeatureRows, Features, kept_columns
 from freshet.state.block_columns import EVENTS
 from freshet.state.codec import Block, Header, decode, encode
 
@@ -133,7 +133,7 @@ class Events:
         op: (n,) uint8; a, b: n ids (the vertex or the edge's source; the edge's destination, 0 or "" for a vertex)
         values: n values of edges, the default where the event is no add_edge
         etype: (n,) int32, index into `types`, 0 where none is given
-        x_row: (n,) int32, row in x, -1 without features; x: (k, features) float32
+        x_row: (n,) int32, row in x, -1 without features; x: k rows of features
         position: (n,) int64, the offset that follows the event's record in its source partition: the line or row of a
             file, or the message, all events of which have the same
         source, partition: (n,) int16
@@ -152,7 +152,7 @@ class Events:
     values: EdgeValues
     etype: np.ndarray
     x_row: np.ndarray
-    x: np.ndarray
+    x: FeatureRows
     position: np.ndarray
     source: np.ndarray
     partition: np.ndarray
@@ -176,7 +176,7 @@ class Events:
             values=EdgeValues.default(0),
             etype=np.empty(0, np.int32),
             x_row=np.empty(0, np.int32),
-            x=features.empty(),
+            x=FeatureRows(features.empty()),
             position=ints,
             source=shorts,
             partition=shorts,
@@ -191,14 +191,9 @@ class Events:
         return len(self.reject_rows)
 
     @property
-    def attrs(self) -> int:
-        """Edges that come with attr."""
-        return self.values.with_attr
-
-    @property
     def features(self) -> Features:
         """The raw features that its vertices have."""
-        return Features(self.x.shape[1])
+        return self.x.features
 
     def slice(self, start: int, stop: int) -> Events:
         """Events start to stop as views; a rejected record goes with the event after it, or the block's last slice."""
@@ -259,7 +254,7 @@ class Events:
             values=EdgeValues.concatenate([block.values for block in blocks]),
             etype=np.concatenate(etypes),
             x_row=np.concatenate(x_rows).astype(np.int32),
-            x=np.concatenate([block.x for block in blocks]),
+            x=FeatureRows.concatenate([block.x for block in blocks]),
             position=np.concatenate([block.position for block in blocks]),
             source=np.concatenate([block.source for block in blocks]),
             partition=np.concatenate([block.partition for block in blocks]),
@@ -276,11 +271,13 @@ class Events:
         columns = {"ctl": ctl, "arrival": np.array([self.arrival_ms]), "op": self.op}
         columns |= self.a.columns("a") | self.b.columns("b")
         columns["x_row"] = self.x_row if len(self.x) else self.x_row[:0]
-        columns["x"] = self.x
+        columns |= self.x.columns("x")
         columns["rejects"] = self.reject_rows
-        columns |= self.values.columns()
+        values, kept = self.values.columns(), {column.name for column in kept_columns()}
+        columns |= {name: values[name] for name in values if name in kept}
         if self.etype.any():
             columns["etype"] = self.etype
+        columns |= values  # the others come behind etype, as in journals since the first version
         if len(self) and (np.diff(self.position) == 1).all():
             ctl[4] = self.position[0]
         else:
@@ -323,7 +320,7 @@ class Events:
             values=EdgeValues.from_columns(columns, n),
             etype=column("etype", 0, "<i4"),
             x_row=column("x_row", -1, "<i4"),
-            x=columns["x"] if "x" in columns else Features(ctl[3]).empty(),
+            x=FeatureRows.from_columns(columns, "x", Features(ctl[3])),
             position=position,
             source=column("source", ctl[1], "<i2"),
             partition=column("partition", ctl[2], "<i2"),

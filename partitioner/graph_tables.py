@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.kernels.kernel import inner
+from freshet.schema import EdgeValues, kept_columns
 from freshet.state.entry_lists import HEAD_WORDS, words_for
 from freshet.state.table import TableSet, View
 from freshet.state.task_parts import DENSE_PARTS
@@ -43,9 +45,10 @@ SPARSE_WIDTH = LIST + HEAD_WORDS
 # magnitude that it had since it was last summed afresh.
 KEY, SUM, PEAK = 6, 7, 8
 
-# Columns of `edge` (int32, -1 ends a list); WEIGHT is read as float32, NaN while there is no such edge.
+# Columns of `edge` (int32, -1 ends a list); VALUE is read as float32, NaN while there is no such edge: the first of the
+# values that the graph keeps of an edge. Further ones stand behind these columns.
 # A free row keeps the next free row + 1 in SRC.
-SRC, DST, TYPE, PART, WEIGHT, EDGE_MARK, OUT_NEXT, OUT_PREV, IN_NEXT, IN_PREV = range(10)
+SRC, DST, TYPE, PART, VALUE, EDGE_MARK, OUT_NEXT, OUT_PREV, IN_NEXT, IN_PREV = range(10)
 EDGE_WIDTH = 10
 
 # Columns of `types` (int32), by code: LIVE, NAME_AT and NAME_BYTES as of `vertex` (see partitioner/edge_types.py).
@@ -63,13 +66,26 @@ class GraphView(NamedTuple):
     vertex: View  # (vertices, 18 + 3 P or one more; 24 with lists) int32
     wide: np.ndarray  # the same as int64
     real: np.ndarray  # the same as float64
-    edge: View  # (edges, 10) int32
-    weight: np.ndarray  # the same as float32
+    edge: View  # (edges, 10) int32, and a column for each value beyond the first
+    carried: np.ndarray  # the same as float32
     chain: View  # (slots, P) int32: after a free slot the next free one + 1
     words: View  # (words,) int64: UTF-8 bytes of string ids in chunks of 2**k words
     replicas: View  # (words,) int32: the lists of parts
     is_sparse: bool  # whether vertices have lists
     list_room: int  # words of the pool that placing an edge may take
+    values: int  # how many the graph keeps of an edge
+
+
+@inner
+def value_column(value: int) -> int:
+    """Where an edge's row has one of its values."""
+    return VALUE if value == 0 else EDGE_WIDTH + value - 1
+
+
+@inner
+def is_edge(g: GraphView, row: int) -> bool:
+    """Whether there is an edge in this row."""
+    return not np.isnan(g.carried[row, VALUE])
 
 
 class GraphTables:
@@ -83,7 +99,8 @@ class GraphTables:
         self.is_sparse = parts > DENSE_PARTS
         width = SPARSE_WIDTH if self.is_sparse else SLOTS + 3 * parts
         self.vertex = tables.add("vertex", "i4", width + width % 2)
-        self.edge = tables.add("edge", "i4", EDGE_WIDTH)
+        self.values = len(kept_columns())
+        self.edge = tables.add("edge", "i4", EDGE_WIDTH + self.values - 1)
         self.chain = tables.add("chain", "i4", parts)
         self.words = tables.add("words", "i8")
         self.types = tables.add("types", "i4", TYPE_WIDTH)
@@ -109,6 +126,7 @@ class GraphTables:
             self.lists.view,
             self.is_sparse,
             self.list_room,
+            self.values,
         )
 
     @property
@@ -152,11 +170,12 @@ class GraphTables:
 
     def live_edges(self) -> np.ndarray:
         """Rows of all edges, ascending."""
-        return np.flatnonzero(~np.isnan(self.weights()))
+        return np.flatnonzero(~np.isnan(self.edge.data.view(np.float32)[: self.scalar(EDGE_ROWS), VALUE]))
 
-    def weights(self) -> np.ndarray:
-        """Weights of all edge rows in use, NaN in free ones."""
-        return self.edge.data.view(np.float32)[: self.scalar(EDGE_ROWS), WEIGHT]
+    def values_of(self, edges: np.ndarray) -> EdgeValues:
+        """What the edges in these rows carry."""
+        carried = self.edge.data.view(np.float32)
+        return EdgeValues.of_kept([carried[edges, k] for k in (VALUE, *range(EDGE_WIDTH, carried.shape[1]))])
 
     def keys(self) -> np.ndarray:
         """Keys of all vertex rows in use."""

@@ -77,7 +77,7 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes) -> LiveGra
         tables.vertex.data[rows, t.SLOTS + (0 if tables.is_sparse else master)],
         place[edge[:, t.SRC]],
         place[edge[:, t.DST]],
-        EdgeValues(tables.weights()[edges]),
+        tables.values_of(edges),
         etype,
         edge[:, t.PART],
         names,

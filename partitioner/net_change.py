@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.schema import FeatureRows
+
 # The groups: positions in `counts`.
 BORN, DEAD, REPLICAS, FREED, RETIRED, DELETED, REWEIGHTED, ADDED, CONTEXTS, SPLIT, WHOLE, FEATURES, DROPPED = range(13)
 
@@ -16,7 +18,6 @@ VERTEX_ROW = 2  # of the born
 HOME_PART, HOME_SLOT = 2, 3  # of replicas: where the master is
 REPLICA_PART = 2  # of the retired, which go to the master: where the replica was
 DST_SLOT, EDGE_VALUES = 2, 3  # of edges; their values from there on, those before a change and then the new ones
-EDGE_WEIGHT, NEW_WEIGHT = EDGE_VALUES, EDGE_VALUES + 1
 IN_EDGES, LOOP_WEIGHT = 2, 3  # of contexts
 X_ROW = 2  # of features: the row of x, or < 0 for zeros
 # Columns of the dropped: a vertex, and a part where it has no slot any more.
@@ -26,8 +27,8 @@ DROPPED_ROW, DROPPED_PART = 0, 1
 class Records(NamedTuple):
     """Scratch memory for the records: arrays (columns, capacity) int32, `counts` of which are filled.
 
-    Weights are the bits of a float32. What does not fit a column stands beside the group: keys (capacity,) int64,
-    weighted in-degrees (capacity,) float64.
+    Values of edges are the bits of float32s. What does not fit a column stands beside the group: keys (capacity,)
+    int64, weighted in-degrees (capacity,) float64.
     """
 
     counts: np.ndarray  # (16,) int64, by group
@@ -50,8 +51,11 @@ class Records(NamedTuple):
     added_rows: np.ndarray  # (capacity,) rows of the added edges
 
 
-def make_records(vertices: int, before: int, fresh: int, parts: int) -> Records:
-    """Memory for that many touched vertices, and edges: those that were there before, and those that were not."""
+def make_records(vertices: int, before: int, fresh: int, parts: int, values: int) -> Records:
+    """Memory for that many touched vertices, and edges: those that were there before, and those that were not.
+
+    Each edge has `values` values.
+    """
 
     def ints(columns: int, rows: int) -> np.ndarray:
         return np.empty((columns, rows), np.int32)
@@ -68,9 +72,9 @@ def make_records(vertices: int, before: int, fresh: int, parts: int) -> Records:
         replicas=ints(4, coming),
         freed=ints(2, going),
         retired=ints(3, going),
-        deleted=ints(4, before),
-        reweighted=ints(5, before),
-        added=ints(4, fresh),
+        deleted=ints(EDGE_VALUES + values, before),
+        reweighted=ints(EDGE_VALUES + 2 * values, before),
+        added=ints(EDGE_VALUES + values, fresh),
         contexts=ints(4, vertices),
         degrees=np.empty(vertices, np.float64),
         split=ints(2, changing),
@@ -85,12 +89,12 @@ def make_records(vertices: int, before: int, fresh: int, parts: int) -> Records:
 class EpochChange:
     """What an epoch's events come to. Its arrays are the Partitioner's memory: good until the next `partition`.
 
-    Shapes: x (k, features) float32, the features that the records point into; names (offsets, bytes) of the ids of the
+    Shapes: x k rows, the features that the records point into; names (offsets, bytes) of the ids of the
     born vertices in record order, for string ids.
     Invariant: the order of records is a function of the events since the start, not of tables' capacities.
     """
 
     records: Records
-    x: np.ndarray
+    x: FeatureRows
     names: tuple[np.ndarray, np.ndarray] | None
     rejected: list[tuple[int, str]]  # event, reason

@@ -1,7 +1,7 @@
 """The events of an epoch, one after the other, on the graph itself; the log keeps what was there before.
 
-Adding an edge again sets its weight; deleting what is not there does nothing; edges bring unknown vertices to life; a
-deleted vertex takes its edges along; undirected events act both ways, on a self-loop once.
+Adding an edge again sets what it carries; deleting what is not there does nothing; edges bring unknown vertices to
+life; a deleted vertex takes its edges along; undirected events act both ways, on a self-loop once.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ from freshet.partitioner.graph_tables import (
     PART,
     SRC,
     TYPE,
+    VALUE,
     VERTEX_ROWS,
     VERTICES,
-    WEIGHT,
     GraphView,
+    is_edge,
+    value_column,
 )
 from freshet.partitioner.hash_index import HashIndex, find_edge, hash_edge, home_of, put, row_at
 from freshet.state.table import View, touch
@@ -63,10 +65,10 @@ class Batch(NamedTuple):
     op: np.ndarray  # (n,) uint8
     a: np.ndarray  # (n,) int32
     b: np.ndarray  # (n,) int32
-    weight: np.ndarray  # (n,) float32
+    values: np.ndarray  # (values, n) float32, of edges that are added
     etype: np.ndarray  # (n,) int32
     x_row: np.ndarray  # (n,) int32
-    attr: np.ndarray  # (n,) int32, or (0,) where no event has attr
+    attr: np.ndarray  # (n,) int32, the size of its attr or -1; or (0,) where no event has attr
 
 
 @inner
@@ -101,8 +103,8 @@ def _delete_edge(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     """The edge in `row`, which is there, goes. Its ends were touched."""
     vertex, edge = g.vertex.data, g.edge.data
     touch(g.edge, row)
-    log_edge(log, edge, row, g.weight[row, WEIGHT])
-    g.weight[row, WEIGHT] = np.nan
+    log_edge(log, g, row)
+    g.carried[row, VALUE] = np.nan
     for way in range(2):
         at, head, following = edge[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
         log_vertex(log, vertex, at)
@@ -145,11 +147,20 @@ def _new_edge_row(scalars: np.ndarray, edge: np.ndarray) -> int:
 
 
 @inner
+def _carries(g: GraphView, row: int, batch: Batch, i: int) -> bool:
+    """Whether the edge in `row` carries what the event's does."""
+    for k in range(g.values):
+        if g.carried[row, value_column(k)] != batch.values[k, i]:
+            return False
+    return True
+
+
+@inner
 def _set_edge(
-    g: GraphView, types: TypeCounts, index: HashIndex, log: Log, src: int, dst: int, etype: int, value: float
+    g: GraphView, types: TypeCounts, index: HashIndex, log: Log, src: int, dst: int, batch: Batch, i: int
 ) -> None:
-    """Add an edge between logged vertices, or set its weight."""
-    edge = g.edge.data
+    """Add an edge between logged vertices, or set what it carries, as the event says."""
+    edge, etype = g.edge.data, batch.etype[i]
     row = find_edge(index, edge, src, dst, etype)
     if row < 0:
         row = _new_edge_row(g.scalars, edge)
@@ -159,13 +170,15 @@ def _set_edge(
         edge[row, TYPE] = etype
         edge[row, PART] = -1
         edge[row, EDGE_MARK] = 0
-        g.weight[row, WEIGHT] = np.nan
+        g.carried[row, VALUE] = np.nan
         put(index, hash_edge(index.salt, src, dst, etype), row)
     touch(g.edge, row)
-    old = g.weight[row, WEIGHT]
-    log_edge(log, edge, row, old)
-    g.weight[row, WEIGHT] = value
-    if np.isnan(old):
+    was = is_edge(g, row)
+    log_edge(log, g, row)
+    for k in range(g.values):
+        # -0.0 becomes 0.0: equal values have equal bits
+        g.carried[row, value_column(k)] = batch.values[k, i] + np.float32(0)
+    if not was:
         _link(g, row)
         _count_type(types, etype, 1)
 
@@ -186,7 +199,7 @@ def _find_live(g: GraphView, index: HashIndex, src: int, dst: int, etype: int) -
     row = np.int64(-1)
     if src >= 0 and dst >= 0:
         row = find_edge(index, g.edge.data, src, dst, etype)
-        if row >= 0 and np.isnan(g.weight[row, WEIGHT]):
+        if row >= 0 and not is_edge(g, row):
             row = np.int64(-1)
     return row
 
@@ -268,14 +281,13 @@ def apply_events(
                 continue
             if len(batch.attr) and batch.attr[i] >= 0:
                 g.scalars[ATTR_WIDTH] = batch.attr[i] + 1
-            value = batch.weight[i] + np.float32(0)  # -0.0 becomes 0.0: equal weights have equal bits
-            if row >= 0 and g.weight[row, WEIGHT] == value:
+            if row >= 0 and _carries(g, row, batch, i):
                 continue
             for way in range(2):
                 _revive(g, log, b if way else a)
             for way in range(ways):
                 src, dst = (b, a) if way else (a, b)
-                _set_edge(g, types, index, log, src, dst, etype, value)
+                _set_edge(g, types, index, log, src, dst, batch, i)
         elif op[i] == OP_DEL_EDGE:
             for way in range(ways):
                 src, dst = (b, a) if way else (a, b)

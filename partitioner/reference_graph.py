@@ -100,7 +100,7 @@ class ReferenceGraph:
         types = list(events.types)
         if self.default_type is not None:
             types = [self.default_type if name == DEFAULT_TYPE else name for name in types]
-        x = events.x.copy()  # the block's memory is not kept
+        x = events.x.matrix.copy()  # the block's memory is not kept
         values = events.values.full_columns()
         for op, a, b, weight, etype, row, numbers in zip(
             events.op.tolist(),

@@ -88,7 +88,7 @@ def split(
         for task, columns in enumerate(shared):
             columns |= features.to("x0", task)
             columns["x0_slot"] = features.column(SLOT, task)
-            columns["x0"] = _features_of(change.x, features.column(X_ROW, task))
+            columns |= change.x.take(features.column(X_ROW, task)).columns("x0")
     # Copies: the records are the core's, and the next epoch overwrites them.
     return [
         seal(Header(TOPOLOGY, epoch, 0, task), {name: column.copy() for name, column in columns.items() if column.size})
@@ -147,21 +147,6 @@ def _replicas(change: EpochChange, tasks: TaskParts, shared: list[Columns]) -> N
         for name, group in (("f", freed), ("s", becoming_split), ("u", becoming_whole)):
             columns |= group.to(name, task)
             columns[f"{name}_slot"] = group.column(SLOT, task)
-
-
-def _features_of(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """These rows of x, zeros for negative ones; consecutive rows as a view."""
-    if not rows.size:
-        return x[:0]
-    first = int(rows[0])
-    if first >= 0 and int(rows[-1]) - first == rows.size - 1 and (np.diff(rows) == 1).all():
-        return x[first : first + rows.size]
-    zeros = rows < 0
-    if not zeros.any():
-        return x[rows]
-    taken = np.zeros((rows.size, x.shape[1]), np.float32)
-    taken[~zeros] = x[rows[~zeros]]
-    return taken
 
 
 def _names_of(names: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

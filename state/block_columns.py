@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.schema import EDGE_COLUMNS, kept_columns
+
 TOPOLOGY, SYNC, PARTIAL, ROWS, EVENTS = 1, 2, 3, 4, 5
 
 Columns = dict[str, np.ndarray]
@@ -75,11 +77,19 @@ class EdgeGroup(NamedTuple):
         return *ends, *(Column(name, "f4", what) for name, (_, what) in zip(values, self.values, strict=True))
 
 
-DELETED_EDGES = EdgeGroup("del", "edges deleted", (("w", "the weight that they had"),))
+def _values(end: str, when: str) -> tuple[tuple[str, str], ...]:
+    """Those of an edge that the graph keeps; columns of further ones than the first have their names."""
+    return tuple(
+        (f"{end}_{column.name}" if k else end, f"{column.meaning} {when}".rstrip())
+        for k, column in enumerate(kept_columns())
+    )
+
+
+DELETED_EDGES = EdgeGroup("del", "edges deleted", _values("w", "that they had"))
 CHANGED_EDGES = EdgeGroup(
-    "rew", "edges with another weight", (("old", "the weight that they had"), ("new", "the weight that they have now"))
+    "rew", "edges that carry something else", _values("old", "that they had") + _values("new", "that they have now")
 )
-ADDED_EDGES = EdgeGroup("add", "edges added", (("w", "weight"),))
+ADDED_EDGES = EdgeGroup("add", "edges added", _values("w", ""))
 
 _CONTROL = Column("ctl", "i8", "control values of the epoch (operators/control.py)")
 _NAMES = (
@@ -114,8 +124,8 @@ _TRAVELLING = (
     _to("c"),
     Column("c_slot", "i4", "masters with a new context"),
     Column("c_count", "i4", "in-edges, in all parts"),
-    Column("c_degree", "f8", "their weights together, without self-loops"),
-    Column("c_loop", "f4", "weight of the self-loop, NaN for none"),
+    Column("c_degree", "f8", "weighted in-degree, without self-loops"),
+    Column("c_loop", "f4", "the same of self-loops alone, NaN for none"),
     _to("ra"),
     Column("ra_slot", "i4", "masters with a replica more"),
     Column("ra_part", "i2", "part of the replica"),
@@ -199,11 +209,13 @@ TABLE = {
             Column("b", "i8", "destination of the edge"),
             Column("b_off", "i8", "the same where ids are strings: where each begins in b_utf8, and the last one ends"),
             Column("b_utf8", "u1", "those ids"),
-            Column("weight", "f4", "weight of the edge, if any is not 1"),
+            *(
+                Column(one.name, one.dtype, f"of edges: {one.meaning}, unless it is {one.default}")
+                for one in EDGE_COLUMNS
+            ),
             Column("etype", "i4", "type of the edge, as an index of the block's types"),
             Column("types_off", "i8", "the block's types: where each name begins in types_utf8, and the last one ends"),
             Column("types_utf8", "u1", "those names"),
-            Column("attr", "i4", "how many numbers its attr has, -1 without; if any has some"),
             Column("x_row", "i4", "row of x with the event's features, -1 for none"),
             Column("x", "f4", "features", "features"),
             Column("position", "i8", "input position after the event, unless they count up from the first"),

@@ -34,7 +34,7 @@ from freshet.operators.epochs.cut_segments import ForeignLogError
 from freshet.operators.live_graph import Entries, LiveState
 from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log_reader import ChangeLogReader
-from freshet.operators.snapshot.reader import has_attr
+from freshet.operators.snapshot.reader import dropped_columns
 from freshet.operators.snapshot.writer import write_live_graph
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
@@ -188,7 +188,7 @@ def _from_log(stopped: Stopped, log: CutLog, state: str | None, work: Path) -> d
 def _tell_attr(stopped: Stopped, width: int, events: int) -> int:
     """Say that edges had attr, which no job keeps yet; how many numbers each."""
     given = stopped.saved.snapshot
-    also = f" and {given}/edges.parquet" if given and has_attr(Path(given)) else ""
+    also = f" and {given}/edges.parquet" if given and dropped_columns(Path(given)) else ""
     say(
         f"attr is left out: {events:,} edge events{also} brought attr of {width} numbers, which a job checks and does "
         "not keep; edges.parquet has no such column, take it from where the edges came from"

@@ -139,7 +139,7 @@ class Preparation:
     def _take_vertices(self, events: Events, features: DiskFile) -> None:
         known, width = self._numbers.count, events.features.width
         numbers = self._numbers.of(events.a)
-        x = np.ascontiguousarray(events.x, np.float32)
+        x = np.ascontiguousarray(events.x.matrix, np.float32)
         if self._numbers.count - known == len(numbers):  # all new
             features.write(4 * width * known, x)
             return

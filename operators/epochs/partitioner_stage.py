@@ -126,8 +126,9 @@ class PartitionerStage:
         changes.puts.append((self._hold(number, first, events, len(block)), block))
         changes.extend(self.sweeper.stamp().get(_PART, Mutations()))
         self.progress.reject(events.rejected, events.reasons)
-        self.progress.attrs += events.attrs
-        if events.rejected or events.attrs or not self._is_stamped:
+        dropped = events.values.dropped
+        self.progress.attrs += dropped
+        if events.rejected or dropped or not self._is_stamped:
             changes.puts.append(self._sealed_entry())
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             _join(out, self._seal(epoch, now_ms))

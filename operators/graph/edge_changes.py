@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from freshet.operators.graph.part_rows import PartRows
-from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES, EdgeGroup
+from freshet.schema import WEIGHT, kept_columns
+from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES
 from freshet.state.codec import Block
 
 
 class EdgeChanges(NamedTuple):
-    """The changed edges, by the rows of their ends, with what they carry.
+    """The changed edges, by the rows of their ends, with the one value of them that messages read.
 
     Shapes: deleted and added: sources, destinations (n,) int32 and values (n,) float32; changed: the values before and
     those after.
@@ -23,10 +25,17 @@ class EdgeChanges(NamedTuple):
     added: tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def edge_changes(block: Block, at: PartRows) -> EdgeChanges:
-    """Return the edges of a TOPOLOGY block."""
-    return EdgeChanges(*(_records(block, at, group) for group in (DELETED_EDGES, CHANGED_EDGES, ADDED_EDGES)))  # type: ignore[arg-type]
+_GROUPS = DELETED_EDGES, CHANGED_EDGES, ADDED_EDGES
+_KEPT = kept_columns()
+_COLUMNS = {
+    column.name: [(group.name, group.names[2 + k :: len(_KEPT)]) for group in _GROUPS] for k, column in enumerate(_KEPT)
+}
 
 
-def _records(block: Block, at: PartRows, group: EdgeGroup) -> tuple[np.ndarray, ...]:
-    return at.of(block, group.name, "src"), at.of(block, group.name, "dst"), *map(block.get, group.names[2:])
+def edge_changes(block: Block, at: PartRows, value: str = WEIGHT) -> EdgeChanges:
+    """Return the edges of a TOPOLOGY block with this value of theirs."""
+    return EdgeChanges(*(_records(block, at, *one) for one in _COLUMNS[value]))  # type: ignore[arg-type]
+
+
+def _records(block: Block, at: PartRows, group: str, columns: Sequence[str]) -> tuple[np.ndarray, ...]:
+    return at.of(block, group, "src"), at.of(block, group, "dst"), *map(block.get, columns)

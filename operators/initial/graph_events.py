@@ -9,7 +9,7 @@ import numpy as np
 
 from freshet.operators.initial.column_files import ColumnWriter, read_columns, read_meta
 from freshet.partitioner.events import DEFAULT_TYPE, INT, STRING, Events, Ids
-from freshet.schema import ATTR, WEIGHT, EdgeValues, Features
+from freshet.schema import EdgeValues, FeatureRows, Features
 
 X = "x"
 
@@ -22,26 +22,27 @@ def write_events(
     Raises: EmbedError when the disk is full; SnapshotError for bad rows.
     """
     codes: dict[str, int] = {}
-    count = rows = attrs = 0
+    count = rows = 0
+    given = set[str]()
     bases = {"a": 0, "b": 0}
     with ColumnWriter(folder) as out:
-        out.add(X, features.empty())
+        for name, column in FeatureRows(features.empty()).columns(X).items():
+            out.add(name, column)
         for block in blocks:
             table = np.array([codes.setdefault(name, len(codes)) for name in block.types], np.int32)
             out.add("op", block.op)
-            for name, column in block.values.full_columns().items():
+            for name, column in (block.values.full_columns() | block.x.columns(X)).items():
                 out.add(name, column)
+            given |= block.values.given.keys()
             out.add("etype", table[block.etype])
             out.add("x_row", np.where(block.x_row >= 0, block.x_row + rows, -1).astype(np.int32))
-            out.add(X, np.ascontiguousarray(block.x, np.float32))
             for name, ids in (("a", block.a), ("b", block.b)):
                 bases[name] = _add_ids(out, name, ids, bases[name])
-            attrs += block.attrs
             count, rows = count + len(block), rows + len(block.x)
             progress(f"reading the snapshot: {count:,} rows")
         for name, end in bases.items() if id_kind != INT else ():
             out.add(f"{name}_off", np.array([end], np.int64))
-        out.close({"types": list(codes) or [DEFAULT_TYPE], "attrs": attrs, "count": count})
+        out.close({"types": list(codes) or [DEFAULT_TYPE], "values": sorted(given), "count": count})
 
 
 def _add_ids(out: ColumnWriter, name: str, ids: Ids, base: int) -> int:
@@ -74,10 +75,10 @@ def read_events(folder: Path, features: Features, id_kind: str) -> Events:
         op=columns["op"],
         a=ids("a"),
         b=ids("b"),
-        values=EdgeValues(columns[WEIGHT], columns[ATTR] if told["attrs"] else None),
+        values=EdgeValues.from_columns({name: columns[name] for name in told["values"]}, told["count"]),
         etype=columns["etype"],
         x_row=columns["x_row"],
-        x=columns[X],
+        x=FeatureRows.from_columns(columns, X, features),
         position=none,
         source=none,
         partition=none,

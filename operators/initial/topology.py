@@ -17,6 +17,7 @@ from freshet.operators.snapshot.reader import SnapshotError
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import Events
 from freshet.partitioner.net_change import EpochChange
+from freshet.schema import FeatureRows
 from freshet.state.block_columns import CHANGED_EDGES, DELETED_EDGES, TOPOLOGY
 from freshet.state.codec import Block, Header
 from freshet.state.image import write_image
@@ -51,7 +52,7 @@ def place_graph(settings: Settings, plan: Plan, events: Events, work: Path) -> t
     refuse_rejected(change, events)
     vertices, edges = core.vertices, core.edges
     core.forget_indexes()
-    rows = np.arange(len(events.x), dtype=np.int32)[:, None]
+    rows = FeatureRows(np.arange(len(events.x), dtype=np.int32)[:, None])
     blocks = core.split(replace(change, x=rows), control_values(vertices=vertices), 0)
     del change
     core.tables.let_go()

@@ -14,7 +14,7 @@ import numpy as np
 from freshet.operators.parser.rejects import LinePlace, Place
 from freshet.operators.parser.rules import Rules
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, OP_SET_FEATURES, Events, Ids
-from freshet.schema import EdgeValues
+from freshet.schema import ATTR, WEIGHT, EdgeValues, FeatureRows
 
 NO_OP = 255
 
@@ -118,17 +118,18 @@ def take(fields: Fields, rules: Rules, place: Place | LinePlace) -> Taken:
     x_row[x_rows[kept]] = np.arange(kept.sum(), dtype=np.int32)
     if not kept.all():
         x = x[kept]
+    values = {WEIGHT: np.where(adds, weight, np.float32(1))}
+    if attr is not None:
+        values[ATTR] = np.where(adds, attr, np.int32(-1))
     origin = place.origin
     events = Events(
         op=op,
         a=fields.a,
         b=fields.b,
-        values=EdgeValues(
-            np.where(adds, weight, np.float32(1)), None if attr is None else np.where(adds, attr, np.int32(-1))
-        ),
+        values=EdgeValues(n, values),
         etype=etype.astype(np.int32),
         x_row=x_row,
-        x=x,
+        x=FeatureRows(x),
         position=place.positions(),
         source=np.full(n, origin.source, np.int16),
         partition=np.full(n, origin.partition, np.int16),

@@ -17,7 +17,6 @@ from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.records import records, to_json
 from freshet.partitioner.events import OP_NAMES, Events
-from freshet.schema import ATTR
 
 LETTERS_MAX = 1000  # of one message
 _RAW_BYTES_MAX = 8 << 20  # of the letters of one message that is a table, whose rows may share what they show
@@ -175,12 +174,10 @@ class Refusals:
 
 
 def _as_json(events: Events, row: int) -> bytes:
-    """An edge event of a topic, as the Partitioner knows it: without attr, and without what says nothing."""
+    """An edge event of a topic, as the Partitioner knows it: without what no graph keeps or says nothing."""
     ends = events.a.slice(row, row + 1).to_list()[0], events.b.slice(row, row + 1).to_list()[0]
     record: dict[str, Any] = {"op": OP_NAMES[int(events.op[row])], "src": ends[0], "dst": ends[1]}
-    for name, column in events.values[row : row + 1].columns().items():
-        if name != ATTR:
-            record[name] = float(column[0])
+    record |= events.values.record(row)
     if events.etype[row]:
         record["type"] = events.types[int(events.etype[row])]
     return orjson.dumps(record)

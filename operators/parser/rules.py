@@ -21,7 +21,7 @@ from freshet.partitioner.events import (
     OP_SET_FEATURES,
     STRING,
 )
-from freshet.schema import Features
+from freshet.schema import PLAIN_EDGE, Features
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # From here on a double rounds to infinity in float32 (the largest float32 plus half its last place).
@@ -50,6 +50,7 @@ FIELDS = {
 ID_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.ID)
 READ_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is not FieldKind.UNREAD)
 
+_NO_ATTR = PLAIN_EDGE[1]
 _OPS = {name: code for code, name in enumerate(OP_NAMES)}
 _NUMBERS = frozenset((int, float))
 _KINDS: dict[type, str] = {int: INT, str: STRING}
@@ -145,20 +146,20 @@ class Rules:
             error = self._id_error("src", src) or self._id_error("dst", dst, type(src))
             if error:
                 return error
-        weight = 1.0
-        numbers = None
+        values = PLAIN_EDGE
         if op == OP_ADD_EDGE:
-            if get("weight") is not None:
-                weight = get("weight")
+            weight, numbers = get("weight"), get("attr")
+            if weight is not None:
                 if type(weight) not in _NUMBERS:
                     return f"weight: expected a number, got {show(weight)}"
                 if not -FLOAT32_LIMIT < weight < FLOAT32_LIMIT:
                     return f"weight: not finite in float32, got {show(weight)}"
-            numbers = get("attr")
+                values = weight, _NO_ATTR
             if numbers is not None:
                 error = numbers_error("attr", numbers, None)
                 if error:
                     return error
+                values = values[0], len(numbers)
         code = 0
         if etype is not None:
             error = self._type_error(etype)
@@ -166,9 +167,7 @@ class Rules:
                 return error
             code = builder.type_code(etype)
         self._decide(src, builder)
-        if numbers is not None:
-            builder.attr(len(numbers))
-        builder.edge(op, src, dst, weight, code, position)
+        builder.edge(op, src, dst, values, code, position)
         return None
 
     def _vertex(self, op: int, vertex: Any, x: Any, builder: EventBuilder, position: int) -> str | None:

@@ -40,7 +40,7 @@ def read_arrays(folder: Path) -> SnapshotArrays:
     for block in open_snapshot(folder, features).blocks():
         first = [rows.setdefault(one, len(rows)) for one in block.a.to_list()]
         if block.op[0] == OP_ADD_VERTEX:
-            given.append((first, block.x))
+            given.append((first, block.x.matrix))
             continue
         second = [rows.setdefault(one, len(rows)) for one in block.b.to_list()]
         names = np.array([types.setdefault(name, len(types)) for name in block.types], np.int64)

@@ -20,7 +20,7 @@ from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Origin, Parser
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
-from freshet.schema import Features
+from freshet.schema import Features, dropped_among
 
 BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20  # in place of all that a row group has of a column, which may be of any size
@@ -123,12 +123,14 @@ def open_snapshot(
     return Snapshot(folder, features, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max)
 
 
-def has_attr(folder: Path) -> bool:
-    """Whether edges of a snapshot have attr; not where it can't be read."""
+def dropped_columns(folder: Path | None) -> list[str]:
+    """Return the columns of a snapshot's edges that no graph keeps; none where there is none, or it can't be read."""
+    if folder is None:
+        return []
     try:
-        return "attr" in pq.read_schema(folder / "edges.parquet").names
+        return dropped_among(pq.read_schema(folder / "edges.parquet").names)
     except (OSError, pa.ArrowException):
-        return False
+        return []
 
 
 def id_kind_of(folder: Path) -> str | None:

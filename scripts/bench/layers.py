@@ -44,7 +44,7 @@ from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events, Ids
-from freshet.schema import EdgeValues
+from freshet.schema import EdgeValues, FeatureRows
 from freshet.state.table import TableSet
 from scripts.bench.layer_work import Watch, counts_of, folds_of, works_table
 from scripts.bench.throughput import machine
@@ -187,7 +187,7 @@ def events_of(op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x
         values=EdgeValues.default(n),
         etype=np.zeros(n, np.int32),
         x_row=x_row.astype(np.int32),
-        x=x,
+        x=FeatureRows(x),
         position=np.arange(1, n + 1),
         source=np.zeros(n, np.int16),
         partition=np.zeros(n, np.int16),

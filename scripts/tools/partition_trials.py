@@ -30,7 +30,7 @@ from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events
-from freshet.schema import Features
+from freshet.schema import FeatureRows, Features
 from scripts.tools.partition_bytes import Layers
 
 EPOCH_EVENTS = 1000
@@ -186,7 +186,7 @@ def _told(graph: Graph, events: Events) -> Events:
     """The events, without a model without features."""
     if graph.model is not None:
         return events
-    return replace(events, x=np.empty((0, 1), np.float32), x_row=np.full(len(events), -1, np.int32))
+    return replace(events, x=FeatureRows(Features(1).empty()), x_row=np.full(len(events), -1, np.int32))
 
 
 def _epochs(blocks: Iterable[Events]) -> Iterator[Events]:

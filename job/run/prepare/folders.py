@@ -9,15 +9,16 @@ from freshet.job.folder import leftovers, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.run.prepare.ends import Ends
 from freshet.job.run.prepare.model import Start
-from freshet.operators.snapshot.reader import has_attr
+from freshet.operators.snapshot.reader import dropped_columns
 
 
 def write_folders(saved: SavedJob, ends: Ends, start: Start | None, out: Path) -> None:
     """Remove what an earlier run left that never began, and record the job."""
-    if start is not None and has_attr(start.graph.folder):
+    folder = None if start is None else start.graph.folder
+    for name in dropped_columns(folder):
         say(
-            f"--snapshot {start.graph.folder}: edges.parquet has a column attr: it is checked and not kept, no layer "
-            "reads it and no export of this job has it"
+            f"--snapshot {folder}: edges.parquet has a column {name}: it is checked and not kept, no layer reads it "
+            "and no export of this job has it"
         )
     if leftovers.clear(out):
         say(f"{out}: a run ended in it before its first epoch; what it had prepared is removed, and this one begins")

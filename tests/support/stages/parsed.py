@@ -65,7 +65,7 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
 
 def as_rows(events: Events) -> list[tuple[Any, ...]]:
     return [
-        (OP_NAMES[op], a, b, weight, events.types[etype], events.x[row].tolist() if row >= 0 else None, position)
+        (OP_NAMES[op], a, b, weight, events.types[etype], events.x.matrix[row].tolist() if row >= 0 else None, position)
         for op, a, b, weight, etype, row, position in zip(
             events.op,
             events.a.to_list(),
@@ -109,9 +109,11 @@ def the_same_as_jsonl(rows: list[dict[str, Any]], batch: pa.Table, **options: An
     assert parsed.end_position == plain.end_position == 100 + len(rows)
     assert parsed.types == plain.types
     assert [
-        None if one.values.attr is None or max(one.values.attr, default=-1) < 0 else one.values.attr.tolist()
+        None
+        if one.values.attr_sizes is None or max(one.values.attr_sizes, default=-1) < 0
+        else one.values.attr_sizes.tolist()
         for one in (parsed,)
-    ] == [None if plain.values.attr is None else plain.values.attr.tolist()]
+    ] == [None if plain.values.attr_sizes is None else plain.values.attr_sizes.tolist()]
     assert parsed.a.kind == plain.a.kind
     assert len(parsed) + len(letters) == len(rows)
     return letters

@@ -59,7 +59,7 @@ def test_features_of_several_formats_in_one_block() -> None:
     rows = [{"op": "add_vertex", "id": k, "x": [float(k), 0.5]} for k in range(5)]
     events, letters = parse([(0, json_lines(*rows[:2])), (1, arrow(rows[2:4])), (2, json_lines(rows[4]))])
     assert not letters
-    assert events.x[events.x_row].tolist() == [row["x"] for row in rows]
+    assert events.x.matrix[events.x_row].tolist() == [row["x"] for row in rows]
     assert Events.decode(events.encode()).position.tolist() == events.position.tolist() == [1, 1, 2, 2, 3]
 
 

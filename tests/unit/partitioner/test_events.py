@@ -7,10 +7,11 @@ import pytest
 
 from freshet.partitioner.event_builder import EventBuilder, events_of
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
-from freshet.schema import Features
+from freshet.schema import PLAIN_EDGE, Features
 from freshet.state.block_columns import SYNC
-from freshet.state.codec import Header, encode
+from freshet.state.codec import Header, decode, encode
 
+TYPES = "types_off", "types_utf8"
 ROWS = {
     "int": [
         ("add_vertex", 7, [1, 2]),
@@ -44,7 +45,7 @@ def as_rows(events: Events) -> list[tuple[object, ...]]:
             b,
             float(weight),
             events.types[etype],
-            tuple(events.x[row].tolist()) if row >= 0 else None,
+            tuple(events.x.matrix[row].tolist()) if row >= 0 else None,
             int(position),
             int(source),
             int(partition),
@@ -79,6 +80,13 @@ def test_plain_edges_travel_without_default_columns() -> None:
     data = events.encode()
     assert len(data) < 1000 * 18
     assert as_rows(Events.decode(data)) == as_rows(events)
+
+
+def test_columns_stand_where_journals_have_them() -> None:
+    events = events_of([("add_edge", 1, 2, 0.5, "cites", 3), ("set_features", 1, [1.0])])
+    block = decode(events.encode())
+    assert list(block.columns) == ["ctl", "arrival", "op", "a", "b", "x_row", "x", "weight", "etype", "attr", *TYPES]
+    assert block.get("attr").tolist() == [3, -1]
 
 
 def test_gaps_in_positions_and_other_partitions_survive() -> None:
@@ -124,7 +132,7 @@ def test_rejected_records_go_with_the_event_after_them() -> None:
     builder = EventBuilder(Features(1), "int")
     builder.reject()
     for k in range(3):
-        builder.edge(OP_ADD_EDGE, k, k, 1.0, 0, 2 * k + 2)
+        builder.edge(OP_ADD_EDGE, k, k, PLAIN_EDGE, 0, 2 * k + 2)
         builder.reject()
     events = builder.build(7)
     slices = [events.slice(0, 1), events.slice(1, 2), events.slice(2, 3)]

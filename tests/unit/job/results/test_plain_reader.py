@@ -35,7 +35,7 @@ def as_rows(events):
     )  # fmt: skip
     found = []
     for (op, a, b, weight, etype, row), position in zip(rows, events.position.tolist(), strict=True):
-        x = tuple(events.x[row].tolist()) if row >= 0 else None
+        x = tuple(events.x.matrix[row].tolist()) if row >= 0 else None
         edge = OP_NAMES[op].endswith("edge")
         found.append((position, OP_NAMES[op], a, b if edge else None, x, weight, events.types[etype] if edge else ""))
     return found

@@ -257,7 +257,7 @@ def test_any_json_is_accepted_or_set_aside(rows: list[dict[str, Any]]) -> None:
     events, letters = Parser(Features(2)).parse_jsonl(data, ORIGIN)
     assert len(events) + len(letters) == len(rows)
     assert np.isfinite(events.values.weight).all()
-    assert np.isfinite(events.x).all()
+    assert np.isfinite(events.x.matrix).all()
     events.encode()
 
 
@@ -319,9 +319,9 @@ def test_the_width_of_attr_goes_with_the_event() -> None:
     rows = [{"op": "add_edge", "src": 1, "dst": 2}, {"op": "add_edge", "src": 1, "dst": 2, "attr": [1, 2.5]}]
     rows += [{"op": "del_edge", "src": 1, "dst": 2, "attr": [1]}, {"op": "add_vertex", "id": 1, "attr": [1]}]
     events, letters = Parser(Features(2)).parse_jsonl(jsonl(rows), ORIGIN)
-    assert not letters and events.values.attr is not None
-    assert events.values.attr.tolist() == [-1, 2, -1, -1]
-    assert Parser(Features(2)).parse_jsonl(jsonl(rows[:1]), ORIGIN)[0].values.attr is None
+    assert not letters and events.values.attr_sizes is not None
+    assert events.values.attr_sizes.tolist() == [-1, 2, -1, -1]
+    assert Parser(Features(2)).parse_jsonl(jsonl(rows[:1]), ORIGIN)[0].values.attr_sizes is None
 
 
 def test_a_message_of_bad_lines_has_a_thousand_letters_and_one_for_the_rest() -> None:

@@ -166,7 +166,7 @@ def test_wide_rows_make_smaller_chunks(tmp_path: Path) -> None:
     assert 3 <= len(chunks) <= 8
     reader, parser = ChunkReader(), Parser(Features(2000))
     blocks = [parser.parse_chunk(chunk, reader.read(chunk))[0] for chunk in chunks]
-    assert np.array_equal(np.concatenate([block.x for block in blocks]), x)
+    assert np.array_equal(np.concatenate([block.x.matrix for block in blocks]), x)
 
 
 def test_a_table_without_event_columns_still_has_its_rows(tmp_path: Path) -> None:

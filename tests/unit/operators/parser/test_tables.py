@@ -165,7 +165,7 @@ def test_an_empty_type_and_the_width_of_attr_in_tables() -> None:
     (letter,) = the_same_as_jsonl(rows, table(rows))
     assert letter.error == "type: expected a name, got an empty string"
     events, _ = Parser(Features(2)).parse_table(table(rows), ORIGIN)
-    assert events.values.attr is not None and events.values.attr.tolist() == [-1, -1, 0, 1, 2, -1]
+    assert events.values.attr_sizes is not None and events.values.attr_sizes.tolist() == [-1, -1, 0, 1, 2, -1]
 
 
 def test_the_three_formats_give_the_same_events(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_no_column_stops_the_parser(name: str, odd: str) -> None:
                 events, letters = Parser(Features(2), kind).parse_table(batch, ORIGIN)
                 assert len(events) + len(letters) == batch.num_rows
                 assert all(letter.error and json.loads(letter.raw) for letter in letters)
-                assert np.isfinite(events.x).all()
+                assert np.isfinite(events.x.matrix).all()
                 assert np.isfinite(events.values.weight).all()
                 Events.decode(events.encode())
 

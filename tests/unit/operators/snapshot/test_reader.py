@@ -161,8 +161,8 @@ def test_features_of_16_bits_are_widened(tmp_path: Path, kind: pa.DataType) -> N
     pq.write_table(pa.table({"id": [1, 2, 3], "x": x}), tmp_path / "vertices.parquet")
     pq.write_table(pa.table({"src": [1, 2], "dst": [2, 3], "weight": weight}), tmp_path / "edges.parquet")
     found = Events.concatenate(list(open_snapshot(tmp_path, Features(2)).blocks(2)))
-    assert found.x.dtype == np.float32
-    assert found.x.tobytes() == halves.astype(np.float32).tobytes()
+    assert found.x.matrix.dtype == np.float32
+    assert found.x.matrix.tobytes() == halves.astype(np.float32).tobytes()
     assert found.values.weight[3:].tolist() == np.array([0.3, 2.0], np.float16).astype(np.float32).tolist()
 
 

@@ -25,7 +25,7 @@ from freshet.operators.storage.layer import FeatureStorage, LayerStorage
 from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.config import STRATEGIES
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
-from freshet.schema import EdgeValues, Features
+from freshet.schema import EdgeValues, FeatureRows, Features
 from tests.support.graphs.data import data_set
 from tests.support.graphs.frontier import frontier, moments, prunes
 from tests.support.graphs.models import IN_WIDTH, all_small_models, conv, exact_small_models, make_model
@@ -144,7 +144,7 @@ def edge_events(op: np.ndarray, src: np.ndarray, dst: np.ndarray, x: np.ndarray)
         values=EdgeValues.default(n),
         etype=np.zeros(n, np.int32),
         x_row=np.where(op == OP_ADD_VERTEX, np.arange(n), -1).astype(np.int32),
-        x=x,
+        x=FeatureRows(x),
         position=np.arange(1, n + 1),
         source=np.zeros(n, np.int16),
         partition=np.zeros(n, np.int16),

@@ -1,0 +1,76 @@
+"""What edges and vertices carry, as opaque values: taken, joined, as columns and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeValues, FeatureRows, Features, dropped_among
+
+ROWS = [(0.5, 2), PLAIN_EDGE, (1.0, -1), (-0.0, 0)]
+
+
+def rows_of(values: EdgeValues) -> list[tuple[float, ...]]:
+    return list(zip(*(column.tolist() for column in values.full_columns().values()), strict=True))
+
+
+def test_rows_and_columns_are_inverses() -> None:
+    values = EdgeValues.of_rows(ROWS)
+    assert rows_of(values) == ROWS
+    assert rows_of(EdgeValues.from_columns(values.columns(), len(values))) == ROWS
+    assert rows_of(EdgeValues.from_columns(values.full_columns() | {"other": np.zeros(4)}, 4)) == ROWS
+    assert [column.dtype for column in values.full_columns().values()] == [np.float32, np.int32]
+
+
+@pytest.mark.parametrize("rows", [np.array([3, 0, 0]), np.array([], np.int64), slice(1, 3), slice(-9, 9), slice(3, 1)])
+@pytest.mark.parametrize("given", [ROWS, [PLAIN_EDGE] * 4])
+def test_values_are_taken_as_rows_are(given: list[tuple[float, ...]], rows: np.ndarray | slice) -> None:
+    taken = EdgeValues.of_rows(given)[rows]
+    expected = given[rows] if isinstance(rows, slice) else [given[row] for row in rows.tolist()]
+    assert (len(taken), rows_of(taken)) == (len(expected), expected)
+
+
+def test_joined_values_are_those_of_all_parts() -> None:
+    parts = [EdgeValues.of_rows(ROWS[:1]), EdgeValues.default(2), EdgeValues.of_rows(ROWS[2:]), EdgeValues.default(0)]
+    assert rows_of(EdgeValues.concatenate(parts)) == [ROWS[0], PLAIN_EDGE, PLAIN_EDGE, *ROWS[2:]]
+    assert not EdgeValues.concatenate([EdgeValues.default(2), EdgeValues.default(3)]).given
+
+
+def test_defaults_travel_as_nothing() -> None:
+    assert not EdgeValues.of_rows([PLAIN_EDGE, PLAIN_EDGE]).columns()
+    assert not EdgeValues(2, {WEIGHT: np.ones(2, np.float32)}).columns()
+    assert list(EdgeValues.of_rows([(1.0, 3)]).columns()) == [ATTR]
+
+
+def test_the_graph_keeps_weights_alone() -> None:
+    values = EdgeValues.of_rows(ROWS)
+    assert values.kept().tolist() == [[0.5, 1, 1, 0]]
+    assert values.kept().dtype == np.float32
+    assert rows_of(EdgeValues.of_kept(values.kept())) == [(weight, -1) for weight, _ in ROWS]
+    assert (values.dropped, EdgeValues.of_rows(ROWS[1:3]).dropped, EdgeValues.default(3).dropped) == (2, 0, 0)
+    assert dropped_among(["src", "attr", "weight"]) == [ATTR]
+    assert [values.record(row) for row in range(4)] == [{WEIGHT: 0.5}, {}, {}, {WEIGHT: 0.0}]
+
+
+def test_a_single_kept_value_is_not_copied() -> None:
+    weight = np.arange(3, dtype=np.float32)
+    assert np.shares_memory(EdgeValues(3, {WEIGHT: weight}).kept(), weight)
+
+
+@pytest.mark.parametrize(("rows", "is_view"), [([1, 2, 3], True), ([2], True), ([3, 1, 1], False), ([2, -2, 0], False)])
+def test_feature_rows_are_taken_with_zeros_for_none(rows: list[int], is_view: bool) -> None:
+    x = FeatureRows(np.arange(1, 9, dtype=np.float32).reshape(4, 2))
+    taken = x.take(np.array(rows, np.int32))
+    assert taken.matrix.tolist() == [x.matrix[row].tolist() if row >= 0 else [0, 0] for row in rows]
+    assert np.shares_memory(taken.matrix, x.matrix) == is_view
+    assert (len(x.take(np.empty(0, np.int32))), taken.features) == (0, Features(2))
+
+
+def test_feature_rows_and_columns_are_inverses() -> None:
+    features = Features(2)
+    x = FeatureRows.of([features.row([1, 2]), features.row((3.0, 4.0))], features)
+    both = FeatureRows.concatenate([x, FeatureRows.of([], features), x[1:]])
+    assert both.matrix.tolist() == [[1, 2], [3, 4], [3, 4]]
+    back = FeatureRows.from_columns(both.columns("x0"), "x0", features)
+    assert back.matrix.tobytes() == both.matrix.tobytes()
+    assert FeatureRows.from_columns({}, "x0", Features(5)).features == Features(5)
