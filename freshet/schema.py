@@ -36,6 +36,19 @@ EdgeRow: TypeAlias = tuple[float, ...]  # a single edge's values, in the order o
 PLAIN_EDGE: EdgeRow = tuple(column.default for column in EDGE_COLUMNS)
 
 
+class FeatureColumn(NamedTuple):
+    """A column of vertices' features in a block; its name is that of the features with this end."""
+
+    end: str
+    dtype: str
+    meaning: str
+    width: str = ""
+
+
+FEATURE_COLUMNS = (FeatureColumn("", "f4", "features", "features"),)  # as `FeatureRows` travel
+FeatureRow: TypeAlias = np.ndarray  # a single vertex's features, as `Features.row` makes them
+
+
 def kept_columns() -> list[EdgeColumn]:
     """Return the columns that are part of the graph, in the order in which an edge has them there."""
     return [column for column in EDGE_COLUMNS if column.is_kept]
@@ -63,7 +76,7 @@ class Features:
         """Return the features of no vertex, (0, width) float32."""
         return np.empty((0, self.width), np.float32)
 
-    def row(self, numbers: Any) -> np.ndarray:
+    def row(self, numbers: Any) -> FeatureRow:
         """Return the features of one vertex, (width,) float32, from any sequence of as many numbers."""
         return np.array(numbers, np.float32).reshape(self.width)
 
@@ -88,7 +101,7 @@ class FeatureRows:
     matrix: np.ndarray
 
     @staticmethod
-    def of(rows: Sequence[np.ndarray], features: Features) -> FeatureRows:
+    def of(rows: Sequence[FeatureRow], features: Features) -> FeatureRows:
         """Return single rows, (width,) float32 each, as one."""
         return FeatureRows(np.concatenate(rows).reshape(-1, features.width) if rows else features.empty())
 

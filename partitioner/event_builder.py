@@ -20,7 +20,7 @@ from freshet.partitioner.events import (
     Events,
     Ids,
 )
-from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, FeatureRows, Features
+from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, FeatureRow, FeatureRows, Features
 
 Id = int | str
 
@@ -41,14 +41,14 @@ class EventBuilder:
         self.values: list[EdgeRow] = []
         self.etype: list[int] = []
         self.x_row: list[int] = []
-        self.x: list[np.ndarray] = []
+        self.x: list[FeatureRow] = []
         self.position: list[int] = []
         self.reject_rows: list[int] = []
 
     def __len__(self) -> int:
         return len(self.op)
 
-    def vertex(self, op: int, vertex: Id, x: np.ndarray | None, position: int) -> None:
+    def vertex(self, op: int, vertex: Id, x: FeatureRow | None, position: int) -> None:
         """Append add_vertex, del_vertex or set_features."""
         self.op.append(op)
         self.a.append(vertex)

@@ -7,11 +7,12 @@ a new format version.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from freshet.schema import EDGE_COLUMNS, kept_columns
+from freshet.schema import EDGE_COLUMNS, FEATURE_COLUMNS, kept_columns
 
 TOPOLOGY, SYNC, PARTIAL, ROWS, EVENTS = 1, 2, 3, 4, 5
 
@@ -75,6 +76,10 @@ class EdgeGroup(NamedTuple):
         src, dst, *values = self.names
         ends = _to(self.name), Column(src, "i4", f"{self.meaning}: source"), Column(dst, "i4", "destination")
         return *ends, *(Column(name, "f4", what) for name, (_, what) in zip(values, self.values, strict=True))
+
+
+def _features(name: str) -> Iterator[Column]:
+    return (Column(f"{name}{one.end}", one.dtype, one.meaning, one.width) for one in FEATURE_COLUMNS)
 
 
 def _values(end: str, when: str) -> tuple[tuple[str, str], ...]:
@@ -148,7 +153,7 @@ TABLE = {
             *_TRAVELLING,
             _to("x0"),
             Column("x0_slot", "i4", "masters whose features are set"),
-            Column("x0", "f4", "the features", "features"),
+            *_features("x0"),
         ),
     ),
     SYNC: BlockKind(
@@ -217,7 +222,7 @@ TABLE = {
             Column("types_off", "i8", "the block's types: where each name begins in types_utf8, and the last one ends"),
             Column("types_utf8", "u1", "those names"),
             Column("x_row", "i4", "row of x with the event's features, -1 for none"),
-            Column("x", "f4", "features", "features"),
+            *_features("x"),
             Column("position", "i8", "input position after the event, unless they count up from the first"),
             Column("source", "i2", "source, unless it is that of the block's end throughout"),
             Column("partition", "i2", "partition, unless it is that of the block's end throughout"),
