@@ -28,6 +28,14 @@ _AHEAD = 12
 _NEAR = 6
 
 
+class Message(NamedTuple):
+    """The message of one edge, by the rows of its ends, with all that it may read of the edge."""
+
+    src: int
+    dst: int
+    weight: np.float32
+
+
 class Messages(NamedTuple):
     """Messages of edges, by the rows of their ends.
 
@@ -65,6 +73,19 @@ class Moves(NamedTuple):
     places: np.ndarray  # (n,) int32, rows of the epoch's values
     stamp: np.ndarray  # (rows,) int64: `serial` for those of this epoch
     serial: int
+
+
+@inner
+def message_at(messages: Messages, i: int) -> Message:
+    """Return one of the messages."""
+    return Message(messages.src[i], messages.dst[i], messages.weight[i])
+
+
+@inner
+def in_message(edges: Edges, base: int, row: int, k: int) -> Message:
+    """Return the message of the in-edge of `row` that stands at `k` in the pool of lists; `base` is that of the row."""
+    inn = edges.inn
+    return Message(base + inn.pool.data[k], row, inn.weight.data[k] if inn.weighted else np.float32(1))
 
 
 @inner

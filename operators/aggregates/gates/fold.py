@@ -33,7 +33,7 @@ from freshet.operators.aggregates.exact_sums import (
     stamp_of,
 )
 from freshet.operators.aggregates.fold import StepwiseFold
-from freshet.operators.graph.edge_messages import Edges, Messages, Moves, turns
+from freshet.operators.graph.edge_messages import Edges, Message, Messages, Moves, in_message, message_at, turns
 from freshet.state.adjacency import base_of, place_of
 from freshet.state.table import Table, TableSet, View, touch
 
@@ -54,9 +54,9 @@ class Gates(NamedTuple):
 
 
 @inner
-def gated_message(z: np.ndarray, u: int, v: int, c: int) -> np.float64:
-    """What a channel of u brings to v."""
-    channels = z.shape[1] // 3
+def gated_message(z: np.ndarray, message: Message, c: int) -> np.float64:
+    """What a channel of the message's source brings to its target."""
+    u, v, channels = message.src, message.dst, z.shape[1] // 3
     term = np.float64(z[u, channels + c]) + np.float64(z[v, 2 * channels + c])
     small = math.exp(-abs(term))
     gate = np.float32((1.0 if term > 0 else small) / (1.0 + small))
@@ -101,14 +101,15 @@ def add_messages(gates: Gates, edges: Edges, messages: Messages, sign: float, se
             prefetch(gates.note.data, ahead * 4)
             prefetch_row(z, ahead)
             prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
-        u, v = messages.src[i], messages.dst[i]
+        message = message_at(messages, i)
+        v = message.dst
         _mark(gates, v, serial)
         if gates.renew[v] == serial:
             continue
         gates.counts[DELTAS] += 1
         lossy = np.int64(0)
         for c in range(s.shape[1]):
-            lossy |= add_term(s, v, c, sign * gated_message(z, u, v, c))
+            lossy |= add_term(s, v, c, sign * gated_message(z, message, c))
         if lossy:
             note_loss(s, gates.note.data, v, lossy, 0.0)
 
@@ -123,8 +124,9 @@ def _sum_afresh(gates: Gates, edges: Edges, row: int) -> None:
     for k in range(at, end):
         if k + _AHEAD < end:
             prefetch_row(z, np.int64(base + pool[k + _AHEAD]))
+        message = in_message(edges, base, row, k)
         for c in range(fresh.shape[1]):
-            add_term_compensated(fresh, c, gated_message(z, base + pool[k], row, c))
+            add_term_compensated(fresh, c, gated_message(z, message, c))
     replace_sum(gates.s.data, gates.note.data, row, fresh, compensate(fresh))
     gates.counts[AFRESH] += 1
     gates.counts[REREAD] += end - at

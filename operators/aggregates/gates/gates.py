@@ -13,7 +13,7 @@ from freshet.operators.aggregates.aggregate import Aggregate
 from freshet.operators.aggregates.exact_sums import merge_partial_sums, read_sums
 from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.aggregates.gates.fold import GatedFold, gated_message
-from freshet.operators.graph.edge_messages import Messages
+from freshet.operators.graph.edge_messages import Messages, message_at
 
 
 @kernel
@@ -24,9 +24,9 @@ def merge_gated(s: np.ndarray, z: np.ndarray, messages: Messages) -> None:
     """
     for i in range(len(messages.src)):
         ask_ahead(s, z, messages, i)
-        u, v = messages.src[i], messages.dst[i]
+        message = message_at(messages, i)
         for c in range(s.shape[1]):
-            s[v, c] += gated_message(z, u, v, c)
+            s[message.dst, c] += gated_message(z, message, c)
 
 
 class GatedAccumulator:
