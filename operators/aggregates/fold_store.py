@@ -17,7 +17,7 @@ from freshet.kernels.kernel_calls import Direct
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.fold import Fold
 from freshet.operators.graph import edge_messages
-from freshet.operators.graph.edge_changes import EdgeChanges, edge_changes
+from freshet.operators.graph.edge_changes import EdgeChanges
 from freshet.operators.graph.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, room_for
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import put
@@ -66,7 +66,7 @@ class FoldStore:
             LostUpdateError: an edge that is to change is not here.
         """
         serial = epoch + 1
-        changes = edge_changes(topology, self._rows)
+        changes = self.topology.edge_changes(topology)
         changed, added = changes.changed, changes.added
         for slots, rows in sources.selves if own is not None else ():
             put(own.view, slots, rows, self._layer.message_width)  # type: ignore[union-attr]

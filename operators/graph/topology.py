@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.gnn.plan import Context, LayerPlan
+from freshet.operators.graph.edge_changes import EdgeChanges, edge_changes
 from freshet.operators.graph.part_columns import PartColumns
 from freshet.operators.graph.part_rows import PartRows
 from freshet.state.adjacency import Lists
@@ -125,6 +126,10 @@ class Topology:
             self.home.touch_rows(replicas)
             self.home.data[replicas, 0] = block.get("r_part")
             self.home.data[replicas, 1] = block.get("r_home")
+
+    def edge_changes(self, block: Block) -> EdgeChanges:
+        """Return the edges that an epoch changes, with the values that the layer reads of them."""
+        return edge_changes(block, self.at)
 
     def grow(self) -> None:
         """Have room for more edges after a kernel said that there is none."""

@@ -14,7 +14,6 @@ from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.sums import kernels as sum_kernels
 from freshet.operators.aggregates.sums import synopses
 from freshet.operators.aggregates.sums.finishing import finish
-from freshet.operators.graph.edge_changes import edge_changes
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import Sources
@@ -75,7 +74,7 @@ class SumStore:
         serial = stamp_of(epoch)
         # by the epoch alone, so that a replay looks at the same rows, however parts are dealt to tasks
         turn, part = divmod(epoch, self._rows.tasks.parts)
-        deleted, changed, added = edge_changes(topology, self._rows)
+        deleted, changed, added = self.topology.edge_changes(topology)
         first, *others = sources.selves or [_NO_SELVES]
         if own is not None:
             for slots, rows in others:
@@ -113,7 +112,7 @@ class SumStore:
         The sums of a pass are all that is written at random places; sources are read in order if edges have theirs.
         """
         self.merge(0, Block(topology.header), sources, own)
-        added = edge_changes(topology, self._rows).added
+        added = self.topology.edge_changes(topology).added
         at = 0
         while (at := sum_kernels.link_edges(self._views(), *added, at)) < added[0].size:
             self.topology.grow()
