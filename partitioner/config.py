@@ -1,9 +1,9 @@
-"""What a Partitioner is told: strategy and graph rules."""
+"""The rules that a graph follows, and what a Partitioner is told: these and a strategy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
 from freshet.state.seed import SEED_BITS
 
@@ -22,15 +22,34 @@ REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
+class GraphRules:
+    """What events make of a graph, whoever keeps it: the Partitioner, `freshet embed` or `freshet check`.
+
+    `undirected`: each edge event also acts on the edge the other way round. `forbid_typed_loops`: a self-loop is
+    rejected where one of another type stands (GCN). `edge_types` is a typed model's list, in relation order, of which
+    the first is the default; without one, edges may have `types_max` types at a time beside the default. `weighted`:
+    messages read the weights of edges.
+    """
+
+    undirected: bool = False
+    forbid_typed_loops: bool = False
+    edge_types: tuple[str, ...] | None = None
+    types_max: int = TYPES_MAX
+    weighted: bool = True
+
+
+NO_RULES = GraphRules()  # but for the number of types
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionerConfig:
     """How edges are placed and which rules the graph follows.
 
     `hdrf_lambda` is HDRF's balance coefficient (0: replicas alone count), `hdrf_epsilon` keeps its division finite.
     `hybrid_threshold` is the in-degree up to which in-edges join their destination's part. `snapshot_placement` says
-    how hybrid and locality place a snapshot: with all of it in view, or edge by edge as what comes later.
-    `edge_types` is a typed model's list, in relation order; without one, edges may have `types_max` types at a time
-    beside the default. `key_bits` below 64 makes string keys collide (for tests). `hash_seed` is the job's own, for its
-    life: who does not know it cannot make up ids that fall on one place.
+    how hybrid and locality place a snapshot: with all of it in view, or edge by edge as what comes later. Graph rules
+    stand here one by one, as settings record them. `key_bits` below 64 makes string keys collide (for tests).
+    `hash_seed` is the job's own, for its life: who does not know it cannot make up ids that fall on one place.
 
     Raises:
         ValueError: a value out of range, by name.
@@ -64,6 +83,16 @@ class PartitionerConfig:
                 msg = f"{name}: expected {expected}, got {getattr(self, name)!r}"
                 raise ValueError(msg)
 
+    @staticmethod
+    def of(rules: GraphRules, **others: Any) -> PartitionerConfig:
+        """Return the configuration of a graph that follows these rules."""
+        return PartitionerConfig(**{name: getattr(rules, name) for name in _RULES} | others)
+
+    @property
+    def rules(self) -> GraphRules:
+        """The rules that the graph follows."""
+        return GraphRules(**{name: getattr(self, name) for name in _RULES})
+
     @property
     def strategy_code(self) -> int:
         """The strategy as kernels know it."""
@@ -73,3 +102,6 @@ class PartitionerConfig:
     def places_whole(self) -> bool:
         """Whether a snapshot is placed with all of it in view."""
         return self.snapshot_placement == WHOLE and self.strategy_code in (HYBRID, LOCALITY)
+
+
+_RULES = {one.name for one in fields(GraphRules)} & {one.name for one in fields(PartitionerConfig)}

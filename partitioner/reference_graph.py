@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.partitioner.config import TYPES_MAX
+from freshet.partitioner.config import NO_RULES, GraphRules
 from freshet.partitioner.events import (
     DEFAULT_TYPE,
     INT,
@@ -59,28 +59,16 @@ class ReferenceGraph:
 
     Args:
         features: those of its vertices.
-        undirected: every edge event also acts on the edge the other way round (a self-loop once).
-        default_type: the name that an event without a type has; None takes it from the blocks' own table.
-        forbid_typed_loops: a self-loop is rejected where one of another type stands (GCN).
-        types_max: an edge of one type more than so many (beside the default) is rejected.
+        rules: those that it follows. An event without a type has the first of their types, else the default of its
+            block; a self-loop is mirrored once.
 
-    `rejected` counts these, and edges whose attr has another width than the first. Deleting what is not there changes
-    nothing.
+    `rejected` counts edges that break a rule, and those whose attr has another width than the first. Deleting what is
+    not there changes nothing.
     """
 
-    def __init__(
-        self,
-        features: Features,
-        undirected: bool = False,
-        default_type: str | None = None,
-        forbid_typed_loops: bool = False,
-        types_max: int = TYPES_MAX,
-    ) -> None:
-        self.features = features
-        self.undirected = undirected
-        self.default_type = default_type
-        self.forbid_typed_loops = forbid_typed_loops
-        self.types_max = types_max
+    def __init__(self, features: Features, rules: GraphRules = NO_RULES) -> None:
+        self.features, self.rules = features, rules
+        self.default_type = rules.edge_types[0] if rules.edge_types else DEFAULT_TYPE
         self.attr_width: int | None = None
         self.rejected = 0
         self.x: dict[Id, np.ndarray | None] = {}  # None: zero features
@@ -97,9 +85,7 @@ class ReferenceGraph:
                 gc.enable()
 
     def _apply(self, events: Events) -> None:
-        types = list(events.types)
-        if self.default_type is not None:
-            types = [self.default_type if name == DEFAULT_TYPE else name for name in types]
+        types = [self.default_type if name == DEFAULT_TYPE else name for name in events.types]
         x = events.x.matrix.copy()  # the block's memory is not kept
         values = events.values.full_columns()
         for op, a, b, weight, etype, row, numbers in zip(
@@ -147,7 +133,7 @@ class ReferenceGraph:
     ) -> None:
         """Add the edge or set its weight, making its ends exist; `attr`: how many numbers its attr has."""
         if (
-            (src == dst and self.forbid_typed_loops and self._has_loop_of_another_type(src, name))
+            (src == dst and self.rules.forbid_typed_loops and self._has_loop_of_another_type(src, name))
             or (attr is not None and self.attr_width not in (None, attr))
             or self._is_one_type_too_many(name)
         ):
@@ -157,7 +143,7 @@ class ReferenceGraph:
         self.add_vertex(src)
         self.add_vertex(dst)
         self._put_edge(src, dst, weight, name)
-        if self.undirected:
+        if self.rules.undirected:
             self._put_edge(dst, src, weight, name)
 
     def _put_edge(self, src: Id, dst: Id, weight: float, name: str) -> None:
@@ -166,11 +152,11 @@ class ReferenceGraph:
         edges.into[dst].add(src)
 
     def _is_one_type_too_many(self, name: str) -> bool:
-        default = DEFAULT_TYPE if self.default_type is None else self.default_type
-        if name == default or len(self.edges) < self.types_max or (name in self.edges and self._has_edge_of(name)):
+        default, types_max = self.default_type, self.rules.types_max
+        if name == default or len(self.edges) < types_max or (name in self.edges and self._has_edge_of(name)):
             return False
         self.edges = defaultdict(_Edges, {one: edges for one, edges in self.edges.items() if self._has_edge_of(one)})
-        return len(self.edges.keys() - {default}) >= self.types_max
+        return len(self.edges.keys() - {default}) >= types_max
 
     def _has_edge_of(self, name: str) -> bool:
         return self.edges[name].any()
@@ -181,7 +167,7 @@ class ReferenceGraph:
     def del_edge(self, src: Id, dst: Id, name: str = DEFAULT_TYPE) -> None:
         """Remove the edge; its ends stay."""
         self._take_edge(src, dst, name)
-        if self.undirected and src != dst:
+        if self.rules.undirected and src != dst:
             self._take_edge(dst, src, name)
 
     def _take_edge(self, src: Id, dst: Id, name: str) -> None:

@@ -18,6 +18,7 @@ from freshet.job.options.run_config import written
 from freshet.job.options.told import told
 from freshet.job.units import format_size, readable
 from freshet.kernels.processor import running
+from freshet.operators.graph.rules import graph_rules
 from freshet.operators.initial.image import ImageReport
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.partitioner.config import STREAM, PartitionerConfig
@@ -37,14 +38,9 @@ def partitioning_of(
     options: PartitioningOptions, plan: Plan, snapshot: Snapshot, hash_seed: int, *, undirected: bool
 ) -> PartitionerConfig:
     """The configuration of the Partitioner that will place this snapshot."""
-    return PartitionerConfig(
-        **told(options, PartitionerConfig),
-        undirected=undirected,
-        id_kind=snapshot.id_kind,
-        forbid_typed_loops=any(layer.one_loop for layer in plan.layers),
-        edge_types=tuple(plan.edge_types) or None,
-        hash_seed=hash_seed,
-    )
+    placed = told(options, PartitionerConfig)
+    placed |= {"id_kind": snapshot.id_kind, "hash_seed": hash_seed}
+    return PartitionerConfig.of(graph_rules(plan, undirected=undirected), **placed)
 
 
 def placing_memory(needs: Needs, placement: PartitioningOptions) -> int:

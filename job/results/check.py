@@ -34,6 +34,7 @@ from freshet.job.results.plain_rules import ID_BYTES_MAX
 from freshet.job.run.rejected import SAID_ABOVE, in_words
 from freshet.job.run.sources import load_starts
 from freshet.job.units import readable
+from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_reasons
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from freshet.operators.telemetry.status_file import read_statuses
@@ -93,9 +94,7 @@ def check(
         snapshot=snapshot,
         features=plan.features,
         id_kind=id_type or run.get("id_type"),
-        edge_types=plan.edge_types or None,
-        undirected=bool(run.get("undirected", False)) if undirected is None else undirected,
-        forbid_typed_loops=any(layer.one_loop for layer in plan.layers),
+        graph=graph_rules(plan, undirected=bool(run.get("undirected", False)) if undirected is None else undirected),
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
         properties=properties,

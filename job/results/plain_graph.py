@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from freshet.job.results.plain_rules import Event
+from freshet.partitioner.config import NO_RULES, GraphRules
 from freshet.partitioner.reference_graph import GraphArrays, Id, ReferenceGraph
 from freshet.schema import Features
 
@@ -86,11 +87,10 @@ class PlainGraph(ReferenceGraph):
     def __init__(
         self,
         features: Features,
-        undirected: bool = False,
-        forbid_typed_loops: bool = False,
+        rules: GraphRules = NO_RULES,
         snapshot: SnapshotGraph | None = None,
     ) -> None:
-        super().__init__(features, undirected, forbid_typed_loops=forbid_typed_loops)
+        super().__init__(features, rules)
         self.began_empty = snapshot is None
         self._of = snapshot or SnapshotGraph([], features.empty(), np.empty(0, np.int64), np.empty(0, np.float32), [])
         for name in self._of.types:

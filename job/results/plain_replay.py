@@ -25,6 +25,7 @@ from freshet.job.results.plain_snapshot import read_snapshot
 from freshet.job.results.plain_sources import PlainFile, PlainSource, PlainTopic
 from freshet.job.run.sources import named_sources
 from freshet.operators.sink.change_log_reader import Positions
+from freshet.partitioner.config import GraphRules
 from freshet.schema import Features
 
 _TELL_EVERY = 1 << 12
@@ -38,9 +39,7 @@ class Given:
     snapshot: Path | None
     features: Features
     id_kind: str | None  # None: the first accepted event's
-    edge_types: Sequence[str] | None
-    undirected: bool
-    forbid_typed_loops: bool
+    graph: GraphRules
     topics: Sequence[TopicInput] = ()
     events_map: Mapping[str, str] = field(default_factory=dict)
     properties: ClientProperties = field(default_factory=ClientProperties)  # by which Kafka is reached
@@ -50,7 +49,7 @@ class Given:
 
     def rules(self) -> PlainRules:
         """What of it decides which records are events."""
-        return PlainRules(self.features, self.id_kind, self.edge_types, self.events_map, self.id_bytes_max)
+        return PlainRules(self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max)
 
     def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:
         """What is to be read again, by the name that the run recorded for it, in reading order.
@@ -125,7 +124,7 @@ class PlainReplay:
         self.given = given
         self._positions, self._tell = positions, tell
         self._rules = given.rules()
-        self.graph = PlainGraph(given.features, given.undirected, given.forbid_typed_loops, self._snapshot())
+        self.graph = PlainGraph(given.features, given.graph, self._snapshot())
         recorded = list(given.recorded) or list(dict.fromkeys(positions.source.tolist()))
         self._sources = given.sources(recorded)
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -200,12 +199,7 @@ class PlainReplay:
         if self.given.snapshot is None:
             return None
         self._tell("reading the snapshot")
-        return read_snapshot(
-            self.given.snapshot,
-            self._rules,
-            undirected=self.given.undirected,
-            forbid_typed_loops=self.given.forbid_typed_loops,
-        )
+        return read_snapshot(self.given.snapshot, self._rules, self.given.graph)
 
     def _apply(self, piece: Piece) -> None:
         lane, source = self._lane(piece.source, piece.partition), self._sources[piece.source]

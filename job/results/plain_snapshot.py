@@ -19,6 +19,7 @@ from freshet.job.errors import UsageError
 from freshet.job.results.plain_graph import SnapshotGraph
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.arrow.parquet_file import open_parquet
+from freshet.partitioner.config import NO_RULES, GraphRules
 from freshet.schema import Features
 
 _TYPES_MAX = 256
@@ -30,9 +31,7 @@ class _Unusual(Exception):
     """Something that is to be judged row by row."""
 
 
-def read_snapshot(
-    folder: Path, rules: PlainRules, *, undirected: bool = False, forbid_typed_loops: bool = False
-) -> SnapshotGraph | None:
+def read_snapshot(folder: Path, rules: PlainRules, graph: GraphRules = NO_RULES) -> SnapshotGraph | None:
     """Read a snapshot; None where it has to be read row by row.
 
     Raises: UsageError for a file that can't be read.
@@ -47,9 +46,9 @@ def read_snapshot(
         kinds, types = _types(edges, rules)
         weight = _weights(edges)
         ends = codes[len(own) :].reshape(2, -1)
-        if _has(edges, "attr") or (forbid_typed_loops and len(types) > 1 and (ends[0] == ends[1]).any()):
+        if _has(edges, "attr") or (graph.forbid_typed_loops and len(types) > 1 and (ends[0] == ends[1]).any()):
             return None
-        keys, weight = _last_of_equal(kinds, ends, weight, len(ids), undirected=undirected)
+        keys, weight = _last_of_equal(kinds, ends, weight, len(ids), undirected=graph.undirected)
         path = vertices
         x = _features(vertices, codes[: len(own)], len(ids), rules.features)
     except _Unusual:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,9 +27,10 @@ from freshet.operators.embed.id_numbers import SavedIds
 from freshet.operators.embed.journal import Journal
 from freshet.operators.embed.orchestrator import POLICIES
 from freshet.operators.embed.output import write_embeddings
-from freshet.operators.embed.prepare import FEATURES, GraphRules, Preparation, Prepared
+from freshet.operators.embed.prepare import FEATURES, Preparation, Prepared
 from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.embed.topology import Topology
+from freshet.operators.graph.rules import graph_rules
 from freshet.operators.output_folders import EMBEDDINGS
 from freshet.operators.snapshot.reader import Snapshot
 
@@ -85,9 +86,9 @@ class Embedding:
         self._order, self._progress, self._passes = order, progress, passes
         self._prepare_memory = prepare_memory or options.memory
         self._engine: Engine | None = None
-        self._rules = GraphRules(
-            any(layer.weighted for layer in plan.layers), undirected, any(layer.skip_loops for layer in plan.layers)
-        )
+        # A vertex waits for its messages, of which a layer that skips loops leaves out one alone (engine.pending_of).
+        one_loop = any(layer.skip_loops for layer in plan.layers)
+        self._rules = replace(graph_rules(plan, undirected=undirected), forbid_typed_loops=one_loop)
         pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
 
     def run(self) -> EmbeddingReport:

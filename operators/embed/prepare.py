@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,20 +16,11 @@ from freshet.operators.embed.order_kernels import completion_scores, count_sourc
 from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT, Topology
 from freshet.operators.snapshot.reader import Snapshot, SnapshotError
-from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, REASONS, TYPES_MAX
+from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, REASONS, GraphRules
 from freshet.partitioner.events import OP_ADD_VERTEX, Events
 
 FEATURES, RAW = "features", "raw"
 _READ_ROWS_MAX = 65_536
-
-
-@dataclass(frozen=True)
-class GraphRules:
-    """What a graph is made of: as the Partitioner has it."""
-
-    weighted: bool
-    undirected: bool = False
-    forbid_typed_loops: bool = False
 
 
 class Prepared(NamedTuple):
@@ -177,8 +167,9 @@ class Preparation:
             name = events.types[k]
             # the default is number 0 and does not count
             table[k] = self._types.setdefault(name, len(self._types) + 1) if k else 0
-            if len(self._types) > TYPES_MAX:
-                msg = f"{self._snapshot.folder}: {REASONS[ONE_TYPE_TOO_MANY].format(bound=TYPES_MAX, name=name)}"
+            if len(self._types) > self._rules.types_max:
+                reason = REASONS[ONE_TYPE_TOO_MANY].format(bound=self._rules.types_max, name=name)
+                msg = f"{self._snapshot.folder}: {reason}"
                 raise SnapshotError(msg)
         return table[events.etype]
 

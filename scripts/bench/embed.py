@@ -42,10 +42,11 @@ from freshet.job.units import parse_size
 from freshet.kernels.kernel import kernel
 from freshet.operators.embed.engine import Engine, EngineOptions
 from freshet.operators.embed.journal import Journal
-from freshet.operators.embed.prepare import GraphRules, Preparation, Prepared
+from freshet.operators.embed.prepare import Preparation, Prepared
 from freshet.operators.embed.topology import Topology
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import open_snapshot
+from freshet.partitioner.config import GraphRules
 from scripts.plots.picture import picture, pyplot
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -236,7 +237,7 @@ def reloads(plan: Plan, snapshot: Path, work: Path) -> Iterator[dict[str, Any]]:
 
 def prepare(plan: Plan, snapshot: Path, folder: Path, order: str) -> tuple[Topology, Prepared]:
     """The prepared graph and its features."""
-    prepared = Preparation(open_snapshot(snapshot, plan.features), GraphRules(True), folder, WIDE).run(order)
+    prepared = Preparation(open_snapshot(snapshot, plan.features), GraphRules(), folder, WIDE).run(order)
     return Topology(folder, prepared.vertices, prepared.edges, weighted=True), prepared
 
 

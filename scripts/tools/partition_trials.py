@@ -22,11 +22,12 @@ from freshet.job.errors import UsageError
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.told import told
 from freshet.operators.factory import load_plan
+from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.files import Chunk, ChunkReader, plan_chunks
 from freshet.operators.snapshot.reader import open_snapshot
-from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.config import GraphRules, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events
@@ -80,12 +81,9 @@ class Graph:
 
     def config(self, options: PartitioningOptions, id_kind: str) -> PartitionerConfig:
         """What a Partitioner is told."""
-        placed = told(options, PartitionerConfig)
-        config = PartitionerConfig(**placed, undirected=self.undirected, id_kind=id_kind)
-        if self.plan is None:
-            return config
-        loops = any(layer.one_loop for layer in self.plan.layers)
-        return replace(config, forbid_typed_loops=loops, edge_types=tuple(self.plan.edge_types) or None)
+        undirected = self.undirected
+        rules = GraphRules(undirected) if self.plan is None else graph_rules(self.plan, undirected=undirected)
+        return PartitionerConfig.of(rules, **told(options, PartitionerConfig), id_kind=id_kind)
 
 
 class Trial:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from freshet.operators.epochs.cut_log import CutLog
+from freshet.partitioner.config import GraphRules
 from freshet.partitioner.reference_graph import ReferenceGraph
 from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH, all_small_models
@@ -27,7 +28,7 @@ def test_what_is_refused_is_refused_again_after_a_crash(seed: int) -> None:
         if record["op"] == "add_edge" and rng.random() < 0.2:
             record["attr"] = [1.0] * rng.randint(1, 2)
     events = to_events(records, IN_WIDTH)
-    graph = ReferenceGraph(Features(IN_WIDTH), types_max=3)
+    graph = ReferenceGraph(Features(IN_WIDTH), GraphRules(types_max=3))
     graph.apply(events)
     assert graph.rejected > 5
     model = all_small_models()["graph_conv-mean-2-layers"]()

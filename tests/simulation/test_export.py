@@ -32,10 +32,8 @@ Graph = tuple[dict[object, bytes], dict[tuple[object, object, str], float]]
 
 def reference_at(case: Case, log: CutLog, epoch: int) -> ReferenceGraph:
     """The truth after an epoch."""
-    options, begin = case.settings.partitioning, dict[Lane, int]()
-    types = options.edge_types
-    default = types[0] if types else None
-    graph = ReferenceGraph(case.plan.features, options.undirected, default, options.forbid_typed_loops)
+    begin = dict[Lane, int]()
+    graph = ReferenceGraph(case.plan.features, case.settings.partitioning.rules)
     lanes = lanes_of(case.events, case.settings.topics)
     by_epoch = ends_by_epoch(log, case.settings.topics)
     for number in range(1, epoch + 1):

@@ -17,6 +17,7 @@ from freshet.job.run.prepare.model import Model
 from freshet.job.run.processor import of_new_job
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.epochs.config import CutLogConfig, SealingConfig
+from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.settings import Settings, TailConfig
 from freshet.partitioner.config import PartitionerConfig
@@ -34,7 +35,9 @@ def new_job(config: RunConfig, model: Model, ends: Ends, job_id: str, out: Path)
     """
     block_events = config.epoch_events * (_LOCAL_EPOCHS if config.runtime == "local" else 1)
     processor = dict(of_new_job(config.processor, model.plan))
-    wanted = PartitionerConfig(**told(config, PartitionerConfig) | _of_graph(model, ends.id_kind))
+    rules = graph_rules(model.plan, undirected=config.undirected)
+    placed = told(config, PartitionerConfig) | {"id_kind": ends.id_kind}
+    wanted = PartitionerConfig.of(rules, **placed, hash_seed=new_seed())
     settings = Settings(
         model=str(model.folder),
         **paths_of(out),
@@ -54,16 +57,6 @@ def new_job(config: RunConfig, model: Model, ends: Ends, job_id: str, out: Path)
     snapshot = None if model.start is None else str(model.start.graph.folder.absolute())
     topics = ends.sources.topic_specs
     return SavedJob(settings, model.plan.sha256, snapshot, config.runtime, topics, kept_options(config))
-
-
-def _of_graph(model: Model, id_kind: str) -> dict[str, Any]:
-    """Return what a Partitioner is told beside the options."""
-    return {
-        "id_kind": id_kind,
-        "forbid_typed_loops": any(layer.one_loop for layer in model.plan.layers),
-        "edge_types": model.plan.edge_types or None,
-        "hash_seed": new_seed(),
-    }
 
 
 def _placed(model: Model, wanted: PartitionerConfig, processor: dict[str, str]) -> PartitionerConfig:

@@ -37,12 +37,7 @@ class Moment:
 
 def moments(events: Events, log: CutLog, settings: Settings, plan: Plan) -> list[Moment]:
     """Before the first epoch, and after each."""
-    options = settings.partitioning
-    graph = ReferenceGraph(
-        events.features,
-        undirected=options.undirected,
-        forbid_typed_loops=options.forbid_typed_loops,
-    )
+    graph = ReferenceGraph(events.features, settings.partitioning.rules)
     found, begin = [_moment(graph, plan)], 0
     for cut in log.cuts.values():
         graph.apply(events.slice(begin, cut.end))

@@ -17,6 +17,7 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from freshet.operators.snapshot.writer import write_snapshot
+from freshet.partitioner.config import GraphRules
 from freshet.partitioner.reference_graph import ReferenceGraph
 from freshet.schema import Features
 from tests.support.graphs.models import conv, make_model
@@ -54,7 +55,7 @@ class Run:
         self.accepted = self.rejected = 0
         save_model(self.model, folder / "model")
         self.snapshot = folder / "snapshot" if snapshot else None
-        self.graph = ReferenceGraph(Features(WIDTH), undirected)
+        self.graph = ReferenceGraph(Features(WIDTH), GraphRules(undirected))
         self.parser = Parser(Features(WIDTH), kind)
         self.log = ChangeLog(self.out, 0, OUT, kind, [FIRST, SECOND])
         self.epochs, self.before = [], {}

@@ -14,6 +14,7 @@ from freshet.gnn.plan import compile_plan
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut import Cut, Lane
 from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.graph.rules import graph_rules
 from freshet.operators.settings import Settings
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.events import Events
@@ -30,8 +31,7 @@ def job_settings(model: Model, parts: int, epoch_events: int = 1000, **options: 
     """Settings of a job on this model; `options` go to the partitioner."""
     plan = compile_plan(model)
     given: dict[str, Any] = {"hybrid_threshold": 3, **options}
-    loops, types = any(layer.one_loop for layer in plan.layers), plan.edge_types or None
-    partitioning = PartitionerConfig(**given, forbid_typed_loops=loops, edge_types=types)
+    partitioning = PartitionerConfig.of(graph_rules(plan, undirected=False), **given)
     return Settings("", "", parts, partitioning, sealing=SealingConfig(epoch_events, marker_interval_ms=20))
 
 
@@ -53,15 +53,7 @@ def references(
     events: Events, log: CutLog, settings: Settings, snapshot: Events | None = None
 ) -> list[tuple[int, GraphArrays]]:
     """The graph after each epoch; with a snapshot, also epoch 0."""
-    options = settings.partitioning
-    types = options.edge_types
-    graph = ReferenceGraph(
-        events.features,
-        undirected=options.undirected,
-        default_type=types[0] if types else None,
-        forbid_typed_loops=options.forbid_typed_loops,
-        types_max=options.types_max,
-    )
+    graph = ReferenceGraph(events.features, settings.partitioning.rules)
     found, begin = list[tuple[int, GraphArrays]](), dict[Lane, int]()
     if snapshot is not None:
         graph.apply(snapshot)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from freshet.partitioner.config import GraphRules
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.reference_graph import ReferenceGraph
 from freshet.schema import Features
@@ -15,8 +16,8 @@ from freshet.schema import Features
 Row = tuple[Any, ...]
 
 
-def graph(rows: list[Row], id_kind: str = "int", edge_types: list[str] | None = None, **options: Any) -> ReferenceGraph:
-    reference = ReferenceGraph(Features(1), **options)
+def graph(rows: list[Row], id_kind: str = "int", edge_types: list[str] | None = None, **rules: Any) -> ReferenceGraph:
+    reference = ReferenceGraph(Features(1), GraphRules(edge_types=rules.pop("of_types", None), **rules))
     reference.apply(events_of(rows, Features(1), id_kind, edge_types))
     return reference
 
@@ -108,7 +109,7 @@ def test_the_default_type_has_a_name_in_typed_models() -> None:
     rows: list[Row] = [("add_edge", 1, 2), ("add_edge", 1, 2, 2.0, "cites"), ("add_edge", 1, 2, 1.0, "writes")]
     expected = {(1, 2, "cites"): 2, (1, 2, "writes"): 1}
     assert edges(graph(rows, edge_types=["cites", "writes"])) == expected
-    assert edges(graph(rows, default_type="cites")) == expected
+    assert edges(graph(rows, of_types=("cites", "writes"))) == expected
 
 
 def test_deleting_what_is_not_there_changes_nothing() -> None:
@@ -126,7 +127,7 @@ def test_random_streams_against_sets() -> None:
     """Adjacency both ways round stays in step, whatever happens."""
     rng = random.Random(5)
     for undirected in (False, True):
-        reference = ReferenceGraph(Features(1), undirected)
+        reference = ReferenceGraph(Features(1), GraphRules(undirected))
         present: set[tuple[int, int]] = set()
         for _ in range(3000):
             u, v = rng.randrange(6), rng.randrange(6)

@@ -29,6 +29,7 @@ from freshet.job.run.prepare.job import prepare
 from freshet.job.run.resume import resume
 from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.snapshot.writer import write_snapshot
+from freshet.partitioner.config import GraphRules
 from freshet.partitioner.reference_graph import ReferenceGraph
 from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
@@ -72,7 +73,7 @@ class Given:
         return out
 
     def truth(self, events: int) -> tuple[dict[Any, list[float]], dict[Any, float]]:
-        graph = ReferenceGraph(Features(IN_WIDTH), self.undirected)
+        graph = ReferenceGraph(Features(IN_WIDTH), GraphRules(self.undirected))
         graph.apply(to_events(self.records[:events], IN_WIDTH))
         arrays = graph.arrays()
         edges = {

@@ -10,6 +10,7 @@ from freshet.job.results.plain_reader import Judged, message_records
 from freshet.job.results.plain_replay import Given, Lane, PlainReplay
 from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.operators.sink.change_log_reader import Positions
+from freshet.partitioner.config import GraphRules
 from freshet.schema import Features
 
 WIDTH = 1
@@ -24,7 +25,7 @@ def given(folder, *files, **options):
     for name, lines in files:
         (folder / name).write_bytes(b"\n".join(lines) + b"\n")
     names = [str(folder / name) for name, _ in files]
-    options = {"id_kind": "int", "edge_types": None, "undirected": False, "forbid_typed_loops": False} | options
+    options = {"id_kind": "int", "graph": GraphRules()} | options
     return Given(names, None, Features(WIDTH), recorded=[name for name, _ in files], **options)
 
 
@@ -105,14 +106,14 @@ def test_what_only_the_graph_shows_to_be_wrong_is_refused(tmp_path):
         edge(5, 5, type="b"),
     ]
     rows = [(1, "a.jsonl", 5, 5)]
-    replay, seen = replayed(tmp_path, rows, ("a.jsonl", lines), forbid_typed_loops=True)
+    replay, seen = replayed(tmp_path, rows, ("a.jsonl", lines), graph=GraphRules(forbid_typed_loops=True))
     assert seen == [(1, [1, 2, 4, 5])]
     assert replay.graph.rejected == 2
     assert (replay.faults, replay.accepted, replay.rejected) == ([], 3, 2)
 
 
 def test_undirected_edges_stand_both_ways():
-    graph = PlainGraph(Features(WIDTH), undirected=True)
+    graph = PlainGraph(Features(WIDTH), GraphRules(undirected=True))
     for event in (Event("add_edge", 1, 2), Event("add_edge", 2, 2), Event("del_edge", 2, 1), Event("add_edge", 2, 3)):
         graph.take(event)
     arrays = graph.arrays()

@@ -10,9 +10,11 @@ from freshet.job.results.plain_graph import PlainGraph
 from freshet.job.results.plain_reader import snapshot_events
 from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.job.results.plain_snapshot import read_snapshot
+from freshet.partitioner.config import GraphRules
 from freshet.schema import Features
 
 WIDTH = 2
+ONE_LOOP = GraphRules(forbid_typed_loops=True)
 INT, STRING = "int", "string"
 WORDS = np.array(["a", "b", "cites", ""])
 
@@ -35,7 +37,7 @@ def saved(folder, kind, rng, typed=False, loops=True, **columns):
 
 
 def row_by_row(folder, rules, **options):
-    graph = PlainGraph(Features(WIDTH), **options)
+    graph = PlainGraph(Features(WIDTH), GraphRules(**options))
     for event in snapshot_events(folder, rules):
         graph.take(event)
     return graph
@@ -81,9 +83,9 @@ def test_columns_and_rows_make_the_same_graph(tmp_path, seed, kind, typed, undir
     rules = [
         PlainRules(Features(WIDTH), edge_types=WORDS[:3].tolist() if seed % 2 and typed else None) for _ in range(2)
     ]
-    read = read_snapshot(tmp_path, rules[0], undirected=undirected)
+    read = read_snapshot(tmp_path, rules[0], GraphRules(undirected))
     assert read is not None
-    fast = PlainGraph(Features(WIDTH), undirected, snapshot=read)
+    fast = PlainGraph(Features(WIDTH), GraphRules(undirected), read)
     slow = row_by_row(tmp_path, rules[1], undirected=undirected)
     assert content(fast) == content(slow)
     for event in drawn_events(rng, kind, typed):
@@ -98,15 +100,13 @@ def test_columns_and_rows_make_the_same_graph(tmp_path, seed, kind, typed, undir
 def test_self_loops_of_other_types_are_found_in_the_snapshot(tmp_path):
     saved(tmp_path, INT, np.random.default_rng(1), typed=True, loops=False)
     rules = PlainRules(Features(WIDTH))
-    graph = PlainGraph(
-        Features(WIDTH), forbid_typed_loops=True, snapshot=read_snapshot(tmp_path, rules, forbid_typed_loops=True)
-    )
+    graph = PlainGraph(Features(WIDTH), ONE_LOOP, read_snapshot(tmp_path, rules, ONE_LOOP))
     vertex = graph.arrays().ids[0]
     for name in ("a", "b"):
         graph.take(Event("add_edge", vertex, vertex, type=name))
     assert graph.rejected == 1
     saved(tmp_path, INT, np.random.default_rng(1), typed=True)
-    assert read_snapshot(tmp_path, rules, forbid_typed_loops=True) is None
+    assert read_snapshot(tmp_path, rules, ONE_LOOP) is None
 
 
 def rows(*values, kind=None):
