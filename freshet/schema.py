@@ -247,3 +247,21 @@ class EdgeValues:
         """Return what the graph keeps of an edge as the fields of an event in JSON, without defaults."""
         one = self[edge : edge + 1].columns()
         return {column.name: float(one[column.name][0]) for column in kept_columns() if column.name in one}
+
+
+class Graph(NamedTuple):
+    """A whole graph as arrays: what passes over all of it read.
+
+    Shapes: x (n, features) float32; src, dst (e,) vertex numbers, one edge per (source, destination, type); values of e
+    edges
+    """
+
+    x: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    values: EdgeValues
+
+    @staticmethod
+    def plain(x: np.ndarray, src: np.ndarray, dst: np.ndarray) -> Graph:
+        """Return a graph whose edges carry nothing."""
+        return Graph(x, src, dst, EdgeValues.default(len(src)))

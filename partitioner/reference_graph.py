@@ -23,7 +23,7 @@ from freshet.partitioner.events import (
     STRING,
     Events,
 )
-from freshet.schema import ATTR, WEIGHT, Features
+from freshet.schema import ATTR, WEIGHT, EdgeValues, Features, Graph
 
 Id = int | str
 
@@ -32,14 +32,19 @@ class GraphArrays(NamedTuple):
     """A graph as arrays, vertices in the order of their birth.
 
     Shapes:
-        ids: n ids; x: (n, features) float32; src, dst: (m,) int64 rows of `ids`; weight: (m,) float32
+        ids: n ids; x: (n, features) float32; src, dst: (m,) int64 rows of `ids`; values of m edges
     """
 
     ids: list[Id]
     x: np.ndarray
     src: np.ndarray
     dst: np.ndarray
-    weight: np.ndarray
+    values: EdgeValues
+
+    @property
+    def graph(self) -> Graph:
+        """The same without ids, as passes over all of it take it."""
+        return Graph(*self[1:])
 
 
 class _Edges:
@@ -190,12 +195,13 @@ class ReferenceGraph:
             x[given] = [own for own in self.x.values() if own is not None]
         by_source = [item for edges in self.edges.values() for item in edges.out.items()]
         counts = [len(ends) for _, ends in by_source]
+        weight = np.array([weight for _, ends in by_source for weight in ends.values()], np.float32)
         return GraphArrays(
             ids=list(self.x),
             x=x,
             src=np.repeat(np.array([rows[src] for src, _ in by_source], np.int64), counts),
             dst=np.array([rows[dst] for _, ends in by_source for dst in ends], np.int64),
-            weight=np.array([weight for _, ends in by_source for weight in ends.values()], np.float32),
+            values=EdgeValues.from_columns({WEIGHT: weight}, len(weight)),
         )
 
     def edge_types(self) -> list[str]:

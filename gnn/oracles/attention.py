@@ -23,6 +23,7 @@ from freshet.gnn.oracles.scaled import (
     side_by_side,
     with_bias,
 )
+from freshet.schema import EdgeValues
 
 Array = np.ndarray
 Weights = dict[str, Array]
@@ -94,7 +95,7 @@ def _looped(layer: AttentionConv, edges: Edges) -> Edges:
         return edges
     others, every = edges.src != edges.dst, np.arange(edges.vertices)
     src, dst = np.r_[edges.src[others], every], np.r_[edges.dst[others], every]
-    return Edges(edges.vertices, src, dst, np.ones(len(src), edges.weight.dtype))
+    return Edges(edges.vertices, src, dst, EdgeValues.default(len(src)))
 
 
 def _heads_of(layer: AttentionConv, weights: Weights, x: Scaled) -> list[Head]:

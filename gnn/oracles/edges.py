@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from freshet.kernels.kernel import kernel
+from freshet.schema import EdgeValues
 
 Array = np.ndarray
 
@@ -21,17 +22,17 @@ class Edges:
 
     `passed`, if set, is told how many vertices `pieces` has gone through.
 
-    Shapes: src, dst (e,) int64 vertex numbers; weight (e,) dtype.
+    Shapes: src, dst (e,) int64 vertex numbers; values of e edges.
     """
 
     passed: Callable[[int], None] | None = None
 
-    def __init__(self, vertices: int, src: Array, dst: Array, weight: Array) -> None:
+    def __init__(self, vertices: int, src: Array, dst: Array, values: EdgeValues) -> None:
         """Sort the edges by destination; ties keep their order."""
         if (dst[1:] < dst[:-1]).any():
             order = np.argsort(dst, kind="stable")
-            src, dst, weight = src[order], dst[order], weight[order]
-        self.vertices, self.src, self.dst, self.weight = vertices, src, dst, weight
+            src, dst, values = src[order], dst[order], values[order]
+        self.vertices, self.src, self.dst, self.values = vertices, src, dst, values
 
     def sum_at_destinations(self, x: Array, factor: Array | None) -> Array:
         """Return for each vertex the sum of (factor *) x[src] over its in-edges, 0 if it has none."""
@@ -98,13 +99,13 @@ class Edges:
             yield (
                 slice(first, last),
                 here,
-                Edges(last - first, self.src[here], self.dst[here] - first, self.weight[here]),
+                Edges(last - first, self.src[here], self.dst[here] - first, self.values[here]),
             )
             first = last or 1
 
     def of_messages(self) -> Edges:
         """Return the edges with a source of its own each, for rows that are by edge, in the order of these edges."""
-        return Edges(self.vertices, np.arange(len(self.dst)), self.dst, self.weight)
+        return Edges(self.vertices, np.arange(len(self.dst)), self.dst, self.values)
 
     def count(self) -> Array:
         """Return the number of in-edges of each vertex."""

@@ -6,13 +6,19 @@ import numpy as np
 
 from freshet.gnn.declarations import DegreeScaledConv, PinSAGEConv, PNAConv
 from freshet.gnn.oracles.edges import Edges
+from freshet.schema import WEIGHT, EdgeValues
 
 Array = np.ndarray
 
 
+def weights_of(edges: Edges) -> Array:
+    """Return the weights of the edges, (edges,) float64."""
+    return edges.values.weight.astype(np.float64)
+
+
 def importances(layer: PinSAGEConv, edges: Edges) -> tuple[Array, Array]:
     """Return how important the source of each edge is, and the sum of that at each vertex; infinity where it is 0."""
-    factor = edges.weight if layer.edge_weights else np.ones_like(edges.weight)
+    factor = weights_of(edges) if layer.edge_weights else np.ones(len(edges.src))
     total = np.bincount(edges.dst, factor, minlength=edges.vertices).astype(factor.dtype)
     return factor, np.where(total == 0, np.inf, total)
 
@@ -41,15 +47,16 @@ def gcn_factors(layer: DegreeScaledConv, edges: Edges) -> tuple[Edges, Array]:
 
     Shapes: factor (edges,) in the dtype of the weights
     """
-    weight = edges.weight if layer.edge_weights else np.ones_like(edges.weight)
+    weight = weights_of(edges) if layer.edge_weights else np.ones(len(edges.src))
     if layer.add_self_loops:  # an existing self-loop keeps its weight
         is_loop = edges.src == edges.dst
         loop = np.full(edges.vertices, layer.loop_weight, weight.dtype)
         loop[edges.src[is_loop]] = weight[is_loop]
         every = np.arange(edges.vertices)
         src, dst = np.r_[edges.src[~is_loop], every], np.r_[edges.dst[~is_loop], every]
-        edges = Edges(edges.vertices, src, dst, np.r_[weight[~is_loop], loop])
-        weight = edges.weight
+        values = EdgeValues.from_columns({WEIGHT: np.r_[weight[~is_loop], loop]}, len(src))
+        edges = Edges(edges.vertices, src, dst, values)
+        weight = weights_of(edges)
     if layer.normalize:
         degree = np.bincount(edges.dst, weight, minlength=edges.vertices).astype(weight.dtype)
         scale = degree**-0.5

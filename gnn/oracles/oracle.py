@@ -11,15 +11,15 @@ from freshet.gnn.declarations import Conv, Layer
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled, exact
+from freshet.schema import Graph
 
 Array = np.ndarray
 
 
-def forward(model: Model, x: Array, src: Array, dst: Array, weight: Array | None = None) -> list[Array]:
+def forward(model: Model, graph: Graph) -> list[Array]:
     """Return the rows after each conv and what follows it; the last ones are the embeddings.
 
-    Shapes: x (n, in_width); src, dst (e,) vertex numbers, one edge per (source, destination, type); weight (e,), 1 by
-    default; results (n, width of the layer) float64.
+    Shapes: results (n, width of the layer) float64.
     """
     outputs: list[Array] = []
 
@@ -30,7 +30,7 @@ def forward(model: Model, x: Array, src: Array, dst: Array, weight: Array | None
         elif outputs:
             outputs[-1] = rows
 
-    own_scale.forward(model, x, src, dst, weight, after=keep)
+    own_scale.forward(model, graph, after=keep)
     return outputs
 
 

@@ -34,7 +34,7 @@ from freshet.gnn.declarations import (
 from freshet.gnn.model import Model
 from freshet.gnn.oracles.attention import attention_conv
 from freshet.gnn.oracles.edges import Edges
-from freshet.gnn.oracles.factors import degree_factors, gcn_factors, importances, tower_rows
+from freshet.gnn.oracles.factors import degree_factors, gcn_factors, importances, tower_rows, weights_of
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
@@ -58,6 +58,7 @@ from freshet.gnn.oracles.scaled import (
 from freshet.gnn.oracles.values import applied
 from freshet.gnn.rows import scales
 from freshet.gnn.rows.jumps import Join, Keep
+from freshet.schema import Graph
 
 Array = np.ndarray
 Weights = dict[str, Array]
@@ -67,24 +68,21 @@ _TOLERANCE_MIN = 1e-7
 
 def forward(
     model: Model,
-    x: Array,
-    src: Array,
-    dst: Array,
-    weight: Array | None = None,
+    graph: Graph,
     *,
     tolerance: float = 1e-4,
     tell: Callable[[str], None] = lambda where: None,
     after: Callable[[Layer, Scaled], None] = lambda layer, at: None,
 ) -> Scaled:
-    """Return the embeddings of a graph as `gnn.oracles.oracle.forward` takes it, and the scale of each of their values.
+    """Return the embeddings of a graph, and the scale of each of their values.
 
     `tolerance` is how large an error is allowed: an activation gets as its scale what such an error of its input makes
     of its output. `tell` hears how far it is, `after` the rows behind each layer, which are valid until it returns.
 
     Invariant: inputs within the tolerance of their scales lead to outputs within it, save for the rounding of sums.
     """
-    weight = np.ones(len(src)) if weight is None else weight.astype(np.float64)
-    edges = Edges(len(x), np.asarray(src, np.int32), np.asarray(dst, np.int32), weight)
+    x, src, dst, values = graph
+    edges = Edges(len(x), np.asarray(src, np.int32), np.asarray(dst, np.int32), values)
     at, step = exact(x), max(tolerance, _TOLERANCE_MIN)
     kept: dict[str, Scaled] = {}
     with np.errstate(all="ignore"):
@@ -146,7 +144,7 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -
 
 def _graph_conv(layer: RootedConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
     def made(mine: Scaled, part: Edges) -> Scaled:
-        sums = aggregated(layer.aggr, x, part, part.weight if layer.edge_weights else None, step)
+        sums = aggregated(layer.aggr, x, part, weights_of(part) if layer.edge_weights else None, step)
         own = linear(mine, weights["lin_root.weight"])
         return plus(linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
 

@@ -6,46 +6,42 @@ import numpy as np
 
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.plan import Context, LayerPlan, Plan
+from freshet.schema import Graph
 
 
-def contexts(vertices: int, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> Context:
-    """Return the context of every vertex of a graph.
-
-    Shapes: src, dst (e,) vertex numbers; weight (e,) float32.
-    """
-    is_loop = src == dst
+def contexts(graph: Graph) -> Context:
+    """Return the context of every vertex of a graph."""
+    x, src, dst, values = graph
+    vertices, weight, is_loop = len(x), values.weight, src == dst
     loop = np.bincount(dst[is_loop], weight[is_loop].astype(np.float64), minlength=vertices).astype(np.float32)
     loop[np.bincount(dst[is_loop], minlength=vertices) == 0] = np.nan
     degree = np.bincount(dst[~is_loop], weight[~is_loop].astype(np.float64), minlength=vertices)
     return Context(np.bincount(dst, minlength=vertices).astype(np.int32), degree.astype(np.float64), loop)
 
 
-def forward(
-    plan: Plan, x: np.ndarray, src: np.ndarray, dst: np.ndarray, weight: np.ndarray | None = None
-) -> list[Rows]:
+def forward(plan: Plan, graph: Graph) -> list[Rows]:
     """Return x_1..x_L of a whole graph, through the plan's send and update; behind each what is carried with it.
 
-    Shapes: as gnn.oracles.oracle.forward; results float32.
+    Shapes: results (n, width of the layer) float32.
     """
-    weight = np.ones(len(src), np.float32) if weight is None else np.asarray(weight, np.float32)
-    ctx = contexts(len(x), src, dst, weight)
-    rows = np.ascontiguousarray(x, np.float32)
+    ctx, rows = contexts(graph), np.ascontiguousarray(graph.x, np.float32)
     outputs = []
     for layer in plan.layers:
         sent = layer.send(rows, ctx)
         own = sent[:, : layer.message_width] if layer.self_is_message else sent[:, layer.message_width :]
-        rows = layer.update(aggregate(layer, sent, src, dst, weight), np.ascontiguousarray(own), ctx)
+        rows = layer.update(aggregate(layer, sent, graph), np.ascontiguousarray(own), ctx)
         outputs.append(rows)
     return outputs
 
 
-def aggregate(layer: LayerPlan, sent: Rows, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> Rows:
+def aggregate(layer: LayerPlan, sent: Rows, graph: Graph) -> Rows:
     """Return the synopsis of every vertex's messages, of shape (n, synopsis_width)."""
+    _, src, dst, values = graph
     if layer.skip_loops:
-        edges = src != dst
-        src, dst, weight = src[edges], dst[edges], weight[edges]
+        edges = np.flatnonzero(src != dst)
+        src, dst, values = src[edges], dst[edges], values[edges]
     targets = sent[:, : layer.message_width]
     messages = targets[src]
     if layer.weighted:
-        messages = messages * weight[:, None]
+        messages = messages * values.weight[:, None]
     return layer.synopsis.whole(messages, dst, targets)

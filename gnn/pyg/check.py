@@ -19,9 +19,10 @@ from freshet.gnn.oracles import own_scale, whole_graph
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.plan import compile_plan
 from freshet.gnn.pyg.finite import refuse_rows
-from freshet.gnn.pyg.running import Graph, clone_of, run
+from freshet.gnn.pyg.running import clone_of, run
 from freshet.gnn.pyg.statistics import Statistics
 from freshet.gnn.pyg.steps import ExportError, Traced
+from freshet.schema import WEIGHT, EdgeValues, Features, Graph
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -61,10 +62,8 @@ class _Module(NamedTuple):
 
     def exact_rows(self, graph: Graph) -> Rows | None:
         """What it gives in float64; None for a module that cannot, such as one with float32 constants of its own."""
-        x, edges, weight = graph
         try:
-            given = x.astype(np.float64), edges, weight.astype(np.float64)
-            return _listed(run(self.in_float64, self.traced, self.head, given))
+            return _listed(run(self.in_float64, self.traced, self.head, graph, np.float64))
         except Exception:  # whatever it is, float32 did without
             return None
 
@@ -89,14 +88,13 @@ def check(
 
 def _largest(theirs: _Module, model: Model) -> float:
     plan, largest = compile_plan(model), 0.0
-    trials = list(_trials(model.in_width))
+    trials = list(_trials(plan.features))
     first = trials[0][1]
     for about, graph in trials:
-        x, (src, dst), weight = graph
         expected, exact = theirs.rows(graph), theirs.exact_rows(graph)
         if graph is first:
             refuse_rows(theirs.in_float32, expected, partial(theirs.rows, graph))
-        rows = whole_graph.forward(plan, x, src, dst, weight)[-1]
+        rows = whole_graph.forward(plan, graph)[-1]
         made = [rows] if theirs.head is None else [rows, plan.logits(rows)]
         ours = _ours(model, graph, TOLERANCE, len(expected))
         largest = max(largest, _judged("incremental plan", made, ours, about))
@@ -124,8 +122,7 @@ def _listed(given: tuple[np.ndarray, np.ndarray | None]) -> Rows:
 
 def _ours(model: Model, graph: Graph, tolerance: float, several: int) -> list[Scaled]:
     """What the model gives in float64, with the scale of each value: embeddings, and logits where these are there."""
-    x, (src, dst), weight = graph
-    rows = own_scale.forward(model, x, src, dst, weight, tolerance=tolerance)
+    rows = own_scale.forward(model, graph, tolerance=tolerance)
     return [rows] if several == 1 else [rows, own_scale.logits(model, rows, tolerance=tolerance)]
 
 
@@ -163,24 +160,30 @@ def _off(made: Rows, ours: list[Scaled]) -> float:
     return max(found)
 
 
-def _trials(width: int) -> Iterator[tuple[str, Graph]]:
+def _trials(features: Features) -> Iterator[tuple[str, Graph]]:
     """Yield random graphs, and what is said of them."""
     for size in _SIZES:
-        x, edges, weight = _graph(width)
-        yield f"features around {size:g}", (x * np.float32(size), edges, weight)
-    x, edges, weight = _graph(width)
+        graph = _graph(features)
+        yield f"features around {size:g}", graph._replace(x=graph.x * np.float32(size))
+    graph = _graph(features)
+    weight = graph.values.weight
     none = weight.copy()
     none[::3] = 0
-    yield "weights of 0 among its edges", (x, edges, none)
-    yield "negative weights among its edges", (x, edges, np.where(np.arange(len(weight)) % 4, weight, -weight))
+    yield "weights of 0 among its edges", graph._replace(values=_weights(none))
+    negative = np.where(np.arange(len(weight)) % 4, weight, -weight)
+    yield "negative weights among its edges", graph._replace(values=_weights(negative))
 
 
-def _graph(width: int) -> Graph:
+def _weights(weight: np.ndarray) -> EdgeValues:
+    return EdgeValues.from_columns({WEIGHT: weight}, len(weight))
+
+
+def _graph(features: Features) -> Graph:
     rng = np.random.default_rng(7)
     live = _VERTICES - 4
     src, dst = rng.integers(0, live, _EDGES), rng.integers(0, live, _EDGES)
     src[:10] = dst[:10]
     pairs = np.unique(src * _VERTICES + dst)
-    x = rng.standard_normal((_VERTICES, width)).astype(np.float32)
+    x = rng.standard_normal((_VERTICES, features.width)).astype(np.float32)
     weight = rng.uniform(0.25, 1.75, len(pairs)).astype(np.float32)
-    return x, np.stack([pairs // _VERTICES, pairs % _VERTICES]), weight
+    return Graph(x, pairs // _VERTICES, pairs % _VERTICES, _weights(weight))

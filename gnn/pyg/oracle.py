@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,9 +33,21 @@ from freshet.gnn.declarations import (
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.rows import function_of
 from freshet.gnn.rows.jumps import Join, Keep
+from freshet.schema import Graph
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class _Edges(NamedTuple):
+    """The edges of a graph as PyTorch Geometric's layers take them.
+
+    Shapes: index (2, edges); weight (edges,)
+    """
+
+    index: Tensor
+    weight: Tensor
+
 
 _FUNCTIONS = ("relu", "selu", "tanh", "sigmoid", "silu")
 
@@ -52,10 +64,7 @@ def available() -> bool:
 
 def forward(
     model: Model,
-    x: np.ndarray,
-    src: np.ndarray,
-    dst: np.ndarray,
-    weight: np.ndarray | None = None,
+    graph: Graph,
     *,
     dtype: Any = np.float32,
 ) -> list[np.ndarray]:
@@ -63,16 +72,16 @@ def forward(
     import torch
 
     real = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32
-    edge_index = torch.from_numpy(np.stack([src, dst]).astype(np.int64))
-    edge_weight = torch.ones(len(src), dtype=real) if weight is None else torch.tensor(weight, dtype=real)
-    rows = torch.tensor(x, dtype=real)
+    index = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
+    edges = _Edges(index, torch.tensor(graph.values.weight, dtype=real))
+    rows = torch.tensor(graph.x, dtype=real)
     outputs: list[np.ndarray] = []
     kept: dict[str, Tensor] = {}
     with torch.no_grad():
         for i, layer in enumerate(model.layers):
             weights = {n: torch.tensor(w, dtype=real) for n, w in model.weights_of(f"layers.{i}").items()}
             if isinstance(layer, Conv):
-                rows = _conv(layer, weights, rows, edge_index, edge_weight)
+                rows = _conv(layer, weights, rows, edges)
                 outputs.append(rows.numpy())
             elif isinstance(layer, Keep):
                 kept[layer.name] = rows
@@ -98,12 +107,12 @@ def logits(model: Model, embedding: np.ndarray) -> np.ndarray:
     return result
 
 
-def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
     from torch_geometric import nn as pyg
 
     sizes = (layer.in_channels, layer.out_channels)
     if isinstance(layer, PinSAGEConv):
-        return _pin_sage_conv(layer, weights, x, edge_index, edge_weight)
+        return _pin_sage_conv(layer, weights, x, edges)
     if isinstance(layer, RootedConv):
         module = pyg.GraphConv(*sizes, aggr=layer.aggr, bias=layer.bias)
         weighted = layer.edge_weights
@@ -154,22 +163,19 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor
         raise TypeError(msg)
     module = module.to(x.dtype).eval()
     module.load_state_dict(weights, strict=not isinstance(layer, GINConv))
-    return module(x, edge_index, edge_weight) if weighted else module(x, edge_index)
+    return module(x, *edges) if weighted else module(x, edges.index)
 
 
-def _pin_sage_conv(
-    layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor, edge_weight: Tensor
-) -> Tensor:
+def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
     """Return its rows by PyG's sum of neighbours, since PyG has no layer of its own for it."""
     import torch
     from torch.nn import functional
     from torch_geometric.nn import SimpleConv
 
-    if not layer.edge_weights:
-        edge_weight = torch.ones_like(edge_weight)
+    edge_weight = edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
     source = functional.linear(x, weights["lin_neighbour.weight"], weights["lin_neighbour.bias"]).relu()
     add = SimpleConv(aggr="sum")
-    sums, total = (add(rows, edge_index, edge_weight) for rows in (source, torch.ones_like(x[:, :1])))
+    sums, total = (add(rows, edges.index, edge_weight) for rows in (source, torch.ones_like(x[:, :1])))
     mean = torch.where(total == 0, 0, sums / total)
     return functional.linear(torch.cat([x, mean], dim=1), weights["lin.weight"], weights["lin.bias"])
 

@@ -12,14 +12,12 @@ import numpy as np
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.steps import Traced
+from freshet.schema import Graph
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
 _CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
-
-Graph = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Rows (n, width) float32, edge_index (2, e) int64, weights (e,) float32."""
 
 
 def copy_of(module: Module) -> Module:
@@ -132,8 +130,17 @@ def _forget(clone: Module) -> None:
                 setattr(part, name, None)
 
 
-def run(clone: Module, traced: Traced, head: str | None, graph: Graph) -> tuple[Any, Any]:
-    """Return a clone's embeddings and, with a head, its logits.
+def inputs_of(graph: Graph, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what a module takes of a graph, in new arrays: x, edge_index, edge_weight.
+
+    Shapes: x (n, width), edge_index (2, edges) int64, edge_weight (edges,)
+    """
+    edges = np.stack([graph.src, graph.dst]).astype(np.int64, copy=False)
+    return graph.x.astype(dtype), edges, graph.values.weight.astype(dtype)
+
+
+def run(clone: Module, traced: Traced, head: str | None, graph: Graph, dtype: Any = np.float32) -> tuple[Any, Any]:
+    """Return a clone's embeddings and, with a head, its logits, in its dtype.
 
     Raises: ExportError where it returns something other than rows; whatever it raises itself.
     """
@@ -146,7 +153,7 @@ def run(clone: Module, traced: Traced, head: str | None, graph: Graph) -> tuple[
         part = clone.get_submodule(head)
         hook = part.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach().clone()))
     with torch.no_grad():
-        out = traced.run(clone, *(torch.from_numpy(values.copy()) for values in graph))
+        out = traced.run(clone, *(torch.from_numpy(values) for values in inputs_of(graph, dtype)))
         if not isinstance(out, torch.Tensor):
             msg = f"the module returns {type(out).__name__}, expected the rows of a layer"
             raise ExportError(msg)

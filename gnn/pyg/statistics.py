@@ -8,10 +8,11 @@ import numpy as np
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.norms import reads_whole_graph
-from freshet.gnn.pyg.running import Graph, clone_of, run
+from freshet.gnn.pyg.running import clone_of, inputs_of, run
 from freshet.gnn.pyg.steps import Step, Traced, class_name
 from freshet.gnn.rows import full_pass
 from freshet.gnn.rows.norms import Frozen, FrozenNorm
+from freshet.schema import WEIGHT, EdgeValues, Graph
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -82,7 +83,7 @@ def gather(module: Module, traced: Traced, head: str | None, graph: Graph) -> St
     except (RuntimeError, IndexError, ValueError) as error:
         if isinstance(error, ExportError):
             raise
-        shapes = ", ".join(str(values.shape) for values in graph)
+        shapes = ", ".join(str(values.shape) for values in inputs_of(graph))
         msg = (
             f"stats_from: the module cannot run on this graph (x, edge_index, edge_weight of shapes {shapes}): {error}"
         )
@@ -117,7 +118,9 @@ def graph_of(stats_from: Any) -> Graph:
     if len(weights) != edges.shape[1]:
         msg = f"stats_from: got {len(weights)} weights for {edges.shape[1]} edges"
         raise ExportError(msg)
-    return x.astype(np.float32), edges.astype(np.int64), weights.astype(np.float32)
+    src, dst = edges.astype(np.int64)
+    values = EdgeValues.from_columns({WEIGHT: weights.astype(np.float32)}, len(src))
+    return Graph(x.astype(np.float32), src, dst, values)
 
 
 def _freezing(found: Statistics, name: str, kind: Frozen) -> Any:

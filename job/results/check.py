@@ -264,7 +264,7 @@ def _full_pass(question: Question, graph: GraphArrays, oracle: str, tell: Tell) 
     if not len(graph.ids):
         nothing = np.empty((0, question.model.out_width))
         return Scaled(nothing, nothing)
-    given = question.model, graph.x, graph.src, graph.dst, graph.weight
+    given = question.model, graph.graph
     scaled = own_scale.forward(*given, tolerance=question.tolerance, tell=tell)
     if oracle == OWN:
         return scaled

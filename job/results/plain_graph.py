@@ -14,7 +14,7 @@ import numpy as np
 from freshet.job.results.plain_rules import Event
 from freshet.partitioner.config import NO_RULES, GraphRules
 from freshet.partitioner.reference_graph import GraphArrays, Id, ReferenceGraph
-from freshet.schema import Features
+from freshet.schema import WEIGHT, EdgeValues, Features
 
 
 @dataclass
@@ -165,12 +165,14 @@ class PlainGraph(ReferenceGraph):
             of.x_row[of.live] = np.arange(len(left))
         row = np.cumsum(of.live, dtype=np.int32) - np.int32(1)
         src, dst = (row[ends] for ends in divmod(of.keys[of.there] % n**2, n))
+        weight = of.weight[of.there]
+        kept = EdgeValues.from_columns({WEIGHT: weight}, len(weight))
         return GraphArrays(
             ids=list(left) + added.ids,
             x=of.x,
             src=np.append(src, added.src.astype(np.int32)),
             dst=np.append(dst, added.dst.astype(np.int32)),
-            weight=np.append(of.weight[of.there], added.weight),
+            values=EdgeValues.concatenate([kept, added.values]),
         )
 
     def edge_types(self) -> list[str]:

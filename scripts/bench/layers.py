@@ -44,7 +44,7 @@ from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events, Ids
-from freshet.schema import EdgeValues, FeatureRows
+from freshet.schema import EdgeValues, FeatureRows, Graph
 from freshet.state.table import TableSet
 from scripts.bench.layer_work import Watch, counts_of, folds_of, works_table
 from scripts.bench.throughput import machine
@@ -268,7 +268,7 @@ def measure(name: str, peers: Any, workload: Any, sizes: list[int], events: int)
         end += max(sizes)
     watch.end()
     mask, x = workload.state_after(end)
-    want = oracle.forward(model, x, workload.src[mask], workload.dst[mask])[-1]
+    want = oracle.forward(model, Graph.plain(x, workload.src[mask], workload.dst[mask]))[-1]
     error = float(np.abs(engine.embeddings() - want).max() / np.abs(want).max())
     per = {f"{key}_per_event": value / timed for key, value in counts.items()}
     result: dict[str, Any] = {
@@ -321,9 +321,8 @@ def measure_hub(name: str, peers: Any, workload: Hub, events: int) -> dict[str, 
         times.append(1000 * (time.process_time() - begin))
     more = {key: (value - before[key]) / len(times) for key, value in engine.counts().items()}
     p50, p99 = np.percentile(times, [50, 99]).round(3).tolist()
-    want = oracle.forward(
-        model_of(LAYERS[name], peers.graphs, workload.d), workload.x0, workload.src[events:], workload.dst[events:]
-    )[-1]
+    left = Graph.plain(workload.x0, workload.src[events:], workload.dst[events:])
+    want = oracle.forward(model_of(LAYERS[name], peers.graphs, workload.d), left)[-1]
     error = float(np.abs(engine.embeddings() - want).max() / np.abs(want).max())
     return {"layer": name, "error": error, "ms_p50": p50, "ms_p99": p99, **more}
 

@@ -41,6 +41,7 @@ from freshet.job.units import parse_size
 from freshet.operators.embed.engine import unsupported
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.writer import write_snapshot
+from freshet.schema import EdgeValues, Graph
 from scripts.bench.arxiv_stream import make_edges
 from scripts.bench.image import FRESHET, measured
 from scripts.cora import graph as cora
@@ -175,15 +176,16 @@ def is_equal(found: dict[str, Any], vertices: int) -> bool:
 
 def run_oracle(name: str, folder: Path, memory: int) -> int:
     """In a process of its own: write the model, and what PyTorch Geometric makes of the graph, within the memory."""
-    from scripts.drills.equal_models import Graph, embeddings, save
+    from scripts.drills.equal_models import embeddings, save
 
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     with np.load(folder / "graph.npz") as file:
-        graph = Graph(*(file[column] for column in Graph._fields))
+        src = file["src"]
+        graph = Graph(file["x"], src, file["dst"], EdgeValues.from_columns(file, len(src)))
     model = save(name, graph, folder / f"M {name}")
     by, expected = "pyg", in_memory(embeddings, name, graph, model, np.float64)
     if expected is None:
-        by, expected = "own", oracle.forward(model, *graph)[-1]
+        by, expected = "own", oracle.forward(model, graph)[-1]
     narrow = in_memory(embeddings, name, graph, model, np.float32)
     np.save(folder / "expected.npy", expected)
     line = {

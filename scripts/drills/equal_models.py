@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch_geometric import nn as pyg
 from freshet.gnn.model import Model, save_model
 from freshet.gnn.pyg import oracle as torch_oracle
 from freshet.gnn.pyg.export import export_model
+from freshet.schema import Graph
 from tests.support.graphs.models import make_model
 
 HIDDEN, OUT = 16, 8
@@ -27,18 +28,6 @@ SCALERS = ["identity", "amplification", "attenuation"]
 WEIGHTED = "x, edge_index, edge_weight"
 
 Make = Callable[[int], Any]
-
-
-class Graph(NamedTuple):
-    """A whole graph, each edge once.
-
-    Shapes: x (n, width) float32; src, dst (e,) int64; weight (e,) float32
-    """
-
-    x: np.ndarray
-    src: np.ndarray
-    dst: np.ndarray
-    weight: np.ndarray
 
 
 class Gcn2(nn.Module):  # type: ignore[misc]
@@ -173,11 +162,11 @@ def save(name: str, graph: Graph, folder: Path) -> Model:
 def embeddings(name: str, graph: Graph, model: Model, dtype: Any) -> np.ndarray:
     """What PyTorch Geometric makes of the whole graph at once, in float32 or float64."""
     if name in SPECS:  # by PyG's GraphConv, and its SimpleConv: it has no layers of these names
-        return torch_oracle.forward(model, graph.x, graph.src, graph.dst, graph.weight, dtype=dtype)[-1]
+        return torch_oracle.forward(model, graph, dtype=dtype)[-1]
     real = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32
     module = make_module(name, graph).to(real)
     edge_index = torch.from_numpy(np.stack([graph.src, graph.dst]))
-    weight = torch.from_numpy(graph.weight).to(real)
+    weight = torch.from_numpy(graph.values.weight).to(real)
     with torch.no_grad():
         if name == LIGHT_GCN:
             rows = module.get_embedding(edge_index, weight)

@@ -20,7 +20,7 @@ from freshet.gnn.plan import compile_plan
 from freshet.job.embed import folder
 from freshet.job.machine.processes import die_with_parent
 from tests.support.graphs.models import conv, make_model
-from tests.support.graphs.random_graphs import Graph
+from tests.support.graphs.random_graphs import weighted
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, Input, Job
 from tests.support.stages.embedded import file_bytes, read_rows, write_graph
 
@@ -37,7 +37,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Input:
     pairs = np.unique(rng.integers(0, VERTICES, EDGES) * VERTICES + (VERTICES * rng.power(0.4, EDGES)).astype(np.int64))
     x = rng.standard_normal((VERTICES, WIDTH), np.float32)
     weight = rng.uniform(0.5, 2, len(pairs)).astype(np.float32)
-    write_graph(base / "S", Graph(x, pairs // VERTICES, pairs % VERTICES, weight))
+    write_graph(base / "S", weighted(x, pairs // VERTICES, pairs % VERTICES, weight))
     save_model(make_model(3, LAYERS), base / "M")
     save_model(make_model(4, LAYERS), base / "other")
     return Input(base / "M", base / "none", 0, base / "S")

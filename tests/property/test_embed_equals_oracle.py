@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from freshet.gnn.oracles import own_scale
 from freshet.operators.embed.engine import EngineOptions
 from freshet.operators.embed.orchestrator import POLICIES
+from freshet.schema import Graph
 from tests.support.graphs.models import IN_WIDTH, random_model
-from tests.support.graphs.random_graphs import Graph
+from tests.support.graphs.random_graphs import weighted
 from tests.support.stages.embedded import SMALL, embed, file_bytes, read_rows, write_graph
 from tests.support.stages.in_memory import folder_in_memory
 
@@ -26,7 +27,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     weight = draw(st.lists(st.floats(0, 4, width=32), min_size=len(pairs), max_size=len(pairs)))
     x = np.random.default_rng(draw(st.integers(0, 1000))).standard_normal((n, IN_WIDTH)).astype(np.float32)
     src, dst = np.array([p[0] for p in pairs], np.int64), np.array([p[1] for p in pairs], np.int64)
-    return Graph(x, src, dst, np.array(weight, np.float32))
+    return weighted(x, src, dst, np.array(weight, np.float32))
 
 
 @settings(max_examples=60, deadline=None)
@@ -52,7 +53,7 @@ def test_any_embedding_is_the_oracles(
         assert report.total("graduated") == len(graph.x) * len(report.layers)
         assert file_bytes(folder / "wide") == file_bytes(folder / "narrow")
         rows = read_rows(folder / "wide")
-    want = own_scale.forward(model, graph.x, graph.src, graph.dst, graph.weight, tolerance=TOLERANCE)
+    want = own_scale.forward(model, graph, tolerance=TOLERANCE)
     got = np.stack([rows[k] for k in ids])
     with np.errstate(all="ignore"):
         error = np.abs(got - want.rows) / want.scale

@@ -178,5 +178,5 @@ def assert_last(model: Any, events: Any, simulation: Any) -> None:
 
     epoch, graph = _graphs(events, simulation)[-1]
     got = embeddings_after(simulation.rows(), epoch)
-    want = oracle.forward(model, graph.x, graph.src, graph.dst, graph.weight)[-1]
+    want = oracle.forward(model, graph.graph)[-1]
     np.testing.assert_allclose(np.stack([got[key] for key in graph.ids]), want, rtol=1e-4, atol=1e-4)

@@ -83,7 +83,7 @@ def assert_final(savepoint: Savepoint, log: CutLog, rows: pa.Table) -> None:
         state[row["id"]] = None if row["deleted"] else row["embedding"]
     _, graph = references(savepoint.events, log, savepoint.settings)[-1]
     assert {name for name, row in state.items() if row is not None} == set(graph.ids)
-    want = oracle.forward(savepoint.model, graph.x, graph.src, graph.dst, graph.weight)[-1]
+    want = oracle.forward(savepoint.model, graph.graph)[-1]
     assert len(want) > 5
     np.testing.assert_allclose(np.array([state[name] for name in graph.ids]), want, rtol=1e-4, atol=1e-5)
 

@@ -48,17 +48,17 @@ def moments(events: Events, log: CutLog, settings: Settings, plan: Plan) -> list
 
 def _moment(graph: ReferenceGraph, plan: Plan) -> Moment:
     arrays = graph.arrays()
-    ids, src, dst, weight = arrays.ids, arrays.src, arrays.dst, arrays.weight
+    ids, src, dst, weight = arrays.ids, arrays.src, arrays.dst, arrays.values.weight
     now = Moment()
     for s, d, w, name in zip(src.tolist(), dst.tolist(), weight.tolist(), graph.edge_types(), strict=True):
         now.edges[ids[s], ids[d], name] = w
-    ctx = whole_graph.contexts(len(ids), src, dst, weight)
+    ctx = whole_graph.contexts(arrays.graph)
     x = arrays.x
     now.x.append(_bits(ids, x))
     for layer in plan.layers:
         sent = layer.send(x, ctx)
         now.message.append(_bits(ids, sent[:, : layer.message_width]))
-        synopses = whole_graph.aggregate(layer, sent, src, dst, weight)
+        synopses = whole_graph.aggregate(layer, sent, arrays.graph)
         marked = np.concatenate([synopses, (ctx.count > 0).astype(np.float32)[:, None]], axis=1)
         now.synopsis.append(_bits(ids, marked))
         x = _update(layer, sent, ctx, synopses)

@@ -35,8 +35,8 @@ def embeddings(graph: ReferenceGraph, model: Model) -> tuple[np.ndarray, Scaled]
 
     Shapes: (n,) int64; (n, out_width)
     """
-    ids, *rest = graph.arrays()
-    return np.array(ids, np.int64), own_scale.forward(model, *rest)
+    arrays = graph.arrays()
+    return np.array(arrays.ids, np.int64), own_scale.forward(model, arrays.graph)
 
 
 def replay(good: list[list[bytes]], positions: Positions, width: int) -> tuple[ReferenceGraph, int]:

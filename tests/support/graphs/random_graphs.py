@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from freshet.schema import WEIGHT, EdgeValues, Graph
 
-class Graph(NamedTuple):
-    """A simple directed graph.
 
-    Shapes: x (n, d) float32; src, dst (e,) int64; weight (e,) float32.
-    """
-
-    x: np.ndarray
-    src: np.ndarray
-    dst: np.ndarray
-    weight: np.ndarray
+def weighted(x: np.ndarray, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> Graph:
+    """Return a graph whose edges carry these weights, (e,)."""
+    return Graph(x, src, dst, EdgeValues.from_columns({WEIGHT: weight}, len(weight)))
 
 
 def random_graph(seed: int, *, vertices: int = 50, edges: int = 260, width: int = 6, integer: bool = False) -> Graph:
@@ -31,6 +24,6 @@ def random_graph(seed: int, *, vertices: int = 50, edges: int = 260, width: int 
     src, dst = pairs // vertices, pairs % vertices
     if integer:
         x = rng.integers(-3, 4, (vertices, width)).astype(np.float32)
-        return Graph(x, src, dst, rng.integers(-2, 4, len(src)).astype(np.float32))
+        return weighted(x, src, dst, rng.integers(-2, 4, len(src)).astype(np.float32))
     x = rng.standard_normal((vertices, width)).astype(np.float32)
-    return Graph(x, src, dst, rng.uniform(0.0, 2.0, len(src)).astype(np.float32))
+    return weighted(x, src, dst, rng.uniform(0.0, 2.0, len(src)).astype(np.float32))

@@ -98,7 +98,7 @@ class Run:
 
     def _end_epoch(self, epoch, positions):
         graph = self.graph.arrays()
-        now = dict(zip(graph.ids, oracle.forward(self.model, *graph[1:])[-1].astype(np.float32), strict=True))
+        now = dict(zip(graph.ids, oracle.forward(self.model, graph.graph)[-1].astype(np.float32), strict=True))
         changed = [k for k, row in now.items() if k not in self.before or (row != self.before[k]).any()]
         dead = [k for k in self.before if k not in now]
         self.before = now

@@ -112,7 +112,7 @@ def make_input(
         return Input(folder / "model", path, events)
     graph = random_graph(seed, vertices=vertices, edges=4 * vertices, width=IN_WIDTH)
     ids = np.arange(vertices) * 7 - 5  # as in `random_records`
-    write_snapshot(folder / "snapshot", ids, graph.x, ids[graph.src], ids[graph.dst], graph.weight)
+    write_snapshot(folder / "snapshot", ids, graph.x, ids[graph.src], ids[graph.dst], graph.values.weight)
     return Input(folder / "model", path, events, folder / "snapshot")
 
 

@@ -80,7 +80,7 @@ class Given:
         (folder / "events.jsonl").write_bytes(b"\n".join(lines))
         graph = random_graph(1, vertices=VERTICES, edges=3 * VERTICES, width=IN_WIDTH)
         ids = np.arange(VERTICES) * 7 - 5
-        write_snapshot(folder / "snapshot", ids, graph.x, ids[graph.src], ids[graph.dst], graph.weight)
+        write_snapshot(folder / "snapshot", ids, graph.x, ids[graph.src], ids[graph.dst], graph.values.weight)
         return Given(folder)
 
     @property

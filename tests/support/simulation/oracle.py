@@ -85,7 +85,7 @@ def assert_exact(
         assert set(live) == set(graph.ids), f"epoch {epoch}: ids {sorted(map(str, set(live) ^ set(graph.ids)))} differ"
         if not graph.ids:
             continue
-        want = own_scale.forward(model, graph.x, graph.src, graph.dst, graph.weight, tolerance=TOLERANCE)
+        want = own_scale.forward(model, graph.graph, tolerance=TOLERANCE)
         got = np.stack([np.frombuffer(live[key], np.float32) for key in graph.ids])
         worst = max(worst, _compare(got, want, graph.ids, epoch, bitwise=bitwise))
         compared += len(graph.ids)

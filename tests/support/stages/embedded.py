@@ -16,7 +16,7 @@ from freshet.operators.embed.embedding import Embedding, EmbeddingReport
 from freshet.operators.embed.engine import EngineOptions
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.operators.snapshot.writer import write_snapshot
-from tests.support.graphs.random_graphs import Graph
+from freshet.schema import Graph
 
 SMALL = 1 << 17  # bytes: chunks of 16 rows, blocks of a few hundred
 WIDE = 1 << 24
@@ -26,7 +26,7 @@ def write_graph(folder: Path, graph: Graph, ids: Sequence[Any] | np.ndarray | No
     """The graph as a snapshot; its vertices are called by `ids`, else by their rows."""
     names = list(range(len(graph.x))) if ids is None else list(ids)
     src, dst = [names[k] for k in graph.src], [names[k] for k in graph.dst]
-    write_snapshot(folder, names, graph.x, src, dst, graph.weight)
+    write_snapshot(folder, names, graph.x, src, dst, graph.values.weight)
     return folder
 
 

@@ -8,7 +8,7 @@ import pytest
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import oracle, whole_graph
 from freshet.gnn.plan import Context, LayerPlan, compile_plan
-from freshet.schema import Features
+from freshet.schema import Features, Graph
 from tests.support.graphs.models import (
     all_small_models,
     conv,
@@ -18,7 +18,7 @@ from tests.support.graphs.models import (
     make_model,
     random_model,
 )
-from tests.support.graphs.random_graphs import Graph, random_graph
+from tests.support.graphs.random_graphs import random_graph, weighted
 
 MODELS = all_small_models()
 EXACT = exact_small_models()
@@ -26,9 +26,9 @@ EXACT = exact_small_models()
 
 def both(model: Model, graph: Graph) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the rows behind each conv, of the plan and of the oracle; what the plan carries with them is left out."""
-    got = whole_graph.forward(compile_plan(model), *graph)
+    got = whole_graph.forward(compile_plan(model), graph)
     assert got[-1].shape[1] == model.out_width
-    pairs = zip(got, oracle.forward(model, *graph), strict=True)
+    pairs = zip(got, oracle.forward(model, graph), strict=True)
     return [(rows[:, : expected.shape[1]], expected) for rows, expected in pairs]
 
 
@@ -64,7 +64,7 @@ def test_random_models_equal_the_oracle(seed: int) -> None:
 def test_a_graph_without_edges(name: str) -> None:
     graph = random_graph(0)
     none = np.empty(0, np.int64)
-    for got, expected in both(MODELS[name](), Graph(graph.x, none, none, np.empty(0, np.float32))):
+    for got, expected in both(MODELS[name](), weighted(graph.x, none, none, np.empty(0, np.float32))):
         assert_close(got, expected)
 
 
@@ -84,7 +84,7 @@ def test_no_rows_in_no_rows_out(name: str) -> None:
 def test_rows_have_bits_of_their_own_and_inputs_stay(name: str) -> None:
     plan = compile_plan(MODELS[name]())
     graph = random_graph(7, vertices=90, edges=500)
-    ctx = whole_graph.contexts(90, graph.src, graph.dst, graph.weight)
+    ctx = whole_graph.contexts(graph)
     rng = np.random.default_rng(0)
     x = graph.x
     for layer in plan.layers:
@@ -166,8 +166,8 @@ def test_gcn_of_negative_and_of_zero_degree_is_as_in_torch() -> None:
     src, dst = np.array([0, 1, 2, 3]), np.array([1, 0, 3, 2])
     weight = np.array([-1.0, 2.0, 0.0, 1.0], np.float32)  # degrees 2, -1, 1, 0
     (got,), (expected,) = (
-        whole_graph.forward(compile_plan(model), x, src, dst, weight),
-        oracle.forward(model, x, src, dst, weight),
+        whole_graph.forward(compile_plan(model), weighted(x, src, dst, weight)),
+        oracle.forward(model, weighted(x, src, dst, weight)),
     )
     np.testing.assert_allclose(got, expected, atol=1e-5)
     assert np.isnan(got[:2]).all() and np.isfinite(got[2:]).all()
@@ -176,7 +176,7 @@ def test_gcn_of_negative_and_of_zero_degree_is_as_in_torch() -> None:
 def test_gcn_without_loops_keeps_infinities_of_the_vertex_itself_out() -> None:
     model = make_model(0, [conv("gcn_conv", 2, 2, add_self_loops=False)])
     x = np.array([[np.inf, 1], [1, 1]], np.float32)
-    (got,) = whole_graph.forward(compile_plan(model), x, np.array([1]), np.array([0]), np.ones(1, np.float32))
+    (got,) = whole_graph.forward(compile_plan(model), Graph.plain(x, np.array([1]), np.array([0])))
     assert np.isfinite(got).all()
 
 

@@ -28,8 +28,8 @@ def vertices(reference: ReferenceGraph) -> dict[Any, float]:
 
 
 def edges(reference: ReferenceGraph) -> dict[tuple[Any, Any, str], float]:
-    ids, _, src, dst, weight = reference.arrays()
-    rows = zip(src.tolist(), dst.tolist(), reference.edge_types(), weight.tolist(), strict=True)
+    ids, _, src, dst, values = reference.arrays()
+    rows = zip(src.tolist(), dst.tolist(), reference.edge_types(), values.weight.tolist(), strict=True)
     found = {(ids[s], ids[d], name): w for s, d, name, w in rows}
     assert len(found) == len(src)
     return found
@@ -148,6 +148,6 @@ def test_random_streams_against_sets() -> None:
 
 
 def test_an_empty_graph() -> None:
-    ids, x, src, dst, weight = ReferenceGraph(Features(3)).arrays()
-    assert (ids, x.shape, len(src), len(dst), len(weight)) == ([], (0, 3), 0, 0, 0)
-    assert (x.dtype, src.dtype, weight.dtype) == (np.float32, np.int64, np.float32)
+    ids, x, src, dst, values = ReferenceGraph(Features(3)).arrays()
+    assert (ids, x.shape, len(src), len(dst), len(values)) == ([], (0, 3), 0, 0, 0)
+    assert (x.dtype, src.dtype, values.weight.dtype) == (np.float32, np.int64, np.float32)

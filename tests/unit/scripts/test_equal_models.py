@@ -9,13 +9,14 @@ import pytest
 
 from freshet.gnn.layers.registry import names
 from scripts.drills.equal_embed import compared, is_equal
+from tests.support.graphs.random_graphs import weighted
 
 models = pytest.importorskip("scripts.drills.equal_models", exc_type=ImportError)
 
 
 def test_every_kind_of_layer_has_a_model(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    graph = models.Graph(
+    graph = weighted(
         rng.standard_normal((6, 4), np.float32),
         np.array([0, 1, 2, 2]),
         np.array([1, 2, 0, 2]),

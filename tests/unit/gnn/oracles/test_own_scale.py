@@ -7,21 +7,22 @@ from freshet.gnn.model import Model, build_model
 from freshet.gnn.oracles import own_scale, whole_graph
 from freshet.gnn.plan import compile_plan
 from freshet.gnn.pyg import oracle as torch_oracle
+from freshet.schema import Graph
 from tests.support.graphs.models import all_small_models, conv, linear, make_model, random_model
-from tests.support.graphs.random_graphs import Graph, random_graph
+from tests.support.graphs.random_graphs import random_graph, weighted
 
 MODELS = all_small_models()
 ROUNDING = 1e-6  # a hundredth of the tolerance
 
 
 def errors(model: Model, graph: Graph, got: np.ndarray) -> np.ndarray:
-    expected = own_scale.forward(model, *graph)
+    expected = own_scale.forward(model, graph)
     np.testing.assert_array_less(0, expected.scale + 1)
     return np.abs(got - expected.rows) / np.maximum(expected.scale, 1e-30)
 
 
 def single(model: Model, graph: Graph) -> np.ndarray:
-    return whole_graph.forward(compile_plan(model), *graph)[-1]
+    return whole_graph.forward(compile_plan(model), graph)[-1]
 
 
 def takes_variances(model: Model) -> bool:
@@ -33,7 +34,7 @@ def takes_variances(model: Model) -> bool:
 def test_the_values_are_pygs_and_float32_is_within(name: str) -> None:
     model, graph = MODELS[name](), random_graph(3)
     if torch_oracle.available():
-        assert errors(model, graph, torch_oracle.forward(model, *graph, dtype=np.float64)[-1]).max() < 1e-12
+        assert errors(model, graph, torch_oracle.forward(model, graph, dtype=np.float64)[-1]).max() < 1e-12
     assert errors(model, graph, single(model, graph)).max() < ROUNDING
 
 
@@ -43,7 +44,7 @@ def test_float32_of_random_models_is_within_and_the_scale_is_not_far_from_the_va
         model, graph = random_model(seed), random_graph(seed)
         if not takes_variances(model):
             worst = max(worst, float(errors(model, graph, single(model, graph)).max()))
-        expected = own_scale.forward(model, *graph)
+        expected = own_scale.forward(model, graph)
         ratios.append(np.median(np.abs(expected.rows) / np.maximum(expected.scale, 1e-30)))
     assert worst < ROUNDING
     assert np.median(ratios) > 0.05
@@ -55,7 +56,7 @@ def test_four_layers_whose_terms_cancel_are_within(activation: str) -> None:
     layers = [part for k, kind in enumerate(kinds) for part in (conv(kind, 8 if k else 6, 8), {"type": activation})]
     passes = [single]
     if torch_oracle.available():
-        passes.append(lambda model, graph: torch_oracle.forward(model, *graph)[-1])
+        passes.append(lambda model, graph: torch_oracle.forward(model, graph)[-1])
     for seed in range(10):
         model, graph = make_model(seed, layers[:-1]), random_graph(seed, vertices=200, edges=1500)
         rng = np.random.default_rng(seed)
@@ -77,7 +78,7 @@ def identity(width: int, *more: dict, layers: int = 1) -> Model:
 
 def alone(*features: float) -> Graph:
     none = np.empty(0, np.int64)
-    return Graph(np.array([features], np.float32), none, none, np.empty(0, np.float32))
+    return weighted(np.array([features], np.float32), none, none, np.empty(0, np.float32))
 
 
 def test_a_small_channel_has_its_own_scale_beside_a_large_one() -> None:
@@ -92,18 +93,18 @@ def test_what_cancelled_in_a_layer_before_is_uncertain_in_the_next() -> None:
     model.weights.update({"layers.0.weight": np.ones((1, 3), np.float32), "layers.1.lin_rel.weight": np.zeros((1, 1))})
     model.weights["layers.1.lin_root.weight"] = np.ones((1, 1))
     graph = alone(1e8, -1e8, 1.0)
-    assert own_scale.forward(model, *graph).rows.tolist() == [[1.0]]
+    assert own_scale.forward(model, graph).rows.tolist() == [[1.0]]
     assert errors(model, graph, np.array([[9.0]]))[0, 0] < ROUNDING
 
 
 def test_activations_bound_what_can_be_off() -> None:
     scales = {
-        name: own_scale.forward(identity(1, {"type": name}), *alone(x)).scale[0, 0]
+        name: own_scale.forward(identity(1, {"type": name}), alone(x)).scale[0, 0]
         for name, x in (("relu", -1000.0), ("tanh", 1000.0), ("sigmoid", 1000.0))
     }
     assert scales["relu"] == 0  # nothing but 0 is right
     assert scales["tanh"] == scales["sigmoid"] == 1
-    near = own_scale.forward(identity(1, {"type": "relu"}), *alone(1e-3)).scale[0, 0]
+    near = own_scale.forward(identity(1, {"type": "relu"}), alone(1e-3)).scale[0, 0]
     assert near == pytest.approx(2e-3)
 
 
@@ -117,11 +118,11 @@ def test_rows_of_length_one_move_with_their_length() -> None:
 
 
 def test_what_may_pass_the_range_of_float32_has_no_scale() -> None:
-    expected = own_scale.forward(identity(2, layers=2), *alone(3e38, 1.0))
+    expected = own_scale.forward(identity(2, layers=2), alone(3e38, 1.0))
     assert np.isfinite(expected.scale).all()
     model = identity(2, layers=2)
     model.weights["layers.0.lin_root.weight"][0, 0] = 2
-    expected = own_scale.forward(model, *alone(3e38, 1.0))
+    expected = own_scale.forward(model, alone(3e38, 1.0))
     assert np.isinf(expected.scale[0, 0])
 
 
@@ -132,5 +133,5 @@ def test_a_deviation_may_jump_where_pygs_does_and_nowhere_else() -> None:
     least = np.sqrt(1e-5)
     for deviation, may_jump in ((least * (1 - 1e-6), True), (least * (1 + 1e-6), True), (2 * least, False)):
         x = np.float32([[0], [2 * deviation], [0]])
-        expected = own_scale.forward(model, x, np.array([0, 1]), np.array([2, 2]))
+        expected = own_scale.forward(model, Graph.plain(x, np.array([0, 1]), np.array([2, 2])))
         assert (1e-4 * expected.scale[2, 0] >= 0.9 * least) == may_jump

@@ -19,6 +19,7 @@ from freshet.gnn.pyg.check import check  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
 from freshet.gnn.synopses.of_messages import MomentsSynopsis  # noqa: E402
+from freshet.schema import Graph  # noqa: E402
 from tests.support.graphs.models import IN_WIDTH as IN  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
@@ -107,11 +108,11 @@ def test_it_gives_what_pyg_gives(name: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
     module = MODULES[name]().eval()
     model = export_model(module, tmp_path)
-    graph = random_graph(3)._replace(weight=None)
+    graph = Graph.plain(*random_graph(3)[:3])
     edge_index = torch.from_numpy(np.stack([graph.src, graph.dst]))
     with torch.no_grad():
         expected = module(torch.from_numpy(graph.x), edge_index).numpy()
-    for got in (oracle.forward(model, *graph)[-1], whole_graph.forward(compile_plan(model), *graph)[-1]):
+    for got in (oracle.forward(model, graph)[-1], whole_graph.forward(compile_plan(model), graph)[-1]):
         np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * max(1.0, np.abs(expected).max()))
 
 

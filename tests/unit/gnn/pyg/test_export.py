@@ -19,6 +19,7 @@ from freshet.gnn.model import Model, load_model  # noqa: E402
 from freshet.gnn.oracles import oracle, whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from freshet.schema import Graph  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 IN = 6
@@ -47,8 +48,8 @@ def exported(module: Any, folder: Path, **options: Any) -> Model:
 
 
 def assert_same(model: Model, expected: torch.Tensor, graph: Any) -> None:
-    plan_rows = whole_graph.forward(compile_plan(model), *graph)[-1]
-    oracle_rows = oracle.forward(model, *graph)[-1]
+    plan_rows = whole_graph.forward(compile_plan(model), graph)[-1]
+    oracle_rows = oracle.forward(model, graph)[-1]
     truth = expected.detach().numpy()
     atol = 3e-5 * max(1, np.abs(truth).max())
     np.testing.assert_allclose(plan_rows, truth, rtol=0, atol=atol)
@@ -61,7 +62,7 @@ def inputs(seed: int = 11) -> tuple[Any, Any, Any, Any]:
         graph,
         torch.from_numpy(graph.x),
         torch.from_numpy(np.stack([graph.src, graph.dst])),
-        torch.from_numpy(graph.weight),
+        torch.from_numpy(graph.values.weight),
     )
 
 
@@ -149,7 +150,7 @@ def test_sequential_with_and_without_weights(tmp_path: Path) -> None:
     without = pyg.Sequential("x, edge_index", [(pyg.GCNConv(IN, 8, improved=True), "x, edge_index -> x")])
     model = exported(without, tmp_path / "b")
     assert_same(model, without.eval()(x, edge_index), graph)
-    assert_same(model, without(x, edge_index), graph._replace(weight=None))
+    assert_same(model, without(x, edge_index), Graph.plain(*graph[:3]))
 
 
 class Net(nn.Module):

@@ -22,7 +22,8 @@ from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
 from freshet.gnn.pyg.statistics import gather, graph_of  # noqa: E402
-from tests.support.graphs.random_graphs import Graph, random_graph  # noqa: E402
+from freshet.schema import Graph  # noqa: E402
+from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 IN, HIDDEN = 6, 5
 
@@ -56,9 +57,9 @@ def tensors(graph: Graph) -> tuple[Any, Any]:
 def assert_same(model: Model, module: Any, graph: Graph) -> None:
     with torch.no_grad():
         truth = module(*tensors(graph)).numpy()
-    plain = graph._replace(weight=None)
+    plain = Graph.plain(*graph[:3])
     atol = 3e-5 * max(1, np.abs(truth).max())
-    for rows in (whole_graph.forward(compile_plan(model), *plain)[-1], oracle.forward(model, *plain)[-1]):
+    for rows in (whole_graph.forward(compile_plan(model), plain)[-1], oracle.forward(model, plain)[-1]):
         np.testing.assert_allclose(rows, truth, rtol=0, atol=atol)
 
 
@@ -108,7 +109,7 @@ def test_norms_over_all_edges_are_frozen_as_well(norm: str, tmp_path: Path) -> N
     assert model.is_approximate
     with torch.no_grad():
         want = module(torch.from_numpy(graph.x), torch.from_numpy(np.stack([graph.src, graph.dst]))).numpy()
-    np.testing.assert_allclose(oracle.forward(model, graph.x, graph.src, graph.dst)[-1], want, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(oracle.forward(model, Graph.plain(*graph[:3]))[-1], want, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FROZEN)
@@ -169,8 +170,8 @@ def test_attention_and_a_head_with_a_frozen_norm(tmp_path: Path) -> None:
         rows = module.body(*tensors(graph))
         logits = module.head(rows).numpy()
     plan = compile_plan(model)
-    plain = graph._replace(weight=None)
-    np.testing.assert_allclose(whole_graph.forward(plan, *plain)[-1], rows.numpy(), atol=1e-4)
+    plain = Graph.plain(*graph[:3])
+    np.testing.assert_allclose(whole_graph.forward(plan, plain)[-1], rows.numpy(), atol=1e-4)
     np.testing.assert_allclose(plan.logits(rows.numpy()), logits, atol=1e-4)
 
 
@@ -198,7 +199,7 @@ def test_the_graph_may_be_a_data_object_arrays_or_have_weights(tmp_path: Path) -
     graph = random_graph(8, width=IN)
     x, edge_index = tensors(graph)
     module = trained(pyg.GCN(IN, HIDDEN, 2, norm="GraphNorm"))
-    weight = torch.from_numpy(graph.weight)
+    weight = torch.from_numpy(graph.values.weight)
     given = [(x, edge_index), (graph.x, np.stack([graph.src, graph.dst])), Data(x=x, edge_index=edge_index)]
     given += [(x, edge_index, weight), Data(x=x, edge_index=edge_index, edge_weight=weight)]
     models = [export_model(module, tmp_path / str(i), stats_from=one) for i, one in enumerate(given)]
@@ -206,7 +207,7 @@ def test_the_graph_may_be_a_data_object_arrays_or_have_weights(tmp_path: Path) -
     assert hashes[0] == hashes[1] == hashes[2] != hashes[3] == hashes[4]
     with torch.no_grad():
         truth = module(x, edge_index, edge_weight=weight).numpy()
-    np.testing.assert_allclose(oracle.forward(models[3], *graph)[-1], truth, atol=1e-4)
+    np.testing.assert_allclose(oracle.forward(models[3], graph)[-1], truth, atol=1e-4)
 
 
 WRONG: dict[str, tuple[Any, str]] = {

@@ -14,6 +14,7 @@ from torch_geometric import nn as pyg
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import oracle
 from freshet.gnn.pyg.export import ExportError, export_model
+from freshet.schema import Graph
 from tests.support.graphs.random_graphs import random_graph
 
 METADATA = (["a", "b"], [("a", "to", "b"), ("b", "rev", "a")])
@@ -49,20 +50,20 @@ class Links(Encoder):
 
 
 def assert_gives(model: Model, expected: Any, graph: Any) -> None:
-    np.testing.assert_allclose(oracle.forward(model, *graph)[-1], expected.detach().numpy(), rtol=0, atol=3e-5)
+    np.testing.assert_allclose(oracle.forward(model, graph)[-1], expected.detach().numpy(), rtol=0, atol=3e-5)
 
 
 def test_one_of_several_results_and_another_method(tmp_path: Path) -> None:
     """What only another result needs is not looked into."""
     graph = random_graph(11, width=4)
-    x, weight = torch.from_numpy(graph.x), torch.from_numpy(graph.weight)
+    x, weight = torch.from_numpy(graph.x), torch.from_numpy(graph.values.weight)
     edges = torch.from_numpy(np.stack([graph.src, graph.dst]))
     module = Encoder()
     assert_gives(export_model(module, tmp_path / "a", output=0), module.encode(x, edges, weight), graph)
     assert_gives(export_model(module, tmp_path / "b", method="encode"), module.encode(x, edges, weight), graph)
     named = Named()
     for key in ("mu", "logstd"):
-        unweighted = graph._replace(weight=None)
+        unweighted = Graph.plain(*graph[:3])
         assert_gives(export_model(named, tmp_path / key, output=key), named(x, edges)[key], unweighted)
     layers = [(pyg.GCNConv(4, 4), "x, e -> h"), (lambda x, h: (x, h.relu()), "x, h -> x, h")]
     made = pyg.Sequential("x, e", layers)
@@ -183,7 +184,7 @@ def test_a_part_that_stands_in_two_places_is_taken_twice(tmp_path: Path) -> None
     act, lin, conv = nn.PReLU(init=-0.5), nn.Linear(4, 4), pyg.SAGEConv(4, 4)
     twice = nn.Sequential(lin, act, nn.Linear(4, 4), act, lin)
     module = nn.ModuleList([conv, act, nn.ModuleList([conv]), act, twice, pyg.GINConv(twice)])
-    graph = random_graph(3, width=4)._replace(weight=None)
+    graph = Graph.plain(*random_graph(3, width=4)[:3])
     x, edges = torch.from_numpy(graph.x), torch.from_numpy(np.stack([graph.src, graph.dst]))
     rows = conv(act(conv(x, edges)), edges)
     assert_gives(export_model(module, tmp_path / "m"), module[5](twice(act(rows)), edges), graph)

@@ -16,6 +16,7 @@ from freshet.gnn.model import Model  # noqa: E402
 from freshet.gnn.oracles import oracle  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
+from freshet.schema import Graph  # noqa: E402
 from tests.support.graphs.models import IN_WIDTH as IN  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
@@ -56,10 +57,10 @@ def test_it_gives_what_pyg_gives_and_carries_no_more_than_it_must(name: str, tmp
     torch.manual_seed(1)
     make, expected = CASES[name]
     module = make().eval()
-    model, graph = export_model(module, tmp_path), random_graph(3)._replace(weight=None)
+    model, graph = export_model(module, tmp_path), Graph.plain(*random_graph(3)[:3])
     with torch.no_grad():
         want = module(torch.from_numpy(graph.x), torch.from_numpy(np.stack([graph.src, graph.dst]))).numpy()
-    np.testing.assert_allclose(oracle.forward(model, *graph)[-1], want, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(oracle.forward(model, graph)[-1], want, rtol=0, atol=1e-5)
     assert carried(model) == expected
 
 

@@ -20,6 +20,7 @@ from torch.nn.utils import parametrizations, prune  # noqa: E402
 from freshet.gnn.model import Model  # noqa: E402
 from freshet.gnn.oracles import oracle  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from freshet.schema import Graph  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 IN = 6
@@ -264,7 +265,7 @@ def assert_taken(module: Any, folder: Path, *weighted: bool) -> Model:
         given = [torch.from_numpy(x), torch.from_numpy(np.stack([graph.src, graph.dst]))]
         with torch.no_grad():
             truth = module.eval()(*given).numpy()
-        made = oracle.forward(model, x, graph.src, graph.dst)[-1]
+        made = oracle.forward(model, Graph.plain(x, graph.src, graph.dst))[-1]
         np.testing.assert_allclose(made, truth, rtol=0, atol=3e-5 * np.abs(truth).max())
     return model
 

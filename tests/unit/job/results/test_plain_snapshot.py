@@ -49,7 +49,7 @@ def content(graph):
     assert len(arrays.ids) == len(graph) == len(arrays.x)
     x = {name: tuple(row) for name, row in zip(arrays.ids, arrays.x.tolist(), strict=True)}
     edges = {}
-    ends = zip(arrays.src.tolist(), arrays.dst.tolist(), graph.edge_types(), arrays.weight.tolist(), strict=True)
+    ends = zip(arrays.src.tolist(), arrays.dst.tolist(), graph.edge_types(), arrays.values.weight.tolist(), strict=True)
     for src, dst, name, weight in ends:
         assert edges.setdefault((arrays.ids[src], arrays.ids[dst], name), weight) is weight, "an edge stands twice"
     assert x

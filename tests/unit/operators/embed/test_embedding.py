@@ -18,10 +18,10 @@ from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.memory_plan import BudgetError, file_block_rows, layer_memory, shape_of
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.operators.snapshot.writer import write_snapshot
-from freshet.schema import Features
+from freshet.schema import Features, Graph
 from tests.support.graphs.data import data_set
 from tests.support.graphs.models import IN_WIDTH, all_small_models, conv, make_model
-from tests.support.graphs.random_graphs import Graph, random_graph
+from tests.support.graphs.random_graphs import random_graph, weighted
 from tests.support.stages.embedded import SMALL, WIDE, embed, file_bytes, read_rows, write_graph
 
 TOLERANCE = 1e-5
@@ -39,7 +39,7 @@ def snapshot(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_is_oracles(model: Model, graph: Graph, rows: np.ndarray) -> None:
-    want = own_scale.forward(model, graph.x, graph.src, graph.dst, graph.weight, tolerance=TOLERANCE)
+    want = own_scale.forward(model, graph, tolerance=TOLERANCE)
     assert rows.shape == want.rows.shape
     assert (np.abs(rows - want.rows) <= TOLERANCE * want.scale + np.finfo(np.float32).tiny).all()
 
@@ -120,7 +120,7 @@ def test_held_layers_of_a_hub_in_the_order_of_completion(name: str, tmp_path: Pa
     every = np.arange(n)
     src, dst = np.r_[np.zeros(n, np.int64), every[1:]], np.r_[every, np.zeros(n - 1, np.int64)]
     x = np.random.default_rng(0).standard_normal((n, IN_WIDTH)).astype(np.float32)
-    graph = Graph(x, src, dst, np.linspace(0.5, 2, len(src)).astype(np.float32))
+    graph = weighted(x, src, dst, np.linspace(0.5, 2, len(src)).astype(np.float32))
     write_graph(tmp_path / "S", graph)
     model = all_small_models()[name]()
     report = embed(model, tmp_path / "S", tmp_path, EngineOptions(SMALL), order="completion")
@@ -166,7 +166,7 @@ def test_order_of_completion_reloads_less(tmp_path: Path) -> None:
     src, dst = rng.integers(0, n, m), (rng.power(0.3, m) * n).astype(np.int64)
     pairs = np.unique(src * n + dst)
     x = rng.standard_normal((n, IN_WIDTH)).astype(np.float32)
-    graph = Graph(x, pairs // n, pairs % n, np.ones(len(pairs), np.float32))
+    graph = weighted(x, pairs // n, pairs % n, np.ones(len(pairs), np.float32))
     write_graph(tmp_path / "S", graph)
     model = make_model(3, [conv("sage_conv", IN_WIDTH, 4)])
     options = EngineOptions(1 << 20, slots=600)
@@ -182,7 +182,7 @@ def test_a_hub_comes_in_several_chunks_and_several_pieces(tmp_path: Path) -> Non
     every = np.arange(n)
     src, dst = np.r_[np.zeros(n, np.int64), every[1:]], np.r_[every, np.zeros(n - 1, np.int64)]
     x = np.random.default_rng(0).standard_normal((n, IN_WIDTH)).astype(np.float32)
-    graph = Graph(x, src, dst, np.linspace(0.5, 2, len(src)).astype(np.float32))
+    graph = weighted(x, src, dst, np.linspace(0.5, 2, len(src)).astype(np.float32))
     write_graph(tmp_path / "S", graph)
     model = make_model(3, LAYERS)
     report = embed(model, tmp_path / "S", tmp_path, EngineOptions(SMALL, slots=20))
@@ -213,7 +213,7 @@ def test_the_last_of_equal_rows_holds_and_unknown_ends_are_zeros(tmp_path: Path)
     rows = read_rows(tmp_path)
     assert list(rows) == [1, 2, 3, 9, 8]
     real = np.stack([x[3], x[1], x[4], np.zeros(IN_WIDTH), np.zeros(IN_WIDTH)])
-    clean = Graph(real, np.array([0, 1, 3, 2]), np.array([1, 1, 0, 4]), np.array([0.5, 1, 2, 1], np.float32))
+    clean = weighted(real, np.array([0, 1, 3, 2]), np.array([1, 1, 0, 4]), np.array([0.5, 1, 2, 1], np.float32))
     assert_is_oracles(model, clean, np.stack(list(rows.values())))
 
 
@@ -222,10 +222,10 @@ def test_undirected_mirrors_every_edge_and_a_loop_once(graph: Graph, snapshot: P
     report = embed(model, snapshot, tmp_path, undirected=True)
     # of an edge that stands both ways, the later one's weight
     both: dict[tuple[int, int], float] = {}
-    for u, v, w in zip(graph.src.tolist(), graph.dst.tolist(), graph.weight.tolist(), strict=True):
+    for u, v, w in zip(graph.src.tolist(), graph.dst.tolist(), graph.values.weight.tolist(), strict=True):
         both[u, v] = both[v, u] = w
     pairs = np.array(list(both))
-    mirrored = Graph(graph.x, pairs[:, 0], pairs[:, 1], np.array(list(both.values()), np.float32))
+    mirrored = weighted(graph.x, pairs[:, 0], pairs[:, 1], np.array(list(both.values()), np.float32))
     assert report.edges == len(pairs)
     assert_is_oracles(model, mirrored, np.stack(list(read_rows(tmp_path).values())))
 
@@ -238,9 +238,9 @@ def test_edges_of_several_types_are_messages_of_their_own(tmp_path: Path) -> Non
     model = make_model(1, [conv("graph_conv", IN_WIDTH, 3)])
     report = embed(model, tmp_path / "S", tmp_path, order="completion")
     assert report.edges == 4
-    want = oracle.forward(model, x, np.array([0, 0, 1, 2]), np.array([1, 1, 2, 2]), np.array([2, 1, 3, 4], np.float32))[
-        -1
-    ]
+    want = oracle.forward(
+        model, weighted(x, np.array([0, 0, 1, 2]), np.array([1, 1, 2, 2]), np.array([2, 1, 3, 4], np.float32))
+    )[-1]
     rows = read_rows(tmp_path)
     assert np.allclose([rows[k] for k in range(4)], want, atol=1e-6)
 
@@ -258,7 +258,7 @@ def test_graphs_without_edges_and_without_vertices(tmp_path: Path) -> None:
     write_snapshot(tmp_path / "S", [5, 6, 7], x, none, none)
     embed(model, tmp_path / "S", tmp_path / "edgeless")
     rows = np.stack(list(read_rows(tmp_path / "edgeless").values()))
-    assert_is_oracles(model, Graph(x, none, none, np.empty(0, np.float32)), rows)
+    assert_is_oracles(model, weighted(x, none, none, np.empty(0, np.float32)), rows)
     write_snapshot(tmp_path / "E", none, np.empty((0, IN_WIDTH)), none, none)
     assert embed(model, tmp_path / "E", tmp_path / "empty").vertices == 0
 
@@ -285,7 +285,7 @@ def test_cora(tmp_path: Path) -> None:
     for k, words in enumerate(rows["indices"].to_pylist()):
         x[k, words] = 1
     src, dst = edges["src"].to_numpy(), edges["dst"].to_numpy()
-    graph = Graph(x, src, dst, np.random.default_rng(0).uniform(0.5, 2, len(src)).astype(np.float32))
+    graph = weighted(x, src, dst, np.random.default_rng(0).uniform(0.5, 2, len(src)).astype(np.float32))
     model = make_model(2, [conv("gcn_conv", graph.x.shape[1], 16), {"type": "relu"}, conv("sage_conv", 16, 7)])
     write_graph(tmp_path / "S", graph)
     embed(model, tmp_path / "S", tmp_path, EngineOptions(4 << 20, slots=500))

@@ -161,9 +161,9 @@ def positions(rows: list[tuple[int, int, int]]) -> Positions:
 
 
 def edges_of(graph: ReferenceGraph) -> dict[tuple[Any, Any], float]:
-    ids, _, src, dst, weight = graph.arrays()
+    ids, _, src, dst, values = graph.arrays()
     ends = zip(src.tolist(), dst.tolist(), strict=True)
-    return {(ids[a], ids[b]): w for (a, b), w in zip(ends, weight.tolist(), strict=True)}
+    return {(ids[a], ids[b]): w for (a, b), w in zip(ends, values.weight.tolist(), strict=True)}
 
 
 def test_good_events_are_replayed_in_the_order_of_the_epochs() -> None:

@@ -50,7 +50,7 @@ def test_a_snapshot_reads_as_it_was_written(tmp_path: Path, string_ids: bool, bl
     arrays = graph.arrays()
     assert arrays.ids == [name(k) for k in (0, 1, 2, 3, 4, 7)]
     assert np.array_equal(arrays.x, np.vstack([x, np.zeros((1, 2), np.float32)]))
-    rows = zip(arrays.src.tolist(), arrays.dst.tolist(), graph.edge_types(), arrays.weight.tolist(), strict=True)
+    rows = zip(arrays.src.tolist(), arrays.dst.tolist(), graph.edge_types(), arrays.values.weight.tolist(), strict=True)
     # of the two edges 0 -> 1 the last one holds; 7 is known from an edge alone
     assert sorted(rows) == [(0, 1, "", 4), (1, 2, "a", 2), (2, 2, "", 3), (5, 0, "b", 5)]
 
