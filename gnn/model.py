@@ -18,6 +18,7 @@ from freshet.errors import InputError
 from freshet.gnn.declarations import CONV_TYPES, DENSE_TYPES, JUMP_TYPES, AnyLayer, Conv, DenseLayer, Shape
 from freshet.gnn.rows.chains import chain_tensors, chain_width
 from freshet.gnn.rows.jumps import Join
+from freshet.schema import Features
 
 VERSION = 1
 # Each is two operators on Flink, with network buffers of their own (job/flink/memory.py); so many were tried.
@@ -80,18 +81,18 @@ class Model(BaseModel):
         return self
 
     @property
-    def in_width(self) -> int:
-        """Width of the raw features."""
+    def features(self) -> Features:
+        """The raw features that it reads."""
         for layer in self.layers:
             if layer.in_width is not None:
-                return layer.in_width
+                return Features(layer.in_width)
         msg = "no layer has a width"
         raise ValueError(msg)
 
     @property
     def out_width(self) -> int:
         """Width of the embedding."""
-        return chain_width(self.layers, self.in_width, "layers")
+        return chain_width(self.layers, self.features.width, "layers")
 
     @property
     def is_approximate(self) -> bool:

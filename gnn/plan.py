@@ -56,7 +56,8 @@ def compile_plan(model: Model) -> Plan:
     Raises: ModelError for a conv that has no incremental form.
     """
     at = [i for i, layer in enumerate(model.layers) if isinstance(layer, Conv)]
-    widths, carries = chain_widths(model.layers, model.in_width, "layers"), carries_of(model.layers, model.in_width)
+    features = model.features
+    widths, carries = chain_widths(model.layers, features.width, "layers"), carries_of(model.layers, features.width)
     layers: list[LayerPlan] = []
     for number, (i, carry) in enumerate(zip(at, carries, strict=True)):
         before = range(at[0]) if number == 0 else range(0)
@@ -64,7 +65,7 @@ def compile_plan(model: Model) -> Plan:
         after = range(i + 1, end)
         if carry is None:
             plan = _conv_plan(model, i, _chain(model, before), _chain(model, after))
-            plan.in_width = model.in_width if number == 0 else plan.in_width
+            plan.in_width = features.width if number == 0 else plan.in_width
             plan.out_width = widths[end - 1]
         else:
             conv = _conv_plan(model, i, _chain(model, range(0)), _chain(model, range(0)))
@@ -72,9 +73,7 @@ def compile_plan(model: Model) -> Plan:
         layers.append(plan)
     head = Chain(model, model.head, [f"head.{i}" for i in range(len(model.head))])
     head_width = chain_width(model.head, model.out_width, "head") if model.head else 0
-    return Plan(
-        layers, Features(model.in_width), model.out_width, list(model.edge_types), model.sha256(), head, head_width
-    )
+    return Plan(layers, features, model.out_width, list(model.edge_types), model.sha256(), head, head_width)
 
 
 def _chain(model: Model, where: Sequence[int]) -> Chain:

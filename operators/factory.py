@@ -124,7 +124,7 @@ def make_core(settings: Settings, plan: Plan, row: Operator, task: int) -> Core:
         return of_task([make_sink(settings, plan, part) for part in settings.task_parts.parts_of[task]], settings.parts)
     tasks, layers = settings.task_parts, plan.layers
     if row.layer == 0:
-        return FeatureStorage(task, tasks, layers[0])
+        return FeatureStorage(task, tasks, plan.features, layers[0])
     following = layers[row.layer] if row.layer < len(layers) else None
     shape = LayerShape(task, tasks, row.layer, layers[row.layer - 1], following)
     return LayerTail(shape) if row.kind == TAIL else LayerStorage(shape)

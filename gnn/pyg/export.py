@@ -92,8 +92,8 @@ def _checked(
     refuse_weights(module, weights | head_weights)
     layers, weights = with_running_sums(layers, weights, "layers")
     model = _build(layers, head_layers, weights | head_weights, edge_types)
-    if width is not None and model.in_width != width:
-        msg = f"features are {width} wide, but the module reads rows of width {model.in_width}"
+    if width is not None and model.features.width != width:
+        msg = f"features are {width} wide, but the module reads rows of width {model.features.width}"
         raise ExportError(msg)
     check(module, traced, model, head, statistics)
     return model

@@ -71,16 +71,16 @@ class LayerImages:
         return max(16, min(32 * _MIB, self._memory // 16) // (4 * sum(widths) + 64))
 
     def _make_features(self, core: FeatureStorage, part: int, block: Block, following: LayerPlan) -> dict[str, int]:
-        owner, width = core.owner, following.in_width
+        owner = core.owner
         core.at.reserve(block, "m")
         core.masters.take_over(block)
         features = read_columns(self._work / EVENTS)[X]
         slots, rows = block.get("x0_slot"), block.get("x0").reshape(-1)
-        size = self._rows(3 * width)
+        size = self._rows(3 * self._plan.features.width)
         for some, of in zip(in_chunks(slots, size), in_chunks(rows, size), strict=True):
             owner.store(some, gather(features, of), some)
             core.tables.let_go()
-        chunks = ((some, gather(owner.x.data, some)) for some in in_chunks(block.get("m_slot"), size))
+        chunks = ((some, owner.rows(some)) for some in in_chunks(block.get("m_slot"), size))
         return self._send(core, part, 0, chunks, following)
 
     def _send(

@@ -51,11 +51,11 @@ def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
     if layer.source_scaled:
         degrees = owner.mine(at.of(topology, "c"))
         degrees = degrees[~owner.are_in(degrees, changed)]
-        changed, x = np.concatenate([changed, degrees]), np.concatenate([x, gather(owner.x.data, degrees)])
+        changed, x = np.concatenate([changed, degrees]), np.concatenate([x, owner.rows(degrees)])
     new = _new_replicas(owner, changed, topology)
     sent = changed
     if new.row.size:  # their vertices send, too, though they have not changed
-        sent, x = np.concatenate([changed, new.row]), np.concatenate([x, gather(owner.x.data, new.row)])
+        sent, x = np.concatenate([changed, new.row]), np.concatenate([x, owner.rows(new.row)])
     rows = layer.send(x, owner.send_context(sent))
     header = _header(owner, SYNC, epoch, owner.number + 1)
     columns: Columns = {} if owner.is_tail else topology_of(topology)

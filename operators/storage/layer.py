@@ -19,6 +19,7 @@ from freshet.operators.storage.owner import Changed, Owner
 from freshet.operators.storage.values import Values
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.sum_report import SumReport
+from freshet.schema import Features
 from freshet.state.block_columns import PARTIAL, Columns
 from freshet.state.codec import Block, Header, seal
 from freshet.state.table import TableSet
@@ -30,11 +31,11 @@ EMPTY_SLOTS = np.empty(0, np.int32)
 class FeatureStorage(Core):
     """Storage 0: the raw features of a task's masters; sends what layer 1 reads of the changed ones."""
 
-    def __init__(self, task: int, tasks: TaskParts, following: LayerPlan) -> None:
-        self.at = PartRows(task, tasks)
+    def __init__(self, task: int, tasks: TaskParts, features: Features, following: LayerPlan) -> None:
+        self._features, self.at = features, PartRows(task, tasks)
         self.tables = TableSet(len(self.at.here))
         self.masters = Masters(self.tables, self.at, None, following)
-        self.owner = Owner(self.tables, self.masters, following.in_width, None, following, 0)
+        self.owner = Owner(self.tables, self.masters, features.width, None, following, 0)
         self.touched = 0
 
     def after_restore(self) -> None:
@@ -49,12 +50,10 @@ class FeatureStorage(Core):
         self.masters.take_over(block)
         slots, x = at.of(block, "x0"), block.get("x0")
         born = at.of(block, "m")
-        changed = Changed(slots, x.reshape(-1, owner.x.data.shape[1]))
-        if slots.size:
-            changed = owner.store(slots, x, born)
+        changed = owner.store(slots, x, born) if slots.size else Changed(slots, self._features.empty())
         if born.size and (featureless := born[~owner.are_in(born, slots)]).size:
-            zeros = np.zeros((featureless.size, changed.x.shape[1]), np.float32)
-            changed = Changed(np.concatenate([changed.slots, featureless]), np.concatenate([changed.x, zeros]))
+            x = np.concatenate([changed.x, self._features.zeros(featureless.size)])
+            changed = Changed(np.concatenate([changed.slots, featureless]), x)
         self.touched = int(changed.slots.size)
         messages = hand_on(owner, epoch, changed, block)
         dead = at.of(block, "d")

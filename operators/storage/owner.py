@@ -14,7 +14,7 @@ import numpy as np
 from freshet.gnn.plan import Context, LayerPlan
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.graph.part_rows import frozen
-from freshet.operators.graph.row_kernels import choose, deal, find_among, store
+from freshet.operators.graph.row_kernels import choose, deal, find_among, gather, store
 from freshet.operators.graph.topology import MASTER, SPLIT, Masters
 from freshet.state.table import TableSet
 
@@ -55,6 +55,10 @@ class Owner:
         self.at.keep(self.x)
         self._stamp = np.zeros(0, np.int64)  # by slot: the epoch after the last one that chose it
         self._among = np.zeros(0, bool)  # by slot, all False between calls
+
+    def rows(self, slots: np.ndarray) -> np.ndarray:
+        """Return the rows of these vertices, (n, width) float32."""
+        return gather(self.x.data, slots)
 
     def read_context(self, slots: np.ndarray) -> Context:
         """What UPDATE reads of these vertices' contexts; empty where it reads none."""

@@ -15,7 +15,6 @@ from freshet.operators.factory import load_plan
 from freshet.operators.initial.image import ImageReport, InitialImage
 from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import Snapshot, open_snapshot
-from freshet.schema import Features
 from tests.support.simulation.oracle import job_settings
 
 _POOLS = ("pool", "weight", "free", "partial", "chain", "heap")
@@ -25,7 +24,7 @@ BLOCK_ROWS = 7  # of a snapshot that is read in many pieces
 def image_settings(model: Model, snapshot: Path, folder: Path, parts: int, **options: object) -> Settings:
     """Settings of a job whose output and image lie in the folder."""
     save_model(model, folder / "model")
-    settings = job_settings(model, parts, id_kind=open_snapshot(snapshot, Features(model.in_width)).id_kind, **options)
+    settings = job_settings(model, parts, id_kind=open_snapshot(snapshot, model.features).id_kind, **options)
     return replace(settings, model=str(folder / "model"), out=str(folder / "out"), image=str(folder / "base"))
 
 

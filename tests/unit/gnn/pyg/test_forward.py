@@ -179,13 +179,13 @@ def test_a_conv_that_its_first_rows_have_sized_is_taken(conv: Callable[[], Any],
     made = conv()
     made(torch.randn(9, 8), torch.randint(0, 9, (2, 30)))
     assert made.in_channels == -1
-    assert export_model(nn.ModuleList([made]), tmp_path / "M").in_width == 8
+    assert export_model(nn.ModuleList([made]), tmp_path / "M").features.width == 8
 
 
 def test_a_conv_by_itself_is_a_model_and_what_wraps_one_is_told_apart(tmp_path: Path) -> None:
     convs = pyg.SAGEConv(8, 4), pyg.GCNConv(8, 4), pyg.TAGConv(8, 4), pyg.GATConv(8, 4)
     for number, conv in enumerate(convs):
-        assert export_model(conv, tmp_path / str(number)).in_width == 8
+        assert export_model(conv, tmp_path / str(number)).features.width == 8
     for wrapper, inner in ((pyg.GAE(convs[1]), "encoder"), (nn.DataParallel(convs[1]), "module")):
         with pytest.raises(ExportError, match=f"give its .{inner}"):
             export_model(wrapper, tmp_path / "M")

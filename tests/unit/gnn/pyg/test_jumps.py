@@ -259,7 +259,7 @@ def test_where_no_layer_says_how_wide_features_are_it_is_told(name: str, tmp_pat
     with pytest.raises(ExportError, match="is unknown, since no layer says it; give export_model the width"):
         export_model(make(), tmp_path)
     model = export_model(make(), tmp_path, features=5)
-    assert (model.in_width, model.out_width) == (5, out)
+    assert (model.features.width, model.out_width) == (5, out)
     graph = torch.ones(3, 5), torch.tensor([[0, 1], [1, 2]])
     assert export_model(make(), tmp_path, stats_from=graph).sha256() == model.sha256()
 
@@ -267,7 +267,7 @@ def test_where_no_layer_says_how_wide_features_are_it_is_told(name: str, tmp_pat
 def test_the_first_layer_that_has_a_width_says_it_for_those_before(tmp_path: Path) -> None:
     before = [pyg.LGConv(), nn.ReLU(), pyg.AGNNConv(), nn.LayerNorm(IN), pyg.APPNP(2, 0.5)]
     model = export_model(nn.ModuleList([*before, pyg.GCNConv(IN, 3)]), tmp_path)
-    assert (model.in_width, model.out_width) == (IN, 3)
+    assert (model.features.width, model.out_width) == (IN, 3)
     with pytest.raises(
         ExportError, match=f"features are 4 wide, but .* rows of width {IN}|reads rows of width {IN}, got 4"
     ):
@@ -275,4 +275,4 @@ def test_the_first_layer_that_has_a_width_says_it_for_those_before(tmp_path: Pat
     with pytest.raises(ExportError, match=f"features are 4 wide, but the module reads rows of width {IN}"):
         export_model(nn.ModuleList([pyg.GCNConv(IN, 3)]), tmp_path / "m", features=4)
     assert not (tmp_path / "m").exists()
-    assert export_model(Beside(), tmp_path, features=6).in_width == 6
+    assert export_model(Beside(), tmp_path, features=6).features.width == 6

@@ -175,7 +175,7 @@ def test_a_factory_may_have_arguments_that_are_literals(code: Any) -> None:
     torch.save(net.state_dict(), "w.pt")
     for text in ("Needs(6, 4)", "Needs(6, hidden=4, sizes=[1, (2, None)])", "Net( hidden = 4 )", "Net(6)"):
         assert import_model(f"saved_for_tests:{text}", "w.pt", "M").sha256() == export_model(net, "N").sha256()
-    assert load_model("M").in_width == 6
+    assert load_model("M").features.width == 6
 
 
 REFUSED = {

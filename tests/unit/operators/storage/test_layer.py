@@ -12,6 +12,7 @@ from freshet.gnn.plan import LayerPlan, compile_plan
 from freshet.operators.graph.topology import LostUpdateError
 from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from freshet.operators.storage.tail import LayerTail
+from freshet.schema import Features
 from freshet.state.table import DIRTY
 from freshet.state.task_parts import TaskParts
 from tests.support.stages.blocks import partial, replica_sync, sent, sync, topology
@@ -57,7 +58,7 @@ STAR = {"m_slot": [0, 1, 2, 3], "m_key": [10, 11, 12, 13]}  # masters 10 to 13 i
 
 
 def test_features_go_to_the_own_part_and_to_the_replicas() -> None:
-    core = FeatureStorage(0, TaskParts.dealt(2, 2), plan(SUM)[0])
+    core = FeatureStorage(0, TaskParts.dealt(2, 2), Features(1), plan(SUM)[0])
     messages = core.apply(
         1, [topology(1, **STAR, x0_slot=[1, 2], x0=[[5], [7]], ra_slot=[2], ra_part=[1], ra_rslot=[40])]
     )
@@ -72,7 +73,7 @@ def test_features_go_to_the_own_part_and_to_the_replicas() -> None:
 
 
 def test_a_new_replica_is_told_the_value_though_it_has_not_changed() -> None:
-    core = FeatureStorage(0, TaskParts.dealt(3, 3), plan(SUM)[0])
+    core = FeatureStorage(0, TaskParts.dealt(3, 3), Features(1), plan(SUM)[0])
     core.apply(1, [topology(1, **STAR, x0_slot=[1], x0=[[5]])])
     messages = core.apply(2, [topology(2, ra_slot=[1], ra_part=[2], ra_rslot=[9])])
     assert sent(messages, "storage")[2] == {"z_slot": [9], "z": [[5]]}
@@ -83,7 +84,7 @@ def test_a_new_replica_is_told_the_value_though_it_has_not_changed() -> None:
 
 
 def test_a_slot_that_is_used_again_holds_nothing_of_its_former_vertex() -> None:
-    core = FeatureStorage(0, TaskParts.dealt(1, 1), plan(SUM)[0])
+    core = FeatureStorage(0, TaskParts.dealt(1, 1), Features(1), plan(SUM)[0])
     core.apply(1, [topology(1, **STAR, x0_slot=[1], x0=[[5]])])
     messages = core.apply(2, [topology(2, d_slot=[1], d_key=[11])])
     assert sent(messages, "storage")[0]["d_key"] == [11], "travels down the chain"
