@@ -34,6 +34,7 @@ EDGE_COLUMNS = (
 )
 EdgeRow: TypeAlias = tuple[float, ...]  # a single edge's values, in the order of EDGE_COLUMNS
 PLAIN_EDGE: EdgeRow = tuple(column.default for column in EDGE_COLUMNS)
+_ATTR_PLACE = [column.name for column in EDGE_COLUMNS].index(ATTR)
 
 
 class FeatureColumn(NamedTuple):
@@ -52,6 +53,21 @@ FeatureRow: TypeAlias = np.ndarray  # a single vertex's features, as `Features.r
 def kept_columns() -> list[EdgeColumn]:
     """Return the columns that are part of the graph, in the order in which an edge has them there."""
     return [column for column in EDGE_COLUMNS if column.is_kept]
+
+
+def edge_row(given: Mapping[str, float]) -> EdgeRow:
+    """Return a single edge's values, those that are given by name; the others have their defaults."""
+    return tuple(given.get(column.name, column.default) for column in EDGE_COLUMNS) if given else PLAIN_EDGE
+
+
+def kept_of(row: EdgeRow) -> list[float]:
+    """Return what the graph keeps of a single edge's values, in the order of `kept_columns`."""
+    return [number for number, column in zip(row, EDGE_COLUMNS, strict=False) if column.is_kept]
+
+
+def attr_size(row: EdgeRow) -> int:
+    """Return how many numbers a single edge's attr has, -1 without."""
+    return int(row[_ATTR_PLACE])
 
 
 def dropped_among(names: Sequence[str]) -> list[str]:
@@ -171,6 +187,12 @@ class EdgeValues:
             if numbers.count(column.default) != len(numbers):
                 given[column.name] = np.array(numbers, column.dtype)
         return EdgeValues(len(rows), given)
+
+    def rows(self) -> list[EdgeRow]:
+        """Return each edge's values; the inverse of `of_rows`."""
+        if not self.given:
+            return [PLAIN_EDGE] * self.edges
+        return list(zip(*(column.tolist() for column in self.full_columns().values()), strict=True))
 
     def __len__(self) -> int:
         return self.edges

@@ -23,7 +23,7 @@ from freshet.partitioner.events import (
     STRING,
     Events,
 )
-from freshet.schema import ATTR, WEIGHT, EdgeValues, Features, Graph
+from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, Features, Graph, attr_size
 
 Id = int | str
 
@@ -51,7 +51,7 @@ class _Edges:
     """The edges of one type, both ways round."""
 
     def __init__(self) -> None:
-        self.out: defaultdict[Id, dict[Id, float]] = defaultdict(dict)  # source -> destination -> weight
+        self.out: defaultdict[Id, dict[Id, EdgeRow]] = defaultdict(dict)  # source -> destination -> values
         self.into: defaultdict[Id, set[Id]] = defaultdict(set)  # destination -> sources
 
     def any(self) -> bool:
@@ -92,19 +92,17 @@ class ReferenceGraph:
     def _apply(self, events: Events) -> None:
         types = [self.default_type if name == DEFAULT_TYPE else name for name in events.types]
         x = events.x.matrix.copy()  # the block's memory is not kept
-        values = events.values.full_columns()
-        for op, a, b, weight, etype, row, numbers in zip(
+        for op, a, b, values, etype, row in zip(
             events.op.tolist(),
             events.a.to_list(),
             events.b.to_list(),
-            values[WEIGHT].tolist(),
+            events.values.rows(),
             events.etype.tolist(),
             events.x_row.tolist(),
-            values[ATTR].tolist(),
             strict=True,
         ):
             if op == OP_ADD_EDGE:
-                self.add_edge(a, b, weight, types[etype], numbers if numbers >= 0 else None)
+                self.add_edge(a, b, values, types[etype])
             elif op == OP_DEL_VERTEX:
                 self.del_vertex(a)
             elif op == OP_ADD_VERTEX:
@@ -133,27 +131,26 @@ class ReferenceGraph:
             for src in edges.into.pop(vertex, ()):
                 del edges.out[src][vertex]
 
-    def add_edge(
-        self, src: Id, dst: Id, weight: float = 1.0, name: str = DEFAULT_TYPE, attr: int | None = None
-    ) -> None:
-        """Add the edge or set its weight, making its ends exist; `attr`: how many numbers its attr has."""
+    def add_edge(self, src: Id, dst: Id, values: EdgeRow = PLAIN_EDGE, name: str = DEFAULT_TYPE) -> None:
+        """Add the edge or set what it carries, making its ends exist."""
+        width = attr_size(values)
         if (
             (src == dst and self.rules.forbid_typed_loops and self._has_loop_of_another_type(src, name))
-            or (attr is not None and self.attr_width not in (None, attr))
+            or (width >= 0 and self.attr_width not in (None, width))
             or self._is_one_type_too_many(name)
         ):
             self.rejected += 1
             return
-        self.attr_width = self.attr_width if attr is None else attr
+        self.attr_width = self.attr_width if width < 0 else width
         self.add_vertex(src)
         self.add_vertex(dst)
-        self._put_edge(src, dst, weight, name)
+        self._put_edge(src, dst, values, name)
         if self.rules.undirected:
-            self._put_edge(dst, src, weight, name)
+            self._put_edge(dst, src, values, name)
 
-    def _put_edge(self, src: Id, dst: Id, weight: float, name: str) -> None:
+    def _put_edge(self, src: Id, dst: Id, values: EdgeRow, name: str) -> None:
         edges = self.edges[name]
-        edges.out[src][dst] = weight
+        edges.out[src][dst] = values
         edges.into[dst].add(src)
 
     def _is_one_type_too_many(self, name: str) -> bool:
@@ -195,13 +192,12 @@ class ReferenceGraph:
             x[given] = [own for own in self.x.values() if own is not None]
         by_source = [item for edges in self.edges.values() for item in edges.out.items()]
         counts = [len(ends) for _, ends in by_source]
-        weight = np.array([weight for _, ends in by_source for weight in ends.values()], np.float32)
         return GraphArrays(
             ids=list(self.x),
             x=x,
             src=np.repeat(np.array([rows[src] for src, _ in by_source], np.int64), counts),
             dst=np.array([rows[dst] for _, ends in by_source for dst in ends], np.int64),
-            values=EdgeValues.from_columns({WEIGHT: weight}, len(weight)),
+            values=EdgeValues.of_rows([values for _, ends in by_source for values in ends.values()]),
         )
 
     def edge_types(self) -> list[str]:

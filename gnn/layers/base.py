@@ -12,6 +12,7 @@ from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.gnn.synopses.edge_network import EdgeNetwork
 from freshet.gnn.synopses.of_messages import Synopsis
+from freshet.schema import WEIGHT
 
 
 class Context(NamedTuple):
@@ -61,7 +62,9 @@ class LayerPlan:
     out_width: int
     """Width of x_l."""
     weighted: bool
-    """Messages are multiplied by the edge weight."""
+    """Messages are multiplied by a value of their edge."""
+    edge_value: str = WEIGHT
+    """Which value that is, by its name in schema.EDGE_COLUMNS."""
     skip_loops: bool = False
     """Self-loop edges are no messages."""
     one_loop: bool = False

@@ -1,42 +1,44 @@
 """The graph that `freshet check` makes again: a snapshot's arrays, and dictionaries for what events add to them.
 
 Millions of edges in dictionaries take minutes and gigabytes; a stream touches few of them. So what a snapshot has stays
-in arrays, where events strike edges out and set weights; vertices and edges that it does not have are the reference
-graph's, one event at a time.
+in arrays, where events strike edges out and set what they carry; vertices and edges that it does not have are the
+reference graph's, one event at a time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 import numpy as np
 
 from freshet.job.results.plain_rules import Event
 from freshet.partitioner.config import NO_RULES, GraphRules
 from freshet.partitioner.reference_graph import GraphArrays, Id, ReferenceGraph
-from freshet.schema import WEIGHT, EdgeValues, Features
+from freshet.schema import EdgeRow, EdgeValues, Features, kept_of
 
 
 @dataclass
 class SnapshotGraph:
     """The graph of a snapshot; an edge's key is (type * n + source) * n + destination, by rows of `ids`.
 
-    Shapes: ids n ids; x (n, features) float32; keys (m,) int64 ascending, each once; weight (m,) float32
+    Shapes: ids n ids; x (n, features) float32; keys (m,) int64 ascending, each once; values of m edges
     """
 
     ids: list[Id]
     x: np.ndarray
     keys: np.ndarray
-    weight: np.ndarray
+    values: InitVar[EdgeValues]
     types: list[str]
+    kept: np.ndarray = field(init=False)  # (values, m) float32: what the graph keeps of each edge
     rows: dict[Id, int] = field(init=False)  # of the vertices that are still the snapshot's
     live: np.ndarray = field(init=False)  # which vertices these are
     there: np.ndarray = field(init=False)  # which edges no event has deleted
     x_row: np.ndarray = field(init=False)  # where in x each vertex has its features
     _into: tuple[np.ndarray, np.ndarray] | None = field(init=False, default=None)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, values: EdgeValues) -> None:
         """Everything is there at first."""
+        self.kept = values.kept()
         self.rows = dict(zip(self.ids, range(len(self.ids)), strict=True))
         self.live, self.there = np.ones(len(self.ids), bool), np.ones(len(self.keys), bool)
         self.x_row = np.arange(len(self.ids))
@@ -92,7 +94,7 @@ class PlainGraph(ReferenceGraph):
     ) -> None:
         super().__init__(features, rules)
         self.began_empty = snapshot is None
-        self._of = snapshot or SnapshotGraph([], features.empty(), np.empty(0, np.int64), np.empty(0, np.float32), [])
+        self._of = snapshot or SnapshotGraph([], features.empty(), np.empty(0, np.int64), EdgeValues.default(0), [])
         for name in self._of.types:
             self.edges[name]
 
@@ -106,7 +108,7 @@ class PlainGraph(ReferenceGraph):
         elif event.op == "del_edge":
             self.del_edge(event.a, event.b, event.type)
         else:
-            self.add_edge(event.a, event.b, event.weight, event.type, event.attr)
+            self.add_edge(event.a, event.b, event.values, event.type)
 
     def add_vertex(self, vertex: Id, x: np.ndarray | None = None) -> None:
         """Make the vertex exist; `x` replaces its features, which are zeros at first."""
@@ -124,12 +126,12 @@ class PlainGraph(ReferenceGraph):
         else:
             super().del_vertex(vertex)
 
-    def _put_edge(self, src: Id, dst: Id, weight: float, name: str) -> None:
+    def _put_edge(self, src: Id, dst: Id, values: EdgeRow, name: str) -> None:
         place = self._of.find(src, dst, name)
         if place is None:
-            super()._put_edge(src, dst, weight, name)
+            super()._put_edge(src, dst, values, name)
         else:
-            self._of.there[place], self._of.weight[place] = True, weight
+            self._of.there[place], self._of.kept[:, place] = True, kept_of(values)
 
     def _take_edge(self, src: Id, dst: Id, name: str) -> None:
         place = self._of.find(src, dst, name)
@@ -165,8 +167,7 @@ class PlainGraph(ReferenceGraph):
             of.x_row[of.live] = np.arange(len(left))
         row = np.cumsum(of.live, dtype=np.int32) - np.int32(1)
         src, dst = (row[ends] for ends in divmod(of.keys[of.there] % n**2, n))
-        weight = of.weight[of.there]
-        kept = EdgeValues.from_columns({WEIGHT: weight}, len(weight))
+        kept = EdgeValues.of_kept(list(of.kept[:, of.there]))
         return GraphArrays(
             ids=list(left) + added.ids,
             x=of.x,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeGuard
 import jmespath
 import numpy as np
 
-from freshet.schema import Features
+from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeRow, Features, edge_row
 
 Id = int | str
 
@@ -27,18 +27,17 @@ NO_TYPE = ""  # the edge type of models without types where an event names none
 
 
 class Event(NamedTuple):
-    """An accepted event; `x`, `weight` and `attr` are what the event brings with it, None where it does not.
+    """An accepted event; `x` and `values` are what it brings with it to a vertex or an edge.
 
-    Shapes: x (features,) float32; `attr` is the number of its values
+    Shapes: x (features,) float32
     """
 
     op: str
     a: Id
     b: Id | None = None
     x: np.ndarray | None = None
-    weight: float = 1.0
+    values: EdgeRow = PLAIN_EDGE
     type: str = NO_TYPE
-    attr: int | None = None
 
 
 class PlainRules:
@@ -114,15 +113,20 @@ class PlainRules:
         src, dst, kind = record.get("src"), record.get("dst"), record.get("type")
         if not (self._is_id(src) and self._is_id(dst) and type(src) is type(dst) and self.is_type(kind)):
             return None
-        weight, attr = 1.0, None
+        carried: dict[str, float] = {}
         if op == "add_edge":
             given, listed = record.get("weight"), record.get("attr")
-            number = 1.0 if given is None else float32(given)
-            values = None if listed is None else float32s(listed)
-            if number is None or (listed is not None and values is None):
-                return None
-            weight, attr = number, None if values is None else len(values)
-        return Event(op, src, dst, weight=weight, type=self.default_type if kind is None else kind, attr=attr)
+            if given is not None:
+                number = float32(given)
+                if number is None:
+                    return None
+                carried[WEIGHT] = number
+            if listed is not None:
+                numbers = float32s(listed)
+                if numbers is None:
+                    return None
+                carried[ATTR] = len(numbers)
+        return Event(op, src, dst, values=edge_row(carried), type=self.default_type if kind is None else kind)
 
     def _is_id(self, value: Any) -> TypeGuard[Id]:
         if type(value) not in KINDS.values() or self._id_type not in (None, type(value)):

@@ -20,7 +20,7 @@ from freshet.job.results.plain_graph import SnapshotGraph
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.partitioner.config import NO_RULES, GraphRules
-from freshet.schema import Features
+from freshet.schema import WEIGHT, EdgeValues, Features
 
 _TYPES_MAX = 256
 _KEYS_MAX, _EDGES_MAX = 2**62, 2**30
@@ -44,11 +44,11 @@ def read_snapshot(folder: Path, rules: PlainRules, graph: GraphRules = NO_RULES)
         src, dst = _column(edges, "src"), _column(edges, "dst")
         codes, ids = _numbered([own, src, dst], rules)
         kinds, types = _types(edges, rules)
-        weight = _weights(edges)
+        values = _values(edges, len(src))
         ends = codes[len(own) :].reshape(2, -1)
         if _has(edges, "attr") or (graph.forbid_typed_loops and len(types) > 1 and (ends[0] == ends[1]).any()):
             return None
-        keys, weight = _last_of_equal(kinds, ends, weight, len(ids), undirected=graph.undirected)
+        keys, values = _last_of_equal(kinds, ends, values, len(ids), undirected=graph.undirected)
         path = vertices
         x = _features(vertices, codes[: len(own)], len(ids), rules.features)
     except _Unusual:
@@ -56,7 +56,7 @@ def read_snapshot(folder: Path, rules: PlainRules, graph: GraphRules = NO_RULES)
     except (OSError, pa.ArrowException) as error:
         msg = f"--snapshot {path}: can't be read: {error}"
         raise UsageError(msg) from None
-    return SnapshotGraph(ids, x, keys, weight, types)
+    return SnapshotGraph(ids, x, keys, values, types)
 
 
 def _has(path: Path, column: str) -> bool:
@@ -121,14 +121,15 @@ def _types(path: Path, rules: PlainRules) -> tuple[np.ndarray | int, list[str]]:
     return number[coded.indices.to_numpy()], types
 
 
-def _weights(path: Path) -> np.ndarray | None:
-    """The weight of each edge, float32; None where all are 1."""
-    if not _has(path, "weight"):
-        return None
-    column = _column(path, "weight")
+def _values(path: Path, edges: int) -> EdgeValues:
+    """What each edge carries."""
+    if not _has(path, WEIGHT):
+        return EdgeValues.default(edges)
+    column = _column(path, WEIGHT)
     if not pa.types.is_floating(column.type):
         raise _Unusual
-    return _finite(column.cast(pa.float64()).fill_null(1.0).to_numpy())
+    weight = _finite(column.cast(pa.float64()).fill_null(1.0).to_numpy())
+    return EdgeValues.from_columns({WEIGHT: weight}, edges)
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
@@ -140,25 +141,24 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _last_of_equal(
-    kinds: np.ndarray | int, ends: np.ndarray, weight: np.ndarray | None, n: int, *, undirected: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """The keys of the edges in ascending order, and the weight that each was given last.
+    kinds: np.ndarray | int, ends: np.ndarray, values: EdgeValues, n: int, *, undirected: bool
+) -> tuple[np.ndarray, EdgeValues]:
+    """The keys of the edges in ascending order, and what each was given last.
 
-    Shapes: ends (2, m) rows of ids; keys (edges,) int64; weights (edges,) float32
+    Shapes: ends (2, m) rows of ids; keys (edges,) int64
     """
     m = ends.shape[1]
     if (int(np.max(kinds, initial=0)) + 1) * n**2 > _KEYS_MAX or m > _EDGES_MAX:
         raise _Unusual
     src, dst = ends.astype(np.int64)
     keys = (kinds * n + src) * n + dst
-    weight = np.ones(m, np.float32) if weight is None else weight
     if undirected:  # each edge, then the one the other way round
         keys = np.stack([keys, (kinds * n + dst) * n + src], axis=1).reshape(-1)
-        weight = np.repeat(weight, 2)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     last = np.append(keys[1:] != keys[:-1], True) if m else np.empty(0, bool)
-    return keys[last], weight[order[last]]
+    rows = order[last]
+    return keys[last], values[rows // 2 if undirected else rows]
 
 
 def _features(path: Path, rows: np.ndarray, n: int, features: Features) -> np.ndarray:

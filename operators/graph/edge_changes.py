@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.operators.graph.part_rows import PartRows
-from freshet.schema import WEIGHT, kept_columns
+from freshet.schema import kept_columns
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES
 from freshet.state.codec import Block
 
@@ -32,7 +32,7 @@ _COLUMNS = {
 }
 
 
-def edge_changes(block: Block, at: PartRows, value: str = WEIGHT) -> EdgeChanges:
+def edge_changes(block: Block, at: PartRows, value: str) -> EdgeChanges:
     """Return the edges of a TOPOLOGY block with this value of theirs."""
     return EdgeChanges(*(_records(block, at, *one) for one in _COLUMNS[value]))  # type: ignore[arg-type]
 

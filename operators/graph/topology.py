@@ -111,7 +111,7 @@ class Topology:
 
     def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan, following: LayerPlan | None) -> None:
         """Of edges it knows the weights if the layer reads them."""
-        self.at, self.masters = at, Masters(tables, at, layer, following)
+        self.at, self.masters, self._edge_value = at, Masters(tables, at, layer, following), layer.edge_value
         self.home = tables.add("home", "i4", 2, fill=-1)
         self.out, self.inn = (Lists(tables, name, layer.weighted) for name in ("out", "in"))
         at.keep(self.home, self.out, self.inn)
@@ -128,8 +128,8 @@ class Topology:
             self.home.data[replicas, 1] = block.get("r_home")
 
     def edge_changes(self, block: Block) -> EdgeChanges:
-        """Return the edges that an epoch changes, with the values that the layer reads of them."""
-        return edge_changes(block, self.at)
+        """Return the edges that an epoch changes, with the value that the layer reads of them."""
+        return edge_changes(block, self.at, self._edge_value)
 
     def grow(self) -> None:
         """Have room for more edges after a kernel said that there is none."""

@@ -64,7 +64,7 @@ def after(given: Input, events: int) -> tuple[dict[int, bytes], dict[tuple[int, 
     lines = given.events.read_bytes().splitlines(keepends=True)[:events]
     graph.apply(Parser(Features(IN_WIDTH), "int").parse_jsonl(b"".join(lines), Origin())[0])
     found = graph.arrays()
-    ends = zip(found.src.tolist(), found.dst.tolist(), found.weight.tolist(), strict=True)
+    ends = zip(found.src.tolist(), found.dst.tolist(), found.values.weight.tolist(), strict=True)
     edges = {(found.ids[src], found.ids[dst]): weight for src, dst, weight in ends}
     return dict(zip(found.ids, map(np.ndarray.tobytes, found.x), strict=True)), edges  # type: ignore[arg-type,return-value]
 

@@ -16,6 +16,7 @@ from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.operators.snapshot.writer import write_live_graph
 from freshet.partitioner.reference_graph import GraphArrays, ReferenceGraph
+from freshet.schema import kept_of
 from freshet.state.codec import UnknownFormatError
 from freshet.state.sweep import STATE_FORMAT
 from tests.support.simulation.drawn import Case, draw, eager, simulate
@@ -48,10 +49,10 @@ def content(graph: ReferenceGraph) -> Graph:
     """Features by id, and weights by source, destination and type."""
     arrays: GraphArrays = graph.arrays()
     edges = {
-        (src, dst, name): weight
+        (src, dst, name): kept_of(values)[0]
         for name, edges in graph.edges.items()
         for src, ends in edges.out.items()
-        for dst, weight in ends.items()
+        for dst, values in ends.items()
     }
     return dict(zip(arrays.ids, map(np.ndarray.tobytes, arrays.x), strict=True)), edges
 
@@ -156,7 +157,7 @@ def test_a_checkpoint_of_an_earlier_version(tmp_path: Path) -> None:
     truth = dict(references(saved.events, log, saved.settings))[saved.epoch]
     features, edges = live_content(live)
     assert features == dict(zip(truth.ids, map(np.ndarray.tobytes, truth.x), strict=True))
-    ends = zip(truth.src.tolist(), truth.dst.tolist(), truth.weight.tolist(), strict=True)
+    ends = zip(truth.src.tolist(), truth.dst.tolist(), truth.values.weight.tolist(), strict=True)
     found = sorted((src, dst, weight) for (src, dst, _), weight in edges.items())
     assert found == sorted((truth.ids[src], truth.ids[dst], weight) for src, dst, weight in ends)
     log.close()

@@ -5,20 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeValues, FeatureRows, Features, dropped_among
+from freshet.schema import (
+    ATTR,
+    PLAIN_EDGE,
+    WEIGHT,
+    EdgeValues,
+    FeatureRows,
+    Features,
+    attr_size,
+    dropped_among,
+    edge_row,
+    kept_of,
+)
 
 ROWS = [(0.5, 2), PLAIN_EDGE, (1.0, -1), (-0.0, 0)]
 
 
-def rows_of(values: EdgeValues) -> list[tuple[float, ...]]:
-    return list(zip(*(column.tolist() for column in values.full_columns().values()), strict=True))
-
-
 def test_rows_and_columns_are_inverses() -> None:
     values = EdgeValues.of_rows(ROWS)
-    assert rows_of(values) == ROWS
-    assert rows_of(EdgeValues.from_columns(values.columns(), len(values))) == ROWS
-    assert rows_of(EdgeValues.from_columns(values.full_columns() | {"other": np.zeros(4)}, 4)) == ROWS
+    assert values.rows() == ROWS
+    assert EdgeValues.from_columns(values.columns(), len(values)).rows() == ROWS
+    assert EdgeValues.from_columns(values.full_columns() | {"other": np.zeros(4)}, 4).rows() == ROWS
     assert [column.dtype for column in values.full_columns().values()] == [np.float32, np.int32]
 
 
@@ -27,12 +34,12 @@ def test_rows_and_columns_are_inverses() -> None:
 def test_values_are_taken_as_rows_are(given: list[tuple[float, ...]], rows: np.ndarray | slice) -> None:
     taken = EdgeValues.of_rows(given)[rows]
     expected = given[rows] if isinstance(rows, slice) else [given[row] for row in rows.tolist()]
-    assert (len(taken), rows_of(taken)) == (len(expected), expected)
+    assert (len(taken), taken.rows()) == (len(expected), expected)
 
 
 def test_joined_values_are_those_of_all_parts() -> None:
     parts = [EdgeValues.of_rows(ROWS[:1]), EdgeValues.default(2), EdgeValues.of_rows(ROWS[2:]), EdgeValues.default(0)]
-    assert rows_of(EdgeValues.concatenate(parts)) == [ROWS[0], PLAIN_EDGE, PLAIN_EDGE, *ROWS[2:]]
+    assert EdgeValues.concatenate(parts).rows() == [ROWS[0], PLAIN_EDGE, PLAIN_EDGE, *ROWS[2:]]
     assert not EdgeValues.concatenate([EdgeValues.default(2), EdgeValues.default(3)]).given
 
 
@@ -46,7 +53,7 @@ def test_the_graph_keeps_weights_alone() -> None:
     values = EdgeValues.of_rows(ROWS)
     assert values.kept().tolist() == [[0.5, 1, 1, 0]]
     assert values.kept().dtype == np.float32
-    assert rows_of(EdgeValues.of_kept(values.kept())) == [(weight, -1) for weight, _ in ROWS]
+    assert EdgeValues.of_kept(values.kept()).rows() == [(weight, -1) for weight, _ in ROWS]
     assert (values.dropped, EdgeValues.of_rows(ROWS[1:3]).dropped, EdgeValues.default(3).dropped) == (2, 0, 0)
     assert dropped_among(["src", "attr", "weight"]) == [ATTR]
     assert [values.record(row) for row in range(4)] == [{WEIGHT: 0.5}, {}, {}, {WEIGHT: 0.0}]
@@ -74,3 +81,10 @@ def test_feature_rows_and_columns_are_inverses() -> None:
     back = FeatureRows.from_columns(both.columns("x0"), "x0", features)
     assert back.matrix.tobytes() == both.matrix.tobytes()
     assert FeatureRows.from_columns({}, "x0", Features(5)).features == Features(5)
+
+
+def test_a_single_edge_has_defaults_where_nothing_is_given() -> None:
+    assert edge_row({}) is PLAIN_EDGE
+    assert edge_row({ATTR: 2}) == (1, 2) and edge_row({WEIGHT: 0.5}) == (0.5, -1)
+    assert [attr_size(row) for row in ROWS] == [2, -1, -1, 0]
+    assert [kept_of(row) for row in ROWS] == [[0.5], [1], [1.0], [0.0]]

@@ -12,7 +12,7 @@ from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.operators.sink.change_log_reader import Positions
 from freshet.partitioner.reference_graph import ReferenceGraph
-from freshet.schema import Features
+from freshet.schema import Features, edge_row
 
 
 def apply(graph: ReferenceGraph, event: dict[str, Any]) -> None:
@@ -20,7 +20,7 @@ def apply(graph: ReferenceGraph, event: dict[str, Any]) -> None:
     op = event["op"]
     if op == "add_edge":
         weight = event.get("weight")
-        graph.add_edge(event["src"], event["dst"], 1.0 if weight is None else weight)
+        graph.add_edge(event["src"], event["dst"], edge_row({} if weight is None else {"weight": weight}))
     elif op == "del_edge":
         graph.del_edge(event["src"], event["dst"])
     elif op == "del_vertex":

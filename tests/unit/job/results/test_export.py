@@ -31,7 +31,7 @@ from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.config import GraphRules
 from freshet.partitioner.reference_graph import ReferenceGraph
-from freshet.schema import Features
+from freshet.schema import Features, kept_of
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, to_events
 
@@ -77,10 +77,10 @@ class Given:
         graph.apply(to_events(self.records[:events], IN_WIDTH))
         arrays = graph.arrays()
         edges = {
-            (src, dst, name or None): weight
+            (src, dst, name or None): kept_of(values)[0]
             for name, kept in graph.edges.items()
             for src, ends in kept.out.items()
-            for dst, weight in ends.items()
+            for dst, values in ends.items()
         }
         return dict(zip(arrays.ids, arrays.x.tolist(), strict=True)), edges
 

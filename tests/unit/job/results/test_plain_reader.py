@@ -17,7 +17,7 @@ from freshet.operators.parser.event_files import list_files
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.events import OP_NAMES
-from freshet.schema import Features
+from freshet.schema import Features, edge_row
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.graphs.streams import random_records
 from tests.support.malformed.arrow import rows_to_ipc, to_ipc
@@ -45,7 +45,7 @@ def shown(records):
     """Accepted records alone, comparable."""
     events = [(record.position, record.event) for record in records if record.event is not None]
     return [
-        (position, one.op, one.a, one.b, None if one.x is None else tuple(one.x.tolist()), one.weight, one.type)
+        (position, one.op, one.a, one.b, None if one.x is None else tuple(one.x.tolist()), one.values[0], one.type)
         for position, one in events
     ]
 
@@ -236,7 +236,7 @@ def test_foreign_records_are_mapped(tmp_path):
     lines = [orjson.dumps(record) for record in records]
     found = list(message_records(enumerate(lines), PlainRules(Features(2), "int", None, EVENTS_MAP)))
     assert [record.event is not None for record in found] == [True, False, False, True, False]
-    assert found[0].event == Event("add_edge", 1, 2, weight=0.5)
+    assert found[0].event == Event("add_edge", 1, 2, values=edge_row({"weight": 0.5}))
     messages = [RawMessage(k, line) for k, line in enumerate(lines)]
     events, letters = Parser(Features(2), "int", None, EVENTS_MAP).parse_messages(messages, Origin())
     assert shown(found) == as_rows(events)
@@ -276,8 +276,8 @@ def test_a_snapshot_is_read_as_events(tmp_path, typed):
     assert np.array_equal([event.x for event in events[:3]], x)
     default = "cites" if typed else ""
     assert events[3:] == [
-        Event("add_edge", "a", "b", weight=0.5, type=default),
-        Event("add_edge", "c", "b", weight=2.0, type=default),
+        Event("add_edge", "a", "b", values=edge_row({"weight": 0.5}), type=default),
+        Event("add_edge", "c", "b", values=edge_row({"weight": 2.0}), type=default),
     ]
     with pytest.raises(UsageError, match=r"vertices\.parquet: row 0 is no add_vertex"):
         list(snapshot_events(tmp_path, PlainRules(Features(3))))
@@ -291,4 +291,4 @@ def test_a_snapshot_may_have_halves(tmp_path, kind):
     pq.write_table(pa.table({"src": [1], "dst": [2], "weight": weight}), tmp_path / "edges.parquet")
     events = list(snapshot_events(tmp_path, PlainRules(Features(2))))
     assert np.array_equal([event.x for event in events[:2]], x.astype(np.float32))
-    assert events[2].weight == np.float32(np.float16(0.3))
+    assert events[2].values[0] == np.float32(np.float16(0.3))

@@ -11,7 +11,7 @@ from freshet.job.results.plain_reader import snapshot_events
 from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.job.results.plain_snapshot import read_snapshot
 from freshet.partitioner.config import GraphRules
-from freshet.schema import Features
+from freshet.schema import Features, edge_row
 
 WIDTH = 2
 ONE_LOOP = GraphRules(forbid_typed_loops=True)
@@ -70,7 +70,7 @@ def drawn_events(rng, kind, typed, count=400):
         elif what < 0.5:
             yield Event("del_edge", a, b, type=name)
         else:
-            yield Event("add_edge", a, b, weight=float(rng.integers(1, 9)), type=name)
+            yield Event("add_edge", a, b, values=edge_row({"weight": float(rng.integers(1, 9))}), type=name)
 
 
 @pytest.mark.parametrize("seed", range(4))
