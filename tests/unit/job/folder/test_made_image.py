@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
+from freshet.gnn.plan import compile_plan
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MADE, MadeImage
+from freshet.operators.graph.rules import graph_rules
 from freshet.partitioner.config import PartitionerConfig
 from freshet.state.image import write_image
 from freshet.state.table import TableSet
+from tests.support.graphs.models import conv, make_model
 
 MADE_WITH = PartitionerConfig("hdrf", hdrf_lambda=1.5, edge_types=("a", "b"), hash_seed=7)
 HERE = {"blas": "one", "kernels": "two"}
@@ -51,6 +54,12 @@ def test_it_tells_what_it_was_made_with(snapshot: Path, tmp_path: Path) -> None:
     found.check(2, replace(MADE_WITH, hash_seed=8), HERE)
     found.check(2, MADE_WITH, {})  # a job that may run anywhere
     assert MadeImage.of(tmp_path) is None
+
+
+def test_a_job_of_the_same_typed_model_takes_it(snapshot: Path) -> None:
+    plan = compile_plan(make_model(1, [conv("graph_conv", 3, 2)], edge_types=MADE_WITH.edge_types or ()))
+    config = PartitionerConfig.of(graph_rules(plan, undirected=False), strategy="hdrf", hdrf_lambda=1.5)
+    made(snapshot).check(2, config, HERE)
 
 
 @pytest.mark.parametrize(
