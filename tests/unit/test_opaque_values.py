@@ -49,6 +49,9 @@ schema.PLAIN_EDGE += (0,)
 
 import numpy as np
 
+from freshet.gnn.oracles.edges import Edges
+from freshet.job.results.plain_graph import PlainGraph, SnapshotGraph
+from freshet.job.results.plain_rules import Event
 from freshet.operators.graph.edge_changes import edge_changes
 from freshet.operators.graph.part_rows import PartRows
 from freshet.partitioner.core import Partitioner
@@ -89,11 +92,18 @@ assert changes(("del_edge", 1, 2), ("add_edge", 3, 3, 1.0, "", -1, 9.0)) == [[[8
 live = core.live_graph()
 assert live.values.full_columns()["mass"].tolist() == [0.0, 9.0] and live.values.weight.tolist() == [1.0, 1.0]
 assert truth.arrays().graph.values.kept().tolist() == [[1.0, 1.0], [0.0, 9.0]]
+
+edge = SnapshotGraph([1, 2], np.zeros((2, 1), np.float32), np.array([1]), schema.EdgeValues.default(1), [""])
+checked = PlainGraph(Features(1), snapshot=edge)
+checked.take(Event("add_edge", 1, 2, values=schema.edge_row({"mass": 4.0})))
+checked.take(Event("add_edge", 2, 2, values=schema.edge_row({"mass": 5.0})))
+_, src, dst, values = checked.arrays().graph
+assert [part.values.kept().tolist() for *_, part in Edges(2, src, dst, values).pieces()] == [[[1.0, 1.0], [4.0, 5.0]]]
 print("done")
 """
 
 
 def test_a_further_value_of_edges_is_a_line_in_the_schema() -> None:
-    """Events bring it, journals and states keep it, and messages may read it: no other file knows it."""
+    """Events bring it, journals and states keep it, messages and full passes may read it: no other file knows it."""
     done = subprocess.run([sys.executable, "-c", FURTHER_VALUE], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stdout == "done\n", done.stderr
