@@ -15,6 +15,8 @@ test of an addition; Neumaier (1974) for the compensated summation.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from freshet.kernels.kernel import apart, inner, kernel
@@ -32,12 +34,43 @@ _WORN = 2.0**-20  # of the value: more than this may not be lost
 _ROUND_UP = 1.0 + 2.0**-22  # of a bound that is kept as float32
 
 
+class NotedSums(Protocol):
+    """What a kernel gets of sums and their notes, with more beside them."""
+
+    @property
+    def s(self) -> View:
+        """(rows, width) float64: the sums."""
+
+    @property
+    def note(self) -> View:
+        """(rows, 4) int32: see LAST_SERIAL."""
+
+    @property
+    def touched(self) -> np.ndarray:
+        """(rows,) int32: the rows that change in this epoch."""
+
+    @property
+    def counter(self) -> np.ndarray:
+        """Int64; the first: how many rows are touched."""
+
+
 def stamp_of(serial: int) -> int:
     """What LAST_SERIAL has of an epoch.
 
     After 2^31 epochs numbers come again, but 0 is kept for rows that no epoch has touched.
     """
     return 1 + serial % 0x7FFFFFFF
+
+
+@inner
+def mark(sums: NotedSums, row: int, serial: int) -> None:
+    """Note that the sum of `row` changes in this epoch."""
+    if sums.note.data[row, LAST_SERIAL] != serial:
+        touch(sums.note, row)
+        sums.note.data[row, LAST_SERIAL] = serial
+        sums.touched[sums.counter[0]] = row
+        sums.counter[0] += 1
+        touch(sums.s, row)
 
 
 @inner

@@ -42,18 +42,6 @@ class PartsRead(NamedTuple):
 
 
 @inner
-def as_columns(dense: np.ndarray) -> PartsRead:
-    """Columns, in a kernel that reads nothing else: it is handed one array, and no list costs it a thing."""
-    return PartsRead(Data(dense), ListsRead(Data(dense), Data(dense.reshape(-1)), 0, 0), False)
-
-
-@inner
-def as_lists(lists: ListsRead) -> PartsRead:
-    """Lists, in a kernel that reads nothing else."""
-    return PartsRead(Data(lists.head.data), lists, True)
-
-
-@inner
 def cells_of(of: PartsRead | PartsView, row: int) -> int:
     """How many cells a row has; of columns some have no number."""
     return length_of(of.lists, row) >> 1 if of.is_sparse else of.dense.data.shape[1]

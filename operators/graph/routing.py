@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch
 from freshet.operators.graph.part_columns import (
     PartColumns,
     PartsRead,
-    as_columns,
-    as_lists,
     cells_of,
     first_cell,
     number_in,
@@ -20,7 +20,7 @@ from freshet.operators.graph.part_columns import (
     prefetch_cells,
 )
 from freshet.operators.graph.part_rows import PartRows
-from freshet.state.adjacency import ListsRead
+from freshet.state.adjacency import Data, ListsRead
 
 _AHEAD = 8
 
@@ -38,10 +38,36 @@ class Replicas(NamedTuple):
 
 
 @inner
-def _count_in(
-    replica: PartsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray
+def _as_columns(dense: np.ndarray) -> PartsRead:
+    return PartsRead(Data(dense), ListsRead(Data(dense), Data(dense.reshape(-1)), 0, 0), False)
+
+
+@inner
+def _as_lists(lists: ListsRead) -> PartsRead:
+    return PartsRead(Data(lists.head.data), lists, True)
+
+
+def _parts_of(form: np.ndarray | ListsRead) -> PartsRead:
+    """Columns or lists, in a kernel that reads nothing else: compiled for each, and handed nothing of the other."""
+    return _as_columns(form) if isinstance(form, np.ndarray) else _as_lists(form)
+
+
+@overload(_parts_of, jit_options={"forceinline": True})
+def _typed_parts_of(form: Any) -> Any:
+    read = _as_columns if isinstance(form, types.Array) else _as_lists
+
+    def parts(form: Any) -> Any:
+        return read(form)
+
+    return parts
+
+
+@kernel
+def _count(
+    form: np.ndarray | ListsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray
 ) -> None:
     """Count for each task the replicas that these vertices have there, and the vertices that have some there."""
+    replica = _parts_of(form)
     for i in range(len(slots)):
         prefetch_cells(replica, slots, i)
         first, last = first_cell(replica, slots[i]), np.int64(-1)
@@ -55,20 +81,8 @@ def _count_in(
 
 
 @kernel
-def _count(dense: np.ndarray, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray) -> None:
-    _count_in(as_columns(dense), slots, task_of, replicas, rows)
-
-
-@kernel
-def _count_listed(
-    lists: ListsRead, slots: np.ndarray, task_of: np.ndarray, replicas: np.ndarray, rows: np.ndarray
-) -> None:
-    _count_in(as_lists(lists), slots, task_of, replicas, rows)
-
-
-@inner
-def _fill_in(
-    replica: PartsRead,
+def _fill(
+    form: np.ndarray | ListsRead,
     slots: np.ndarray,
     task_of: np.ndarray,
     at_replica: np.ndarray,
@@ -81,6 +95,7 @@ def _fill_in(
 
     The own task has all rows: its replicas say which one of them is theirs.
     """
+    replica = _parts_of(form)
     for i in range(len(slots)):
         first, last = first_cell(replica, slots[i]), np.int64(-1)
         for cell in range(cells_of(replica, slots[i])):
@@ -99,45 +114,16 @@ def _fill_in(
             out.row[k] = i if task == own else at_row[task] - 1 - first_row[task]
 
 
-@kernel
-def _fill(
-    dense: np.ndarray,
-    slots: np.ndarray,
-    task_of: np.ndarray,
-    at_replica: np.ndarray,
-    at_row: np.ndarray,
-    first_row: np.ndarray,
-    own: int,
-    out: Replicas,
-) -> None:
-    _fill_in(as_columns(dense), slots, task_of, at_replica, at_row, first_row, own, out)
-
-
-@kernel
-def _fill_listed(
-    lists: ListsRead,
-    slots: np.ndarray,
-    task_of: np.ndarray,
-    at_replica: np.ndarray,
-    at_row: np.ndarray,
-    first_row: np.ndarray,
-    own: int,
-    out: Replicas,
-) -> None:
-    _fill_in(as_lists(lists), slots, task_of, at_replica, at_row, first_row, own, out)
-
-
 def route_rows(replica: PartColumns, slots: np.ndarray, at: PartRows) -> list[Replicas]:
     """For each task the replicas there of the vertices in `slots`, in the order of `slots` and then of parts."""
     tasks, task_of = at.tasks.tasks, at.tasks.task_of
     replicas, rows = np.zeros(tasks + 1, np.int64), np.zeros(tasks + 1, np.int64)
-    count, fill = (_count_listed, _fill_listed) if replica.is_sparse else (_count, _fill)
-    count(replica.form, slots, task_of, replicas[1:], rows[1:])
+    _count(replica.form, slots, task_of, replicas[1:], rows[1:])
     ends, row_ends = np.cumsum(replicas), np.cumsum(rows)
     n, m = int(ends[-1]), int(row_ends[-1])
     out = Replicas(np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(m, np.int32))
     into = ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, out
-    fill(replica.form, slots, task_of, *into)
+    _fill(replica.form, slots, task_of, *into)
     found = []
     for task in range(tasks):
         mine = slice(ends[task], ends[task + 1])

@@ -14,49 +14,36 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from freshet.kernels.prefetch import pointer_to
-from freshet.operators.aggregates.intrinsics import for_kernels
+from freshet.operators.aggregates.intrinsics import Vectors, for_kernels
 
 LANES = 8
 _FLOAT, _DOUBLE, _WORD = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
 
 
-class _Vectors:
-    """Builds the instructions of one function, from the numbers of its arguments."""
+class _Lanes(Vectors):
+    """Instructions on 8 channels."""
 
-    def __init__(self, context: Any, builder: Any, signature: Any, args: Any) -> None:
-        self.build, self.args, self._context, self._kinds = builder, args, context, signature.args
+    LANES, ALIGN = LANES, 4
 
-    def _place(self, array: int, at: int, kind: ir.Type) -> Any:
-        byte = pointer_to(self._context, self.build, self._kinds[array], self.args[array], self.args[at])
-        return self.build.bitcast(byte, ir.VectorType(kind, LANES).as_pointer())
+    def values(self, array: int, at: int, kind: ir.Type) -> Any:
+        return self.load(self.place(array, at, kind))
 
-    def load(self, array: int, at: int, kind: ir.Type) -> Any:
-        return self.build.load(self._place(array, at, kind), align=4)
-
-    def store(self, value: Any, array: int, at: int) -> None:
-        self.build.store(value, self._place(array, at, value.type.element), align=4)
-
-    def all(self, number: Any) -> Any:
-        """A number in every lane."""
-        kind = ir.VectorType(number.type, LANES)
-        one = self.build.insert_element(ir.Constant(kind, ir.Undefined), number, ir.IntType(32)(0))
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        return self.build.shuffle_vector(one, ir.Constant(kind, ir.Undefined), lanes)
+    def write(self, value: Any, array: int, at: int) -> None:
+        self.store(value, self.place(array, at, value.type.element))
 
     def wide(self, values: Any) -> Any:
-        return self.build.fpext(values, ir.VectorType(_DOUBLE, LANES))
+        return self.build.fpext(values, self.of(_DOUBLE))
 
     def narrow(self, values: Any) -> Any:
-        return self.build.fptrunc(values, ir.VectorType(_FLOAT, LANES))
+        return self.build.fptrunc(values, self.of(_FLOAT))
 
     def terms(self, factor: int, array: int, at: int) -> Any:
         """What a message adds: a factor times values, rounded."""
-        return self.wide(self.build.fmul(self.all(self.args[factor]), self.load(array, at, _FLOAT)))
+        return self.wide(self.build.fmul(self.all(self.args[factor]), self.values(array, at, _FLOAT)))
 
     def share(self, array: int, at: int, factor: int) -> Any:
         """Sums times a factor, rounded."""
-        return self.narrow(self.build.fmul(self.load(array, at, _DOUBLE), self.all(self.args[factor])))
+        return self.narrow(self.build.fmul(self.values(array, at, _DOUBLE), self.all(self.args[factor])))
 
     def plus(self, values: Any) -> Any:
         """Values + 0, which makes -0 0."""
@@ -75,11 +62,11 @@ class _Vectors:
 
 def _add(_: Any, s: Any, to: Any, rows: Any, at: Any, p: Any, sign: Any) -> Any:
     def generate(*given: Any) -> Any:
-        lanes = _Vectors(*given)
+        lanes = _Lanes(*given)
         term = lanes.build.fmul(lanes.terms(4, 2, 3), lanes.all(lanes.args[5]))
-        before = lanes.load(0, 1, _DOUBLE)
+        before = lanes.values(0, 1, _DOUBLE)
         after = lanes.build.fadd(before, term)
-        lanes.store(after, 0, 1)
+        lanes.write(after, 0, 1)
         return lanes.bits(lanes.inexact(before, term, after))
 
     return types.int64(s, types.int64, rows, types.int64, types.float32, types.float64), generate
@@ -87,11 +74,11 @@ def _add(_: Any, s: Any, to: Any, rows: Any, at: Any, p: Any, sign: Any) -> Any:
 
 def _replace(_: Any, s: Any, to: Any, old: Any, at: Any, p: Any, new: Any, place: Any, q: Any) -> Any:
     def generate(*given: Any) -> Any:
-        lanes = _Vectors(*given)
+        lanes = _Lanes(*given)
         build, gone, come = lanes.build, lanes.terms(4, 2, 3), lanes.terms(7, 5, 6)
-        term, before = build.fsub(come, gone), lanes.load(0, 1, _DOUBLE)
+        term, before = build.fsub(come, gone), lanes.values(0, 1, _DOUBLE)
         after = build.fadd(before, term)
-        lanes.store(after, 0, 1)
+        lanes.write(after, 0, 1)
         rounded = lanes.inexact(come, build.fneg(gone), term)
         return lanes.bits(build.or_(lanes.inexact(before, term, after), rounded))
 
@@ -101,16 +88,16 @@ def _replace(_: Any, s: Any, to: Any, old: Any, at: Any, p: Any, new: Any, place
 
 def _read_one(_: Any, s: Any, first: Any, factor: Any, out: Any, at: Any) -> Any:
     def generate(*given: Any) -> Any:
-        lanes = _Vectors(*given)
-        lanes.store(lanes.plus(lanes.share(0, 1, 2)), 3, 4)
+        lanes = _Lanes(*given)
+        lanes.write(lanes.plus(lanes.share(0, 1, 2)), 3, 4)
 
     return types.void(s, types.int64, types.float64, out, types.int64), generate
 
 
 def _read_two(_: Any, s: Any, first: Any, factor: Any, second: Any, more: Any, out: Any, at: Any) -> Any:
     def generate(*given: Any) -> Any:
-        lanes = _Vectors(*given)
-        lanes.store(lanes.build.fadd(lanes.plus(lanes.share(0, 1, 2)), lanes.share(0, 3, 4)), 5, 6)
+        lanes = _Lanes(*given)
+        lanes.write(lanes.build.fadd(lanes.plus(lanes.share(0, 1, 2)), lanes.share(0, 3, 4)), 5, 6)
 
     kinds = types.int64, types.float64, types.int64, types.float64, out, types.int64
     return types.void(s, *kinds), generate
@@ -118,11 +105,11 @@ def _read_two(_: Any, s: Any, first: Any, factor: Any, second: Any, more: Any, o
 
 def _blend(_: Any, agg: Any, first: Any, theirs: Any, own: Any, at: Any, ours: Any, out: Any, to: Any) -> Any:
     def generate(*given: Any) -> Any:
-        lanes = _Vectors(*given)
+        lanes = _Lanes(*given)
         build = lanes.build
-        read = build.fmul(lanes.wide(lanes.load(0, 1, _FLOAT)), lanes.all(lanes.args[2]))
-        more = build.fmul(lanes.wide(lanes.load(3, 4, _FLOAT)), lanes.all(lanes.args[5]))
-        lanes.store(lanes.narrow(build.fadd(read, more)), 6, 7)
+        read = build.fmul(lanes.wide(lanes.values(0, 1, _FLOAT)), lanes.all(lanes.args[2]))
+        more = build.fmul(lanes.wide(lanes.values(3, 4, _FLOAT)), lanes.all(lanes.args[5]))
+        lanes.write(lanes.narrow(build.fadd(read, more)), 6, 7)
 
     kinds = types.int64, types.float64, own, types.int64, types.float64, out, types.int64
     return types.void(agg, *kinds), generate

@@ -15,10 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from freshet.kernels.prefetch import pointer_to
 from freshet.operators.aggregates.extrema import channels as extrema_channels
 from freshet.operators.aggregates.extrema.channels import NOTHING
-from freshet.operators.aggregates.intrinsics import for_kernels
+from freshet.operators.aggregates.intrinsics import Vectors, for_kernels
 
 LANES = 16
 _FLOAT, _INT, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
@@ -29,35 +28,17 @@ def _all(value: float, kind: ir.Type) -> Any:
     return ir.Constant(ir.VectorType(kind, LANES), [kind(value)] * LANES)
 
 
-class _Lanes:
-    """Builds the instructions of one function, from the numbers of its arguments."""
+class _Lanes(Vectors):
+    """Instructions on 16 channels."""
 
-    def __init__(self, context: Any, builder: Any, signature: Any, args: Any) -> None:
-        self.build, self.args, self._context, self._kinds = builder, args, context, signature.args
-
-    def place(self, array: int, at: int, kind: ir.Type) -> Any:
-        """Where the lanes of an array begin."""
-        return self.element(array, self.args[at], ir.VectorType(kind, LANES))
-
-    def element(self, array: int, at: Any, kind: ir.Type) -> Any:
-        byte = pointer_to(self._context, self.build, self._kinds[array], self.args[array], at)
-        return self.build.bitcast(byte, kind.as_pointer())
-
-    def load(self, place: Any) -> Any:
-        return self.build.load(place, align=2)
-
-    def store(self, value: Any, place: Any) -> None:
-        self.build.store(value, place, align=2)
+    LANES, ALIGN = LANES, 2
 
     def message(self, array: int, at: int, factor: int) -> Any:
         """The factor times the values, + 0."""
         return self.product(self.load(self.place(array, at, _FLOAT)), self.args[factor])
 
     def product(self, values: Any, factor: Any) -> Any:
-        undefined = ir.Constant(values.type, ir.Undefined)
-        one = self.build.insert_element(undefined, factor, _INT(0))
-        factors = self.build.shuffle_vector(one, undefined, _all(0, _INT))
-        return self.build.fadd(self.build.fmul(values, factors), _all(0.0, _FLOAT))
+        return self.build.fadd(self.build.fmul(values, self.all(factor)), _all(0.0, _FLOAT))
 
     def is_nan(self, values: Any) -> Any:
         return self.build.fcmp_unordered("uno", values, values)

@@ -19,7 +19,6 @@ from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.kernel_calls import Direct
 from freshet.kernels.prefetch import prefetch, prefetch_row, prefetch_wide_row
 from freshet.operators.aggregates.exact_sums import (
-    LAST_SERIAL,
     add_term,
     add_term_compensated,
     begin_afresh,
@@ -27,6 +26,7 @@ from freshet.operators.aggregates.exact_sums import (
     compensate,
     forget_loss,
     is_worn,
+    mark,
     note_loss,
     read_sums,
     replace_sum,
@@ -35,7 +35,7 @@ from freshet.operators.aggregates.exact_sums import (
 from freshet.operators.aggregates.fold import StepwiseFold
 from freshet.operators.graph.edge_messages import Edges, Message, Messages, Moves, in_message, message_at, turns
 from freshet.state.adjacency import base_of, place_of
-from freshet.state.table import Table, TableSet, View, touch
+from freshet.state.table import Table, TableSet, View
 
 DELTAS, AFRESH, REREAD = range(3)  # what is counted: messages, rows, messages
 _AHEAD = 8
@@ -63,17 +63,6 @@ def gated_message(z: np.ndarray, message: Message, c: int) -> np.float64:
     return np.float64(gate * z[u, c])
 
 
-@inner
-def _mark(gates: Gates, row: int, serial: int) -> None:
-    """Note that the sums of `row` change in this epoch."""
-    if gates.note.data[row, LAST_SERIAL] != serial:
-        touch(gates.note, row)
-        gates.note.data[row, LAST_SERIAL] = serial
-        gates.touched[gates.counter[0]] = row
-        gates.counter[0] += 1
-        touch(gates.s, row)
-
-
 @kernel
 def turn_targets(gates: Gates, edges: Edges, moves: Moves, rows: np.ndarray, serial: int) -> None:
     """Have the rows summed afresh whose targets' terms change to those of `rows`, in the same places as the moves."""
@@ -83,7 +72,7 @@ def turn_targets(gates: Gates, edges: Edges, moves: Moves, rows: np.ndarray, ser
         if edges.in_edges.data[v] > 0 and turns(
             edges.z.data, v, rows, moves.places[i], np.int64(2 * channels), channels
         ):
-            _mark(gates, v, serial)
+            mark(gates, v, serial)
             gates.renew[v] = serial
 
 
@@ -103,7 +92,7 @@ def add_messages(gates: Gates, edges: Edges, messages: Messages, sign: float, se
             prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
         message = message_at(messages, i)
         v = message.dst
-        _mark(gates, v, serial)
+        mark(gates, v, serial)
         if gates.renew[v] == serial:
             continue
         gates.counts[DELTAS] += 1

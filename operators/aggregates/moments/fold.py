@@ -19,7 +19,7 @@ from freshet.gnn.synopses.of_messages import MomentsSynopsis
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.kernel_calls import Direct
 from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
-from freshet.operators.aggregates.exact_sums import add_term_compensated, clear_sum, compensate, inexact
+from freshet.operators.aggregates.exact_sums import add_term_compensated, begin_afresh, clear_sum, compensate, inexact
 from freshet.operators.aggregates.fold import StepwiseFold
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves
 from freshet.state.adjacency import base_of, place_of
@@ -103,9 +103,7 @@ def _sum_afresh(mom: Moments, edges: Edges, row: int) -> None:
     z, pool, fresh, width = edges.z.data, edges.inn.pool.data, mom.fresh, edges.z.data.shape[1]
     base, at = base_of(edges.inn, row), place_of(edges.inn, row)
     end = at + edges.inn.head.data[row, 1]
-    for j in range(2 * width):
-        fresh[0, j] = 0.0
-        fresh[1, j] = 0.0
+    begin_afresh(fresh)
     for k in range(at, end):
         if k + _AHEAD < end:
             prefetch_row(z, np.int64(base + pool[k + _AHEAD]))

@@ -14,11 +14,11 @@ from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.kernel_calls import Direct
 from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
 from freshet.operators.aggregates.exact_sums import (
-    LAST_SERIAL,
     add_message,
     clear_sum,
     forget_loss,
     is_worn,
+    mark,
     note_loss,
     read_sums,
     replace_sum,
@@ -27,7 +27,7 @@ from freshet.operators.aggregates.exact_sums import (
 )
 from freshet.operators.aggregates.fold import StepwiseFold
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves
-from freshet.state.table import Table, TableSet, View, touch
+from freshet.state.table import Table, TableSet, View
 
 _AHEAD = 12
 
@@ -40,17 +40,6 @@ class Sums(NamedTuple):
     touched: np.ndarray  # (rows,) int32
     counter: np.ndarray  # (2,) int64: how many rows are touched; how many were ever summed afresh
     fresh: np.ndarray  # (2, width) float64
-
-
-@inner
-def _mark(sums: Sums, row: int, serial: int) -> None:
-    """Note that the sums of `row` change in this epoch."""
-    if sums.note.data[row, LAST_SERIAL] != serial:
-        touch(sums.note, row)
-        sums.note.data[row, LAST_SERIAL] = serial
-        sums.touched[sums.counter[0]] = row
-        sums.counter[0] += 1
-        touch(sums.s, row)
 
 
 @inner
@@ -70,7 +59,7 @@ def add_messages(sums: Sums, edges: Edges, messages: Messages, sign: float, seri
             prefetch_wide_row(s, np.int64(messages.dst[i + _AHEAD]))
             prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
         row = messages.dst[i]
-        _mark(sums, row, serial)
+        mark(sums, row, serial)
         lossy = add_message(s, row, z, messages.src[i], sign * messages.weight[i])
         if lossy:
             note_loss(s, note, row, lossy, 0.0)
@@ -105,7 +94,7 @@ def list_worn(sums: Sums, edges: Edges, found: np.ndarray) -> int:
 def remake_sums(sums: Sums, edges: Edges, rows: np.ndarray, serial: int) -> None:
     """Sum these rows afresh."""
     for i in range(len(rows)):
-        _mark(sums, rows[i], serial)
+        mark(sums, rows[i], serial)
         _sum_afresh(sums, edges, rows[i])
 
 

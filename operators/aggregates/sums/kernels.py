@@ -24,9 +24,10 @@ from freshet.operators.aggregates.exact_sums import (
     add_message,
     add_message_change,
     inexact,
+    mark,
     note_loss,
 )
-from freshet.operators.aggregates.sums.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, mark, scrub, settle
+from freshet.operators.aggregates.sums.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, scrub, settle
 from freshet.operators.graph.row_kernels import put
 from freshet.state.adjacency import base_of, lacks_index_of_edges, link, place_of, reweigh, unlink
 from freshet.state.table import View, touch

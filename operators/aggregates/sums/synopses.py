@@ -19,11 +19,12 @@ from freshet.operators.aggregates.exact_sums import (
     clear_sum,
     forget_loss,
     is_worn,
+    mark,
     replace_sum,
     sum_in_edges,
 )
 from freshet.state.adjacency import ListsView
-from freshet.state.table import View, touch
+from freshet.state.table import View
 
 MESSAGES_AT_ONCE = 4096  # messages listed before they are merged
 ROWS_AT_ONCE = 256  # changed rows looked at before their messages are listed
@@ -71,17 +72,6 @@ class Synopses(NamedTuple):
     scratch: Scratch
     weighted: bool
     skip_loops: bool
-
-
-@inner
-def mark(syn: Synopses, row: int, serial: int) -> None:
-    """Note that the synopsis of `row` changes in this epoch."""
-    if syn.note.data[row, LAST_SERIAL] != serial:
-        touch(syn.note, row)
-        syn.note.data[row, LAST_SERIAL] = serial
-        syn.touched[syn.counter[0]] = row
-        syn.counter[0] += 1
-        touch(syn.s, row)
 
 
 @inner
