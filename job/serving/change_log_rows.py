@@ -28,8 +28,8 @@ _TRIES = 20
 _NUMBERED = re.compile(r"(.+)-\d{8}\.parquet")
 
 
-class LogRows(NamedTuple):
-    """The newest row of each id between two epochs: those that live, and the ids that were deleted last.
+class NewestRows(NamedTuple):
+    """The newest row of each id in a piece of the change log or topic: those that live, and the ids deleted last.
 
     Shapes: epochs (n,) int64; rows (n, width) float32; dead_epochs (d,) int64
     """
@@ -40,8 +40,13 @@ class LogRows(NamedTuple):
     dead: Ids
     dead_epochs: np.ndarray
 
+    @property
+    def newest(self) -> int:
+        """The greatest epoch among them, -1 without rows."""
+        return int(max(self.epochs.max(initial=-1), self.dead_epochs.max(initial=-1)))
 
-def rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> LogRows:
+
+def rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> NewestRows:
     """The rows of epochs past `after`, up to `upto`; a file that goes while it is read is looked for once more.
 
     Where `newest_base` is past `upto` afterwards, rows may be missing: compaction has removed files that it has.
@@ -89,7 +94,7 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     return np.array([[*key, *value] for key, value in newest.items()], np.int64).reshape(-1, 4)
 
 
-def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> LogRows:
+def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> NewestRows:
     base = _base_of(out, upto)
     if base is not None and epoch_of_base(base) <= after:
         base = None
@@ -102,7 +107,9 @@ def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -
     tables = [narrow_rows(path) for path in paths]
     if not sum(table.num_rows for table in tables):
         nothing: Ids = Texts.encode([]) if strings else frozen(np.empty(0, np.int64))
-        return LogRows(nothing, np.empty(0, np.int64), np.empty((0, width), np.float32), nothing, np.empty(0, np.int64))
+        return NewestRows(
+            nothing, np.empty(0, np.int64), np.empty((0, width), np.float32), nothing, np.empty(0, np.int64)
+        )
     ends = np.cumsum([table.num_rows for table in tables])
     table = pa.concat_tables(tables).combine_chunks()
     del tables
@@ -118,7 +125,7 @@ def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -
         wanted = lives[done : np.searchsorted(lives, end)]
         _take_vectors(path, wanted - begin, epochs[wanted], rows[done : done + len(wanted)])
         done += len(wanted)
-    return LogRows(
+    return NewestRows(
         ids_of_column(table["id"].take(numbers(lives))),
         epochs[lives],
         rows,

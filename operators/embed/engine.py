@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,6 +89,24 @@ def layer_name(number: int) -> str:
 def pass_name(number: int, k: int) -> str:
     """Of a pass of a layer, in the journal."""
     return f"{layer_name(number)}-{k}"
+
+
+class _Pass(NamedTuple):
+    """One pass of a layer: what it reads, and the blocks of `out` that it writes."""
+
+    number: int
+    layer: LayerPlan
+    shape: Shape
+    memory: LayerMemory
+    k: int
+    out: RowsFile
+    blocks: range
+    report: LayerReport
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first vertex that it writes, and the one behind the last."""
+        return self.out.rows_of(self.blocks[0])[0], self.out.rows_of(self.blocks[-1])[1]
 
 
 class UnsupportedModelError(InputError):
@@ -177,7 +195,7 @@ class Engine:
         try:
             if blocks:
                 do = self._held_pass if shape.held else self._pass
-                do(number, layer, shape, memory, k, out, blocks, report)
+                do(_Pass(number, layer, shape, memory, k, out, blocks, report))
                 out.sync()
             report.seconds = time.perf_counter() - began
             return {"rows": out.record(blocks), "report": report.record()}
@@ -216,26 +234,21 @@ class Engine:
         )  # fmt: skip
         return planned if self._options.slots is None else replace(planned, slots=self._options.slots)
 
-    def _pass(
-        self,
-        number: int,
-        layer: LayerPlan,
-        shape: Shape,
-        memory: LayerMemory,
-        k: int,
-        out: RowsFile,
-        blocks: range,
-        report: LayerReport,
-    ) -> None:
-        first, last = out.rows_of(blocks[0])[0], out.rows_of(blocks[-1])[1]
-        cold = ColdStore(self._folder / f"{COLD}-{pass_name(number, k)}", shape.columns, last - first)
-        graduation = Graduation(layer, self._context, out, memory.block_rows, shape.own, memory.update_rows)
-        chunks = Chunks(self._topology, memory.chunk_rows, memory.chunk_edges, self.rows, layer, self._context)
+    def _chunks(self, this: _Pass) -> Chunks:
+        return Chunks(
+            self._topology, this.memory.chunk_rows, this.memory.chunk_edges, self.rows, this.layer, self._context
+        )
+
+    def _pass(self, this: _Pass) -> None:
+        (first, last), layer, shape, memory = this.span, this.layer, this.shape, this.memory
+        cold = ColdStore(self._folder / f"{COLD}-{pass_name(this.number, this.k)}", shape.columns, last - first)
+        graduation = Graduation(layer, self._context, this.out, memory.block_rows, shape.own, memory.update_rows)
+        chunks = self._chunks(this)
         orchestrator = self._orchestrator(layer, shape, memory.slots, first, last, cold, graduation)
         ahead = Ahead(iter(chunks), 2, "sources")
         ended = False
         try:
-            counts = run_pass(self._watched(ahead, number, k, memory.passes, orchestrator.counts), orchestrator)
+            counts = run_pass(self._watched(ahead, this, orchestrator.counts), orchestrator)
             graduation.close()
             ended = True
         finally:
@@ -244,44 +257,33 @@ class Engine:
                 graduation.drop()
             cold.close()
         if graduation.graduated != last - first:
-            msg = f"layer {number}: {graduation.graduated:,} rows were written, expected {last - first:,}"
+            msg = f"layer {this.number}: {graduation.graduated:,} rows were written, expected {last - first:,}"
             raise EmbedError(msg)
-        report.counts.add(counts)
-        report.bytes_read += chunks.bytes_read + 8 * shape.columns * counts.reloaded
-        report.bytes_written += (4 * shape.out + 4) * (last - first) + 8 * shape.columns * counts.evicted
+        this.report.counts.add(counts)
+        this.report.bytes_read += chunks.bytes_read + 8 * shape.columns * counts.reloaded
+        this.report.bytes_written += (4 * shape.out + 4) * (last - first) + 8 * shape.columns * counts.evicted
 
-    def _held_pass(
-        self,
-        number: int,
-        layer: LayerPlan,
-        shape: Shape,
-        memory: LayerMemory,
-        k: int,
-        out: RowsFile,
-        blocks: range,
-        report: LayerReport,
-    ) -> None:
+    def _held_pass(self, this: _Pass) -> None:
         """A pass whose destinations are all in memory."""
-        first, last = out.rows_of(blocks[0])[0], out.rows_of(blocks[-1])[1]
-        held = RangePass(layer, shape, memory, first, last)
-        chunks = Chunks(self._topology, memory.chunk_rows, memory.chunk_edges, self.rows, layer, self._context)
+        (first, last), layer, report = this.span, this.layer, this.report
+        held = RangePass(layer, this.shape, this.memory, first, last)
+        chunks = self._chunks(this)
         ahead = Ahead(iter(chunks), 2, "sources")
         try:
-            held.run(chunks, self._watched(ahead, number, k, memory.passes, held.counts))
+            held.run(chunks, self._watched(ahead, this, held.counts))
         finally:
             ahead.close()
         expected = pending_of(layer, self._context, first, last) - np.int32(layer.reads_self)
-        report.counts.add(held.finish(expected, self._context, out, blocks))
+        report.counts.add(held.finish(expected, self._context, this.out, this.blocks))
         report.bytes_read += chunks.bytes_read
-        report.bytes_written += (4 * shape.out + 4) * (last - first)
+        report.bytes_written += (4 * this.shape.out + 4) * (last - first)
 
-    def _watched(
-        self, chunks: Iterable[Items], number: int, k: int, passes: int, counts: PassCounts
-    ) -> Iterator[Items]:
+    def _watched(self, chunks: Iterable[Items], this: _Pass, counts: PassCounts) -> Iterator[Items]:
         vertices = max(1, self._topology.vertices)
+        name = f"layer {this.number}, pass {this.k + 1} of {this.memory.passes}"
         for chunk in chunks:
             self._progress(
-                f"layer {number}, pass {k + 1} of {passes}: {100.0 * chunk.source / vertices:.0f}% of the rows read, "
+                f"{name}: {100.0 * chunk.source / vertices:.0f}% of the rows read, "
                 f"{counts.graduated:,} vertices done, {counts.evicted:,} evicted"
             )
             yield chunk

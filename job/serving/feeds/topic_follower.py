@@ -16,10 +16,11 @@ from confluent_kafka import KafkaException
 from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.serving import place
+from freshet.job.serving.change_log_rows import NewestRows
 from freshet.job.serving.feeds.fed_job import RETRY_S, FedJob
 from freshet.job.serving.feeds.topic import Topic
 from freshet.job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
-from freshet.job.serving.feeds.topic_records import Kind, TopicRows, rows_of_records
+from freshet.job.serving.feeds.topic_records import Kind, rows_of_records
 from freshet.job.serving.follower import Follower
 from freshet.job.serving.protocol.columns import taken
 from freshet.state.served.ids import Ids, text_bytes
@@ -73,7 +74,7 @@ class TopicFollower(Follower):
         self._heard_us = max(self._heard_us, self._reader.heard_us)
         if records:
             self._newest_us, self._said = 1000 * self._reader.newest_ms, ""
-            self._take(rows_of_records(records, self._kind))
+            self._take(*rows_of_records(records, self._kind))
         if time.monotonic() - self._beat_at >= _BEAT_S:
             self._beat(time.monotonic())
         return bool(records)
@@ -132,12 +133,12 @@ class TopicFollower(Follower):
             time.sleep(RETRY_S)
         return False
 
-    def _take(self, found: TopicRows) -> None:
-        for reason in found.refused[:_REASONS_MAX]:
+    def _take(self, found: NewestRows, refused: list[str]) -> None:
+        for reason in refused[:_REASONS_MAX]:
             if len(self._reasons) < _REASONS_MAX and reason not in self._reasons:
                 self._reasons.add(reason)
                 say(f"--kafka: a record was left out: {reason}")
-        self._refused += len(found.refused)
+        self._refused += len(refused)
         self._make_room(len(found.ids), text_bytes(found.ids))
         self.table.put(found.epochs, found.ids, found.rows)
         epochs = found.dead_epochs

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from freshet.job.serving.change_log_rows import NewestRows
 from freshet.job.serving.feeds.checked import WIDTH_MAX
 from freshet.operators.record_blocks import BINARY_HEAD, BINARY_VERSION, EPOCH_HEADER
 from freshet.state.served.ids import Ids, Texts, frozen
@@ -63,28 +64,8 @@ class Kind:
         return kind if 0 < kind.width <= WIDTH_MAX else None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRows:
-    """The newest row of each id among some records, and the ids that were deleted last.
-
-    Shapes: epochs (n,) int64; rows (n, width) float32; dead_epochs (d,) int64
-    """
-
-    ids: Ids
-    epochs: np.ndarray
-    rows: np.ndarray
-    dead: Ids
-    dead_epochs: np.ndarray
-    refused: list[str]
-
-    @property
-    def newest(self) -> int:
-        """The greatest epoch among them."""
-        return int(max(self.epochs.max(initial=-1), self.dead_epochs.max(initial=-1)))
-
-
-def rows_of_records(records: Iterable[Record], kind: Kind) -> TopicRows:
-    """The newest row of each id; records that can't be taken are told with the reason."""
+def rows_of_records(records: Iterable[Record], kind: Kind) -> tuple[NewestRows, list[str]]:
+    """Return the newest row of each id, and the reasons of the records that can't be taken."""
     newest: dict[int | str, tuple[int, bytes | np.ndarray | None]] = {}
     refused: list[str] = []
     for record in records:
@@ -100,14 +81,14 @@ def rows_of_records(records: Iterable[Record], kind: Kind) -> TopicRows:
     live = [(id_, epoch, row) for id_, (epoch, row) in newest.items() if row is not None]
     gone = [(id_, epoch) for id_, (epoch, row) in newest.items() if row is None]
     vectors = np.frombuffer(b"".join(bytes(row) for _, _, row in live), "<f4").reshape(-1, kind.width)
-    return TopicRows(
+    found = NewestRows(
         _ids([id_ for id_, _, _ in live], kind.strings),
         np.array([epoch for _, epoch, _ in live], np.int64),
         vectors,
         _ids([id_ for id_, _ in gone], kind.strings),
         np.array([epoch for _, epoch in gone], np.int64),
-        refused,
     )
+    return found, refused
 
 
 def _read(record: Record, kind: Kind) -> tuple[int | str, int, bytes | None]:

@@ -12,7 +12,7 @@ import pytest
 from freshet.files.json_file import DamagedFileError
 from freshet.job.folder import layout
 from freshet.job.serving import change_log_rows
-from freshet.job.serving.change_log_rows import LogRows, positions_at, rows_between
+from freshet.job.serving.change_log_rows import NewestRows, positions_at, rows_between
 from freshet.operators.sink.change_log import embeddings_schema
 from freshet.state.checksums.sealed import SealedFile
 
@@ -48,7 +48,7 @@ def expected(out: Path, after: int, upto: int) -> dict[int, tuple[int, float | N
     return found
 
 
-def shown(found: LogRows) -> dict[int, tuple[int, float | None]]:
+def shown(found: NewestRows) -> dict[int, tuple[int, float | None]]:
     assert (found.rows == found.rows[:, :1]).all()
     lives = zip(found.ids.tolist(), found.epochs.tolist(), found.rows[:, 0].tolist(), strict=True)
     dead = zip(found.dead.tolist(), found.dead_epochs.tolist(), strict=True)

@@ -60,16 +60,16 @@ def test_all_formats_and_kinds_of_ids(form, strings):
     kind = Kind.of(given_[0])
     assert kind == Kind(strings, WIDTH, MODEL)
     assert Kind.of(given_[2]) is None
-    found = rows_of_records(given_, kind)
+    found, refused = rows_of_records(given_, kind)
     ids = found.ids.decode() if strings else found.ids.tolist()
     assert ids == (["v7", "v-8"] if strings else [7, -8])
     assert found.epochs.tolist() == [1, 2]
     assert np.array_equal(found.rows, np.array([[0.5, 7, 0.1], [np.nan, -8, 0.1]], np.float32), equal_nan=True)
-    assert (found.dead_epochs.tolist(), found.newest, found.refused) == ([3], 3, [])
+    assert (found.dead_epochs.tolist(), found.newest, refused) == ([3], 3, [])
 
 
 def test_within_a_batch_the_greatest_epoch_holds():
-    found = rows_of_records(
+    found, _ = rows_of_records(
         records((1, 5, 5.0), (1, 1, 1.0), (2, 3, 3.0), (2, 2, None), (3, 4, None), (3, 4, 4.0)), KIND
     )
     assert (found.ids.tolist(), found.epochs.tolist()) == ([1, 2, 3], [5, 3, 4])
@@ -109,9 +109,9 @@ def test_records_of_nobody_are_left_out_with_the_reason():
         "header epoch": Record(b"7", None, (("epoch", b"-1"),)),
         "header epoch: expected a number from 0 on, got None": Record(b"7", None),
     }
-    found = rows_of_records([*wrong.values(), *good], KIND)
+    found, refused = rows_of_records([*wrong.values(), *good], KIND)
     assert found.ids.tolist() == [7]
-    for reason, told in zip(wrong, found.refused, strict=True):
+    for reason, told in zip(wrong, refused, strict=True):
         assert reason in told
 
 
@@ -132,8 +132,8 @@ def test_any_record_is_a_row_or_left_out_with_the_reason(key, value, changed, he
     for record in given_:
         kind = Kind.of(record)
         assert kind is None or 0 < kind.width <= 2**16
-    found = rows_of_records(given_, KIND)
-    assert len(found.ids) + len(found.dead) + len(found.refused) <= len(given_)
+    found, refused = rows_of_records(given_, KIND)
+    assert len(found.ids) + len(found.dead) + len(refused) <= len(given_)
     assert 7 in [*found.ids.tolist(), *found.dead.tolist()]
     assert 0 <= found.newest <= 2**62
 
@@ -257,7 +257,7 @@ def test_what_comes_again_changes_nothing(changes, data):
     while sent:
         size = data.draw(st.integers(1, len(sent)))
         batch, sent = sent[:size], sent[size:]
-        found = rows_of_records(records(*batch), KIND)
+        found, _ = rows_of_records(records(*batch), KIND)
         newest = {id_: (epoch, row[0]) for id_, epoch, row in zip(found.ids, found.epochs, found.rows, strict=True)}
         newest |= {id_: (epoch, None) for id_, epoch in zip(found.dead, found.dead_epochs, strict=True)}
         table |= {id_: one for id_, one in newest.items() if id_ not in table or one[0] >= table[id_][0]}
