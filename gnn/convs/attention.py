@@ -14,7 +14,8 @@ from freshet.gnn.rows.layer import Shape, Width
 class AttentionConv(Conv):
     """Base of the layers that weigh their sources by a softmax; they read no edge weights.
 
-    `out_channels` is that of the layer: heads times the channels of one where they stand side by side (`concat`).
+    The softmax of v is over its in-edges (u, v), head by head; without in-edges a head gives 0. `channels` are those of
+    one head: out_channels / heads where the heads stand side by side (`concat`), else out_channels.
     """
 
     type: str
@@ -36,7 +37,26 @@ class AttentionConv(Conv):
 
 
 class GATConv(AttentionConv):
-    """softmax_u(LeakyReLU(att_src . W x_u + att_dst . W x_v)) W x_u per head, + b."""
+    """x_v' = sum_u softmax_u(LeakyReLU(att_src . W x_u + att_dst . W x_v)) W x_u + b, per head: PyG's GATConv.
+
+    Args:
+        in_channels: Width of the rows it reads, at least 1.
+        out_channels: Width of the rows it makes, at least 1.
+        heads: Number of heads, each with weights and scores of its own.
+        concat: Whether the heads stand side by side, so that out_channels = heads * channels; else their mean is taken,
+            and out_channels = channels.
+        add_self_loops: Whether each vertex attends to itself; self-loops of the graph are then left out.
+        negative_slope: Slope of LeakyReLU below 0.
+        residual: Whether W_res x_v is added.
+        bias: Whether b is added.
+
+    Weights: lin.weight (W), (heads * channels, in_channels); att_src and att_dst, (heads, channels); res.weight
+    (W_res), (out_channels, in_channels); bias (b), (out_channels,). All float32.
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    Raises: ValueError where out_channels is no multiple of heads with `concat`, or for an unknown option or value.
+    Source: Velickovic et al., Graph attention networks (2018).
+    """
 
     type: Literal["gat_conv"] = "gat_conv"
     negative_slope: float = 0.2
@@ -54,7 +74,30 @@ class GATConv(AttentionConv):
 
 
 class GATv2Conv(AttentionConv):
-    """softmax_u(att . LeakyReLU(l_u + r_v)) l_u per head, + b, with l = W_l x + b_l and r = W_r x + b_r."""
+    """x_v' = sum_u softmax_u(att . LeakyReLU(l_u + r_v)) l_u + b, per head: PyG's GATv2Conv.
+
+    l_u = W_l x_u + b_l and r_v = W_r x_v + b_r.
+
+    Args:
+        in_channels: Width of the rows it reads, at least 1.
+        out_channels: Width of the rows it makes, at least 1.
+        heads: Number of heads, each with weights and scores of its own.
+        concat: Whether the heads stand side by side, so that out_channels = heads * channels; else their mean is taken,
+            and out_channels = channels.
+        add_self_loops: Whether each vertex attends to itself; self-loops of the graph are then left out.
+        negative_slope: Slope of LeakyReLU below 0.
+        residual: Whether W_res x_v is added.
+        share_weights: Whether r is made by the weights of l.
+        bias: Whether b, b_l and b_r are added.
+
+    Weights: lin_l.weight (W_l) and lin_r.weight (W_r), (heads * channels, in_channels); lin_l.bias (b_l) and
+    lin_r.bias (b_r), (heads * channels,); att, (heads, channels); res.weight (W_res), (out_channels, in_channels);
+    bias (b), (out_channels,). All float32.
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    Raises: ValueError where out_channels is no multiple of heads with `concat`, or for an unknown option or value.
+    Source: Brody et al., How attentive are graph attention networks? (2022).
+    """
 
     type: Literal["gatv2_conv"] = "gatv2_conv"
     negative_slope: float = 0.2
@@ -75,7 +118,31 @@ class GATv2Conv(AttentionConv):
 
 
 class TransformerConv(AttentionConv):
-    """softmax_u(q_v . k_u / sqrt(channels)) v_u per head, plus W_skip x_v, or mixed with it by a gate (`beta`)."""
+    """x_v' = sum_u softmax_u(q_v . k_u / sqrt(channels)) v_u + r_v, per head: PyG's TransformerConv without edges.
+
+    k, q, v and r are linear functions of x: W_key x + b_key, and so on; r by W_skip. With `beta` aggregate a_v and r_v
+    are mixed: x_v' = g r_v + (1 - g) a_v, with g = sigmoid(W_beta [a_v | r_v | a_v - r_v]).
+
+    Args:
+        in_channels: Width of the rows it reads, at least 1.
+        out_channels: Width of the rows it makes, at least 1.
+        heads: Number of heads, each with weights and scores of its own.
+        concat: Whether the heads stand side by side, so that out_channels = heads * channels; else their mean is taken,
+            and out_channels = channels.
+        add_self_loops: False; a self-loop that is there is an edge like any other.
+        root_weight: Whether there is r_v.
+        beta: Whether a_v and r_v are mixed by a gate; needs `root_weight`.
+        bias: Whether the linear functions have a bias.
+
+    Weights: lin_key.weight, lin_query.weight, lin_value.weight, (heads * channels, in_channels), each with a bias
+    lin_key.bias, lin_query.bias, lin_value.bias, (heads * channels,); lin_skip.weight, (out_channels, in_channels), and
+    lin_skip.bias, (out_channels,); lin_beta.weight, (1, 3 * out_channels). All float32.
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    Raises: ValueError where out_channels is no multiple of heads with `concat`, for `beta` without `root_weight`, or
+        for an unknown option or value.
+    Source: Shi et al., Masked label prediction (2021).
+    """
 
     type: Literal["transformer_conv"] = "transformer_conv"
     add_self_loops: Literal[False] = False
@@ -103,9 +170,28 @@ class TransformerConv(AttentionConv):
 
 
 class SuperGATConv(AttentionConv):
-    """softmax_u(LeakyReLU(score(u, v))) W x_u per head, + b, by dot products of W x_u and W x_v.
+    """x_v' = sum_u softmax_u(LeakyReLU(score(u, v))) W x_u + b, per head: PyG's SuperGATConv in inference.
 
-    MX: (att_l . W x_u + att_r . W x_v) sigmoid(dot); SD: dot / sqrt(channels).
+    With dot = W x_u . W x_v of a head, the score is (att_l . W x_u + att_r . W x_v) sigmoid(dot) for MX, and
+    dot / sqrt(channels) for SD.
+
+    Args:
+        in_channels: Width of the rows it reads, at least 1.
+        out_channels: Width of the rows it makes, at least 1.
+        heads: Number of heads, each with weights and scores of its own.
+        concat: Whether the heads stand side by side, so that out_channels = heads * channels; else their mean is taken,
+            and out_channels = channels.
+        add_self_loops: Whether each vertex attends to itself; self-loops of the graph are then left out.
+        attention_type: MX or SD.
+        negative_slope: Slope of LeakyReLU below 0.
+        bias: Whether b is added.
+
+    Weights: lin.weight (W), (heads * channels, in_channels); att_l and att_r of MX, (heads, channels); bias (b),
+    (out_channels,). All float32.
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    Raises: ValueError where out_channels is no multiple of heads with `concat`, or for an unknown option or value.
+    Source: Kim and Oh, How to find your friendly neighborhood (2021).
     """
 
     type: Literal["super_gat_conv"] = "super_gat_conv"
@@ -123,7 +209,21 @@ class SuperGATConv(AttentionConv):
 
 
 class AGNNConv(AttentionConv):
-    """softmax_u(beta cos(x_u, x_v)) x_u."""
+    """x_v' = sum_u softmax_u(beta cos(x_u, x_v)) x_u, PyG's AGNNConv.
+
+    Args:
+        in_channels: Width of the rows it reads, at least 1.
+        out_channels: The same width.
+        heads: 1.
+        concat: True.
+        add_self_loops: Whether each vertex attends to itself; self-loops of the graph are then left out.
+
+    Weights: beta, (1,) float32.
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    Raises: ValueError for two different widths, or for an unknown option or value.
+    Source: Thekumparampil et al., Attention-based graph neural network (2018); NeutronRT, table II (A-GNN).
+    """
 
     type: Literal["agnn_conv"] = "agnn_conv"
     heads: Literal[1] = 1

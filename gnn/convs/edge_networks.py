@@ -13,9 +13,21 @@ from freshet.gnn.rows.layer import Shape, Width
 
 
 class EdgeConv(Conv):
-    """aggr_u nn([x_v | x_u - x_v]), nn being a chain of dense layers; reads no edge weights.
+    """x_v' = aggr_u nn([x_v | x_u - x_v]), PyG's EdgeConv; reads no edge weights.
 
-    Several aggregators stand beside each other, each as wide as what nn makes.
+    Several aggregators stand beside each other, each as wide as the rows of nn.
+
+    Args:
+        in_channels: Width of the rows it reads, at least 1.
+        out_channels: Width of the rows it makes, at least 1.
+        aggr: Aggregate of the messages: sum, mean, max, min, std or var; or several of them.
+        nn: Chain of dense layers, from rows of 2 * in_channels to rows of out_channels / aggregators.
+
+    Weights: those of layer i of the chain, as nn.i.NAME with that layer's names and shapes. All float32.
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    Raises: ValueError where nn and aggr do not fit the two widths, or for an unknown option or value.
+    Source: Wang et al., Dynamic graph CNN for learning on point clouds (2019).
     """
 
     type: Literal["edge_conv"] = "edge_conv"
@@ -44,11 +56,32 @@ Scaler = Literal["identity", "amplification", "attenuation", "linear", "inverse_
 
 
 class PNAConv(Conv):
-    """W [post_t([x_v | scaler(aggr_u(pre_t [x_v | x_u])) ...]) of each tower t] + b; reads no edge weights.
+    """x_v' = W [post_t([x_v | scaler(aggr_u(pre_t [x_v | x_u])) ...]) of each tower t] + b, PyG's PNAConv.
 
-    pre_t and the first layer of post_t are linear; `post` is what follows in each tower, each with weights of its own.
-    The scalers read the in-degree beside its averages over the training graph, which are weights. `pre` is what follows
-    the first layer of pre_t in each tower: with it a message is no linear function of its ends.
+    pre_t and the first layer of post_t are linear; the layers of `pre` and `post` follow them, in each tower with
+    weights of its own. Every scaler is applied to every aggregate. With D the in-degree of v, A the average in-degree
+    of the training graph and L its average log(D + 1), the scalers are: identity 1, amplification log(D + 1) / L,
+    attenuation L / log(max(D, 1) + 1), linear D / A, inverse_linear A / max(D, 1). Reads no edge weights.
+
+    Args:
+        in_channels: Width of the rows it reads, at least 1.
+        out_channels: Width of the rows it makes, at least 1.
+        aggregators: One or more of sum, mean, max, min, std and var.
+        scalers: One or more of the five.
+        towers: Number of towers, each of which makes out_channels / towers channels.
+        divide_input: Whether a tower reads its share of the channels, in_channels / towers; else all of them.
+        pre: Dense layers behind the first one of pre_t. With any, a message is no linear function of its ends.
+        post: Dense layers behind the first one of post_t.
+
+    Weights: of each tower t, with F channels read and G made, pre.t.weight, (F, 2 F), and pre.t.bias, (F,);
+    post.t.first.weight, (G, F (1 + aggregators * scalers)), and post.t.first.bias, (G,); those of layer i of `pre` and
+    `post` as pre.t.i.NAME and post.t.i.NAME; lin.weight (W), (out_channels, out_channels), and lin.bias (b),
+    (out_channels,); average_degree (A) and average_log_degree (L), (1,). All float32.
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    Raises: ValueError where the widths are no multiples of towers, `pre` or `post` does not keep its width, there is no
+        aggregator or scaler, or for an unknown option or value.
+    Source: Corso et al., Principal neighbourhood aggregation for graph nets (2020).
     """
 
     type: Literal["pna_conv"] = "pna_conv"
