@@ -112,24 +112,18 @@ def _count_on(ext: Extrema, row: int, values: np.ndarray, src: int, factor: floa
 @kernel
 def take_back(ext: Extrema, edges: Edges, messages: Messages, serial: int) -> None:
     """Count off what these messages hold; the table has the values that they were made of."""
-    _take_back(ext, edges, messages, serial)
-
-
-@inner
-def _take_back(ext: Extrema, edges: Edges, messages: Messages, serial: int) -> None:
-    z = edges.z.data
-    ext.counts[COMPARED] += len(messages.src)
-    for i in range(len(messages.src)):
-        _prefetch(ext, edges, messages, i)
-        u, v, factor = messages.src[i], messages.dst[i], np.float32(ext.sign * messages.weight[i])
-        if _passes(ext, v, z, u, factor):
-            mark(ext, v, serial)
-            _count_off(ext, v, z, u, factor)
+    _count(ext, edges, messages, serial, False)
 
 
 @kernel
 def bring(ext: Extrema, edges: Edges, messages: Messages, serial: int) -> None:
     """Merge new messages."""
+    _count(ext, edges, messages, serial, True)
+
+
+@inner
+def _count(ext: Extrema, edges: Edges, messages: Messages, serial: int, comes: bool) -> None:
+    """Merge messages that come, or count off what those that go hold."""
     z = edges.z.data
     ext.counts[COMPARED] += len(messages.src)
     for i in range(len(messages.src)):
@@ -137,7 +131,10 @@ def bring(ext: Extrema, edges: Edges, messages: Messages, serial: int) -> None:
         u, v, factor = messages.src[i], messages.dst[i], np.float32(ext.sign * messages.weight[i])
         if _passes(ext, v, z, u, factor):
             mark(ext, v, serial)
-            _count_on(ext, v, z, u, factor)
+            if comes:
+                _count_on(ext, v, z, u, factor)
+            else:
+                _count_off(ext, v, z, u, factor)
 
 
 @inner
@@ -168,7 +165,7 @@ def exchange(
     ext: Extrema, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, serial: int
 ) -> None:
     """Take back messages that are gone, then have kept ones be what the new values make of them: one call for both."""
-    _take_back(ext, edges, gone, serial)
+    _count(ext, edges, gone, serial, False)
     _exchange(ext, edges, kept, moves, rows, serial)
 
 
