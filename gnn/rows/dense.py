@@ -12,7 +12,17 @@ from freshet.gnn.rows.norms import AnyNorm, BatchNorm
 
 
 class Linear(Layer):
-    """y = x W^T + b."""
+    """y = x W^T + b.
+
+    Args:
+        in_channels: Width of the rows it reads, at least 1.
+        out_channels: Width of the rows it makes, at least 1.
+        bias: Whether b is added.
+
+    Weights: weight (W), (out_channels, in_channels); bias (b), (out_channels,).
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    """
 
     type: Literal["linear"] = "linear"
     in_channels: Width
@@ -41,14 +51,24 @@ class Relu(Layer):
 
 
 class LeakyRelu(Layer):
-    """The value where x > 0, else slope * x."""
+    """x where x > 0, else slope * x.
+
+    Args:
+        slope: Factor of values below 0.
+    """
 
     type: Literal["leaky_relu"] = "leaky_relu"
     slope: float = 0.01
 
 
 class PRelu(Layer):
-    """Leaky relu with learned slopes: one, or one per channel."""
+    """x where x > 0, else weight * x, with learned slopes: one, or one per channel.
+
+    Args:
+        channels: 1, or the width of the rows.
+
+    Weights: weight, (channels,).
+    """
 
     type: Literal["prelu"] = "prelu"
     channels: Width = 1
@@ -64,33 +84,41 @@ class PRelu(Layer):
 
 
 class Elu(Layer):
-    """The value where x > 0, else alpha * (exp(x) - 1)."""
+    """x where x > 0, else alpha * (exp(x) - 1).
+
+    Args:
+        alpha: Factor of exp(x) - 1.
+    """
 
     type: Literal["elu"] = "elu"
     alpha: float = 1.0
 
 
 class Selu(Layer):
-    """Self-normalising exponential unit."""
+    """s x where x > 0, else s a (exp(x) - 1), with s = 1.0507 and a = 1.6733 as in torch (SELU)."""
 
     type: Literal["selu"] = "selu"
 
 
 class Gelu(Layer):
-    """Gaussian error linear unit, by erf or in its tanh approximation."""
+    """x (1 + erf(x / sqrt(2))) / 2, or x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
+
+    Args:
+        approximate: none or tanh, which of the two.
+    """
 
     type: Literal["gelu"] = "gelu"
     approximate: Literal["none", "tanh"] = "none"
 
 
 class Tanh(Layer):
-    """Hyperbolic tangent."""
+    """tanh(x)."""
 
     type: Literal["tanh"] = "tanh"
 
 
 class Sigmoid(Layer):
-    """Logistic function."""
+    """1 / (1 + exp(-x))."""
 
     type: Literal["sigmoid"] = "sigmoid"
 
@@ -102,7 +130,7 @@ class Silu(Layer):
 
 
 class Identity(Layer):
-    """Does nothing."""
+    """x, as it is."""
 
     type: Literal["identity"] = "identity"
 

@@ -12,7 +12,12 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Clamp(Layer):
-    """Values below `low` become low, those above `high` high: relu6 and hardtanh; null is no bound."""
+    """min(max(x, low), high): relu6 and hardtanh.
+
+    Args:
+        low: Lower bound, None for none.
+        high: Upper bound, None for none; not below `low`.
+    """
 
     type: Literal["clamp"] = "clamp"
     low: float | None = None
@@ -27,7 +32,12 @@ class Clamp(Layer):
 
 
 class Softplus(Layer):
-    """log(1 + exp(beta x)) / beta; the value itself where beta x > threshold."""
+    """log(1 + exp(beta x)) / beta; x where beta x > threshold.
+
+    Args:
+        beta: Number above 0.
+        threshold: Bound from which on the result is x.
+    """
 
     type: Literal["softplus"] = "softplus"
     beta: Positive = 1.0
@@ -35,7 +45,11 @@ class Softplus(Layer):
 
 
 class Celu(Layer):
-    """The value where x > 0, else alpha * (exp(x / alpha) - 1)."""
+    """x where x > 0, else alpha * (exp(x / alpha) - 1).
+
+    Args:
+        alpha: Number above 0.
+    """
 
     type: Literal["celu"] = "celu"
     alpha: Positive = 1.0
@@ -54,7 +68,12 @@ class LogSigmoid(Layer):
 
 
 class Scale(Layer):
-    """x * factor + offset, both of them numbers."""
+    """x * factor + offset.
+
+    Args:
+        factor: Number that all values are multiplied by.
+        offset: Number that is added to all values.
+    """
 
     type: Literal["scale"] = "scale"
     factor: float = 1.0
@@ -62,25 +81,35 @@ class Scale(Layer):
 
 
 class Affine(ScaleAndShift):
-    """x * scale + shift, channel by channel."""
+    """x * scale + shift, channel by channel.
+
+    Args:
+        channels: Width of the rows.
+
+    Weights: scale and shift, (channels,).
+    """
 
     type: Literal["affine"] = "affine"
 
 
 class Softmax(Layer):
-    """exp(x_c) / sum of exp(x) over the row."""
+    """exp(x_c) / (sum of exp(x) over the row), in each channel c."""
 
     type: Literal["softmax"] = "softmax"
 
 
 class LogSoftmax(Layer):
-    """The logarithm of softmax."""
+    """x_c - log(sum of exp(x) over the row), in each channel c."""
 
     type: Literal["log_softmax"] = "log_softmax"
 
 
 class Normalize(Layer):
-    """x / max(Euclidean norm of the row, eps)."""
+    """x / max(Euclidean norm of the row, eps).
+
+    Args:
+        eps: Number above 0, the least divisor.
+    """
 
     type: Literal["normalize"] = "normalize"
     eps: Positive = 1e-12

@@ -21,7 +21,11 @@ Operation = Literal["cat", "sum", "product", "max", "min", "times_length"]
 
 
 class Keep(Layer):
-    """Keeps the rows under a name and hands them on as they are; a later one of that name replaces them."""
+    """Keep the rows under a name and hand them on as they are; a later Keep of that name replaces them.
+
+    Args:
+        name: Name for a later Join, not empty and not ".".
+    """
 
     type: Literal["keep"] = "keep"
     name: Annotated[str, Field(min_length=1)]
@@ -36,10 +40,14 @@ class Keep(Layer):
 
 
 class Join(Layer):
-    """Makes one row of several of the same vertex: side by side (`cat`), or value by value.
+    """Make one row of several of the same vertex: side by side (`cat`), or value by value.
 
     `times_length` multiplies the first by the Euclidean lengths of the second (PyG's MessageNorm). Of a single one it
     makes just that: the line goes on from there.
+
+    Args:
+        operation: cat, sum, product, max, min or times_length.
+        of: One or more names of Keep, or "." for the rows of the layer before.
     """
 
     type: Literal["join"] = "join"

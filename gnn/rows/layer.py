@@ -12,7 +12,11 @@ Width = Annotated[int, Field(ge=1)]
 
 
 class Layer(BaseModel):
-    """Base of all layer declarations: data only, as model.json holds it; weights are kept beside it by name."""
+    """Base of all layer declarations: data only, as model.json holds it; weights are kept beside it by name.
+
+    Shapes: rows (n, width) float32 in and out, of one width where the layer says nothing else; weights float32.
+    Raises: ValueError for an unknown option, or a value that is not allowed.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -21,13 +21,28 @@ Frozen = Literal[
 
 
 class BatchNorm(ScaleAndShift):
-    """y = x * scale + shift: a BatchNorm with the statistics it was trained with, folded."""
+    """x * scale + shift: a BatchNorm with the statistics it was trained with, folded.
+
+    Args:
+        channels: Width of the rows.
+
+    Weights: scale and shift, (channels,).
+    """
 
     type: Literal["batch_norm"] = "batch_norm"
 
 
 class LayerNorm(ByChannel):
-    """(x - mean of the row) / sqrt(variance of the row + eps) * weight + bias."""
+    """(x - mean of the row) / sqrt(variance of the row + eps) * weight + bias.
+
+    Args:
+        channels: Width of the rows.
+        eps: Number above 0 that is added to the variance.
+        weight: Whether there is a factor.
+        bias: Whether there is a term.
+
+    Weights: weight and bias, (channels,).
+    """
 
     type: Literal["layer_norm"] = "layer_norm"
     eps: Positive = 1e-5
@@ -41,7 +56,15 @@ class LayerNorm(ByChannel):
 
 
 class RMSNorm(ByChannel):
-    """x / sqrt(mean of the row's squares + eps) * weight."""
+    """x / sqrt(mean of the row's squares + eps) * weight.
+
+    Args:
+        channels: Width of the rows.
+        eps: Number above 0 that is added to the mean square.
+        weight: Whether there is a factor.
+
+    Weights: weight, (channels,).
+    """
 
     type: Literal["rms_norm"] = "rms_norm"
     eps: Positive
@@ -56,6 +79,14 @@ class FrozenNorm(ScaleAndShift):
     """x * scale + shift: a norm over all vertices with the statistics that it had on the graph of the export.
 
     With a `length`, rows are then scaled to it: x * length / (eps + Euclidean norm of the row).
+
+    Args:
+        channels: Width of the rows.
+        of: Norm that it stands for.
+        length: Length of the rows, None to leave it.
+        eps: Number from 0 on that is added to the norm of a row.
+
+    Weights: scale and shift, (channels,).
     """
 
     type: Literal["frozen_norm"] = "frozen_norm"
