@@ -66,7 +66,7 @@ def fuzz(kind: str, messages: int, seed: int) -> Outcome:
 
 
 def _serve(out: Path, kind: str, pipe: Connection) -> None:
-    from tests.unit.job.serving.test_servers import Served
+    from tests.support.serving.served import Served
 
     served = Served(out, kind)
     pipe.send(served.port)

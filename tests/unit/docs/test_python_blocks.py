@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from freshet import EmbeddingClient
+from tests.support.serving.served import Served
 from tests.unit.docs.test_commands import PAGES, blocks
-from tests.unit.job.serving.test_servers import Served
 
 # What the text says, and what it is here: the numbers are those of a job that has run for long.
 HERE = {"min_epoch=120": "min_epoch=1", "41_000": "10", "2.0)": "20.0)"}

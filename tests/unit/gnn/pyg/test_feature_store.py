@@ -18,7 +18,7 @@ from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 from freshet import EmbeddingClient, EmbeddingFeatureStore  # noqa: E402
 from freshet.gnn.pyg.feature_store import MissingVertexError  # noqa: E402
 from tests.support.serving.hand_job import WIDTH  # noqa: E402
-from tests.unit.job.serving.test_servers import Served, key  # noqa: E402
+from tests.support.serving.served import Served, key  # noqa: E402
 
 
 @pytest.fixture(scope="module", params=["int", "string"])

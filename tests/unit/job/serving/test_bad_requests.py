@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.serving.hand_job import WIDTH
-from tests.unit.job.serving.test_servers import Served, junk, key, plain
+from tests.support.serving.served import Served, key
+from tests.unit.job.serving.test_servers import junk, plain
 
 POSTS = ("/embeddings", "/get-online-features", "/nearest")
 ANSWER_S = 120.0  # for an answer, on a machine that is busy with other tests

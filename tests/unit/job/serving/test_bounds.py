@@ -19,7 +19,7 @@ from freshet.job.serving.bounds.feast import feast_bytes
 from freshet.job.serving.bounds.whole_table import WholeTable
 from freshet.job.serving.protocol.errors import ExhaustedError, TooSlowError
 from tests.support.serving.hand_job import WIDTH
-from tests.unit.job.serving.test_servers import Served, key
+from tests.support.serving.served import Served, key
 
 MIB = 1 << 20
 EXHAUSTED = "RESOURCE_EXHAUSTED"

@@ -22,7 +22,7 @@ from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup
 from tests.support.serving.fed import FedFollower
 from tests.support.serving.hand_job import JOB_ID, WIDTH
-from tests.unit.job.serving.test_servers import Served
+from tests.support.serving.served import Served
 
 
 class Fed:

@@ -10,7 +10,7 @@ import pytest
 
 from freshet.job.serving.lookup import FEW
 from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW, Wanted
-from tests.unit.job.serving.test_servers import Served
+from tests.support.serving.served import Served
 
 
 @pytest.fixture(scope="module", params=["int", "string"])

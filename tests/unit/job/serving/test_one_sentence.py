@@ -20,7 +20,7 @@ from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.workers.one_sentence import logged
 from freshet.state.served.mapped import HistoryTooShortError, WriterGoneError
 from freshet.state.served.reader import TableReader
-from tests.unit.job.serving.test_servers import Served
+from tests.support.serving.served import Served
 
 HIDDEN = "Traceback", ".py", "secret", "pyarrow._flight", "Python exception"
 

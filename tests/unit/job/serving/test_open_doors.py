@@ -20,7 +20,7 @@ from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob
 from freshet.job.serving.server import _Servers, check_token, serve
 from tests.support.runs.listening import has_ipv6
-from tests.unit.job.serving.test_servers import Served
+from tests.support.serving.served import Served
 
 OPEN = [
     "0.0.0.0",

@@ -16,7 +16,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,57 +23,11 @@ from freshet import AsyncEmbeddingClient, BadRequestError, EmbeddingClient, NotR
 from freshet.job.folder import run_file
 from freshet.job.machine.ports import server_port
 from freshet.job.serving import place
-from freshet.job.serving.flight_server import EmbeddingFlights
-from freshet.job.serving.follower import Follower
 from freshet.job.serving.health import Health
-from freshet.job.serving.http_front import BODY_BYTES_MAX, Front
-from freshet.job.serving.http_server import make_app
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.http_front import BODY_BYTES_MAX
 from freshet.job.serving.protocol import columns
-from freshet.job.serving.served_job import ServedJob
-from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
-
-
-class Served:
-    """A job driven by hand, its follower, and all servers in this process."""
-
-    def __init__(self, out: Path, kind: str, token: str | None = None) -> None:
-        self.hand = HandJob(out, kind)
-        self.hand.apply(1, ({2: 1.0, 3: -2.0}, []), ({4: 3.0}, []))
-        job = ServedJob.read(out)
-        assert job is not None
-        self.follower = Follower(job, out / "tables", 1 << 20)
-        self.follower.start()
-        self.lookup = Lookup(CurrentTable(out / "tables"), job.sources, lambda: job.plan)
-        self.health = Health(self.lookup)
-        self.port = server_port()
-        self.flights = EmbeddingFlights(
-            f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token, JOB_ID, None, job.model
-        )
-        self.http = TestClient(
-            Front(self.health, token, make_app(self.lookup, self.health)), raise_server_exceptions=False
-        )
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self.follower.run, args=(self._stop.is_set,))
-        self._thread.start()
-        self.until(1)
-
-    def until(self, epoch: int) -> None:
-        deadline = time.monotonic() + 20
-        while self.lookup.table.epoch < epoch:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-
-    def client(self, way: str, **options: object) -> EmbeddingClient:
-        address = f"127.0.0.1:{self.port}" if way == "flight" else self.hand.out / "tables"
-        return EmbeddingClient(address, **options)
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self.flights.shutdown()
-        self.hand.close()
-        self.follower.close(forget=True)
+from tests.support.serving.hand_job import JOB_ID, WIDTH
+from tests.support.serving.served import Served, key
 
 
 @pytest.fixture(scope="module", params=["int", "string"])
@@ -83,10 +36,6 @@ def served(request, tmp_path_factory) -> Iterator[Served]:
     yield one
     one.close()
     assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
-
-
-def key(served: Served, number: int) -> int | str:
-    return f"v{number}" if served.hand.kind == "string" else number
 
 
 @pytest.mark.parametrize("way", ["flight", "mapped"])

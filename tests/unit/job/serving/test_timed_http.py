@@ -14,7 +14,7 @@ import pytest
 from freshet.job.serving.http_front import Front
 from freshet.job.serving.workers import timed_http
 from freshet.job.serving.workers.answering import Answering
-from tests.unit.job.serving.test_servers import Served
+from tests.support.serving.served import Served
 from tests.unit.job.serving.test_workers import doors
 
 LIMIT_S = 0.6

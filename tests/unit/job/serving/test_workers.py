@@ -12,7 +12,7 @@ from freshet.job.serving.served_job import TailsHere
 from freshet.job.serving.workers.answering import Answering, Doors
 from freshet.job.serving.workers.worker import Work
 from tests.support.serving.hand_job import JOB_ID, WIDTH
-from tests.unit.job.serving.test_servers import Served
+from tests.support.serving.served import Served
 
 
 def doors(host: str = "127.0.0.1", **options: object) -> Doors:
