@@ -25,7 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.model import build_model
 from freshet.gnn.plan import compile_plan
+from freshet.operators.aggregates.sums.store import SumStore
 from freshet.operators.control import control_values
+from freshet.operators.graph.part_rows import frozen
 from freshet.operators.storage.layer import LayerShape, LayerStorage
 from freshet.state.block_columns import SYNC
 from freshet.state.codec import Block, Header
@@ -76,7 +78,8 @@ class Sums:
 
     def _apply(self, columns: dict[str, np.ndarray]) -> None:
         self.epoch += 1
-        self.core.apply(self.epoch, [Block(Header(SYNC, self.epoch, 0, 0, 0), {"ctl": QUIET, **columns})])
+        given = {name: frozen(column.view()) for name, column in columns.items()}  # as a block's columns are
+        self.core.apply(self.epoch, [Block(Header(SYNC, self.epoch, 0, 0, 0), {"ctl": QUIET, **given})])
 
     def errors(self) -> np.ndarray:
         """The largest error of each channel beside its scale, over all vertices with in-edges."""
@@ -85,7 +88,9 @@ class Sums:
         scale = np.zeros(self.values.shape, np.float64)
         np.add.at(true, dst, self.values[src].astype(np.longdouble))
         np.add.at(scale, dst, np.abs(self.values[src].astype(np.float64)))
-        got = self.core.values.synopses.s.data[: len(true)]
+        kept = self.core.values.synopses
+        assert isinstance(kept, SumStore)
+        got = kept.s.data[: len(true)]
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))
         return off.max(axis=0).astype(np.float64)
