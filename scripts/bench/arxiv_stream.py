@@ -122,7 +122,9 @@ def write_model(folder: Path, seed: int) -> None:
     from freshet.gnn.rows.chains import chain_tensors
 
     rng = np.random.default_rng(seed)
-    first, second = GraphConv(in_channels=WIDTH, out_channels=HIDDEN), GraphConv(in_channels=HIDDEN, out_channels=OUT)
+    first, second = (
+        GraphConv(in_channels=a, out_channels=b, edge_weights=True) for a, b in ((WIDTH, HIDDEN), (HIDDEN, OUT))
+    )
     layers = [first, Relu(), second]
     shapes = chain_tensors(layers, "layers")
     weights = {name: rng.standard_normal(shape) * (2.0 / sum(shape)) ** 0.5 * 0.5 for name, shape in shapes.items()}

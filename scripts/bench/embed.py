@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,14 +197,14 @@ def _gathered_layer(
     z, own, out = array("z", width), array("own", layer.self_width), array("x", layer.out_width)
     for first in range(0, n, ROWS):
         some = slice(first, first + ROWS)
-        sent = layer.send(np.ascontiguousarray(x[some]), Context(*(column[some] for column in context)))
+        sent = layer.send(np.ascontiguousarray(x[some]), Context._make(column[some] for column in context))
         z[some], own[some] = sent[:, :width], sent[:, width:]
     for first in range(0, n, 1 << 14):
         some = slice(first, min(n, first + (1 << 14)))
         sums = np.empty((some.stop - first, width), np.float64)
         gather_sums(np.asarray(z), ends[first : some.stop + 1], src, sums)
         out[some] = layer.update(
-            sums.astype(np.float32), np.ascontiguousarray(own[some]), Context(*(column[some] for column in context))
+            sums.astype(np.float32), np.ascontiguousarray(own[some]), Context._make(column[some] for column in context)
         )
     return out
 
@@ -218,9 +219,7 @@ def reloads(plan: Plan, snapshot: Path, work: Path) -> Iterator[dict[str, Any]]:
         n = topology.vertices
         for policy in POLICIES:
             options = EngineOptions(WIDE, 1, policy)
-            engine = Engine(
-                plan, topology, lambda p=prepared, f=folder: p.features(f), folder, Journal(folder), options
-            )
+            engine = Engine(plan, topology, partial(prepared.features, folder), folder, Journal(folder), options)
             for share in SHARES:
                 began = time.perf_counter()
                 counts = engine.trial(layer, max(1, int(share * n)), 0, n, 1024, 1 << 16)

@@ -129,7 +129,7 @@ def main() -> None:
         "what", "memory", "first_epoch_s", "first_anonymous_MiB", "wall_s", "anonymous_MiB", "uss_MiB", box=SIMPLE
     )
     for run in runs:
-        table.add_row(*(str(run.get(column.header, "")) for column in table.columns))
+        table.add_row(*(str(run.get(str(column.header), "")) for column in table.columns))
     Console(stderr=True).print(table)
     print(orjson.dumps({"vertices": given.vertices, "edges": given.edges, "parts": given.parts, "runs": runs}).decode())
 

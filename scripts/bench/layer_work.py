@@ -53,7 +53,9 @@ def counts_of(layer: LayerStorage) -> dict[str, int]:
     """What the folds of a layer have counted since it was made."""
     found: dict[str, int] = {}
     for fold in folds_of(layer):
-        module, names = _COUNTED.get(type(fold), (None, ()))
+        if not isinstance(fold, ExtremaFold | AttentionFold | GatedFold | NetworkFold):
+            continue
+        module, names = _COUNTED[type(fold)]
         for name in names:
             found[name] = found.get(name, 0) + int(fold.counts[getattr(module, name.upper())])
     return found
@@ -102,7 +104,7 @@ class Watch:
         for layer in self._layers:
             del layer.values.synopses.merge  # the instance's: the class has the real one
             for fold in _extrema_of(layer):
-                del fold.settle  # type: ignore[attr-defined]
+                del fold.settle
 
     def _wrap(self, number: int, layer: LayerStorage) -> None:
         merge, lost = layer.values.synopses.merge, np.empty(0, np.int32)

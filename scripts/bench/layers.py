@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import sys
 import time
 from collections.abc import Callable
@@ -332,15 +333,13 @@ class Peers:
 
     def __init__(self, folder: Path) -> None:
         sys.path.insert(0, str(folder))
-        import full
-        import graphs
-        import recompute
-        import ripple
         import torch
 
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-        self.full, self.graphs, self.recompute, self.ripple = full, graphs, recompute, ripple
+        self.full, self.graphs, self.recompute, self.ripple = map(
+            importlib.import_module, ("full", "graphs", "recompute", "ripple")
+        )
 
     def started(self, kind: str, w: Any) -> tuple[Any, ...]:
         """What a peer begins with: weights, attention vectors, and the rows of both layers."""

@@ -32,6 +32,7 @@ from freshet.operators.factory import dataflow_of, stages_of
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
+from freshet.operators.storage.layer import FeatureStorage, LayerStorage
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, Events, Ids
@@ -91,7 +92,7 @@ def of_slots(tables: TableSet) -> list[Table]:
 
 def measure(parts: int, strategy: str, src: np.ndarray, dst: np.ndarray) -> Cost:
     """Take the edges through a job of so many parts on one task."""
-    layers = [GraphConv(in_channels=1, out_channels=1), GraphConv(in_channels=1, out_channels=1)]
+    layers = [GraphConv(in_channels=1, out_channels=1, edge_weights=True) for _ in range(2)]
     weights = {name: np.ones(shape) for name, shape in chain_tensors(layers, "layers").items()}
     plan = compile_plan(build_model(layers=layers, weights=weights))
     settings = Settings(model="", out="", parts=parts, tasks=(parts,))
@@ -110,7 +111,8 @@ def measure(parts: int, strategy: str, src: np.ndarray, dst: np.ndarray) -> Cost
     of_vertex = [table for table in core.tables if table.name in ("vertex", "lists")]
     held = [table for stage in stages.values() for table in of_slots(stage.core.tables)]
     columns = [sum(table.name in SLOT_HEADS for table in of_slots(stage.core.tables)) for stage in stages.values()]
-    slots = [int(stage.core.at.needs.sum()) for stage in stages.values()]
+    storages = [stage.core for stage in stages.values() if isinstance(stage.core, FeatureStorage | LayerStorage)]
+    slots = [int(core.at.needs.sum()) for core in storages]
     return Cost(
         parts,
         stats.replication_factor,

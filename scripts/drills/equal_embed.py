@@ -43,7 +43,8 @@ from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.schema import EdgeValues, Graph
 from scripts.bench.arxiv_stream import make_edges
-from scripts.bench.image import FRESHET, measured
+from scripts.bench.embed import FRESHET
+from scripts.bench.image import measured
 from scripts.cora import graph as cora
 
 ROOT = Path(__file__).resolve().parents[2]

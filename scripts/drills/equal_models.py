@@ -30,7 +30,7 @@ WEIGHTED = "x, edge_index, edge_weight"
 Make = Callable[[int], Any]
 
 
-class Gcn2(nn.Module):  # type: ignore[misc]
+class Gcn2(nn.Module):
     """GCN2Conv reads the first rows in every layer."""
 
     def __init__(self, width: int) -> None:

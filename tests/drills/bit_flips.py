@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -172,7 +173,8 @@ def embed_drill(folder: Path, events: int = 400) -> Drill:
     """A job that begins at a snapshot that `freshet embed` wrote."""
     given = make_input(folder, events, vertices=200, seed=3, snapshot=True)
     made = folder / "embedded"
-    command = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", made, "--parts", "2"]
+    command: list[Any] = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot]
+    command += ["--out", made, "--parts", "2"]
     subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
     begun = Input(given.model, given.events, given.count, made)
     expected = _uninterrupted(begun, folder, *_EPOCHS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -233,3 +234,8 @@ def test_no_folder_is_a_corridor() -> None:
     folders = {f.parent for f in (*package_files(), *beside)}
     full = {str(d.relative_to(ROOT)): n for d in folders if (n := len(list(d.glob("*.py"))) - 1) > MODULES_MAX}
     assert not full
+
+
+def test_mypy_checks_scripts_as_the_package() -> None:
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    assert checked["strict"] and set(checked["packages"]) == {"freshet", "scripts"}

@@ -30,8 +30,9 @@ class Constant(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]
                 return
             n = chunk.data.num_rows
             if n not in answers:
-                ids = numbers(ids_of_column(chunk.data.column(0)))
-                columns = [ids, numbers(np.ones(n, np.int64)), vectors(np.ones((n, self._width), np.float32))]
+                ids = ids_of_column(chunk.data.column(0))
+                assert isinstance(ids, np.ndarray), "this benchmark sends numbers"
+                columns = [numbers(ids), numbers(np.ones(n, np.int64)), vectors(np.ones((n, self._width), np.float32))]
                 answers[n] = pa.RecordBatch.from_arrays(columns, ["id", "epoch", "embedding"])
             if not begun:
                 writer.begin(answers[n].schema)

@@ -84,7 +84,7 @@ class HandJob:
             sink.close()
 
     def block(self, epoch: int, part: int, rows: dict[int, float], dead: list[int], **told: int) -> Block:
-        columns = {
+        columns: dict[str, np.ndarray] = {
             "key": np.array(list(rows), np.int64),
             "row": np.array([[value] * WIDTH for value in rows.values()], np.float32).reshape(-1, WIDTH),
             "del_key": np.array(dead, np.int64),

@@ -218,8 +218,13 @@ def _through_partitions(seed: int, events: Events, settings: Settings) -> tuple[
         source.append(place[0])
         partition.append(place[1])
         position.append(ends[place])
-    columns = {"source": np.array(source, np.int16), "partition": np.array(partition, np.int16)}
-    return replace(events, position=np.array(position, np.int64), **columns), replace(settings, topics=(1,))
+    taken = replace(
+        events,
+        source=np.array(source, np.int16),
+        partition=np.array(partition, np.int16),
+        position=np.array(position, np.int64),
+    )
+    return taken, replace(settings, topics=(1,))
 
 
 Hook = Callable[[Simulation], None]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +30,7 @@ from freshet.operators.factory import dataflow_of, make_core, make_partitioner, 
 from freshet.operators.inbox import INBOX_BYTES
 from freshet.operators.outcome import Outcome
 from freshet.operators.settings import Settings
+from freshet.operators.telemetry.level import AnyLevel
 from freshet.partitioner.events import Events
 from freshet.state.codec import Block
 from freshet.state.task_parts import TaskParts
@@ -217,7 +218,8 @@ class Simulation:
         return self.make_sink(parts) if row.kind == SINK else make_core(settings, plan, row, task)
 
     def _close(self, write: bool) -> None:
-        for levels in (self._partitioner.levels, *(stage.levels for stage in self._stages.values())):
+        held: list[Mapping[str, AnyLevel]] = [stage.levels for stage in self._stages.values()]
+        for levels in (self._partitioner.levels, *held):
             for name, level in levels.items():
                 if name.endswith("_file_bytes"):
                     self.aside_bytes[name] = max(self.aside_bytes.get(name, 0), level.peak)

@@ -186,7 +186,7 @@ class Soak:
         """As a kill does, but that what is open is closed."""
         self.partitioner.close()
         self._sink.inbox.close()
-        self._sink.core.close(write=False)  # type: ignore[attr-defined]
+        self._sink.core.close(write=False)
         self._store.close()
 
     def close(self) -> None:

@@ -1,6 +1,11 @@
 """Sinks, what they are given and what they leave, by hand."""
 
+from __future__ import annotations
+
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,6 +14,7 @@ from freshet.operators.control import control_values
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.core import Sink
 from freshet.operators.sink.log_output import FileLimits, LogOutput
+from freshet.operators.sink.output import Output
 from freshet.operators.sink.tail.output import TailOutput
 from freshet.state.block_columns import DTYPES, POSITIONS, ROWS
 from freshet.state.codec import Block, Header
@@ -17,13 +23,21 @@ WIDTH = 3
 SOURCES = ["events.jsonl", "kafka://host:9092/topic"]
 
 
-def vector(key, epoch):
+def vector(key: int, epoch: int) -> np.ndarray:
     return np.array([key, epoch, key * epoch], np.float32)
 
 
-def block(epoch, rows=(), dead=(), control=None, names=None, positions=None, source=0):
+def block(
+    epoch: int,
+    rows: Sequence[int] = (),
+    dead: Sequence[int] = (),
+    control: np.ndarray | None = None,
+    names: Mapping[int, str] | None = None,
+    positions: Sequence[tuple[int, ...]] | None = None,
+    source: int = 0,
+) -> Block:
     """rows: keys that changed; names: {key: id}; positions: (source, partition, next, events) tuples."""
-    columns = {
+    columns: dict[str, np.ndarray] = {
         "key": np.array(rows, np.int64),
         "row": np.array([vector(key, epoch) for key in rows], np.float32).reshape(-1, WIDTH),
         "del_key": np.array(dead, np.int64),
@@ -41,40 +55,49 @@ def block(epoch, rows=(), dead=(), control=None, names=None, positions=None, sou
     return Block(Header(ROWS, epoch, 2, source), {name: column for name, column in columns.items() if column.size})
 
 
-def control(events=1, arrival=0, **values):
+def control(events: int = 1, arrival: float = 0, **values: int) -> np.ndarray:
     """Control values, by default of an epoch of one event."""
     return control_values(events=events, arrival_ms=arrival, **values)
 
 
-def log_of(sink):
+def log_of(sink: Sink) -> LogOutput:
     """The change log of a sink."""
     return next(one for one in sink.outputs if isinstance(one, LogOutput))
 
 
-def tail_of(sink):
+def tail_of(sink: Sink) -> TailOutput:
     """The recent changes of a sink."""
     return next(one for one in sink.outputs if isinstance(one, TailOutput))
 
 
 def sink_of(
-    out, part=0, kind="int", *, width=WIDTH, sources=SOURCES, tail=None, topic=None, clock_ms=lambda: 0.0, **limits
-):
+    out: Path,
+    part: int = 0,
+    kind: str = "int",
+    *,
+    width: int = WIDTH,
+    sources: Sequence[str] = SOURCES,
+    tail: Callable[[LogOutput], TailOutput] | None = None,
+    topic: Output | None = None,
+    clock_ms: Callable[[], float] = lambda: 0.0,
+    **limits: Any,
+) -> Sink:
     """A sink with a change log whose files have these limits; `tail` makes recent changes beside that log."""
-    log = LogOutput(ChangeLog(out, part, width, kind, sources), FileLimits(**limits))
-    outputs = [tail(log)] if tail else []
-    return Sink(part, out, width, kind, [*outputs, log, *([topic] if topic else [])], clock_ms)
+    log = LogOutput(ChangeLog(out, part, width, kind, list(sources)), FileLimits(**limits))
+    outputs: list[Output] = [*([tail(log)] if tail else []), log, *([topic] if topic else [])]
+    return Sink(part, out, width, kind, outputs, clock_ms)
 
 
-def rows_in(path):
+def rows_in(path: Path) -> list[tuple[Any, ...]]:
     table = pq.read_table(path)
     return [(r["id"], r["epoch"], r["embedding"], r["deleted"]) for r in table.to_pylist()]
 
 
-def files(out, folder="embeddings"):
+def files(out: Path, folder: str = "embeddings") -> list[str]:
     return sorted(path.name for path in (out / folder).iterdir())
 
 
-def digest(out):
+def digest(out: Path) -> dict[str, str]:
     """Every visible file of the change log with the hash of its bytes."""
     paths = [*(out / "embeddings").glob("*.parquet"), *(out / "epochs").glob("*.parquet")]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
