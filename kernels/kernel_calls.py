@@ -20,6 +20,8 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numba
+import numpy as np
+from numba import _dispatcher
 
 NOTE_VARIABLE = "FRESHET_NOTE_CALLS"
 CHECKED_FIRST, CHECK_EACH = 32, 1024  # direct calls whose types are compared: the first ones, then one in each 1,024
@@ -39,6 +41,7 @@ class Call(NamedTuple):
 
 
 _noted: dict[Call, None] = {}
+_types_by_fingerprint: dict[bytes | None, tuple[Any, ...]] = {}
 _checks = False  # whether every direct call is compared with the types of the first one
 _thread = threading.local()
 
@@ -140,8 +143,27 @@ def check_calls(check: bool = True) -> None:
     _checks = check
 
 
-def _types_of(arguments: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(numba.typeof(argument) for argument in arguments)
+def _types_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return numba's types; those of a fingerprint, which is made in a hundredth of the time, are found once."""
+    try:
+        fingerprint = _dispatcher.compute_fingerprint(arguments) if _shows_in_fingerprint(arguments) else None
+    except NotImplementedError:  # of text, for one
+        fingerprint = None
+    types = _types_by_fingerprint.get(fingerprint)
+    if types is None:
+        types = tuple(numba.typeof(argument) for argument in arguments)
+        if fingerprint is not None:
+            _types_by_fingerprint[fingerprint] = types
+    return types
+
+
+def _shows_in_fingerprint(value: Any) -> bool:
+    """Whether no other type has the same fingerprint: one tells neither the order of bytes nor the sign of integers."""
+    if isinstance(value, tuple):
+        return all(map(_shows_in_fingerprint, value))
+    if isinstance(value, np.ndarray):
+        return value.dtype.isnative
+    return not isinstance(value, int) or value.bit_length() < 64
 
 
 def encode(call: Call) -> bytes:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numba.core.errors import NumbaValueError
 
 from freshet.kernels import kernel_calls
 from freshet.kernels.kernel import kernel
@@ -36,8 +37,9 @@ def test_a_direct_call_is_the_kernel(direct: kernel_calls.Direct) -> None:
         np.arange(6).reshape(2, 3),
         np.broadcast_to(np.arange(6), (6,)),  # not writable
         6,
+        (np.arange(6),),
     ],
-    ids=["floats", "narrow", "strided", "of two dimensions", "not writable", "no array"],
+    ids=["floats", "narrow", "strided", "of two dimensions", "not writable", "no array", "in a tuple"],
 )
 @pytest.mark.parametrize("calls_before", [1, 2, kernel_calls.CHECKED_FIRST - 1])
 def test_arguments_of_other_types_are_refused(direct: kernel_calls.Direct, others: object, calls_before: int) -> None:
@@ -48,6 +50,20 @@ def test_arguments_of_other_types_are_refused(direct: kernel_calls.Direct, other
     with pytest.raises(TypeError, match=r"differ in type .*\(1, None"):
         direct(np.arange(6), 3)
     assert direct(np.arange(6)) == 15
+
+
+@kernel
+def _first_of(pair: tuple[np.ndarray, int]) -> int:
+    return pair[0][0] + (pair[1] > 0)
+
+
+@pytest.mark.parametrize("other", [(np.arange(3, dtype=">i8"), 1), (np.arange(3), 1 << 63)], ids=["bytes", "sign"])
+def test_what_no_fingerprint_tells_is_refused(direct: kernel_calls.Direct, other: object) -> None:
+    """numba's fingerprint of arguments is the same for both orders of bytes, and for integers of any size."""
+    direct = kernel_calls.Direct(_first_of)
+    assert direct((np.arange(3) + 4, 1)) == 5
+    with pytest.raises((TypeError, NumbaValueError)):
+        direct(other)
 
 
 def test_later_calls_are_checked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
