@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -158,6 +158,7 @@ def all_small_models(*, integer: bool = False) -> dict[str, Callable[[], Model]]
     }
 
 
+@cache
 def exact_small_models() -> dict[str, Callable[[], Model]]:
     """Return those of `all_small_models` whose results are exact for integer features, with integer weights."""
     makers = all_small_models(integer=True)

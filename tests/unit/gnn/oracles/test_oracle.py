@@ -18,7 +18,7 @@ from tests.support.graphs.models import (
 )
 from tests.support.graphs.random_graphs import random_graph, weighted
 
-MODELS = all_small_models()
+MODELS, EXACT = all_small_models(), exact_small_models()
 NONE = np.empty(0, np.int64)
 
 
@@ -64,9 +64,9 @@ def test_negative_and_cancelling_degrees_equal_pyg() -> None:
         np.testing.assert_allclose(oracle.forward(model, weighted(x, src, dst, weight))[0], expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", exact_small_models())
+@pytest.mark.parametrize("name", EXACT)
 def test_integers_are_exact_in_float32_and_float64(name: str) -> None:
-    model, graph = exact_small_models()[name](), random_graph(1, integer=True, edges=120)
+    model, graph = EXACT[name](), random_graph(1, integer=True, edges=120)
     for single, double in zip(
         whole_graph.forward(compile_plan(model), graph), oracle.forward(model, graph), strict=True
     ):
