@@ -192,7 +192,7 @@ class Sweeper:
         self._loaded = False
         self._waiting = list[_Part]()  # those whose last marker waits for pages
         self._stamped = False
-        self._copies: CopyAhead | None = None
+        self.copies: CopyAhead | None = None  # until all pages are copied
 
     @property
     def marker(self) -> int:
@@ -213,7 +213,7 @@ class Sweeper:
         _check_even([f"a base image of epoch {epoch}" for epoch in epochs])
         self.epoch = epochs[0] if epochs else self.epoch
         self._loaded = True
-        self._copies = CopyAhead(self.tables, ", ".join(map(str, images.values())))
+        self.copies = CopyAhead(self.tables, ", ".join(map(str, images.values())))
 
     def restore(self, *items: Iterable[tuple[str, bytes]]) -> int:
         """Load the newest complete cut, given each part's entries; returns the epoch that the tables stand at.
@@ -263,13 +263,13 @@ class Sweeper:
 
     def _settle(self) -> None:
         """Have memory take the place of what is mapped, now that nobody writes to the tables."""
-        if self._copies is not None and not self._copies.settle():
-            self._copies = None
+        if self.copies is not None and not self.copies.settle():
+            self.copies = None
 
     def close(self) -> None:
         """Do nothing more in the background."""
-        if self._copies is not None:
-            self._copies.close()
+        if self.copies is not None:
+            self.copies.close()
 
     def stamp(self) -> dict[int, Mutations]:
         """Format and base image, once: they go with the first entries that anybody puts, so no state is without."""

@@ -18,7 +18,7 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.folder.layout import LOCK
 
-_OWNER_S = 0.5  # in which whoever has just taken a lock says who it is
+OWNER_S = 0.5  # in which whoever has just taken a lock says who it is
 _POLL_S = 0.02
 _OWNER_BYTES = 500
 
@@ -139,7 +139,7 @@ def _sign(lock: int, command: str) -> None:
 
 
 def _owner(lock: int) -> str:
-    deadline = time.monotonic() + _OWNER_S
+    deadline = time.monotonic() + OWNER_S
     while not (owner := os.pread(lock, _OWNER_BYTES, 0)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return owner.decode(errors="replace") or "another process"

@@ -103,7 +103,7 @@ def compile_ahead(
     with _alone(stamp):
         progress(0, 0)
         with _workers(min(_PROCESSES_MAX, len(os.sched_getaffinity(0)))) as workers:
-            calls, done = _Calls(_rehearsed(jobs)), list[bool]()
+            calls, done = _Calls(rehearsed_calls(jobs)), list[bool]()
             threads = [
                 threading.Thread(target=_feed, args=(worker, calls, number % 2 == 1, done), daemon=True)
                 for number, worker in enumerate(workers)
@@ -161,7 +161,7 @@ class _Calls:
             self._changed.notify_all()
 
 
-def _rehearsed(jobs: Jobs | None = None) -> Iterator[Call]:
+def rehearsed_calls(jobs: Jobs | None = None) -> Iterator[Call]:
     """The calls of these jobs, or of all shapes of jobs, as a rehearsal comes upon them.
 
     Raises: JobFailed when it fails.

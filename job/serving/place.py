@@ -136,17 +136,17 @@ def _remove(job: ServedJob, tables: Path, keep: Path | None) -> None:
     """Remove the job's tables, and those that nobody holds of a former job here or of a folder that is gone."""
     for folder in (SHM, tables):
         for path in folder.glob("freshet-*.table"):
-            ours, same_folder = path.name.startswith(_prefix(job, tables)), f"-{_mark(tables)}-" in path.name
+            ours, same_folder = path.name.startswith(_prefix(job, tables)), f"-{mark_of(tables)}-" in path.name
             if path != keep and (ours or _is_dead(path, same_folder)):
                 path.unlink(missing_ok=True)
 
 
 def _prefix(job: ServedJob, tables: Path) -> str:
     """How the names of the tables of one folder begin."""
-    return f"freshet-{job.job_id}-{_mark(tables)}-"
+    return f"freshet-{job.job_id}-{mark_of(tables)}-"
 
 
-def _mark(tables: Path) -> str:
+def mark_of(tables: Path) -> str:
     """Of a folder: one that was copied has another server, and its own tables."""
     return hashlib.sha256(str(tables.absolute()).encode()).hexdigest()[:8]
 

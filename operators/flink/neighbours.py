@@ -53,7 +53,7 @@ class _Waiting(NamedTuple):
     level: Level
 
 
-_mailboxes: dict[Address, Mailbox] = {}
+mailboxes: dict[Address, Mailbox] = {}
 
 
 def _fits(level: Level, size: int) -> bool:
@@ -82,10 +82,10 @@ class Mailbox:
         self._waiting: dict[bytes, _Waiting] = {}
         self._addresses = list(addresses)
         for address in self._addresses:
-            if address in _mailboxes:
-                _mailboxes[address].close()
+            if address in mailboxes:
+                mailboxes[address].close()
         self._rings = ReceivingRings(address.name(attempt) for address in self._addresses)
-        _mailboxes.update(dict.fromkeys(self._addresses, self))
+        mailboxes.update(dict.fromkeys(self._addresses, self))
 
     def has_room(self, level: Level, size: int) -> bool:
         """Wait until so many bytes more are within the bound, or nothing waits; False if that takes too long."""
@@ -126,8 +126,8 @@ class Mailbox:
             self._closed = True
             self._changed.notify_all()
         for address in self._addresses:
-            if _mailboxes.get(address) is self:
-                del _mailboxes[address]
+            if mailboxes.get(address) is self:
+                del mailboxes[address]
         self._waiting.clear()
         self._rings.close()
 
@@ -219,7 +219,7 @@ class Neighbours:
 
     def _mailbox(self, kind: str, task: int) -> Mailbox | None:
         """Where a task of that kind takes its blocks, if it is in this process."""
-        found = _mailboxes.get(Address(self._job, self._receivers.get(kind, ""), task))
+        found = mailboxes.get(Address(self._job, self._receivers.get(kind, ""), task))
         if found is None or found.attempt != self._attempt:
             return None
         # One mailbox for each kind: a level counts what one thread brings and one other takes.

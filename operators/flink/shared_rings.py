@@ -174,7 +174,7 @@ class SendingRing:
         made.connect(self._name)
         if not _is_of_this_user(made):
             raise PermissionError(self._name)
-        file = _memory_file()
+        file = memory_file()
         try:
             os.ftruncate(file, RING_BYTES)
             socket.send_fds(made, [_HELLO.pack(self._number)], [file])
@@ -302,7 +302,7 @@ def _local_socket(prepare: Callable[[socket.socket], None]) -> socket.socket | N
     return made
 
 
-def _memory_file() -> int:
+def memory_file() -> int:
     """The descriptor of a file in memory, without a name.
 
     Raises: OSError where there is none.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from freshet.operators.parser.formats import compression_of
 
-_WINDOW = 4 << 20  # bytes of a file searched for line ends at a time
+WINDOW_BYTES = 4 << 20  # of a file, searched for line ends at a time
 
 
 def line_ends(path: str) -> Iterator[np.ndarray]:
@@ -21,7 +21,7 @@ def line_ends(path: str) -> Iterator[np.ndarray]:
     """
     size = last = 0
     with _open(path) as stream:
-        while data := stream.read(_WINDOW):
+        while data := stream.read(WINDOW_BYTES):
             ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + (size + 1)
             size += len(data)
             if len(ends):
@@ -52,7 +52,7 @@ class LineReader:
         if compression_of(path) is None:
             self._stream.seek(begin)
             self._at = begin
-        while self._at < begin and self._take(min(begin - self._at, _WINDOW)):
+        while self._at < begin and self._take(min(begin - self._at, WINDOW_BYTES)):
             pass
         pieces = []
         while self._at < end and (piece := self._take(end - self._at)):

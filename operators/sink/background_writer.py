@@ -10,7 +10,7 @@ from freshet.operators.sink.change_log import ChangeLogError
 from freshet.operators.sink.epoch_rows import LogFile
 from freshet.operators.threads import next_of
 
-_IDLE_S = 0.5
+IDLE_S = 0.5
 
 
 class BackgroundWriter:
@@ -36,7 +36,7 @@ class BackgroundWriter:
         self._thread.start()
 
     def _run(self) -> None:
-        while (file := next_of(self._queue, _IDLE_S, self._idle)) is not None:
+        while (file := next_of(self._queue, IDLE_S, self._idle)) is not None:
             self.write_now(file)
             del file  # its arrays are free while the thread waits for the next one
             with self._done:

@@ -135,7 +135,7 @@ class Sink(Core):
         self._count_time(epoch, control, at_ms)
         self._status_behind = True
         if self._ended or self._status.is_due(at_ms):
-            self._write_status(at_ms)
+            self.write_status(at_ms)
         return messages
 
     def close(self, write: bool = True) -> None:
@@ -144,7 +144,7 @@ class Sink(Core):
             output.close(write)
         if write and not self._ended:
             self._ended = True
-            self._write_status(self._clock_ms())
+            self.write_status(self._clock_ms())
 
     def _on_idle(self) -> None:
         """When the stream pauses, its last epochs become visible and the status tells so; on the writer's thread."""
@@ -152,9 +152,10 @@ class Sink(Core):
             output.idle()
         behind = self._status_behind or self._told_visible != self._figures()["visible"]
         if behind and self._status.is_due(now_ms := self._clock_ms()):
-            self._write_status(now_ms)
+            self.write_status(now_ms)
 
-    def _write_status(self, now_ms: float) -> None:
+    def write_status(self, now_ms: float) -> None:
+        """Write how far this part is, and what of it is visible."""
         with self._status_lock:
             self._status_behind, self._told_visible = False, self._figures()["visible"]
             self._status.write(self.status(now_ms), now_ms)

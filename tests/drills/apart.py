@@ -174,7 +174,7 @@ class Apart:
             yield
         finally:
             for sampler in self.samplers:
-                sampler._stop.set()
+                sampler.stop()
             for machine in (self.one, self.two, self.reader, self.log):
                 machine.server.end()
 

@@ -14,7 +14,7 @@ import pytest
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.folder import run_file
 from freshet.job.folder.run_file import read_run
-from freshet.job.serving.place import SHM, _mark
+from freshet.job.serving.place import SHM, mark_of
 from tests.support.runs.embeds import start_embed
 from tests.support.runs.jobs import DEADLINE_S, Input, Job, make_input
 from tests.support.serving.hand_job import HandJob
@@ -99,7 +99,7 @@ def test_a_server_and_its_tables(tmp_path: Path) -> None:
     try:
         told = one.start("--workers", "2")
         fed.start("--from", told["flight"])
-        shared = [path for server in (one, fed) for path in SHM.glob(f"freshet-*-{_mark(server.tables)}-*")]
+        shared = [path for server in (one, fed) for path in SHM.glob(f"freshet-*-{mark_of(server.tables)}-*")]
         assert len(shared) == 2
         assert not [path for path in shared if is_open(path)]
         assert not open_to_others(one.tables)

@@ -71,14 +71,14 @@ def checkpoints(case: Case) -> tuple[list[Checkpoint], CutLog]:
     found: list[Checkpoint] = []
 
     def hook(simulation: Simulation) -> None:
-        taken = simulation._snapshot
+        taken = simulation.take_snapshot
 
         def snapshot(place: tuple[str, int]) -> None:
             taken(place)
             if simulation._barrier_at is None:
                 found.append(simulation.checkpoint)
 
-        simulation._snapshot = snapshot  # type: ignore[method-assign]
+        simulation.take_snapshot = snapshot  # type: ignore[method-assign]
 
     log = CutLog()
     simulate(case, log, case.seed, replace(case.faults, crashes=0), hook)

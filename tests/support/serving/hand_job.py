@@ -77,7 +77,7 @@ class HandJob:
         """Have what is in files be visible, and told."""
         for sink in self.sinks:
             log_of(sink).writer.wait()
-            sink._write_status(1e15)
+            sink.write_status(1e15)
 
     def close(self) -> None:
         for sink in self.sinks:

@@ -86,7 +86,7 @@ class Server:
                 path.unlink(missing_ok=True)
 
     def _is_ours(self, path: Path) -> bool:
-        return f"-{place._mark(self.tables)}-" in path.name
+        return f"-{place.mark_of(self.tables)}-" in path.name
 
     def knows(self, folder: Path) -> bool:
         """Whether it was told of a folder, or has anything open or mapped there."""
@@ -103,7 +103,7 @@ class Sampler:
 
     address: str
     ids: np.ndarray
-    every_s: float = 0.01
+    every_s: float = 0.04
     answers: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
     failures: int = 0
     broken: BaseException | None = None
@@ -128,8 +128,12 @@ class Sampler:
         finally:
             client.close()
 
-    def end(self) -> None:
+    def stop(self) -> None:
+        """Ask no more."""
         self._stop.set()
+
+    def end(self) -> None:
+        self.stop()
         self._thread.join(20)
         assert not self._thread.is_alive()
         if self.broken is not None:

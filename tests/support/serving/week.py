@@ -167,7 +167,7 @@ class Week:
             if not path.name.startswith(BASE_PREFIX) and int(number) > self._dated:
                 os.utime(path, (self._now_s, self._now_s))
         self._dated = log_of(self.hand.sinks[0]).number - 1
-        self.hand.sinks[0]._write_status(1e3 * self._now_s)
+        self.hand.sinks[0].write_status(1e3 * self._now_s)
         compact_log(self.hand.out, self.plan.keep_s, self._now_s)
         self.compactions += 1
 

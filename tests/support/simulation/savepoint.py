@@ -129,7 +129,7 @@ def make(folder: Path) -> None:
     faults = Faults(barrier=0.05, tick=0.02, crashes=0, feed=0.01)
     with TemporaryDirectory() as out:
         simulation = start(settings, model, events, log, 4, faults, Path(out))
-        saved = simulation._snapshot
+        saved = simulation.take_snapshot
 
         def snapshot(place: tuple[str, int]) -> None:
             saved(place)
@@ -138,11 +138,11 @@ def make(folder: Path) -> None:
             if done and "meta@4" in simulation.checkpoint.states["partitioner", 0]:
                 raise _Saved
 
-        simulation._snapshot = snapshot  # type: ignore[method-assign]
+        simulation.take_snapshot = snapshot  # type: ignore[method-assign]
         try:
             simulation.run()
         except _Saved:
-            simulation._close(write=False)
+            simulation.close_attempt(write=False)
         else:
             raise AssertionError("no checkpoint came at the right time")
     (folder / "cuts.jsonl").write_bytes(b"".join(cut.encode() for cut in log.cuts.values()))

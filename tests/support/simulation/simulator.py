@@ -115,12 +115,12 @@ class Simulation:
                 self._old.append(_Old(own, self.random.randint(1, _OLD_STEPS_MAX)))
                 self.lingered += 1
             else:
-                self._close(write=self.random.random() < 0.3)  # a stop, which writes what is buffered, or a kill
+                self.close_attempt(write=self.random.random() < 0.3)  # a stop, which writes what is buffered, or a kill
             self.crashes += 1
             self.before_restore()
         while self._old:
             self._go_on(self._old[0])
-        self._close(write=True)
+        self.close_attempt(write=True)
 
     # -- one attempt ----------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Simulation:
                 old.steps -= 1
                 if old.steps > 0 and (self._waiting or not self._ended):
                     return
-                self._close(write=self.random.random() < 0.3)
+                self.close_attempt(write=self.random.random() < 0.3)
             except AssertionError:
                 raise
             except Exception:
@@ -169,7 +169,7 @@ class Simulation:
 
     def _close_failed(self) -> None:
         try:
-            self._close(write=False)
+            self.close_attempt(write=False)
         except AssertionError:
             raise
         except Exception:
@@ -217,7 +217,7 @@ class Simulation:
         parts = settings.task_parts.parts_of[task]
         return self.make_sink(parts) if row.kind == SINK else make_core(settings, plan, row, task)
 
-    def _close(self, write: bool) -> None:
+    def close_attempt(self, write: bool) -> None:
         held: list[Mapping[str, AnyLevel]] = [stage.levels for stage in self._stages.values()]
         for levels in (self._partitioner.levels, *held):
             for name, level in levels.items():
@@ -275,7 +275,7 @@ class Simulation:
         if item is BARRIER:
             self._blocked.setdefault(to, set()).add(sender)
             if len(self._blocked[to]) == len(self._senders(to)):
-                self._snapshot(to)
+                self.take_snapshot(to)
                 self._blocked[to] = set()
             return
         stage = self._stages[to]
@@ -290,9 +290,9 @@ class Simulation:
     def _begin_checkpoint(self) -> None:
         self.checkpoints.begin()
         self._barrier_at, self._at_barrier = Checkpoint(tuple(self._positions)), set()
-        self._snapshot(_PARTITIONER)
+        self.take_snapshot(_PARTITIONER)
 
-    def _snapshot(self, place: Place) -> None:
+    def take_snapshot(self, place: Place) -> None:
         """Copy the keyed state of a place, and send the barrier on."""
         checkpoint = self._barrier_at
         assert checkpoint is not None

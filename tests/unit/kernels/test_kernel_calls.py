@@ -1,7 +1,10 @@
 """Kernels that one caller calls again and again with arguments of the same types."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+from numba import _dispatcher as numba_dispatcher
 from numba.core.errors import NumbaValueError
 
 from freshet.kernels import kernel_calls
@@ -17,9 +20,10 @@ def _total(numbers: np.ndarray) -> int:
 
 
 @pytest.fixture(params=[False, True], ids=["compiled", "checked at every call"])
-def direct(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> kernel_calls.Direct:
-    monkeypatch.setattr(kernel_calls, "_checks", request.param)
-    return kernel_calls.Direct(_total)
+def direct(request: pytest.FixtureRequest) -> Iterator[kernel_calls.Direct]:
+    kernel_calls.check_calls(request.param)
+    yield kernel_calls.Direct(_total)
+    kernel_calls.check_calls()
 
 
 def test_a_direct_call_is_the_kernel(direct: kernel_calls.Direct) -> None:
@@ -67,12 +71,15 @@ def test_what_no_fingerprint_tells_is_refused(direct: kernel_calls.Direct, other
 
 
 def test_later_calls_are_checked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_calls, "_checks", False)
     numbers, made, checked = np.arange(6), [], []
-    types_of = kernel_calls._types_of
-    monkeypatch.setattr(kernel_calls, "_types_of", lambda given: checked.append(len(made)) or types_of(given))
-    direct = kernel_calls.Direct(_total)
-    for _ in range(4_000):
-        made.append(direct(numbers))
+    of = numba_dispatcher.compute_fingerprint
+    monkeypatch.setattr(numba_dispatcher, "compute_fingerprint", lambda given: checked.append(len(made)) or of(given))
+    kernel_calls.check_calls(False)
+    try:
+        direct = kernel_calls.Direct(_total)
+        for _ in range(4_000):
+            made.append(direct(numbers))
+    finally:
+        kernel_calls.check_calls()
     first, each = kernel_calls.CHECKED_FIRST, kernel_calls.CHECK_EACH
     assert checked == [*range(first), first - 1 + each, first - 1 + 2 * each, first - 1 + 3 * each]

@@ -64,14 +64,14 @@ def sweeper_of(folder: Path, parts: int = 1) -> Sweeper:
 
 
 def threads_of(sweeper: Sweeper) -> list[threading.Thread]:
-    assert sweeper._copies is not None
-    return sweeper._copies._threads
+    assert sweeper.copies is not None
+    return sweeper.copies._threads
 
 
 def settle(sweeper: Sweeper) -> None:
     """Step until there are no more copies."""
     deadline = time.monotonic() + DEADLINE_S
-    while sweeper._copies is not None:
+    while sweeper.copies is not None:
         assert time.monotonic() < deadline
         sweeper.step()
 
@@ -106,7 +106,7 @@ def test_what_is_written_between_two_steps_stays(tmp_path: Path, parts: int) -> 
             for part in range(parts):
                 list(table.take_owed(1 << 30, part))
     rng, deadline = np.random.default_rng(5), time.monotonic() + DEADLINE_S
-    while sweeper._copies is not None:
+    while sweeper.copies is not None:
         assert time.monotonic() < deadline
         rows, value = rng.integers(0, ROWS, 20), float(rng.integers(1000))
         for one in (expected, sweeper.tables):
@@ -284,4 +284,4 @@ def test_what_is_read_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sweeper = sweeper_of(tmp_path)
     assert not threads_of(sweeper)
     sweeper.step()
-    assert sweeper._copies is None
+    assert sweeper.copies is None

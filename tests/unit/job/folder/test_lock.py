@@ -134,14 +134,14 @@ def test_many_at_once_are_one_after_the_other(tmp_path: Path) -> None:
                 pass
 
     threads = [threading.Thread(target=work) for _ in range(4)]
-    lock._OWNER_S, before = 0.0, lock._OWNER_S
+    lock.OWNER_S, before = 0.0, lock.OWNER_S
     try:
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(120)
     finally:
-        lock._OWNER_S = before
+        lock.OWNER_S = before
     assert not any(thread.is_alive() for thread in threads)
     assert most == [1]
     assert done[0] > 0

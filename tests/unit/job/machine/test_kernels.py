@@ -28,7 +28,7 @@ def stamp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_was_compiled_is_counted_and_noted(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_rehearsed", lambda jobs: [READY])
+    monkeypatch.setattr(kernels, "rehearsed_calls", lambda jobs: [READY])
     assert not kernels.are_ready()
     seen: list[tuple[int, int]] = []
     done = kernels.compile_ahead(lambda *counts: seen.append(counts))
@@ -41,7 +41,7 @@ def test_what_was_compiled_is_counted_and_noted(stamp: Path, monkeypatch: pytest
 def test_what_is_ready_for_one_model_is_not_ready_for_others(
     stamp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "_rehearsed", lambda jobs: [READY])
+    monkeypatch.setattr(kernels, "rehearsed_calls", lambda jobs: [READY])
     for seed, kind in enumerate(("graph_conv", "gcn_conv")):
         save_model(make_model(seed, [conv(kind, 2, 2)]), tmp_path / kind)
     save_model(make_model(7, [conv("graph_conv", 2, 2)]), tmp_path / "other weights")
@@ -58,7 +58,7 @@ def test_what_is_ready_for_one_model_is_not_ready_for_others(
 def test_what_is_ready_for_both_kinds_of_ids_and_a_topic_is_ready_for_one_and_none(
     stamp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "_rehearsed", lambda jobs: [READY])
+    monkeypatch.setattr(kernels, "rehearsed_calls", lambda jobs: [READY])
     save_model(make_model(0, [conv("gcn_conv", 2, 2)]), tmp_path / "model")
     narrow = kernels.Jobs(tmp_path / "model", several_parts=False, id_kind="int", to_topic=False)
     kernels.compile_ahead(jobs=narrow)
@@ -86,7 +86,7 @@ def test_it_is_said_how_many_are_known_while_more_are_looked_for(stamp: Path, mo
         if (done, total) == (1, 1):
             compiled_first.set()
 
-    monkeypatch.setattr(kernels, "_rehearsed", slowly)
+    monkeypatch.setattr(kernels, "rehearsed_calls", slowly)
     assert kernels.compile_ahead(progress).kernels == 2
 
 
@@ -104,7 +104,7 @@ def test_what_is_compiled_where_one_can_not_write_is_ready(tmp_path: Path, monke
 
 
 def test_a_process_that_fails_ends_it(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_rehearsed", lambda jobs: [UNKNOWN])
+    monkeypatch.setattr(kernels, "rehearsed_calls", lambda jobs: [UNKNOWN])
     with pytest.raises(JobFailed, match=r"compiling kernels: 0 of 1 done"):
         kernels.compile_ahead()
     assert not stamp.exists()

@@ -258,7 +258,7 @@ def test_a_restored_attempt_comes_again_and_changes_nothing(hand):
 def copy_of_table(left: Path, name: str, folder: Path, says: bool = True) -> Path:
     """As another job's server would have left it; `says`: the table names its folder, whose path is not too long."""
     job_id, _, rest = left.name.removeprefix("freshet-").split("-")
-    path = left.with_name(f"freshet-{job_id}{name}-{place._mark(folder)}-{rest}")
+    path = left.with_name(f"freshet-{job_id}{name}-{place.mark_of(folder)}-{rest}")
     path.write_bytes(left.read_bytes())
     text = str(folder).encode() if says else b""
     np.memmap(path, np.uint8)[8 * T_FOLDER :][:FOLDER_BYTES] = np.frombuffer(text.ljust(FOLDER_BYTES, b"\0"), np.uint8)

@@ -228,7 +228,7 @@ def test_what_the_machine_does_not_have_is_done_without(lacking: str, monkeypatc
 
     at = name()
     if lacking == "memory files":
-        monkeypatch.setattr(shared_rings, "_memory_file", refuse)
+        monkeypatch.setattr(shared_rings, "memory_file", refuse)
     else:
         monkeypatch.setattr(socket, "socket", refuse)
     receiver, sender = ReceivingRings([at]), SendingRing(at, Level())
@@ -244,7 +244,7 @@ def test_a_python_without_memory_files_has_them_of_the_c_library(monkeypatch: py
     pair = Pair()
     token = pair.put(b"block")
     assert token is not None and pair.receiver.taken(token) == b"block"
-    file = shared_rings._memory_file()
+    file = shared_rings.memory_file()
     assert not os.get_inheritable(file)
     os.close(file)
     pair.close()

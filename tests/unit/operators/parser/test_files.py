@@ -100,10 +100,10 @@ def test_chunks_of_lines_cover_the_file_once(
     write_jsonl(tmp_path / "a.jsonl", lines, end)
     monkeypatch.setattr(files, "CHUNK_LINES", rng.choice([1, 7, 50]))
     monkeypatch.setattr(files, "CHUNK_BYTES", rng.choice([1, 64, 500]))
-    monkeypatch.setattr(line_files, "_WINDOW", 10**6)
+    monkeypatch.setattr(line_files, "WINDOW_BYTES", 10**6)
     chunks = plan_chunks([str(tmp_path / "a.jsonl")])
     for window in (1, 13, 100):
-        monkeypatch.setattr(line_files, "_WINDOW", window)
+        monkeypatch.setattr(line_files, "WINDOW_BYTES", window)
         assert plan_chunks([str(tmp_path / "a.jsonl")]) == chunks
     reader = ChunkReader()
     assert b"".join(reader.read(chunk) for chunk in chunks) == (tmp_path / "a.jsonl").read_bytes()

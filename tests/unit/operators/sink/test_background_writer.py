@@ -13,7 +13,7 @@ from tests.support.stages.sunk import block, control, files, sink_of
 
 @pytest.fixture(autouse=True)
 def _eager(monkeypatch):
-    monkeypatch.setattr(background_writer, "_IDLE_S", 0.001)
+    monkeypatch.setattr(background_writer, "IDLE_S", 0.001)
 
 
 def test_an_error_while_there_is_nothing_to_write_surfaces_at_the_next_file():

@@ -10,11 +10,11 @@ from freshet.operators.storage.root_rows import RootRows
 from tests.support.graphs.models import conv, make_model
 
 SLOTS = np.array([3, 0, 2], np.int32)
+(LAYER,) = compile_plan(make_model(0, [conv("graph_conv", 3, 4, aggr="max")])).layers
 
 
 def roots_and_inputs() -> tuple[RootRows, np.ndarray]:
-    (layer,) = compile_plan(make_model(0, [conv("graph_conv", 3, 4, aggr="max")])).layers
-    roots = RootRows(layer)
+    roots = RootRows(LAYER)
     roots.reserve(5)
     return roots, np.arange(15, dtype=np.float32).reshape(5, 3)
 
@@ -22,7 +22,7 @@ def roots_and_inputs() -> tuple[RootRows, np.ndarray]:
 def test_a_row_is_made_when_it_is_first_read_and_kept() -> None:
     roots, own = roots_and_inputs()
     made = roots.read(SLOTS, own)
-    np.testing.assert_array_equal(made, roots._layer.root(own[SLOTS]))
+    np.testing.assert_array_equal(made, LAYER.root(own[SLOTS]))
     np.testing.assert_array_equal(roots.read(SLOTS, own * 2), made, "nobody said that they have changed")
 
 
@@ -37,4 +37,4 @@ def test_a_row_whose_input_changes_is_made_again(how: str) -> None:
         roots.clear()
     else:
         roots.reserve(9)
-    np.testing.assert_array_equal(roots.read(SLOTS, own), roots._layer.root(own[SLOTS]))
+    np.testing.assert_array_equal(roots.read(SLOTS, own), LAYER.root(own[SLOTS]))
