@@ -79,12 +79,12 @@ def started_until(given: Input, out: Path, step: str, *options: str) -> None:
     assert alive == []
 
 
-@pytest.mark.parametrize("then", [("--passes", "4"), (*SPREAD, "--passes", "4")], ids=["locally", "by Flink"])
-def test_what_flink_has_begun_is_gone_on_with(
-    given: Input, expected: dict[str, bytes], tmp_path: Path, then: tuple[str, ...]
+def test_what_flink_has_begun_one_process_goes_on_with(
+    given: Input, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
-    started_until(given, tmp_path / "S2", "layer1-1", *SPREAD, "--passes", "4")
-    assert embedded(given, tmp_path / "S2", *then)["resumed"] is True
+    """Flink going on with what it has begun itself is in test_embed_on_flink."""
+    started_until(given, tmp_path / "S2", "layer1-1", *SPREAD, "--passes", "3")
+    assert embedded(given, tmp_path / "S2", "--passes", "3")["resumed"] is True
     assert embeddings(tmp_path / "S2") == expected
 
 
@@ -104,9 +104,9 @@ def test_what_one_process_has_begun_flink_goes_on_with(
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(Embedding, "do", some)
-        embed(EmbedOptions(given.model, given.snapshot, tmp_path / "S2", 64 << 20, 4))
-    line = embedded(given, tmp_path / "S2", *SPREAD, "--passes", "4")
-    assert (line["resumed"], line["passes"]) == (True, [4, 4])
+        embed(EmbedOptions(given.model, given.snapshot, tmp_path / "S2", 64 << 20, 3))
+    line = embedded(given, tmp_path / "S2", *SPREAD, "--passes", "3")
+    assert (line["resumed"], line["passes"]) == (True, [3, 3])
     assert embeddings(tmp_path / "S2") == expected
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -156,6 +156,12 @@ def all_small_models(*, integer: bool = False) -> dict[str, Callable[[], Model]]
     return {
         name: partial(make_model, seed, layers, integer=integer) for seed, (name, layers) in enumerate(found.items())
     }
+
+
+def seeds_of(name: str, names: Collection[str]) -> Sequence[int]:
+    """Of the seeds 0 to 3, which also choose the parts: two, in turn, where many models have the layer, else all."""
+    same = sorted(one for one in names if one.partition("-")[0] == name.partition("-")[0])
+    return range(4) if len(same) < 4 else ((0, 3), (1, 2))[same.index(name) % 2]
 
 
 @cache
