@@ -6,11 +6,11 @@ import os
 
 
 class FreshetError(Exception):
-    """What went wrong, in words for people: what was found, what was expected, what to do."""
+    """An error for users: the value found, the value expected, and what to do."""
 
 
 class InputError(FreshetError):
-    """What was given can't be used: an option, a file, a model, a state (exit code 2 of a command)."""
+    """Unusable input: an option, a file, a model or a state (exit code 2 of a command)."""
 
 
 def warn(text: str) -> None:

@@ -164,7 +164,7 @@ class FeatureRows:
 
 @dataclass(frozen=True, slots=True)
 class EdgeValues:
-    """What each of n edges carries beside its ends and its type.
+    """Values that each of n edges carries besides its ends and its type.
 
     The Parser and snapshots make values, and messages read them. In between they are taken, joined and moved whole.
 

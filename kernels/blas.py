@@ -1,4 +1,4 @@
-"""Holds numpy's BLAS to one thread, and tells its name.
+"""Limits numpy's BLAS to one thread, and returns its name.
 
 OpenBLAS splits a product among its threads, and the split changes the last bits: on a machine with another number of
 cores a replay would not give the same bits. The job has one thread per subtask anyway.

@@ -51,7 +51,7 @@ compile_for_fixed_target()
 
 
 class _Library(JITCodeLibrary):  # type: ignore[misc, unused-ignore]
-    """The code of a kernel; what is inlined is left as it is lowered, for those to work on that have it in them."""
+    """Compiled code of a kernel. Inlined functions stay unoptimised here; only their callers are optimised."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -224,7 +224,7 @@ def _remove_unused(stamp: Path) -> None:
 
 
 def compiling() -> bool:
-    """Whether kernels are compiled at all: not so where they run as plain Python, for debugging."""
+    """Return whether kernels are compiled; they are not if they run as plain Python, for debugging."""
     return not numba.config.DISABLE_JIT
 
 

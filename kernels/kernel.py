@@ -1,4 +1,4 @@
-"""How the project compiles its kernels.
+"""Decorators that compile the project's kernels.
 
 `kernel` is numba's njit with nogil and a cache on disk (kernels/compiled.py), and further
 

@@ -1,4 +1,4 @@
-"""Which kernels Python calls and with what types: noted in one process, compiled ahead by others.
+"""Records of the kernels that Python calls and of their types: noted in one process, compiled ahead by others.
 
 Under `NUMBA_DISABLE_JIT=1` kernels run as plain Python, which takes a moment where compiling takes half a minute. With
 `FRESHET_NOTE_CALLS=1` each call of a kernel from outside of kernels is then noted, with numba's types of its arguments:
@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How long its compiling takes, roughly: by what it works on."""
+        """Rough estimate of the compile time: the length of the argument types."""
         return len(str(self.types))
 
 
@@ -47,7 +47,7 @@ _thread = threading.local()
 
 
 def noting() -> bool:
-    """Whether kernels that run as plain Python are to be noted in this process."""
+    """Return whether this process notes kernels that run as plain Python."""
     return os.environ.get(NOTE_VARIABLE) == "1"
 
 

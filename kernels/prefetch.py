@@ -20,7 +20,7 @@ _READ, _SECOND_LEVEL, _DATA = 0, 2, 1
 
 
 def pointer_to(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """Where flat element `index` of a C-contiguous array lies; for intrinsics, with what numba gives them."""
+    """Return a pointer to flat element `index` of a C-contiguous array; for numba intrinsics, with their arguments."""
     data = make_array(kind)(context, builder, array).data
     item = context.get_abi_sizeof(context.get_value_type(kind.dtype))
     word = ir.IntType(64)

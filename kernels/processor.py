@@ -1,7 +1,7 @@
-"""What decides the last bits of a result besides the program: the kernels of BLAS, numba's target, the C library.
+"""Whatever determines the last bits of a result besides the program: BLAS kernels, numba's target, the C library.
 
 OpenBLAS has a set of kernels for each generation of processors, which sum in different orders. numba's target never
-changes a sum (fastmath serves only to multiply and add in one instruction, and those products are held against BLAS:
+changes a sum (fastmath serves only to multiply and add in one instruction, and those products are compared with BLAS:
 gnn/numerics/few_products.py), but it is fixed too, so that compiled kernels can move between machines. exp, tanh and
 erf are the C library's. numpy's own loops are used only where IEEE 754 decides every bit.
 
@@ -66,7 +66,7 @@ def compile_for_fixed_target() -> None:
 
 @lru_cache(maxsize=1)
 def running() -> Processor:
-    """What this process computes with, by what decides it."""
+    """Return the BLAS kernels, numba target and C library of this process."""
     import numba
 
     from freshet.kernels.blas import blas_name
@@ -107,7 +107,7 @@ def core_of(processor: Processor) -> str:
 
 
 def runs_here(core: str) -> bool:
-    """Whether this processor has what OpenBLAS's kernels of that name need."""
+    """Return whether this processor supports OpenBLAS's kernels of this name."""
     return _features().issuperset(_NEEDS.get(core.lower(), ()))
 
 

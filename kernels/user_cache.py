@@ -43,7 +43,7 @@ def temporary_cache() -> Path | None:
 
 
 def can_be_written(folder: Path) -> bool:
-    """Whether this user can write to the folder, or make it; nothing is made."""
+    """Return whether this user can write to the folder or create it; nothing is created."""
     for path in (folder.absolute(), *folder.absolute().parents):
         if os.path.lexists(path):
             return path.is_dir() and os.access(path, os.W_OK | os.X_OK)

@@ -32,7 +32,7 @@ _READ_FIRST = 2  # of a list with an index, so many bits of `short`: many entrie
 
 
 class ListsView(NamedTuple):
-    """What a kernel gets of the lists."""
+    """View of the lists for kernels."""
 
     head: View  # (rows, 3) int32: place in the part's pool, length, capacity
     pool: View  # (parts * stride,) int32
@@ -46,13 +46,13 @@ class ListsView(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What a kernel gets of a table that it reads alone."""
+    """Read-only view of a table for kernels."""
 
     data: np.ndarray
 
 
 class ListsRead(NamedTuple):
-    """What a kernel gets of lists that it reads alone, without weights: each array takes its time to hand over."""
+    """Read-only view of lists for kernels, without weights: each array takes time to pass."""
 
     head: Data  # (rows, 3) int32, as of ListsView
     pool: Data  # (parts * stride,) int32
@@ -67,13 +67,13 @@ def read_alone(lists: ListsView) -> ListsRead:
 
 @inner
 def place_of(lists: ListsView | ListsRead, row: int) -> np.int64:
-    """Where the list of `row` begins in the pools."""
+    """Return the position in the pools where the list of `row` begins."""
     return np.int64(row >> lists.shift) * lists.stride + np.int64(lists.head.data[row, _AT])
 
 
 @inner
 def length_of(lists: ListsView | ListsRead, row: int) -> np.int64:
-    """How many entries the list of `row` has."""
+    """Return the number of entries in the list of `row`."""
     return np.int64(lists.head.data[row, _LENGTH])
 
 
@@ -136,7 +136,7 @@ def lengthen(lists: ListsView, row: int, more: int) -> bool:
 
 @inner
 def shorten(lists: ListsView, row: int, less: int) -> None:
-    """Have so many entries less, the last ones. An empty list gives its chunk back."""
+    """Remove the last `less` entries of a list. An empty list gives its chunk back."""
     head = lists.head.data
     touch(lists.head, row)
     head[row, _LENGTH] -= less
@@ -185,7 +185,7 @@ def _read_through(lists: ListsView, begin: int, end: int, value: int, weight: fl
 
 @apart
 def _find_in_long(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
-    """As `find`, in a list that may have an index."""
+    """Like `find`, for a list that may have an index."""
     begin, length = place_of(lists, row), length_of(lists, row)
     record = list_index.record_of(lists.numbers, row >> lists.shift, row - base_of(lists, row))
     if record == 0:
@@ -200,7 +200,7 @@ def _find_in_long(lists: ListsView, row: int, value: int, weight: float) -> np.i
 
 @kernel
 def find(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
-    """Where in the pools the entry stands first (with that weight, where weights are kept), or -1."""
+    """Return the position of the first such entry in the pools (with that weight, if weights are kept), or -1."""
     length = length_of(lists, row)
     if length > lists.short:
         return _find_in_long(lists, row, value, weight)
@@ -210,7 +210,7 @@ def find(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
 
 @inner
 def lacks_index(lists: ListsView, rows: np.ndarray) -> bool:
-    """Whether a list of these rows, in which entries are about to be looked for, is long and has no index."""
+    """Return whether one of these lists is long and has no index, before entries are searched in them."""
     for i in range(len(rows)):
         if i + _STRIDE < len(rows):
             prefetch(lists.head.data, np.int64(rows[i + _STRIDE]) * 3)
@@ -307,7 +307,7 @@ def lacks_index_of_edges(
     deleted: tuple[np.ndarray, np.ndarray, np.ndarray],
     reweighted: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
 ) -> bool:
-    """Whether an index is missing at either end of edges that are to go or to have another weight."""
+    """Return whether an index is missing at either end of edges to be deleted or given another weight."""
     if lacks_index(out, deleted[0]) or lacks_index(inn, deleted[1]):
         return True
     return out.weighted and (lacks_index(out, reweighted[0]) or lacks_index(inn, reweighted[1]))
@@ -358,7 +358,7 @@ class Lists:
         return self._index.nbytes
 
     def _ends(self) -> np.ndarray:
-        """Where the pool of each part was never used yet."""
+        """Return the first unused position in the pool of each part."""
         return self.free.data.reshape(self._parts, -1)[:, _END]
 
     def grow(self) -> None:

@@ -17,7 +17,7 @@ class Backend(Protocol):
     """
 
     def apply(self, puts: Sequence[tuple[str, bytes]], deletes: Sequence[str]) -> None:
-        """Set entries, in this order, and then remove some; removing what is not there is no error."""
+        """Set entries, in this order, and then remove some; removing an absent entry is no error."""
 
     def items(self) -> Iterator[tuple[str, bytes]]:
         """Every entry once, in any order."""

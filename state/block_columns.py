@@ -1,8 +1,8 @@
 """The columns of every kind of block: what each means, its dtype, and who sends and reads it.
 
-A sender leaves out what is empty. Slots are numbered by part; a task has one or more parts. What stands here is the
-layout of blocks beside state/codec.py: a job's journal holds blocks of events, so what is renamed or changed here needs
-a new format version.
+A sender omits empty columns. Slots are numbered by part; a task has one or more parts. This module and state/codec.py
+define the layout of blocks. A job's journal contains blocks of events, so a changed name or column needs a new format
+version.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 
 class BlockKind(NamedTuple):
-    """Who sends blocks of a kind, who reads them, and what they may hold."""
+    """A kind of block: its sender, its readers, and its columns."""
 
     sender: str
     reader: str
@@ -43,7 +43,7 @@ def _to(records: str) -> Column:
 
 
 def _spans(records: str) -> tuple[Column, Column]:
-    """Of tasks with several parts; between what is of one part and of the next there may be more, without meaning."""
+    """Return the columns with the range of each part, for tasks with several; ranges may have gaps between them."""
     where = "of the records that follow: for each part of the task, where those of it"
     return (
         Column(f"{records}_begin", "i8", f"{where} begin; left out where the task has one part alone"),

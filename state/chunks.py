@@ -17,7 +17,7 @@ from freshet.kernels.kernel import kernel
 
 @kernel
 def order_of(entries: int) -> int:
-    """The k of the smallest chunk, of 2**k entries, that holds so many."""
+    """Return the k of the smallest chunk, of 2**k entries, that has room for `entries`."""
     k = 0
     while (1 << k) < entries:
         k += 1
@@ -26,7 +26,7 @@ def order_of(entries: int) -> int:
 
 @kernel
 def hand_out(heads: np.ndarray, end: np.ndarray, pool: np.ndarray, room: int, k: int, shift: int) -> np.int64:
-    """The place of a chunk of 2**k entries; -1, with nothing changed, where the pool has no room for so many in all.
+    """Return the position of a chunk of 2**k entries; -1, with nothing changed, if the pool has no room for it.
 
     The caller has touched `heads` and `end`.
     """

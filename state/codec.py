@@ -57,7 +57,7 @@ _EMPTY = {name: _empty(dtype) for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a block is: kind, layer, epoch and the part that sent it."""
+    """Header of a block: its kind, layer and epoch, and the part that sent it."""
 
     kind: int
     epoch: int = 0

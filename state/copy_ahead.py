@@ -45,12 +45,12 @@ class _Piece(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How long it is."""
+        """Length in bytes."""
         return self.end - self.begin
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the table is still where it was mapped."""
+        """True if the table is still mapped there."""
         return self.table.mapped is self.mapped
 
     def read(self) -> PrivateMap:

@@ -21,19 +21,19 @@ ORDERS = 18  # chunks of up to 32,768 entries
 
 
 def words_for(entries: int) -> int:
-    """The words of the largest chunk that a list of so many entries ever asks for."""
+    """Return the words of the largest chunk that a list of this length ever requests."""
     return WORDS << max(0, entries - 1).bit_length()
 
 
 @inner
 def entries_of(rows: np.ndarray, row: int, head: int) -> np.int64:
-    """How many entries the list has."""
+    """Return the number of entries of the list."""
     return np.int64(rows[row, head + _COUNT])
 
 
 @inner
 def entry_at(rows: np.ndarray, row: int, head: int, k: int) -> np.int64:
-    """Where in the pool the k-th entry begins."""
+    """Return the position in the pool where the k-th entry begins."""
     return np.int64(rows[row, head + _AT]) + WORDS * k
 
 
@@ -52,7 +52,7 @@ def entry_from(pool: View, rows: np.ndarray, row: int, head: int, key: int) -> n
 
 @inner
 def find_entry(pool: View, rows: np.ndarray, row: int, head: int, key: int) -> np.int64:
-    """Where in the pool the entry with this first word begins, or -1."""
+    """Return the position in the pool of the entry with this first word, or -1."""
     k = entry_from(pool, rows, row, head, key)
     if k == entries_of(rows, row, head) or pool.data[entry_at(rows, row, head, k)] != key:
         return np.int64(-1)
@@ -70,7 +70,7 @@ def _copy_entry(pool: View, to: int, of: int) -> None:
 def add_entry(
     pool: View, heads: np.ndarray, end: np.ndarray, rows: np.ndarray, row: int, head: int, key: int
 ) -> np.int64:
-    """Where the new entry with this first word begins, whose other words are the caller's to write.
+    """Add an entry with this first word and return its position; the caller writes the other words.
 
     The pool has room for a larger chunk.
     """

@@ -76,7 +76,7 @@ def write_image(tables: TableSet, folder: Path, epoch: int, part: int = 0) -> No
 
 
 def _written(table: Table, part: int) -> np.ndarray:
-    """All that a part ever had, in whole pages: the image does not tell how much room the part had."""
+    """Return all rows that the part ever had, in whole pages; the image does not record the part's capacity."""
     extent = table.extent_of(part)
     written = np.ascontiguousarray(table.part(part)[:extent])
     if len(written) == extent:
@@ -120,7 +120,7 @@ def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
 
 
 def _bytes_beside(folders: Iterable[Path]) -> int:
-    """What the images in the same place have, those of other operators too."""
+    """Return the bytes of all images in the same place, including those of other operators."""
     return sum(path.stat().st_size for place in {folder.parent for folder in folders} for path in place.glob("*/*.bin"))
 
 
@@ -141,7 +141,7 @@ def _read_manifest(folder: Path, tables: TableSet) -> dict[str, Any]:
 
 
 def refusal_of(names: Iterable[str], tables: TableSet) -> str:
-    """Why what was written of tables of these names is not read into these; empty where it is of the same."""
+    """Return why an image of tables with these names cannot be read into `tables`; empty if it can."""
     stored, here = sorted(names), sorted(table.name for table in tables)
     if stored == here:
         return ""
@@ -225,7 +225,7 @@ def _load_table(table: Table, stored: dict[int, _Stored], is_large: bool) -> Non
 
 
 def _map_table(table: Table, stored: dict[int, _Stored]) -> None:
-    """Map all parts of a table; what was checked is what is mapped, whatever becomes of the file's name meanwhile."""
+    """Map all parts of a table; the checked file is the mapped one, even if its name is reused meanwhile."""
     held, rows = np.zeros(table.parts, np.int64), np.zeros(table.parts, np.int64)
     with ExitStack() as opened:
         files = {p: opened.enter_context(one.path.open("rb", buffering=0)) for p, one in stored.items() if one.shape[0]}

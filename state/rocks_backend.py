@@ -106,7 +106,7 @@ class RocksStore:
         self._db.close()
 
     def _from(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """What RocksDB holds under keys that begin with `prefix`."""
+        """Return RocksDB's entries whose keys begin with `prefix`."""
         for key, data in self._db.items(from_key=prefix):
             assert isinstance(key, bytes)  # raw mode
             assert isinstance(data, bytes)

@@ -36,7 +36,7 @@ _META, _FORMAT, _IMAGE = "meta", "format", "image"
 
 @dataclass(slots=True)
 class Mutations:
-    """What must become part of keyed state, in order: puts, then deletes."""
+    """Pending changes of keyed state, in order: puts, then deletes."""
 
     puts: list[tuple[str, bytes]] = field(default_factory=list)
     deletes: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class UnevenPartsError(InputError):
 
 
 class _Part:
-    """What is durable of one part of the tables, and what the last marker still waits for."""
+    """Durable pages of one part of the tables, and the pages that the last marker still waits for."""
 
     def __init__(self, tables: TableSet, part: int, image: Path | None) -> None:
         self.tables, self.part, self.image = tables, part, image
@@ -83,7 +83,7 @@ class _Part:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What goes with the cut that is being restored."""
+        """Metadata of the cut that is being restored."""
         return self._meta(self.marker)
 
     def load_cut(self) -> None:
@@ -129,7 +129,7 @@ class _Part:
         return out
 
     def step(self) -> Mutations:
-        """As many pages as are due in an epoch."""
+        """Return the pages that are due in an epoch."""
         return self.write(self._pace)
 
     def _find_owing(self) -> None:
@@ -141,7 +141,7 @@ class _Part:
         return self.write(self.owed)
 
     def write(self, limit: int) -> Mutations:
-        """Up to so many of the pages that the last marker waits for."""
+        """Return at most `limit` of the pages that the last marker waits for."""
         out = Mutations()
         while self._owing and len(out.puts) < limit:
             table = self._owing[-1]
@@ -166,7 +166,7 @@ class _Part:
 
     @property
     def waits(self) -> bool:
-        """Whether there are any."""
+        """True if the last marker still waits for pages."""
         return bool(self._owing)
 
 

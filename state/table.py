@@ -32,7 +32,7 @@ _VALUES_AT_ONCE = 1 << 16
 
 
 class View(NamedTuple):
-    """What a kernel gets of a table."""
+    """View of a table for kernels."""
 
     data: np.ndarray
     flags: np.ndarray  # (parts * pages,) uint8: CLEAN, DIRTY since the last marker, PENDING: owed to it and unchanged
@@ -116,7 +116,7 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """How many rows are in use, in the part that has the most."""
+        """Number of rows in use, in the part with the most."""
         return int(self.part_rows.max())
 
     @property
@@ -141,7 +141,7 @@ class Table:
             self._grow(stride)
 
     def set_rows(self, rows: int, part: int = 0) -> None:
-        """Say that a part has exactly so many rows, as after a restore, which makes whole pages."""
+        """Set the number of rows of a part, as after a restore, which makes whole pages."""
         self.part_rows[part] = rows
         if rows > self.stride:
             self._grow(rows)
@@ -266,7 +266,7 @@ class Table:
             self._no_shadow()
 
     def _held(self, bits: np.ndarray) -> int:
-        """How many values come before the `fill` at the end."""
+        """Return the number of values before the `fill` at the end."""
         for end in range(bits.size, 0, -_VALUES_AT_ONCE):
             begin = max(0, end - _VALUES_AT_ONCE)
             held = np.flatnonzero(bits[begin:end] != self._fill_bits)
@@ -276,15 +276,15 @@ class Table:
 
     @property
     def owed(self) -> int:
-        """How many pages the last marker still waits for."""
+        """Number of pages that the last marker still waits for."""
         return self._owed
 
     def owed_by(self, part: int) -> int:
-        """How many pages of a part the last marker still waits for."""
+        """Return the number of pages of a part that the last marker still waits for."""
         return len(self._pending[part])
 
     def load_page(self, page: int, data: bytes, part: int = 0) -> None:
-        """Restore a page from its bytes; what is missing at their end is `fill`.
+        """Restore a page from its bytes; values missing at the end are `fill`.
 
         Raises:
             ValueError: more bytes than a page has.

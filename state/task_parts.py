@@ -1,4 +1,4 @@
-"""Which parts each task of an operator has: parts are the job's for life, tasks are those of this run."""
+"""Parts of each task of an operator: parts are fixed for the job's life, tasks are those of this run."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ class TaskParts:
 
     @staticmethod
     def of(counts: Iterable[int]) -> TaskParts:
-        """Tasks with so many parts each."""
+        """Return tasks with these numbers of parts."""
         ends = [0, *accumulate(counts)]
         return TaskParts(tuple(map(range, ends, ends[1:])))
 
     @staticmethod
     def dealt(parts: int, tasks: int) -> TaskParts:
-        """So many parts dealt evenly to so many tasks, at most one to each part."""
+        """Return parts dealt evenly to tasks, at most one task per part."""
         ends = [-(-task * parts // tasks) for task in range(tasks + 1)]
         return TaskParts(tuple(map(range, ends, ends[1:])))
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many parts each task has."""
+        """Number of parts of each task."""
         return tuple(map(len, self.parts_of))
 
     @property
     def tasks(self) -> int:
-        """How many tasks there are."""
+        """Number of tasks."""
         return len(self.parts_of)
 
     @cached_property
     def parts(self) -> int:
-        """How many parts there are."""
+        """Number of parts."""
         return sum(map(len, self.parts_of))
 
     @cached_property
@@ -65,12 +65,12 @@ class TaskParts:
 
     @cached_property
     def is_one_each(self) -> bool:
-        """Whether every task has one part, of the same number."""
+        """True if every task has one part, of the same number."""
         return self.tasks == self.parts and all(len(parts) == 1 for parts in self.parts_of)
 
 
 def in_groups(groups: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the members of each of so many groups, one group after the other, and where each one begins.
+    """Return the places of the members of `count` groups, one group after the other, and where each one begins.
 
     Shapes: groups (n,) of a small integer; result (n,), and (count + 1,), which ends with n.
     """
@@ -79,7 +79,7 @@ def in_groups(groups: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def grouped(groups: np.ndarray, count: int) -> list[np.ndarray | slice]:
-    """For each of so many groups the places of its members, in their order."""
+    """Return the places of the members of each of `count` groups, in their order."""
     if count == 1:
         return [slice(None)]
     order, ends = in_groups(groups, count)

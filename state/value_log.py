@@ -28,7 +28,7 @@ class LostValueError(InputError):
 
 
 class Pointer(NamedTuple):
-    """Where a value is, and its checksum."""
+    """Position of a value, and its checksum."""
 
     file: int
     offset: int
@@ -36,7 +36,7 @@ class Pointer(NamedTuple):
     crc32: int
 
     def encode(self) -> bytes:
-        """As the store holds it."""
+        """Return the encoding in the store."""
         return _LAYOUT.pack(*self)
 
     @classmethod

@@ -23,9 +23,9 @@ _TOTAL = struct.Struct("<QQQ")  # entries with a checksum, entries without, sum 
 
 
 class SealedEntries:
-    """The entries of one operator's part: `opened` reads them, once and first, `seal` is told of every change.
+    """The entries of one operator's part. Call `opened` once, before all else, and `seal` for every change.
 
-    Invariant: after a change is applied, the entry `#` tells of exactly the entries that are there.
+    Invariant: after a change is applied, the entry `#` has the checksum of exactly the existing entries.
     """
 
     def __init__(self, part: str) -> None:

@@ -66,7 +66,7 @@ class FileChecksums:
 
     @staticmethod
     def read(path: Path) -> FileChecksums | None:
-        """What a file says; None where there is none.
+        """Read such a file; None if it does not exist.
 
         Raises: DamagedFileError when it is not what was written.
         """
@@ -82,7 +82,7 @@ class FileChecksums:
     def from_dict(files: Mapping[str, Sequence[Any]]) -> FileChecksums:
         """The inverse of `as_dict`.
 
-        Raises: ValueError, TypeError for what is something else.
+        Raises: ValueError, TypeError for other contents.
         """
         return FileChecksums({name: (int(size), int(crc32, 16)) for name, (size, crc32) in files.items()})
 

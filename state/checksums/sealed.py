@@ -39,18 +39,18 @@ def sums_of(data: np.ndarray) -> list[int]:
 
 
 def seal_of(sums: list[int], size: int, footer: bytes) -> bytes:
-    """What goes between `size` bytes with these sums and the footer (all that is behind the seal)."""
+    """Return the bytes between `size` bytes of data with these sums and the footer (all bytes after the seal)."""
     begin = np.array(sums, "<u4").tobytes() + struct.pack("<QI", size, crc32c(footer))
     return begin + struct.pack("<I", crc32c(begin)) + MARK
 
 
 def footer_bytes(end: bytes) -> int:
-    """How long the footer is with what comes behind it, by the last bytes of a Parquet file."""
+    """Return the length of the footer and all bytes after it, from the last bytes of a Parquet file."""
     return int.from_bytes(end[-END_BYTES:-4], "little") + END_BYTES
 
 
 class SealedFile:
-    """A file object for `pyarrow`, whose every byte is held against the seal before anybody sees it.
+    """A file object for `pyarrow` that compares every byte with the seal before it returns it.
 
     A file without a seal (of an earlier version, or of another writer) is read as it is.
     """
@@ -153,15 +153,15 @@ class SealedFile:
         return self._at
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def writable(self) -> bool:
-        """It is not."""
+        """Return False."""
         return False
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def flush(self) -> None:

@@ -1,1 +1,1 @@
-"""Where the rows of tables lie: memory, and files that are mapped."""
+"""Memory of the rows of tables: arrays, and mapped files."""

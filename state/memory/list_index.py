@@ -1,9 +1,9 @@
-"""Where entries stand in long lists of int32 values (state/adjacency.py): a hash table for each, in memory alone.
+"""Positions of entries in long lists of int32 values (state/adjacency.py): one hash table per list, only in memory.
 
 A list has its table from the first search on that finds it longer than LONG, and loses it at half of that: a short one
-is read through as fast. A table says nothing that its list does not say: no state holds one, and a restored job makes
-it again. A search finds what reading through the list finds, the first entry of several that are alike; so the order of
-a list, and the bits of what is made of it, do not depend on whether it has a table.
+is read through as fast. A table is derived from its list: states do not contain it, and a restored job builds it again.
+A search finds the first of several equal entries, like a sequential search; so the order of a list, and the bits
+computed from it, do not depend on whether it has a table.
 
 A table has 2**order cells: the number of an entry in its list + 1, 0 where none ever was, GONE where one was. Numbers
 count from the beginning of the list, which may move in its pool. Entries lie from the place on that their value is
@@ -41,13 +41,13 @@ def no_index() -> np.ndarray:
 
 @inner
 def _home(value: int, order: int) -> np.int64:
-    """Where in a table of 2**order cells a value is hashed to."""
+    """Return the cell, in a table of 2**order cells, that a value is hashed to."""
     return ((np.int64(value) * np.int64(_SPREAD)) & np.int64(0xFFFFFFFF)) >> (np.int64(32) - order)
 
 
 @inner
 def record_of(index: np.ndarray, part: int, slot: int) -> np.int64:
-    """Where the record of a list begins; 0 where it has no table."""
+    """Return the position of a list's record; 0 if it has no table."""
     most = np.int64(index[_ROOM])
     if most == 0:
         return np.int64(0)
@@ -157,7 +157,7 @@ def note_added(index: np.ndarray, part: int, slot: int, pool: np.ndarray, first:
 
 @inner
 def _cell(index: np.ndarray, record: int, value: int, number: int) -> np.int64:
-    """Where the cell is that has an entry."""
+    """Return the cell of an entry."""
     at, order = _begin(index, record), np.int64(index[record + _ORDER])
     k, mask = _home(value, order), (np.int64(1) << order) - 1
     while index[at + k] != number + 1:
@@ -184,7 +184,7 @@ def note_removed(
 
 
 def with_room(index: np.ndarray, entries: int) -> np.ndarray:
-    """The same tables in an array with room for one more, of a list of so many entries, and for as many again."""
+    """Return the same tables in an array with room for one more list of `entries` entries, and as much again."""
     records = index[_HEADER : _HEADER + _RECORD * index[_ROOM]].reshape(-1, _RECORD)
     records = records[records[:, _PART] > 0]
     most = _FEW_RECORDS
@@ -215,5 +215,5 @@ def _take_over(made: np.ndarray, record: np.ndarray, index: np.ndarray) -> None:
 
 
 def is_mostly_empty(index: np.ndarray) -> bool:
-    """Whether an array is far larger than its tables."""
+    """Return whether an array is far larger than its tables."""
     return len(index) > _LINE * (_FEW + 8 * int(index[_LINES]))

@@ -1,4 +1,4 @@
-"""How much memory there is: the container's where it has less than the machine.
+"""Available memory: that of the container, if it has less than the machine.
 
 A limit holds for a control group and all below it, so the least of those up the tree counts. Both versions of control
 groups are read; a machine may have the one for memory and the other for all else.

@@ -30,9 +30,9 @@ class MappedFile:
         self._memory: mmap.mmap | None = None
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """The file as an array of this shape, which is no smaller than the one before; what is new holds zeros.
+        """The file as an array of this shape, which is no smaller than the one before; new rows are zeros.
 
-        Arrays that were got before are good as long as anybody holds them, and the same memory.
+        Earlier arrays stay valid as long as they are referenced, and share the same memory.
         """
         nbytes = math.prod(shape) * dtype.itemsize
         if not nbytes:

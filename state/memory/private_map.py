@@ -29,7 +29,7 @@ _PRESENT, _SWAPPED, _OF_FILE = (np.uint64(1 << bit) for bit in (63, 62, 61))
 
 
 class FileSpan(NamedTuple):
-    """Where the first bytes of a file are mapped; `inode` tells whether the name still means that file."""
+    """Address of the mapped first bytes of a file; `inode` shows whether the name still refers to that file."""
 
     path: Path
     inode: tuple[int, int]
@@ -38,12 +38,12 @@ class FileSpan(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the page ends in which the last byte is; what it has beyond the file's end are zeros."""
+        """End of the page with the last byte; its bytes after the end of the file are zeros."""
         return self.at + -(-self.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def inode_of(file: BinaryIO) -> tuple[int, int]:
-    """What no other file has while this one is open or has a name."""
+    """Return an identity that no other file has while this one is open or has a name."""
     told = os.fstat(file.fileno())
     return told.st_dev, told.st_ino
 
@@ -72,7 +72,7 @@ class PrivateMap:
 
     @property
     def address(self) -> int:
-        """Where it begins."""
+        """Address of the first byte."""
         return ctypes.addressof(self._memory)
 
     def put(self, file: BinaryIO, nbytes: int, at: int) -> None:
@@ -85,14 +85,14 @@ class PrivateMap:
         self.spans.append(FileSpan(Path(file.name), inode_of(file), at, nbytes))
 
     def advise_huge(self) -> None:
-        """Have what is touched from now on in huge pages, where the kernel has any."""
+        """Ask for huge pages for memory touched from now on, if the kernel has them."""
         if hasattr(mmap, "MADV_HUGEPAGE"):
             _library().madvise(self.address, self.room, mmap.MADV_HUGEPAGE)
 
     def changed(self, begin: int, end: int) -> np.ndarray:
-        """Which pages of this range are memory of the process, and not the file's any more: their numbers in it.
+        """Return the numbers of the pages of this range that are memory of the process, and no longer the file's.
 
-        Raises: OSError where the kernel does not tell.
+        Raises: OSError if the kernel does not provide this.
         """
         entries = np.empty((end - begin) // mmap.PAGESIZE, _ENTRY)
         pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
@@ -132,7 +132,7 @@ class PrivateMap:
         return np.frombuffer(memoryview(self._memory), np.uint8, end - begin, begin)
 
     def has_room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-        """Whether an array of this shape has room."""
+        """Return whether an array of this shape has room."""
         return math.prod(shape) * dtype.itemsize <= self.room
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

@@ -37,7 +37,7 @@ def lay_out(old: np.ndarray, new: np.ndarray, parts: int, page_rows: int, *, eve
 
 
 def spread(by_page: np.ndarray, parts: int, pages: int) -> np.ndarray:
-    """What was noted of each page, for more pages in each part."""
+    """Return the notes of each page, rearranged for more pages in each part."""
     wider = np.zeros((parts, pages), by_page.dtype)
     old = by_page.reshape(parts, -1)
     wider[:, : old.shape[1]] = old

@@ -55,7 +55,7 @@ _ROUND = 4096
 
 
 class Shape(NamedTuple):
-    """How large the regions of a table are: slots, index words, ring entries, bytes of the heap."""
+    """Sizes of the regions of a table: slots, index words, ring entries, bytes of the heap."""
 
     width: int
     strings: bool
@@ -66,7 +66,7 @@ class Shape(NamedTuple):
 
     @staticmethod
     def of(width: int, strings: bool, capacity: int, heap_bytes: int, history_bytes: int) -> Shape:
-        """For so many ids; the ring is as large as they can make use of, and takes `history_bytes` at most."""
+        """Return the shape for this many ids; the ring takes at most `history_bytes`, less for few ids."""
         capacity = max(1024, capacity)
         entry = 8 * row_words(width)
         ring = max(RING_MIN, min(history_bytes // entry, 4 * capacity))

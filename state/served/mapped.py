@@ -55,7 +55,7 @@ class Found(NamedTuple):
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living process has the table as its writer, also one that stands still, or one in another container.
+    """Return whether a living process has the table as its writer, even a stopped one, or one in another container.
 
     Raises: OSError where the file can't be opened.
     """
@@ -108,12 +108,12 @@ class MappedTable:
 
     @property
     def superseded(self) -> bool:
-        """Whether another file has taken its place."""
+        """True if another file has replaced this one."""
         return bool(self.mem[T_SUPERSEDED])
 
     @property
     def live(self) -> int:
-        """How many ids have a row, about."""
+        """Approximate number of ids that have a row."""
         return int(self.mem[T_LIVE])
 
     def word(self, at: int) -> int:

@@ -49,7 +49,7 @@ _WORD = 2**64 - 1
 
 
 class Reads(Protocol):
-    """What a reader of a table does; see TableReader."""
+    """Interface of a reader of a table; see TableReader."""
 
     def get(self, ids: Ids) -> Found:
         """The rows of these ids."""
@@ -58,7 +58,7 @@ class Reads(Protocol):
         """All ids that live, and their rows."""
 
     def positions(self) -> np.ndarray:
-        """What the input is read up to."""
+        """Return the positions up to which the input was read."""
 
 
 class PlainReader(MappedTable):
@@ -105,7 +105,7 @@ class PlainReader(MappedTable):
         return self._successor.all()
 
     def positions(self) -> np.ndarray:
-        """What the input is read up to, (p, 4) int64; none where they were being written."""
+        """Return the positions up to which the input was read, (p, 4) int64; none while they are being written."""
         with self._lock:
             if self._successor is None:
                 count = 0 if self.mem[T_POSITION_SEQ] & 1 else int(self.mem[T_POSITION_COUNT])
@@ -136,7 +136,7 @@ class PlainReader(MappedTable):
         return Found(epoch, own, rows)
 
     def _kept(self, slots: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """Where the ring has what rows were that are half written: in its last entry, or in the one before (kept)."""
+        """Return ring entries with previous versions of half-written rows: the last one, or the one before (kept)."""
         last = self._begun - 1
         entry = self.mem[T_RING_AT] + (last % self.mem[T_RING]) * self.mem[T_ROW_WORDS]
         return np.where((last >= 0) & (self.mem[entry + U_SLOT] == slots), last, before)
@@ -172,7 +172,7 @@ class PlainReader(MappedTable):
         return np.array(hashes, np.uint64).view(np.int64)
 
     def _same(self, ids: Ids, hashed: np.ndarray, which: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Whether slots (-1: none) hold ids `which`."""
+        """Return whether slots (-1: none) have ids `which`."""
         mem, names = self.mem, self.mem[T_IDS_AT] + np.maximum(slots, 0) * self.mem[T_ID_WORDS]
         if not isinstance(ids, Texts):
             return (slots >= 0) & (mem[names] == ids[which])

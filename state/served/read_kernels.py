@@ -1,4 +1,4 @@
-"""How a reader takes rows as of one epoch, beside a writer that never waits for it.
+"""Reading rows as of one epoch, beside a writer that never waits for the reader.
 
 A row is read between two looks at its sequence; a ring entry is good if, after it was copied, the writer has not begun
 the entry that takes its place. Fences keep the copies between those looks.
@@ -58,7 +58,7 @@ def salt_of(mem: np.ndarray) -> Salt:
 
 @apart
 def place_of_number(mem: np.ndarray, key: int) -> np.int64:
-    """Where in the index an id is looked for first."""
+    """Return the first index position of an id."""
     return np.int64(mix(salt_of(mem), key)) & (mem[T_INDEX] - 1)
 
 
@@ -119,7 +119,7 @@ def _copy(floats: np.ndarray, word: int, rows: np.ndarray, to: int) -> None:
 
 @apart
 def _read_ring(mem: np.ndarray, floats: np.ndarray, before: int, epoch: int, rows: np.ndarray, to: int) -> int:
-    """As `read_slot`, of the version that the ring has from the entry `before` on."""
+    """Like `read_slot`, for the version in the ring from the entry `before` on."""
     ring = mem[T_RING]
     while before >= 0:
         entry = mem[T_RING_AT] + (before % ring) * mem[T_ROW_WORDS]
@@ -137,7 +137,7 @@ def _read_ring(mem: np.ndarray, floats: np.ndarray, before: int, epoch: int, row
 
 @apart
 def _read_former(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: np.ndarray, to: int) -> int:
-    """As `read_slot`, of a row in which the writer was killed: what it was is in the ring.
+    """Like `read_slot`, for a row in which the writer was killed; its previous version is in the ring.
 
     That is in the last entry, or in the one before the row where it was being set again, for an epoch that is not
     complete. STUCK where a complete epoch was being set again.
@@ -203,7 +203,7 @@ def _find_numbers(mem: np.ndarray, ids: np.ndarray, slots: np.ndarray, begin: in
 def _find_texts(
     mem: np.ndarray, offsets: np.ndarray, text: np.ndarray, slots: np.ndarray, begin: int, end: int
 ) -> None:
-    """As `_find_numbers`, for string ids."""
+    """Like `_find_numbers`, for string ids."""
     for i in range(begin, end):
         hashed = text_hash(mem, text, offsets[i], offsets[i + 1])
         slots[i] = find_text(mem, hashed, text, offsets[i], offsets[i + 1])
@@ -250,7 +250,7 @@ def _texts_at(
     own: np.ndarray,
     rows: np.ndarray,
 ) -> int:
-    """As `_numbers_at`, for string ids."""
+    """Like `_numbers_at`, for string ids."""
     least = 0
     for begin in range(0, len(own), _AHEAD):
         end = min(begin + _AHEAD, len(own))
@@ -273,7 +273,7 @@ def read_numbers(mem: np.ndarray, floats: np.ndarray, ids: np.ndarray, own: np.n
 def read_texts(
     mem: np.ndarray, floats: np.ndarray, offsets: np.ndarray, text: np.ndarray, own: np.ndarray, rows: np.ndarray
 ) -> int:
-    """As `read_numbers`, for string ids."""
+    """Like `read_numbers`, for string ids."""
     epoch = load_acquire(mem, np.int64(T_EPOCH))
     least = _texts_at(mem, floats, epoch, offsets, text, own, rows)
     return least if least < ABSENT else epoch
@@ -283,7 +283,7 @@ def read_texts(
 def read_few(
     mem: np.ndarray, floats: np.ndarray, wanted: int, ids: np.ndarray, own: np.ndarray, rows: np.ndarray
 ) -> int:
-    """As `read_numbers`, if the table is as far as `wanted` and has all of a few ids; else LACKING, MISSED or STUCK."""
+    """Like `read_numbers`, if the table has reached `wanted` and has all the ids; else LACKING, MISSED or STUCK."""
     epoch = load_acquire(mem, np.int64(T_EPOCH))
     if epoch < wanted or load_acquire(mem, np.int64(T_SUPERSEDED)) != 0:
         return LACKING
@@ -301,7 +301,7 @@ def read_few_texts(
     own: np.ndarray,
     rows: np.ndarray,
 ) -> int:
-    """As `read_few`, for string ids."""
+    """Like `read_few`, for string ids."""
     epoch = load_acquire(mem, np.int64(T_EPOCH))
     if epoch < wanted or load_acquire(mem, np.int64(T_SUPERSEDED)) != 0:
         return LACKING

@@ -76,7 +76,7 @@ class TableReader(MappedTable):
         return Found(epoch, own, rows) if epoch >= 0 else None
 
     def few_into(self, ids: Ids, wanted: int, own: np.ndarray, rows: np.ndarray) -> int:
-        """As `few`, into the caller's arrays: their epoch, or a negative number where some are not there."""
+        """Like `few`, into the caller's arrays: return their epoch, or a negative number if some are absent."""
         if isinstance(ids, Texts):
             return read_few_texts(self.mem, self.floats, wanted, ids.offsets, ids.data, own, rows)
         return read_few(self.mem, self.floats, wanted, ids, own, rows)
@@ -91,7 +91,7 @@ class TableReader(MappedTable):
             until = self._again(code, until)
 
     def positions(self) -> np.ndarray:
-        """What the input is read up to: (source, partition, next offset, epoch that reached it), (p, 4) int64."""
+        """Return the positions up to which input was read: (source, partition, next offset, epoch), (p, 4) int64."""
         out = np.empty((POSITIONS_MAX, POSITION_WORDS), np.int64)
         until = 0.0
         while (count := read_positions(self.mem, out)) < 0:
@@ -99,7 +99,7 @@ class TableReader(MappedTable):
         return out[:count].copy()
 
     def part(self, epoch: int, first: int, count: int) -> tuple[int, Ids, Found]:
-        """The rows as of `epoch` of so many slots from `first` on that live, and their ids; before them 0 or MISSED.
+        """Return the live rows of `count` slots from `first` on as of `epoch`, and their ids; preceded by 0 or MISSED.
 
         Raises: WriterGoneError.
         """
@@ -126,7 +126,7 @@ class TableReader(MappedTable):
         return 0, self.ids_in(slots[:count]), Found(epoch, own[:count], rows[:count])
 
     def fitting(self, first: int, count: int, text_bytes: int) -> int:
-        """How many slots from `first` on, of so many, have ids with at most so much text together; one at least."""
+        """Return how many of `count` slots from `first` on fit into `text_bytes` of id text; at least one."""
         if not self.strings or not count:
             return count
         words, at = int(self.mem[T_ID_WORDS]), int(self.mem[T_IDS_AT])
@@ -160,7 +160,7 @@ class TableReader(MappedTable):
 
 
 class Change(NamedTuple):
-    """What is newer than a former epoch, as of a later one; `whole`: all that there is instead.
+    """Rows that are newer than a former epoch, as of a later one; if `whole`, all rows instead.
 
     Shapes: own (n,) int64, the epochs of the rows that live; rows (n, width) float32
     """
@@ -200,7 +200,7 @@ class ChangeReader:
 
     @property
     def lost(self) -> bool:
-        """Whether all rows are to be taken, at first or because the ring has moved on: `next`, or `start_at`."""
+        """True if all rows must be read, at first or because the ring has moved on: call `next` or `start_at`."""
         return self._from is None
 
     def next(self) -> Change | None:
@@ -209,7 +209,7 @@ class ChangeReader:
         return self._whole() if self.lost else found
 
     def newer(self, room: Callable[[int], None] = lambda rows: None) -> Change | None:
-        """As `next`, but that None and `lost` stand for all rows; `room` hears how many rows are about to be read."""
+        """Like `next`, but None and `lost` mean all rows; `room` gets the number of rows that are about to be read."""
         assert self._from is not None
         word = self.table.word
         ring, used, epoch = word(T_RESERVED), word(T_USED), self.table.epoch
@@ -224,7 +224,7 @@ class ChangeReader:
         return found
 
     def start_at(self, epoch: int) -> None:
-        """Go on behind an epoch that was the newest one just now, whose rows the caller has, or takes by himself."""
+        """Continue after an epoch that was the newest a moment ago, whose rows the caller has or reads separately."""
         table = self.table
         ring, used = table.word(T_RESERVED), table.word(T_USED)
         # What is being applied already; the row of the last entry may not show it yet.

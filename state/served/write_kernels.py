@@ -1,4 +1,4 @@
-"""How the one writer of a table changes rows, so that readers beside it, and whoever takes over from it, go right.
+"""Changing rows of a table as its one writer, safely for concurrent readers and for a successor.
 
 What a row was goes to the ring first; then the row's sequence turns odd, the row changes, and the sequence turns even.
 A process that is killed leaves at most one row with an odd sequence, and what that row was is in the ring.
@@ -121,7 +121,7 @@ def put_numbers(
 def put_texts(
     mem: np.ndarray, floats: np.ndarray, epochs: np.ndarray, offsets: np.ndarray, text: np.ndarray, rows: np.ndarray
 ) -> None:
-    """As `put_numbers`, for string ids."""
+    """Like `put_numbers`, for string ids."""
     heap = mem[mem[T_HEAP_AT] :].view(np.uint8)
     for i in range(len(epochs)):
         begin, end = offsets[i], offsets[i + 1]
@@ -152,7 +152,7 @@ def remove_numbers(mem: np.ndarray, floats: np.ndarray, epoch: int, ids: np.ndar
 def remove_texts(
     mem: np.ndarray, floats: np.ndarray, epoch: int, offsets: np.ndarray, text: np.ndarray, rows: np.ndarray
 ) -> None:
-    """As `remove_numbers`, for string ids."""
+    """Like `remove_numbers`, for string ids."""
     for i in range(len(offsets) - 1):
         hashed = text_hash(mem, text, offsets[i], offsets[i + 1])
         slot = find_text(mem, hashed, text, offsets[i], offsets[i + 1])
@@ -162,7 +162,7 @@ def remove_texts(
 
 @kernel
 def put_back(mem: np.ndarray) -> int:
-    """After a kill: undo what is half done, so that every row is whole again; how many rows that were.
+    """After a kill, undo half-written changes, so that every row is complete again; return the number of such rows.
 
     The epoch under way is applied again after this, which changes nothing that it had changed before.
     """

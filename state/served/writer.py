@@ -158,7 +158,7 @@ class TableWriter:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether a table that was taken over is exact once the next epoch was applied again."""
+        """True if a table that was taken over is exact once the next epoch is applied again."""
         return self.epoch <= self.reach <= self.epoch + 1
 
     def _reach(self, epoch: int) -> None:
@@ -171,7 +171,7 @@ class TableWriter:
         return int(self.mem[at])
 
     def has_room(self, ids: int, text: int) -> bool:
-        """Whether so many new ids fit, with so many bytes of text."""
+        """Return whether `ids` new ids with `text` bytes of text fit."""
         fits = self.mem[T_USED] + ids <= self.mem[T_CAPACITY]
         return bool(fits and (not self.mem[T_STRINGS] or self.mem[T_HEAP_USED] + text <= self.mem[T_HEAP]))
 
