@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 class Stats(NamedTuple):
-    """How far a run is.
+    """Progress of a run.
 
     Latencies run from an event's arrival at the Parser: `latency_ms` to its rows being readable by others, `applied_ms`
     to their being computed.
@@ -39,7 +39,7 @@ class Stats(NamedTuple):
 
 
 def format_stats(stats: Stats) -> str:
-    """Return the fields of the progress line; what is not known yet shows as `-`."""
+    """Return the fields of the progress line; unknown ones are `-`."""
     rejected = f"  rejected {stats.rejected}" if stats.rejected else ""
     return "  ".join(
         (

@@ -103,9 +103,9 @@ def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_de
 
 
 def _width_of(features: str) -> int:
-    """The width that is given, or that of a snapshot's features.
+    """Return the given width, or that of a snapshot's features.
 
-    Raises: UsageError for what is neither; SnapshotError for a folder that is no snapshot.
+    Raises: UsageError if it is neither; SnapshotError for a folder that is not a snapshot.
     """
     if features.isdecimal() and int(features) > 0:
         return int(features)

@@ -19,7 +19,7 @@ _SHOWN = 6  # numbers of an embedding in the table for people
 
 
 class Format(StrEnum):
-    """How answers are printed."""
+    """Output format of answers."""
 
     TABLE = "table"
     JSON = "json"

@@ -56,7 +56,7 @@ def run(**given: Any) -> None:
 
 
 def _parameters() -> list[inspect.Parameter]:
-    """The flags of the options, and --config after those that say what is read."""
+    """Return the flags of the options, with --config after those of the input."""
     found = parameters()
     others = ", ".join(keys_of_the_file())
     text = "YAML file with any of these options, and options without a flag (docs/reference/options.md)"

@@ -132,7 +132,7 @@ def start_broker(
 
 
 def _settings(data: Path, port: int, sasl: bool | None, tls: bool | None, password: str | None) -> Settings:
-    """The settings of the folder where it has some, with what is asked for now, on ports that are free."""
+    """Return the folder's settings, if it has some, with the requested ones, on free ports."""
     settings = read_json(data / SETTINGS, Settings, "remove it: then the broker gets new ports and a new password")
     if settings is None:
         settings = Settings(0, 0, 0, _cluster_id(), False, False, secrets.token_hex(16))

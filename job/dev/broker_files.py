@@ -59,7 +59,7 @@ _COMMON = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a broker was started with, kept in its folder, so that it comes back the same.
+    """Settings with which a broker was started, kept in its folder for the next start.
 
     `internal_port` is where the broker talks to itself when clients have to log in or to speak TLS.
     """

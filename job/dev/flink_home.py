@@ -68,7 +68,7 @@ def _common(home: Path, folder: Path) -> dict[str, str]:
 
 
 def _java_options(home: Path) -> str:
-    """What the package itself opens of Java, without which `flink run` does not start, and a quick start."""
+    """Return the Java options that `flink run` needs, and those of a quick start."""
     lines = (home / "conf" / "config.yaml").read_text(encoding="utf-8").splitlines()
     opened = next(line.partition("all:")[2].strip() for line in lines if line.strip().startswith("all: --add"))
     return f"{opened} {_QUICK}"

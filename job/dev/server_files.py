@@ -1,4 +1,4 @@
-"""What scripts/kafka and scripts/cluster remember of the servers that they started, so that `stop` finds them."""
+"""Records of the servers that scripts/kafka and scripts/cluster started, so that `stop` finds them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def remember(kind: str, port: int, **fields: Any) -> None:
 
 
 def remembered(kind: str) -> dict[int, dict[str, Any]]:
-    """Return what is noted, by port; servers that have died since are among it."""
+    """Return the recorded servers by port, including those that have died since."""
     files = servers_folder(kind).glob("[0-9]*.json")
     found = {int(file.stem): read_json(file, dict[str, Any], "remove it") for file in sorted(files)}
     return {port: fields for port, fields in found.items() if fields is not None}

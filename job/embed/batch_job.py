@@ -45,7 +45,7 @@ _HEAP_MB, _MANAGED_MB, _NETWORK_MB = 512, 64, 64
 
 @dataclass(frozen=True)
 class Spread:
-    """Where the steps of a wave run: so many at a time, in the job's own Flink or in a cluster (HOST:PORT)."""
+    """Where the steps of a wave run: the job's own Flink or a cluster (HOST:PORT), and how many at a time."""
 
     parallelism: int = 1
     cluster: str | None = None
@@ -54,9 +54,9 @@ class Spread:
 def run_on_flink(
     told: Told, snapshot: Snapshot, spread: Spread, progress: Callable[[str], None]
 ) -> tuple[Any, int | None]:
-    """Do the steps that are told, or what is left of them; `told.memory` is that of one.
+    """Run the steps, or the remaining ones, on Flink; `told.memory` is the memory of one step.
 
-    Returns what it came to, and the private memory of all processes at most, in bytes, where all are on this machine.
+    Returns the report, and the peak of the private memory of all processes, in bytes, if all are on this machine.
     Raises: SnapshotError for bad rows; EmbedError or JobFailed for a full disk or a damaged file.
     """
     made = steps_of(told, snapshot)
@@ -177,7 +177,7 @@ def _how_far(journal: Journal, waves: list[list[str]]) -> str:
 
 
 def _name(wave: list[str]) -> str:
-    """That of the operator whose parts are the steps."""
+    """Return the name of the operator whose parts are the steps."""
     return wave[0].rpartition("-")[0] or wave[0]
 
 

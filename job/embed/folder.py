@@ -1,4 +1,4 @@
-"""The folder that `freshet embed` writes: who works on it, what it is told, and when it is finished."""
+"""The folder that `freshet embed` writes: its lock, its recorded options, and its end."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ def taken(out: Path) -> Iterator[Path]:
 
 
 def is_finished(out: Path) -> bool:
-    """Whether a finished embedding is in the folder.
+    """Return whether a finished embedding is in the folder.
 
-    Raises: DamagedFileError where what says so is damaged.
+    Raises: DamagedFileError if the file that says so is damaged.
     """
     info = read_json(out / SNAPSHOT, dict[str, Any], "put it back from a copy, or embed again into a new folder")
     return info is not None and OF_EMBED in info
 
 
 def told_before(out: Path) -> dict[str, Any]:
-    """What an attempt that is to be gone on with was told; empty where there is none."""
+    """Return the options of an attempt that is to be continued; empty if there is none."""
     return read_json(out / WORK / TOLD, dict[str, Any], _ADVICE) or {}
 
 
 def keep_told(work: Path, told: Mapping[str, Any]) -> bool:
-    """Note what this embedding is told; whether an earlier attempt with the same is there to go on with.
+    """Record the options of this embedding; return whether an earlier attempt with the same ones can be continued.
 
-    Raises: UsageError when that one was told something else, by name.
+    Raises: UsageError that names an option with another value in that attempt.
     """
     path = work / TOLD
     before = read_json(path, dict[str, Any], _ADVICE)
@@ -119,5 +119,5 @@ def take_back(out: Path, names: Sequence[str]) -> None:
 
 
 def used_bytes(work: Path) -> int:
-    """What an earlier attempt has left on the disk."""
+    """Return the bytes on disk of an earlier attempt."""
     return sum(file.stat().st_blocks * 512 for file in work.rglob("*") if file.is_file())

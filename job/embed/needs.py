@@ -1,4 +1,4 @@
-"""What an embedding needs of memory and disk, told before it starts, and refused where it is not there."""
+"""Memory and disk that an embedding needs, reported before it starts, which is refused if they are not available."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Needs:
 
     @property
     def job_memory(self) -> int:
-        """What a streaming job on this graph holds in its tables, roughly."""
+        """Approximate size of the tables of a streaming job on this graph."""
         layers = len(self.layers)
         rows = self.features.row_bytes
         for shape in self.shapes:
@@ -159,7 +159,7 @@ def _layer_line(needs: Needs, options: EngineOptions, shape: Shape) -> str:
 
 
 def check_disk(needed: int, out: Path, used: int) -> str:
-    """For people: what is needed of the disk and what is free; `used`: what an earlier attempt has already.
+    """Describe, for people, the disk space needed and free; `used` is that of an earlier attempt.
 
     Raises: JobFailed when there is too little.
     """

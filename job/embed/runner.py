@@ -39,7 +39,7 @@ _ALSO = layout.IMAGE, layout.EPOCHS  # what a stream gets beside the embeddings
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """What `freshet embed` is told."""
+    """Options of `freshet embed`."""
 
     model: Path
     snapshot: Path

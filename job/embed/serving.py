@@ -1,4 +1,4 @@
-"""Embeddings alone, for graphs whose topology no streaming job could hold: what it is told, and the making of it."""
+"""Embeddings for serving alone, of graphs too large for the topology of a streaming job: options and computation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PASSES_MAX = 64  # that are drawn for a layer
 
 @dataclass(frozen=True)
 class Serve:
-    """What decides how embeddings for serving are made; `engine.memory` is that of all steps that go side by side."""
+    """Options of embeddings for serving; `engine.memory` is that of all steps that run at the same time."""
 
     engine: EngineOptions
     order: str
@@ -52,7 +52,7 @@ class Serve:
 
 
 def check(needs: Needs, serve: Serve, snapshot: Snapshot, work: Path) -> None:
-    """Say what it will need; refuse what is not there."""
+    """Report the memory and disk needed; refuse to start if they are not available."""
     drawn = None
     with suppress(BudgetError), _clear_ends():  # of too little memory `memory_lines` says more
         drawn = None if serve.spread is None else drawn_passes(needs, serve, Journal(work))
@@ -64,7 +64,7 @@ def check(needs: Needs, serve: Serve, snapshot: Snapshot, work: Path) -> None:
 
 
 def told(serve: Serve) -> dict[str, Any]:
-    """What an attempt that goes on must have been told too."""
+    """Return the options that a continued attempt must share."""
     return {"--for": "serving", "--order": serve.order, "--passes": serve.engine.passes}
 
 
@@ -102,9 +102,9 @@ def _clear_ends() -> Iterator[None]:
 
 
 def drawn_passes(needs: Needs, serve: Serve, journal: Journal) -> list[int]:
-    """The passes of each layer, which a job has to know before it begins: what it was begun with, else what is given.
+    """Return the passes of each layer, which a job must know before it begins: those recorded, else those given.
 
-    Else the fewest that need no cold store in the memory of a step, and as many as keep all steps at work.
+    Otherwise the fewest that need no cold store in the memory of a step, rounded up so that no step is idle.
     """
     return [_drawn(needs, serve, journal, number, shape) for number, shape in enumerate(needs.shapes, 1)]
 
@@ -129,7 +129,7 @@ def _dealt(passes: int, serve: Serve) -> int:
 
 
 def line(report: EmbeddingReport, memory: int) -> dict[str, Any]:
-    """What it came to, for the JSON line."""
+    """Return the result for the JSON line."""
     return {
         "vertices": report.vertices,
         "edges": report.edges,

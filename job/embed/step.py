@@ -1,7 +1,7 @@
 """One step of an embedding, in a process with memory of its own: `python -m freshet.job.embed.step FILE`.
 
-FILE says what all steps are told. The step's name and the manifests of the steps before it come on standard input; its
-own manifest goes to standard output: its name, and size and checksum of each file that it has left for others.
+FILE has the options of all steps. The step's name and the manifests of the steps before it come on standard input; its
+own manifest goes to standard output: its name, and size and checksum of each file that it leaves for others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Failure:
 
 @dataclass(frozen=True)
 class Serving:
-    """What steps of an embedding for serving are told; `passes` of each layer."""
+    """Options of the steps of an embedding for serving; `passes` of each layer."""
 
     model: str
     undirected: bool
@@ -55,9 +55,9 @@ class Serving:
 
 @dataclass(frozen=True)
 class Told:
-    """What all steps are told; `memory` is that of one step, in bytes, `work` the folder of the embedding.
+    """Options of all steps; `memory` is that of one step, in bytes, `work` the folder of the embedding.
 
-    `settings` are those of operators, where state is made for streaming; else there is `serving`.
+    `settings` are those of operators, if state for streaming is computed; otherwise `serving` is set.
     """
 
     settings: dict[str, Any] | None
@@ -78,7 +78,7 @@ class Told:
 
     @property
     def folder(self) -> Path:
-        """Where what steps leave for others lies, and the journal."""
+        """Folder of the journal, and of files that steps leave for others."""
         return Path(self.work) / STEPS if self.serving is None else Path(self.work)
 
     @property
@@ -107,7 +107,7 @@ class Told:
 
 
 class Steps(NamedTuple):
-    """What is made step by step: the names by waves, and what is called of it."""
+    """A computation in steps: their names by waves, and the functions to call."""
 
     waves: list[list[str]]
     begin: Callable[[], bool]
@@ -116,7 +116,7 @@ class Steps(NamedTuple):
 
 
 def steps_of(told: Told, snapshot: Snapshot, progress: Callable[[str], None] = lambda _: None) -> Steps:
-    """The steps of what is told."""
+    """Return the steps for these options."""
     if told.serving is None:
         made, blocks = initial_image(told, snapshot, progress)
         return Steps(made.waves, made.begin, partial(made.do, blocks=blocks), made.report)
@@ -138,7 +138,7 @@ def initial_image(told: Told, snapshot: Snapshot, progress: Any = lambda _: None
 
 
 def settings_of(model: Path, work: Path, parts: int, partitioning: Any) -> Settings:
-    """What operators are told, in the folder of an embedding."""
+    """Return the settings of operators, in the folder of an embedding."""
     model, image = model.absolute(), work / layout.IMAGE
     return Settings(model=str(model), out=str(work), image=str(image), parts=parts, partitioning=partitioning)
 
@@ -207,7 +207,7 @@ def _note_failure(told: Told, error: FreshetError) -> None:
 
 
 def failure_of(told: Told) -> FreshetError | None:
-    """Why a step has said that no attempt will succeed."""
+    """Return the reason for which a step has reported that no attempt will succeed."""
     try:
         found = read_json(told.failed, _Failure, _ADVICE)
     except DamagedFileError as error:

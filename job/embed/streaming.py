@@ -1,4 +1,4 @@
-"""The state that a streaming job starts from: what it is told, what it needs, and the making of it."""
+"""The initial state of a streaming job: options, needs and computation."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def decided_by(placement: PartitioningOptions, partitioning: PartitionerConfig) 
 
 
 def line(report: ImageReport, memory: int, parts: int) -> dict[str, Any]:
-    """What it came to, for the JSON line."""
+    """Return the result for the JSON line."""
     return {
         "vertices": report.vertices,
         "edges": report.edges,

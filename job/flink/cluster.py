@@ -1,4 +1,4 @@
-"""Whether the Flink cluster of `--cluster` answers."""
+"""Check that the Flink cluster of `--cluster` answers."""
 
 from __future__ import annotations
 

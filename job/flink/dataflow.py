@@ -72,10 +72,10 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
 
 
 def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: Pipeline) -> set[str]:
-    """The operators that share a thread with the only one that sends to them.
+    """Return the operators that share a thread with their only sender.
 
-    One task deals nothing out anew, so what comes from another thread comes with a change of threads alone: the raw
-    features, Tails and, of one part, the Sink do little beside that.
+    With one task no data is redistributed, so another thread only adds a change of threads. The raw features, Tails
+    and, with one part, the Sink compute little compared with that.
     """
     one_part = spec.parts == 1
     if not one_part and len(spec.stage.get("tasks", ())) != 1:

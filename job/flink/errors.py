@@ -38,9 +38,9 @@ LOST_JOB = (
 
 
 def is_to_ask_again(message: str) -> bool:
-    """Whether Flink refused a savepoint only because tasks were just starting, ending or failing.
+    """Return whether Flink refused a savepoint only because tasks were just starting, ending or failing.
 
-    The job goes on then, or its own end tells why it does not.
+    The job then continues, or its own end gives the reason.
     """
     return any(answer in message for answer in _TASKS_CHANGE)
 

@@ -1,4 +1,4 @@
-"""How a Java process of Flink is started: its command line, its log, and a life tied to ours."""
+"""Starting a Java process of Flink: its command line, its log, and a life tied to ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Flink job is built from: one JSON file of plain data, read on any machine of the cluster."""
+"""Specification of a Flink job: one JSON file of plain data, read on any machine of the cluster."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RESTART_INTERVAL_S = 600
 
 
 class JobSpec(BaseModel):
-    """A job: its shape, where it reads and writes, and what its stages are told.
+    """A job: its shape, its inputs and outputs, and the settings of its stages.
 
-    `stage` goes to the stage factory as it is (of `freshet run` the Settings); the runtime reads only `tasks` (how many
-    parts each task has) and `processor` in it.
-    A field with the name of an option has its value (see job/options/told.py).
+    `stage` is passed to the stage factory unchanged (for `freshet run` the Settings); the runtime reads only `tasks`
+    (the number of parts of each task) and `processor` in it. A field with the name of an option has its value (see
+    job/options/told.py).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,23 +76,23 @@ class JobSpec(BaseModel):
 
     @property
     def ends_by_itself(self) -> bool:
-        """Whether it ends when its input does: topics and a job that stays have no end."""
+        """True if the job ends with its input: topics and a job that stays have no end."""
         return not (self.topics or self.stay)
 
     @property
     def groups(self) -> int:
-        """How many groups of operators have slots of their own: as told, if that fits the parallelism."""
+        """Number of groups of operators with slots of their own: as given, if that fits the parallelism."""
         fits = self.parallelism % self.pipeline == 0 and self.pipeline <= groups_max(self.layers)
         return self.pipeline if fits else 1
 
     @property
     def subtasks(self) -> int:
-        """How many each Storage, Tail and Sink has."""
+        """Number of subtasks of each Storage, Tail and Sink."""
         return self.parallelism // self.groups
 
     @property
     def starts_task_managers(self) -> bool:
-        """Whether the run starts a TaskManager for each subtask, since two of them must not share an interpreter."""
+        """True if the run starts a TaskManager per subtask, since two subtasks must not share an interpreter."""
         return self.cluster is None and self.parallelism > 1
 
     @property
@@ -107,7 +107,7 @@ class JobSpec(BaseModel):
 
     @property
     def checkpoints(self) -> Path:
-        """Return the checkpoint folder, absolute; what is kept locally where the checkpoints go to another store."""
+        """Return the checkpoint folder, absolute; the folder of local files if checkpoints go to another store."""
         return layout.checkpoint_folder(self.checkpoint_dir, self.out_path)
 
     @property
@@ -148,7 +148,7 @@ def after_former(spec: JobSpec, path: Path) -> JobSpec:
 
 
 def _has_stayed(path: Path) -> bool:
-    """Whether the job whose spec is there, or one before it, was to stay; true where nobody knows."""
+    """Return whether the job of this spec, or one before it, ran with --stay; True if unknown."""
     try:
         found = read_json(path, dict[str, Any], "the next run writes it again")
     except DamagedFileError:

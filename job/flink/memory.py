@@ -1,4 +1,4 @@
-"""How much memory the Java processes of an embedded job get: one that does all, or a TaskManager for each subtask."""
+"""Memory of the Java processes of an embedded job: one for all, or a TaskManager for each subtask."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Memory:
 
     @property
     def direct_mb(self) -> int:
-        """How much Java itself may take outside the heap."""
+        """Memory that Java itself may use outside the heap."""
         return self.network_mb + DIRECT_MB
 
 

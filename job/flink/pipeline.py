@@ -1,9 +1,9 @@
-"""How the processes of a job share its work: the layers first, one after another, and the parts only then.
+"""Division of a job's work among its processes: first the layers, one after another, then the parts.
 
 With a process for each part, a change crosses between processes in every layer, and every process has a row of each
-vertex that its edges read. Layers pass a changed row on once. So processes are a *pipeline* as far as the layers go
-round, and what is more than that shares the parts: with `--parallelism` N and a pipeline of K, each of K groups of
-neighbouring operators has N / K subtasks. Flink gives each group slots of its own.
+vertex that its edges read. K subtasks./Between layers, a changed row is sent once. So processes form a *pipeline* of
+layers first, and further processes divide the parts: with `--parallelism` N and a pipeline of K, each of K groups of
+neighbouring operators has N / K subtasks./ K subtasks. Flink gives each group slots of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Pipeline:
         self._first = _first_layers(layers, groups)
 
     def group_of(self, operator: str) -> int:
-        """The group of an operator; what is neither Storage, Tail nor Sink is in the first."""
+        """Return the group of an operator; any but Storage, Tail and Sink is in the first."""
         if not operator.startswith((STORAGE, TAIL, SINK)):
             return 0
         if operator == SINK:
@@ -48,7 +48,7 @@ class Pipeline:
         return f"pipeline-{group}" if group else "default"
 
     def told(self, subtasks: int) -> str:
-        """Which process does what, for people; of a layer, so many subtasks."""
+        """Describe, for people, the operators of each process; `subtasks` is the number of each layer."""
         ends = [f"storage{first - 1}" for first in self._first[1:]] + [SINK]
         begins = ["parser"] + [f"storage{first}" for first in self._first[1:]]
         if self._alone:
@@ -59,14 +59,14 @@ class Pipeline:
 
 
 def groups_max(layers: int) -> int:
-    """How many processes can share so many convs: with one for each, one before them and one for the Sink."""
+    """Return the most processes that can share the convs: one for each, one before them and one for the Sink."""
     return layers + 2
 
 
 def pipeline_of(parallelism: int, given: int | None, layers: int, parts: int) -> int:
-    """How many groups a job has: as given, or as many as go into its parallelism.
+    """Return the number of groups of a job: as given, or the most that divide its parallelism.
 
-    Raises: UsageError where what is given does not fit.
+    Raises: UsageError if the given number does not fit.
     """
     if given is None:
         return next(k for k in range(groups_max(layers), 0, -1) if parallelism % k == 0)

@@ -89,7 +89,7 @@ class FlinkRest:
             time.sleep(_POLL_S)
 
     def _await(self, path: str, deadline: float) -> dict[str, Any]:
-        """What came of something that Flink does on its own time."""
+        """Wait for an asynchronous operation of Flink and return its result."""
         while (answer := self._call("GET", path))["status"]["id"] != "COMPLETED":
             if time.monotonic() >= deadline:
                 msg = f"job {self.job_id}: {NOT_IN_TIME}"

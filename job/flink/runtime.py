@@ -43,7 +43,7 @@ LAST_STATUS_S = 30.0  # for the last files of the Sink's parts, and what they sa
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a job ended: `finished` by itself, or `stopped` with a savepoint (and by which signal, if by one; else 0)."""
+    """End of a job: `finished` by itself, or `stopped` with a savepoint (and by which signal, if by one; else 0)."""
 
     state: str
     job_id: str
@@ -230,7 +230,7 @@ class FlinkRun:
         return done
 
     def _death_of_java(self, code: int) -> str:
-        """How the Java process died: by whose signal, or what it said last."""
+        """Describe the death of the Java process: its signal, or the last line of its log."""
         log = self.spec.logs / "java.log"
         if code < 0:
             how = f"killed by {signal.Signals(-code).name}"
@@ -338,9 +338,9 @@ def run_job(
 
 
 def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
-    """Return the savepoint of the process that asked for one: it hears of it about when we see the job end.
+    """Return the savepoint of the process that asked for one; it learns of it about when we see the job end.
 
-    None when it took its request back. When it says nothing (killed, or out of patience), the folder tells.
+    None if it withdrew its request. If it reports nothing (killed, or timed out), the folder has the savepoint.
     """
     deadline = time.monotonic() + timeout_s
     request: dict[str, Any] = {}

@@ -30,7 +30,7 @@ Known = Mapping[str, tuple[int, int]]
 
 
 def is_complete(state: Path) -> bool:
-    """Whether a checkpoint or savepoint has its `_metadata`, which Flink writes last."""
+    """Return whether a checkpoint or savepoint has its `_metadata`, which Flink writes last."""
     try:
         return (state / METADATA).stat().st_size > 0
     except OSError:  # also what a running job removes while we look
@@ -38,7 +38,7 @@ def is_complete(state: Path) -> bool:
 
 
 def checksums_file(state: Path) -> Path:
-    """Where the checksums of a state's files are."""
+    """Return the path of the checksums of a state's files."""
     if state.name.startswith(_CHECKPOINT):
         return state.with_name(f"checksums-{state.name.removeprefix(_CHECKPOINT)}.json")
     return state / "checksums.json"
@@ -86,7 +86,7 @@ def recorded_states(folder: Path) -> list[Path]:
 
 
 def written_ns(state: Path) -> int:
-    """When a state was completed: as recorded, since a damaged or copied file has another time."""
+    """Return the time when a state was completed: as recorded, since a damaged or copied file has another time."""
     with suppress(DamagedFileError):
         found = FileChecksums.read(checksums_file(state))
         if found is not None and isinstance(found.told.get(_WRITTEN), int):
@@ -98,12 +98,12 @@ def written_ns(state: Path) -> int:
 
 
 def has_checksums(state: Path) -> bool:
-    """Whether its files have checksums; those of an earlier version have none."""
+    """Return whether its files have checksums; those of an earlier version have none."""
     return checksums_file(state).exists()
 
 
 def damage_of(state: Path) -> str | None:
-    """Which file of a state is not what was written, in words; None where all are, or where nothing tells."""
+    """Describe the first damaged file of a state; None if all are intact, or if there are no checksums."""
     base, metadata = _base_of(state), (state / METADATA)
     try:
         checksums = FileChecksums.read(checksums_file(state))
@@ -160,7 +160,7 @@ class CheckpointWatch:
         self._under_way = self._pool.submit(self._record)
 
     def close(self) -> None:
-        """Record what is left."""
+        """Record the remaining checkpoints."""
         self._pool.submit(self._record)
         self._pool.shutdown()
 

@@ -1,1 +1,1 @@
-"""What lies where in the output folder."""
+"""Layout and small files of the output folder."""

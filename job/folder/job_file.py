@@ -1,4 +1,4 @@
-"""`job/job.json`: what a job was told when it began or was last resumed; a resume and an export start from it."""
+"""`job/job.json`: the options of a job at its start or last resume; read by a resume and an export."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ADVICE = (
 
 @with_config(ConfigDict(extra="allow"))
 class _Settings(TypedDict):
-    """What is read here of a job's settings before they are known for whole ones."""
+    """Fields of a job's settings that are read before the settings are known to be complete."""
 
     job_id: str
     parts: int
@@ -79,7 +79,7 @@ class SavedJob:
         return None if content is None else _from_content(out / layout.SAVED_JOB, content)
 
     def run_fields(self) -> dict[str, Any]:
-        """What `run.json` says of the job for as long as it lives."""
+        """Return the fields of `run.json` that are constant for the job's life."""
         return {
             "model": self.settings.model,
             "model_sha256": self.model_sha256,

@@ -1,4 +1,4 @@
-"""What lies where in the output folder (`--out`) and in the folder of a job's checkpoints: every name, once.
+"""Names in the output folder (`--out`) and in the folder of a job's checkpoints, each defined once.
 
 The names are relative: `out / SAVED_JOB`. What a file holds is known by the module named beside it.
 """
@@ -63,7 +63,7 @@ def checkpoint_folder(checkpoint_dir: str | None, out: Path) -> Path:
 
 
 def is_job_id(name: str) -> bool:
-    """Whether a folder's name is the id of a job, below a folder of checkpoints that jobs share."""
+    """Return whether a folder's name is the id of a job, in a checkpoint folder that jobs share."""
     return _JOB_ID.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves in its output folder that ended before it had begun: it is known for Freshet's, and may go."""
+"""Files that a run leaves in its output folder if it ends before its first epoch: recognised, and removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OUR_FILES = (layout.RUN, layout.STOP, "dead_letters*.jsonl", f".{layout.DEAD_LE
 
 
 def what_is_in(out: Path) -> str | None:
-    """What keeps a new job from beginning in a folder, in words; None where it may.
+    """Describe why a new job cannot begin in a folder; None if it can.
 
     It may in a folder that is empty, and in one with what a run has prepared that never cut an epoch.
     """
@@ -57,7 +57,7 @@ def clear(out: Path) -> bool:
 
 
 def _not_ours(item: Path) -> list[Path]:
-    """What a run has not made, of a file or folder in its output folder."""
+    """Return the paths, of a file or folder in an output folder, that no run has made."""
     if item.is_symlink():
         return [item]
     if not item.is_dir():
@@ -69,7 +69,7 @@ def _not_ours(item: Path) -> list[Path]:
 
 
 def _has_begun(out: Path) -> bool:
-    """Whether anybody may have seen an epoch of the job, or it has a state to go on from."""
+    """Return whether an epoch of the job may have been seen, or the job has a state to continue from."""
     saved, run = SavedJob.read(out), run_file.read_run(out)
     assert saved is not None
     if run_file.has_finished(run) or run.get("savepoint") or run.get("epoch"):

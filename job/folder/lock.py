@@ -1,4 +1,4 @@
-"""Who works on a folder: a lock on a file in it, taken before anything in the folder is looked at.
+"""A lock on a file in a folder, taken before anything in the folder is read.
 
 The kernel gives the lock back when its process ends, however it ends. What stands in the file says who has it.
 """
@@ -80,7 +80,7 @@ def read(folder: Path, command: str) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, command: str, refused: Callable[[str], str]) -> Iterator[None]:
-    """Have a file's lock; `refused` makes the error of what is said about the process that has it.
+    """Hold a file's lock; `refused` makes the error from the description of the process that has it.
 
     Raises: UsageError where another process has it.
     """
@@ -99,7 +99,7 @@ def _held(lock: int, path: Path, command: str) -> Iterator[None]:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether nothing but a lock is in a folder."""
+    """Return whether a folder has nothing but a lock."""
     return all(item.name == LOCK for item in folder.iterdir())
 
 

@@ -31,7 +31,7 @@ class _Processes(TypedDict, total=False):
 
 @with_config(ConfigDict(extra="allow"))
 class _Run(TypedDict, total=False):
-    """What is read of the file somewhere; all of it may be absent."""
+    """Fields of the file that some command reads; all of them may be absent."""
 
     state: str
     runtime: str
@@ -61,11 +61,11 @@ class _Run(TypedDict, total=False):
 
 
 def read_run(out: Path) -> dict[str, Any]:
-    """Return the content of `out/run.json`; where it is damaged or gone, what the job's other files say of it.
+    """Return the content of `out/run.json`; if it is damaged or missing, that of the job's other files.
 
-    Empty where there is no job. What only `run.json` knows is absent then: how the job ended, and who works on it.
+    Empty if there is no job. Fields that only `run.json` has are then absent: the end of the job, and its process.
 
-    Raises: DamagedFileError where it is damaged and nothing else tells of the job.
+    Raises: DamagedFileError if it is damaged and no other file describes the job.
     """
     try:
         found = told_run(out)
@@ -96,7 +96,7 @@ def glimpse_run(out: Path) -> dict[str, Any]:
 
 
 def _of_job_file(out: Path) -> dict[str, Any]:
-    """What of a run the job's own file says; empty where there is none of use."""
+    """Return the fields of a run that the job's own file has; empty if it is of no use."""
     from freshet.job.folder.job_file import SavedJob  # what it needs takes long to load
 
     try:
@@ -112,14 +112,14 @@ def _say_once(text: str) -> None:
 
 
 def has_finished(run: Mapping[str, Any]) -> bool:
-    """Whether the run, as `run.json` tells of it, has taken in all of its input."""
+    """Return whether the run, according to `run.json`, has read all of its input."""
     return bool(run.get("state") == FINISHED)
 
 
 def update_run(out: Path, **fields: Any) -> dict[str, Any]:
     """Set fields of `out/run.json`, keep the others, and return all; a reader sees the old file or the new one.
 
-    A file that is damaged is written anew.
+    A damaged file is replaced.
     """
     try:
         content = {**read_run(out), **fields}
@@ -130,7 +130,7 @@ def update_run(out: Path, **fields: Any) -> dict[str, Any]:
 
 
 def this_process() -> dict[str, Any]:
-    """Fields of `run.json` by which others tell whether this process still lives."""
+    """Return the fields of `run.json` by which others see whether this process is alive."""
     return {"host": socket.gethostname(), "pids": {"client": os.getpid()}, "client_began_s": began_s()}
 
 

@@ -1,4 +1,4 @@
-"""`stop.json`: how `freshet stop` tells a job's process that it is stopping the job, and then with which savepoint."""
+"""`stop.json`: by it `freshet stop` announces to a job's process that it stops the job, and later the savepoint."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class KafkaAddress:
 
 
 def is_kafka(text: str) -> bool:
-    """Whether an option's value means Kafka, rightly written or not, rather than a path."""
+    """Return whether an option's value means Kafka, correctly written or not, rather than a path."""
     return text.lower().startswith("kafka:")
 
 

@@ -1,4 +1,4 @@
-"""Whether the brokers that a command names are there, asked before anything else, so that it ends within seconds."""
+"""Check that the brokers of a command are reachable, before anything else, so that it ends within seconds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Asked:
             threading.Thread(target=ask, name="freshet-brokers", daemon=True).start()
 
     def why_not(self) -> str | None:
-        """Why there is and will be no answer, and what to do; None while there may be one."""
+        """Return why there is no answer and will be none, and what to do; None while there may be one."""
         seconds = time.monotonic() - self._began
         if self._error is not None:
             return f"no Kafka broker answers there ({one_line(self._error)})"

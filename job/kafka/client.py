@@ -56,9 +56,9 @@ _MILLISECONDS = {"request.timeout.ms": "request_timeout_ms", "metadata.max.age.m
 
 
 class ClientProperties(Mapping[str, str]):
-    """Properties by the names of Kafka's Java clients, as the user wrote them: `${NAME}` still stands for a secret.
+    """Properties by the names of Kafka's Java clients, as the user wrote them, with `${NAME}` in place of secrets.
 
-    `resolve` puts the secrets in, as late as possible: what is written to files or logged keeps the references.
+    `resolve` inserts the secrets, as late as possible: files and logs keep the references.
     Neither `repr` nor `str` nor a message of this class shows a value.
     """
 

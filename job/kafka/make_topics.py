@@ -29,7 +29,7 @@ def plan_output(
     prefix: str | None = None,
     checkpoint_interval_ms: int = 0,
 ) -> TopicOutput:
-    """Make the topic if it is missing, and see that what is asked of it can be had.
+    """Make the topic if it is missing, and check that the brokers can provide the requested guarantees.
 
     `compacted`: it keeps the last record of each key; `prefix`: of the transactions, None for none.
     Raises: UsageError when the brokers cap transactions below what the job needs; JobFailed when they can't be reached.

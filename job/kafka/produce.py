@@ -29,7 +29,7 @@ _WAIT_S = 1.0  # at most, until an error is looked for again
 
 @dataclass(slots=True)
 class Written:
-    """What the broker has acknowledged of a partition."""
+    """Messages of a partition that the broker has acknowledged."""
 
     events: int = 0
     messages: int = 0
@@ -37,10 +37,10 @@ class Written:
 
 
 class Outbox:
-    """Sends messages and counts what is acknowledged.
+    """Sends messages and counts acknowledged ones.
 
-    What is not acknowledged yet waits in the client, whose memory has a limit, so a slow broker slows the reading down.
-    Reports come in the thread that polls.
+    Unacknowledged messages wait in the client, whose memory is limited, so a slow broker slows the reading down.
+    Reports arrive in the polling thread.
     """
 
     def __init__(self, producer: Producer, topic: str, partitions: dict[int, Written]) -> None:
@@ -86,7 +86,7 @@ class Outbox:
         self._raise()
 
     def close(self) -> None:
-        """Forget what is not acknowledged."""
+        """Discard unacknowledged messages."""
         self.producer.purge()
         self.producer.flush(_WAIT_S)
 
@@ -222,7 +222,7 @@ def _pieces(events: list[str], rate: float | None) -> Iterator[list[bytes]]:
 
 
 def explained(error: KafkaException | KafkaError, to: KafkaAddress) -> str:
-    """What went wrong, in a line that says what to do."""
+    """Describe the error in a line that says what to do."""
     if isinstance(error, KafkaException):
         cause = error.args[0]
         if cause.code() == cause.MSG_SIZE_TOO_LARGE:

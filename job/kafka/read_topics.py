@@ -111,7 +111,7 @@ def _after(
     first: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Where to go on after a snapshot."""
+    """Return the offsets after a snapshot."""
     begin = dict(first)
     for partition, offset in covered.items():
         place = TopicPartition(address.topic, partition)

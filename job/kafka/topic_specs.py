@@ -28,7 +28,7 @@ class Identity(NamedTuple):
     cluster_id: str | None = None
 
     def why_other(self, now: Identity) -> str | None:
-        """Why the topic is not the one that it was, in words; None where it is, as far as the ids tell."""
+        """Describe why the topic is another one than before; None if it is the same, as far as the ids show."""
         if None not in (self.cluster_id, now.cluster_id) and self.cluster_id != now.cluster_id:
             return f"the brokers are another cluster (got {now.cluster_id}, expected {self.cluster_id})"
         if None not in (self.topic_id, now.topic_id) and self.topic_id != now.topic_id:
@@ -60,7 +60,7 @@ class TopicInput(BaseModel):
 
     @property
     def identity(self) -> Identity:
-        """What tells it from others of its name."""
+        """Ids that distinguish it from others of its name."""
         return Identity(self.topic_id, self.cluster_id)
 
     def at(self, address: KafkaAddress) -> TopicInput:
@@ -103,7 +103,7 @@ def parse_start(text: str) -> tuple[str, int]:
 
 
 def as_recorded(topics: Sequence[TopicInput]) -> list[dict[str, Any]]:
-    """What `run.json` and the saved settings say of the topics that a job reads."""
+    """Return the topics of a job as recorded in `run.json` and the saved settings."""
     return [topic.model_dump(mode="json") for topic in topics]
 
 
@@ -113,7 +113,7 @@ def from_recorded(found: Sequence[Mapping[str, Any]]) -> list[TopicInput]:
 
 
 def advice(out: Path | str) -> str:
-    """What to do where a job can't go on in its topic."""
+    """Describe what to do if a job cannot continue in its topic."""
     return (
         "start a new job with a new --out; to keep the graph, make a snapshot by `freshet export --out S "
         f"{out}` and give --snapshot S and `ignore-positions: true` in --config"

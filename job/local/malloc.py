@@ -1,4 +1,4 @@
-"""What malloc does with freed memory: a job keeps it, since fresh pages cost more than copying into old ones.
+"""Keeping freed memory in malloc: a job reuses it, since fresh pages cost more than copying into old ones.
 
 A process with a memory budget gives it back, and takes none that it never uses.
 """
@@ -29,9 +29,9 @@ def keep_freed_memory() -> bool:
 
 
 def give_freed_memory_back() -> bool:
-    """Tell malloc to map large blocks one by one, so that they leave the process; False where there is no such malloc.
+    """Make malloc map large blocks one by one, so that they leave the process; False if there is no such malloc.
 
-    Left alone it raises the size of those with each one that is freed, up to 32 MiB, and keeps what is below.
+    By default it raises their minimum size with each freed block, up to 32 MiB, and keeps smaller ones.
     """
     return _set({_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 256 << 10, _M_TRIM_THRESHOLD: 1 << 20, _M_TOP_PAD: 0})
 

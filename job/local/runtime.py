@@ -54,7 +54,7 @@ class Work:
 
     @staticmethod
     def of(outcome: Outcome, replay: bool, chunk: int, block: int) -> Work:
-        """What an outcome of the Partitioner begins with."""
+        """Return the work that an outcome of the Partitioner begins."""
         messages = [(_PARTITIONER, message) for message in outcome.messages]
         return Work(messages, {PARTITIONER: outcome.only}, replay, chunk, block)
 
@@ -114,7 +114,7 @@ class Pipeline:
 
 
 def _sums_of(stages: Mapping[Place, Stage]) -> dict[str, SumReport]:
-    """What the sums of each layer have shown, over all parts."""
+    """Return the reports on the sums of each layer, over all parts."""
     found: dict[str, list[SumReport | None]] = {}
     for place, stage in stages.items():
         found.setdefault(place.operator, []).append(stage.sums)

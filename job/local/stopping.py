@@ -33,7 +33,7 @@ def bounded_stop(caught: list[int], drop: Callable[[int], None]) -> Iterator[Non
 
 
 def _watch(caught: list[int], drop: Callable[[int], None], done: threading.Event) -> None:
-    """Wait for a signal, say so where the end does not come at once, and drop what is still at work in the end."""
+    """Wait for a signal, report it if the end takes longer, and finally drop the remaining work."""
     while not caught:
         if done.wait(_POLL_S):
             return

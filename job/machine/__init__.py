@@ -1,1 +1,1 @@
-"""What the machine has to give: Java, artifacts from Maven, ports, processes and signals."""
+"""Resources of the machine: Java, artifacts from Maven, ports, processes and signals."""

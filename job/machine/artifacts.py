@@ -1,6 +1,6 @@
-"""The Java artifacts that no Python package carries: fetched from Maven at their first use, checked by SHA-256.
+"""Java artifacts that no Python package contains: downloaded from Maven at first use, checked by SHA-256.
 
-`artifacts.toml` beside this module pins them. scripts/tools/pin_artifacts.py resolves the roots anew and rewrites it.
+`artifacts.toml` beside this module pins them. scripts/tools/pin_artifacts.py resolves the roots again and rewrites it.
 """
 
 from __future__ import annotations

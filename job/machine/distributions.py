@@ -15,7 +15,7 @@ _AGAIN = "pip uninstall freshet-client freshet-gnn, then install freshet-gnn alo
 
 
 def mixed_files(package: Path = PACKAGE) -> str:
-    """Return what is wrong with the files of the package, and what to do; empty where all are of one version."""
+    """Describe inconsistent files of the package, and what to do; empty if all are of one version."""
     if not package.is_dir():
         return f"{package}: is in an archive, and Java and the kernels need files; install the wheel of freshet-gnn"
     if not (package / "__init__.py").exists():

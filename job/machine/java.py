@@ -1,4 +1,4 @@
-"""Where Java and Flink come from, and the environment in which the Java process runs Python well.
+"""Locations of Java and Flink, and the environment for Java processes that run Python.
 
 A machine may have another Flink, a Hadoop, or a Java that Flink can't run on, and its environment names them. Flink's
 own code follows these variables wherever it is started, so what we start gets an environment without them.
@@ -117,7 +117,7 @@ def _bundled_java() -> Path | None:
 
 
 def _why_unfit(home: Path, env: Mapping[str, str]) -> str:
-    """What is wrong with a Java home; empty where nothing is."""
+    """Describe why a Java home is unusable; empty if it is usable."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return "no bin/java there that can be run"

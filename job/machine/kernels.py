@@ -1,8 +1,8 @@
-"""Compiles all kernels ahead, in as many processes as help, into the cache that all jobs of this machine share.
+"""Compiles all kernels ahead, in several processes, into the cache that all jobs of this machine share.
 
-What is to be compiled comes from `operators.rehearsal`, a process of its own, which plays small jobs in plain Python
-and tells of each kernel while it goes on. A file beside the cache, named by a hash of all that the kernels depend on,
-says that this was done: for all jobs, or for those of one model, which need a third of the kernels.
+The list of kernels comes from `operators.rehearsal`, a separate process that runs small jobs in plain Python and
+reports each kernel as it calls it. A file beside the cache, named by a hash of everything that the kernels depend on,
+records that this was done: for all jobs, or for those of one model, which need a third of the kernels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FLAGS = ("-P", "-m")  # the folder that one happens to be in is no place of mod
 
 
 class Compiled(NamedTuple):
-    """What compiling ahead came to."""
+    """Result of compiling ahead."""
 
     kernels: int  # as Python calls them, by types
     compiled: int  # those that were not in the cache
@@ -76,7 +76,7 @@ class Jobs(NamedTuple):
 
 
 def are_ready(jobs: Jobs | None = None) -> bool:
-    """Whether these jobs, or all, find their kernels compiled; also where none are, for debugging."""
+    """Return whether the kernels of these jobs, or of all, are compiled; True if compilation is off, for debugging."""
     if not compiling():
         return True
     of_all = ready_stamps().every
@@ -85,14 +85,14 @@ def are_ready(jobs: Jobs | None = None) -> bool:
 
 
 def progress_line(done: int, total: int) -> str:
-    """How far `compile_ahead` is, for people."""
+    """Return the progress of `compile_ahead`, for people."""
     return f"compiling kernels, once per machine: {f'{done} of {total}' if total else 'finding out which'}"
 
 
 def compile_ahead(
     progress: Callable[[int, int], None] = lambda done, total: None, jobs: Jobs | None = None
 ) -> Compiled:
-    """Compile for these jobs, or all, what is not in the cache.
+    """Compile the kernels of these jobs, or of all, that are not in the cache.
 
     `progress(done, total)` is called now and then, with 0 of 0 at first.
 

@@ -44,7 +44,7 @@ def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could listen on the port now."""
+    """Return whether a server could listen on the port now."""
     try:
         try_to_bind(host, port)
     except OSError:
@@ -64,7 +64,7 @@ def try_to_bind(host: str, port: int = 0) -> None:
 
 
 def why_silent(address: str, timeout_s: float = 5.0) -> str | None:
-    """Why nobody takes connections at HOST:PORT, in words; None as soon as somebody does.
+    """Describe why no server accepts connections at HOST:PORT; None as soon as one does.
 
     It asks again until the time is over: a server that has just been started may not listen yet.
     """

@@ -24,7 +24,7 @@ class Process:
     began_s: float | None
 
     def is_alive(self) -> bool:
-        """Whether it runs: not ended, no zombie, and not another one that has got its number since."""
+        """True if it runs: not ended, no zombie, and its number not reused since."""
         try:
             process = psutil.Process(self.pid)
             same = self.began_s is None or abs(process.create_time() - self.began_s) < 1.0
@@ -49,7 +49,7 @@ class Process:
 
 
 def began_s(pid: int | None = None) -> float:
-    """When a process began (this one), to the hundredth of a second since 1970, as it is noted for `Process`."""
+    """Return the start time of a process (this one), to the hundredth of a second since 1970, as in `Process`."""
     return round(psutil.Process(pid).create_time(), 2)
 
 

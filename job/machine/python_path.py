@@ -1,4 +1,4 @@
-"""Where Python finds our packages and those that they need, whatever `PYTHONPATH` says."""
+"""Locations of our packages and of those they need, whatever `PYTHONPATH` is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def own_folders() -> list[str]:
-    """The folder that holds our package, and those of what is installed beside them."""
+    """Return the folder of our package, and those of the packages installed beside it."""
     paths = sysconfig.get_paths()
     folders = [str(Path(str(sys.modules[_PACKAGE].__file__)).resolve().parents[1]), paths["purelib"], paths["platlib"]]
     if site.ENABLE_USER_SITE:

@@ -1,1 +1,1 @@
-"""What a user can say: options of the command line, the --config file, and their checks."""
+"""Options of the user: command line, --config file, and their checks."""

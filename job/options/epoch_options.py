@@ -46,7 +46,7 @@ class EpochOptions(Options):
         return self.latency_target_s * 1000
 
     def epochs_that_disagree(self) -> str:
-        """What is wrong where epochs are to adapt and to be cut by count alone; else nothing."""
+        """Describe the conflict if epochs are to adapt and to be cut by count alone; else empty."""
         if not self.latency_target_s or self.epoch_ms:
             return ""
         return (

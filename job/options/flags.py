@@ -60,7 +60,7 @@ def _flag(name: str, field: FieldInfo, mark: Option) -> Any:
 
 
 def help_of(field: FieldInfo) -> str:
-    """What an option does, with its default."""
+    """Return the help of an option, with its default."""
     text, default = f"{field.description}", field.default
     if field.is_required() or default is None or default is PydanticUndefined or isinstance(default, bool):
         return text
@@ -74,7 +74,7 @@ def keys_of_the_file() -> dict[str, FieldInfo]:
 
 
 def _type_of(field: FieldInfo) -> Any:
-    """What the command line makes of a value; of one with a unit, or that is the only one possible, nothing."""
+    """Return the type of a flag's value; str for values with a unit and for single choices, which stay as written."""
     kind = field.annotation
     if NoneType in get_args(kind):
         kind = next(one for one in get_args(kind) if one is not NoneType)
@@ -84,7 +84,7 @@ def _type_of(field: FieldInfo) -> Any:
 
 
 def _unit_of(field: FieldInfo) -> Any:
-    """What reads a value with a unit; None for one without."""
+    """Return the parser of values with a unit; None for options without one."""
     metadata = [
         *field.metadata,
         *(one for kind in get_args(field.annotation) for one in getattr(kind, "__metadata__", ())),

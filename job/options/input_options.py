@@ -1,4 +1,4 @@
-"""The options of `freshet run` that say what is read: model, events, and the graph to start from."""
+"""Options of `freshet run` for its input: model, events, and the graph to start from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _mapping_of(value: object, example: str) -> dict[Any, Any]:
 
 
 class InputOptions(Options):
-    """What the job reads, and the folder that it writes to."""
+    """Inputs of the job, and its output folder."""
 
     model: Annotated[Path, Option(IO)] = Field(description="Model folder (model.json, model.safetensors).")
     events: Annotated[list[str], Option(IO)] = Field(
@@ -102,12 +102,12 @@ class InputOptions(Options):
 
     @property
     def client_properties(self) -> ClientProperties:
-        """How Kafka's clients connect; `${NAME}` in them still stands for a secret."""
+        """Properties of Kafka's clients, with `${NAME}` in place of secrets."""
         return ClientProperties(self.kafka)
 
 
 class GraphOptions(Options):
-    """What the events mean."""
+    """Interpretation of events."""
 
     undirected: Annotated[bool, Option(IO, Holds.FOR_LIFE, "--undirected/--directed")] = Field(
         default=False, description="Mirror every edge of snapshot and events."

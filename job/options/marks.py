@@ -1,4 +1,4 @@
-"""What the class of an option says of it: its kind of value, where help shows it, and how long it holds in a job."""
+"""Marks of options, given in their classes: the kind of value, the panel in help, and how long it applies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILE = ""  # a key of the --config file, without a flag
 
 
 class Holds(Enum):
-    """How long an option holds: a resume takes what is kept where nothing else is given."""
+    """Lifetime of an option: a resume uses a kept value if no other is given."""
 
     THIS_RUN = "this run"
     KEPT = "until another value is given"
@@ -54,7 +54,7 @@ class Option:
 
 
 def flag_of(name: str) -> str:
-    """How the flag of an option is written, by its name in the --config file."""
+    """Return the flag of an option, from its name in the --config file."""
     return "--" + name.replace("_", "-")
 
 

@@ -124,7 +124,7 @@ class OutputOptions(Options):
 
     @property
     def publish_ms(self) -> int:
-        """How long what is done may stay unreadable, in milliseconds."""
+        """Longest time until results are readable, in milliseconds."""
         return int(self.publish_within_s * 1000)
 
     @property

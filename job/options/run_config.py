@@ -1,4 +1,4 @@
-"""What `freshet run` is told: all its options together, and whether they fit together."""
+"""All options of `freshet run`, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class RunConfig(
 
     @property
     def subtasks_most(self) -> int:
-        """How many a layer may have; fewer where processes share the layers by themselves."""
+        """Largest number of subtasks of a layer; fewer if processes share the layers by default."""
         return max(1, self.parallelism // (self.pipeline or 1))
 
 
@@ -113,7 +113,7 @@ def option_names() -> list[str]:
 
 
 def option_name(field: str) -> str:
-    """What the --config file calls a field."""
+    """Return the name of a field in the --config file."""
     return RunConfig.model_fields[field].alias or field
 
 

@@ -29,13 +29,13 @@ MANAGED_MB, MANAGED_MB_MIN = 512, 64  # RocksDB's caches and write buffers
 
 
 def is_address(text: str) -> bool:
-    """Whether it is HOST:PORT."""
+    """Return whether a value is HOST:PORT."""
     host, _, port = text.rpartition(":")
     return bool(host) and "/" not in host and port.isascii() and port.isdigit() and 0 < int(port) < 65536
 
 
 class RuntimeOptions(Options):
-    """Where and how long the job runs, and with how much of the machine."""
+    """Runtime of the job, its resources on the machine, and its duration."""
 
     stay: Annotated[bool, Option(IO)] = Field(
         default=False, description="Keep running after the end of bounded input, until SIGTERM."

@@ -1,7 +1,7 @@
-"""What the options tell the classes of operators and of Flink's job: by name, so that no value is copied by hand.
+"""Passing of options to the settings of operators and of Flink's job: by name, so that no value is copied by hand.
 
-A field of such a class that has the name of an option (as `RunConfig` has it) or of a figure that follows from options
-(a property of their classes) gets its value. What only the run finds out, such as paths, its author adds.
+A field of such a class gets the value of the option (in `RunConfig`) or derived property (of the classes of options)
+with its name. The caller adds values that only the run determines, such as paths.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def told(config: Options, kind: type[Any]) -> dict[str, Any]:
 
 
 def told_again(config: RunConfig, kind: type[Any]) -> dict[str, Any]:
-    """Those of them that each run of a job tells anew: all but what the job has for its life."""
+    """Return the fields that each run of a job sets again: all but those fixed for the job's life."""
     for_life = {name for name, _ in that_hold(Holds.FOR_LIFE)}
     return {name: value for name, value in told(config, kind).items() if name not in for_life}
 
 
 def is_told(name: str, options: type[Options] = RunConfig) -> bool:
-    """Whether a field of this name gets its value from the options."""
+    """Return whether a field of this name gets its value from the options."""
     return name in options.model_fields or isinstance(getattr(options, name, None), property)
 
 
