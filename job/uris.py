@@ -8,7 +8,7 @@ _FILE = "file://"
 
 
 def is_remote(place: str) -> bool:
-    """Whether a path or URI is in another store than this machine's files."""
+    """Return whether a path or URI is in another store than this machine's files."""
     return "://" in place and not place.startswith(_FILE)
 
 

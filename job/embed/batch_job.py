@@ -45,7 +45,7 @@ _HEAP_MB, _MANAGED_MB, _NETWORK_MB = 512, 64, 64
 
 @dataclass(frozen=True)
 class Spread:
-    """Where the steps of a wave run: the job's own Flink or a cluster (HOST:PORT), and how many at a time."""
+    """Distribution of the steps of a wave: the number at a time, in the job's own Flink or a cluster (HOST:PORT)."""
 
     parallelism: int = 1
     cluster: str | None = None

@@ -1,1 +1,1 @@
-"""What a run left behind: checked, compared, exported."""
+"""Results of a run: checked, compared, exported."""

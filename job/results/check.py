@@ -47,10 +47,10 @@ _PYG_MESSAGES = 3  # arrays of them at a time: gathered, multiplied, merged
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be checked, and how closely.
+    """Scope and precision of a check.
 
-    `oracle` None: PyTorch Geometric where it is installed and has the memory. `every`: so many epochs apart; None: the
-    last one alone.
+    `oracle` None: PyTorch Geometric if it is installed and has enough memory. `every`: number of epochs between checks;
+    None: only the last epoch.
     """
 
     out: Path
@@ -73,10 +73,10 @@ def check(
     properties: ClientProperties | None = None,
     every: int | None = None,
 ) -> int:
-    """Print one JSON line about how far `out` is from the truth; 0 when all is well, else 1.
+    """Print one JSON line about the difference of `out` from the oracle; 0 if all is well, else 1.
 
-    The graph is the one after the last epoch that `out` records, so that a run that was stopped can be checked, too;
-    with `every` also those after each so many epochs. What is not given is as the run had it.
+    The graph is the one after the last epoch that `out` records, so that a stopped run can be checked, too; with
+    `every` also the graphs at these intervals. Options that are not given are those of the run.
 
     Raises:
         UsageError: `out` holds no result, or model, snapshot or events are not those of the run.
@@ -171,7 +171,7 @@ def _read_to_the_end(question: Question, replay: PlainReplay, found: Findings) -
 
 
 def _of_totals(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], found: Findings) -> list[str]:
-    """Hold what a finished run tells of its input against what the input has."""
+    """Compare the totals that a finished run reports with its input."""
     told = run.get(SUMMARY) or max(statuses, key=lambda one: one["events"], default=None)
     if not has_finished(run) or not told:
         return []
@@ -216,7 +216,7 @@ def _refuse_what_is_missing(oracle: str | None) -> None:
 
 
 def _fitting(model: Model, graph: GraphArrays) -> str:
-    """Who computes the full pass: PyTorch Geometric has messages by edge, our own does without them."""
+    """Choose the oracle: PyTorch Geometric needs memory for messages by edge, our own pass does not."""
     widest = max(max(layer.in_channels, layer.out_channels) for layer in model.layers if isinstance(layer, Conv))
     needed, free = _PYG_MESSAGES * len(graph.src) * widest * 8, available_memory()
     if needed <= free // 2:

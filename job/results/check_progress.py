@@ -13,7 +13,7 @@ Tell = Callable[[str], None]
 
 
 class CheckProgress:
-    """Shows the newest text that it was told, with the seconds since the check began; a context manager."""
+    """Shows the newest status text, with the seconds since the check began; a context manager."""
 
     def __init__(self, progress: Progress | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = progress or Progress("freshet check")
@@ -35,7 +35,7 @@ class CheckProgress:
         self._progress.close()
 
     def tell(self, text: str) -> None:
-        """Say what is being done now."""
+        """Set the status text."""
         self._text = text
 
     def show(self) -> None:

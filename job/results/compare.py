@@ -24,7 +24,7 @@ class Worst:
     scale: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in JSON, which has no NaN and no infinity."""
+        """Return the JSON form, which has no NaN and no infinity."""
         numbers = {"got": self.got, "expected": self.expected, "scale": self.scale}
         shown = {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
         return {"id": self.id, "channel": self.channel, **shown}
@@ -32,7 +32,7 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far two sets of embeddings are apart.
+    """Difference of two sets of embeddings.
 
     `max_rel_error` is relative to the scale of the value that is off. `nan` counts values that are NaN in both, or may
     be, since float32's range was passed on the way to them; `mismatched` those that are NaN, or infinite, on one side
@@ -49,16 +49,16 @@ class Difference:
     worst: Worst | None = None
 
     def is_within(self, tolerance: float) -> bool:
-        """Whether the two are the same up to that relative error."""
+        """Return whether the two agree up to this relative error."""
         return not (self.missing or self.extra or self.mismatched) and self.max_rel_error <= tolerance
 
 
 def compare(
     ids: np.ndarray, rows: np.ndarray, expected_ids: np.ndarray, expected: np.ndarray, scale: np.ndarray
 ) -> Difference:
-    """The difference of embeddings from those expected; ids are unique on each side, in any order.
+    """Compare embeddings with those expected; ids are unique on each side, in any order.
 
-    Where the scale is infinite, NaN and infinity are as good as what is expected.
+    If the scale is infinite, NaN and infinity count as equal to the expected value.
 
     Shapes: ids (n,), expected_ids (m,) int64 or strings (object); rows (n, width), expected, scale (m, width)
     """
@@ -81,7 +81,7 @@ def compare(
 
 
 class _Found:
-    """What was found in the rows so far; some thousands at a time, since several arrays of their size are made."""
+    """Differences found so far; rows are compared by the thousand, since several arrays of their size are made."""
 
     def __init__(self) -> None:
         self.max_abs_error = self.max_rel_error = self.furthest = 0.0
@@ -112,7 +112,7 @@ class _Found:
 
 
 def _matches(ids: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the ids that both sides have stand, in `ids` and in `others`."""
+    """Return the positions of the ids common to both sides, in `ids` and in `others`."""
     if not len(ids) or not len(others):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     order = np.argsort(others, kind="stable")

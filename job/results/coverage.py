@@ -1,4 +1,4 @@
-"""How far the epochs of a job cover its sources: the `positions` in the `snapshot.json` of an export."""
+"""Coverage of a job's sources by its epochs: the `positions` in the `snapshot.json` of an export."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Coverage:
             self._next[index[name], partition] = following  # the last one holds
 
     def positions(self, finished: bool) -> list[Position]:
-        """As they stand in `snapshot.json`; `finished`: the whole input has been taken in.
+        """Return the positions as in `snapshot.json`; `finished`: the whole input was read.
 
         Files are read one after the other, so those before one that was begun are covered whole, with records that
         were rejected behind their last event; of a topic these are read again.

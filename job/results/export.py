@@ -46,7 +46,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Stopped:
-    """A job to export: its folder, what it was told, how it ended, and what Kafka's clients are to be told."""
+    """A job to export: its folder, settings, end, and the properties of Kafka's clients."""
 
     out: Path
     settings: Settings
@@ -57,12 +57,12 @@ class Stopped:
 
     @property
     def is_local(self) -> bool:
-        """Whether it ran in the local runtime."""
+        """True if it ran in the local runtime."""
         return self.saved.runtime == "local"
 
     @property
     def has_finished(self) -> bool:
-        """Whether it has taken in all of its input."""
+        """True if it has read all of its input."""
         return run_file.has_finished(self.run)
 
 
@@ -107,7 +107,7 @@ def _refuse_used(snapshot: Path) -> None:
 
 
 def _leave(_number: int, _frame: object) -> None:
-    """As Ctrl-C does: nothing stays behind."""
+    """Exit as at Ctrl-C: no files remain."""
     sys.exit(EXIT_SIGTERM)
 
 
@@ -309,7 +309,7 @@ def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path
 
 
 def _state_of(stopped: Stopped, state: str | None) -> str:
-    """The savepoint or checkpoint, as Flink is told of it; nothing is removed, unlike by a resume."""
+    """Return the savepoint or checkpoint, in the form for Flink; nothing is removed, unlike by a resume."""
     states = _states(stopped)
     found = states.latest() if state in (None, "latest") else states.named(state)
     if found is None:

@@ -1,4 +1,4 @@
-"""What a check of a run found: how far its embeddings are off, and what else is wrong."""
+"""Findings of a check of a run: the difference of its embeddings, and other faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Findings:
     faults: list[str] = field(default_factory=list)
 
     def is_good(self, tolerance: float) -> bool:
-        """Whether all is as it should be."""
+        """True if there is no fault."""
         within = all(difference.is_within(tolerance) for _, difference in self.differences)
         return within and not self.duplicates and not self.faults
 

@@ -12,7 +12,7 @@ from freshet.operators.sink.change_log_reader import Positions
 
 
 class Piece(NamedTuple):
-    """What an epoch took from one partition of a source: so many events, and how far it covers the partition then."""
+    """Share of an epoch in one partition of a source: its number of events, and the position after them."""
 
     epoch: int
     source: str

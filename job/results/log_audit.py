@@ -1,4 +1,4 @@
-"""Whether a change log is complete: no gaps between epochs, as many as the run reports, and all of their rows."""
+"""Completeness of a change log: no gaps between epochs, as many as the run reports, and all of their rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUSPECTS_MAX = 16
 
 
 class Audit(NamedTuple):
-    """What is wrong in words, and the epochs that hold NaN or infinity, which the oracle has to confirm."""
+    """Faults in words, and the epochs that contain NaN or infinity, which the oracle has to confirm."""
 
     faults: list[str]
     nonfinite: int
@@ -95,7 +95,7 @@ def _lost(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> list
 
 
 def _of_summary(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Whether `status/` has a file of every part, and agrees with what the run printed."""
+    """Return whether `status/` has a file of every part, and agrees with the summary of the run."""
     if not run_file.has_finished(run) or run.get("parts") is None:
         return []
     if lost := _lost(run, statuses):

@@ -23,7 +23,7 @@ _DISPOSAL_S = 30.0
 
 
 def may_vanish(given: str, states: JobStates) -> bool:
-    """Whether Flink may remove what `--from` names while the job runs: savepoints stay, checkpoints do not."""
+    """Return whether Flink may remove the state of `--from` while the job runs: checkpoints, not savepoints."""
     name = given.rstrip("/").rpartition("/")[2]
     if name == layout.SAVEPOINTS or name.startswith("savepoint-"):
         return False
@@ -35,7 +35,7 @@ def may_vanish(given: str, states: JobStates) -> bool:
 
 @contextmanager
 def own_savepoint(run: Mapping[str, Any]) -> Iterator[str]:
-    """A savepoint of the job that `run.json` tells of, which goes on meanwhile; it is removed afterwards.
+    """Take a savepoint of the running job of `run.json`; it is removed afterwards.
 
     Raises: FlinkRestError when Flink can't write it.
     """

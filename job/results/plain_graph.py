@@ -44,7 +44,7 @@ class SnapshotGraph:
         self.x_row = np.arange(len(self.ids))
 
     def find(self, src: Id, dst: Id, name: str) -> int | None:
-        """Where an edge stands, also one that was deleted, if both ends are still the snapshot's."""
+        """Return the position of an edge, even a deleted one, if both ends are still the snapshot's."""
         a, b = self.rows.get(src), self.rows.get(dst)
         if a is None or b is None or name not in self.types:
             return None
@@ -53,12 +53,12 @@ class SnapshotGraph:
         return place if place < len(self.keys) and self.keys[place] == key else None
 
     def has(self, src: Id, dst: Id, name: str) -> bool:
-        """Whether it has the edge."""
+        """Return whether the graph has the edge."""
         place = self.find(src, dst, name)
         return place is not None and bool(self.there[place])
 
     def has_edge_of(self, name: str) -> bool:
-        """Whether it has an edge of a type."""
+        """Return whether the graph has an edge of a type."""
         if name not in self.types:
             return False
         begin, end = (self.keys.searchsorted((self.types.index(name) + k) * len(self.ids) ** 2) for k in (0, 1))
@@ -153,7 +153,7 @@ class PlainGraph(ReferenceGraph):
         return len(self._of.rows) + len(self.x)
 
     def arrays(self) -> GraphArrays:
-        """The graph as arrays: what is left of the snapshot, then what came since.
+        """Return the graph as arrays: the rest of the snapshot, then later additions.
 
         There is one copy of the features: those of an earlier call change with the graph.
         """

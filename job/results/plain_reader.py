@@ -159,7 +159,7 @@ def _arrow_message(value: bytes, is_mapped: bool) -> list[pa.RecordBatch] | None
 
 
 def _has_odd_column(batches: list[pa.RecordBatch]) -> bool:
-    """Whether a field of events has values of a type that no field is of."""
+    """Return whether a field of events has a type that no field allows."""
     return any(
         name in FIELDS and column.null_count < len(column) and not _is_usual(column.type)
         for batch in batches

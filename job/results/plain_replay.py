@@ -33,7 +33,7 @@ _TELL_EVERY = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a run was given, as far as it decides the graph."""
+    """Inputs of a run that determine the graph."""
 
     events: Sequence[str]
     snapshot: Path | None
@@ -52,7 +52,7 @@ class Given:
         return PlainRules(self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max)
 
     def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:
-        """What is to be read again, by the name that the run recorded for it, in reading order.
+        """Return the sources to read again, by the names that the run recorded, in reading order.
 
         Raises: UsageError when it can't be the run's.
         """
@@ -89,12 +89,12 @@ class Lane:
 
     @property
     def is_over(self) -> bool:
-        """Whether no record is left."""
+        """True if no record is left."""
         return self._next is None
 
     @property
     def has_more(self) -> bool:
-        """Whether events are left; rejected records before the next one are taken."""
+        """Return whether events are left; rejected records before the next one are consumed."""
         while (found := self._next) is not None and found.event is None:
             for _ in self._take(found):
                 pass
@@ -113,7 +113,7 @@ class Lane:
 class PlainReplay:
     """Applies the input of a run in the order that its epochs record.
 
-    `faults` says in words where `epochs/` tells of other events than there are.
+    `faults` describes events of `epochs/` that the input does not have.
     """
 
     def __init__(self, given: Given, positions: Positions, tell: Tell) -> None:
@@ -165,7 +165,7 @@ class PlainReplay:
         return left
 
     def read_on(self, rejected: int) -> None:
-        """Read what no epoch has, until so many records were rejected: a run that was stopped had read further."""
+        """Read past the last epoch until `rejected` records were rejected: a stopped run had read further."""
         for name, source in self._sources.items():
             for partition in source.bounded:
                 rest = self._lane(name, partition).rest()
@@ -174,7 +174,7 @@ class PlainReplay:
 
     @property
     def faults(self) -> list[str]:
-        """What `epochs/` has wrong."""
+        """Faults of `epochs/`, in words."""
         if not self._miscounted:
             return []
         return [f"epochs/: {len(self._miscounted):,} counts of events are wrong; the first: {self._miscounted[0]}"]
@@ -191,7 +191,7 @@ class PlainReplay:
 
     @property
     def has_more(self) -> bool:
-        """Whether files have events left."""
+        """Return whether files have events left."""
         return any(lane.has_more for (name, _), lane in self._lanes.items() if self._sources[name].is_file)
 
     def _snapshot(self) -> SnapshotGraph | None:

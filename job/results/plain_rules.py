@@ -1,4 +1,4 @@
-"""What counts as an event, judged a second time for `freshet check`: slow, obvious, and none of the Parser's code.
+"""Rules of events, implemented a second time for `freshet check`: slow, obvious, without the Parser's code.
 
 Whoever changes what the job accepts changes it here as well; until then `freshet check` fails, which is its purpose.
 Each rule is a small function that says whether one value keeps it.
@@ -70,11 +70,11 @@ class PlainRules:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether records are foreign, and any of their fields may be needed."""
+        """True if records are mapped by `events-map`, so that any of their fields may be needed."""
         return bool(self._fields)
 
     def takes_ids_of(self, kind: type) -> bool:
-        """Whether ids are of this kind; the first to be asked about decides it where nothing else has."""
+        """Return whether ids are of this kind; the first call decides the kind if none is set."""
         self._id_type = self._id_type or kind
         return self._id_type is kind
 
@@ -134,7 +134,7 @@ class PlainRules:
         return is_int64(value) if type(value) is int else is_short_text(value, self.id_bytes_max)
 
     def is_type(self, value: Any) -> bool:
-        """Whether it is absent, or a name: one of the model's where it has types."""
+        """Return whether it is absent, or a name: one of the model's if it has types."""
         if value is None or type(value) is not str:
             return value is None
         return value in self.edge_types if self.edge_types else value != "" and is_short_text(value, self.id_bytes_max)
@@ -146,12 +146,12 @@ def as_id(value: Any) -> Any:
 
 
 def is_int64(value: int) -> bool:
-    """Whether it takes at most 64 bits."""
+    """Return whether it takes at most 64 bits."""
     return -(2**63) <= value < 2**63
 
 
 def is_short_text(value: str, bytes_max: int) -> bool:
-    """Whether it is text (a lone surrogate is none) of at most so many bytes."""
+    """Return whether it is text (without lone surrogates) of at most `bytes_max` bytes."""
     try:
         return len(value) <= bytes_max and len(value.encode()) <= bytes_max
     except UnicodeEncodeError:

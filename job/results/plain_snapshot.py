@@ -1,8 +1,8 @@
-"""A snapshot read as columns for `freshet check`: what is usual in it; all else is judged row by row.
+"""A snapshot read by columns for `freshet check`: only the usual types; all others are checked row by row.
 
-The rules are those of job/results/plain_rules.py, said once more for whole columns. Where a column is of an unusual
-type, or one row of it is not what a graph takes, nothing is decided here: `plain_reader.snapshot_events` reads the
-snapshot then, slowly, and names the row. Nothing of the job's own reader is used.
+The rules are those of job/results/plain_rules.py, implemented for whole columns. If a column has an unusual type, or a
+row is not valid, nothing is decided here: `plain_reader.snapshot_events` then reads the snapshot, slowly, and names the
+row. Nothing of the job's own reader is used.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class PlainSource(Protocol):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file, whose only partition is 0."""
+        """True if it is a file, whose only partition is 0."""
 
     @property
     def bounded(self) -> Collection[int]:

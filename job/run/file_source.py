@@ -32,7 +32,7 @@ class FileSource:
 
     @property
     def records(self) -> int:
-        """How many records the file had when the job began; without a chunk no more than those before `first`."""
+        """Number of records that the file had when the job began; without a chunk, that of records before `first`."""
         return records_of(self.chunks) or self.first
 
     @property
@@ -42,7 +42,7 @@ class FileSource:
 
     @property
     def end(self) -> Mapping[int, int]:
-        """What follows the last."""
+        """Position after the last record."""
         return {0: self.records}
 
     def events(self, partition: int, parser: Parser) -> Iterator[Events]:
@@ -52,11 +52,11 @@ class FileSource:
             yield parser.parse_chunk(chunk, reader.read(chunk))[0]
 
     def ends_at(self, position: int, covered: int) -> bool:
-        """Whether an epoch that covers the file up to `covered` has its last event at `position`."""
+        """Return whether an epoch that covers the file up to `covered` has its last event at `position`."""
         return position == covered
 
     def may_be(self, file: EventFile) -> bool:
-        """Whether a file may be this one: it may lie elsewhere, but has its name and its length.
+        """Return whether a file may be this one: it may have moved, but has the same name and length.
 
         Raises: EventFileError, as `plan`.
         """

@@ -12,7 +12,7 @@ from freshet.job.uris import is_remote, local_path
 
 
 class FormerCheckpoints:
-    """What a run does about them: `look` while it runs, and `told` where it fails."""
+    """Checkpoints of earlier attempts: `look` removes them while the run goes on, `told` explains a failure."""
 
     def __init__(self, spec: JobSpec, resume: str | None, states: JobStates) -> None:
         """`resume`: as the option has it; only `latest` has older checkpoints removed. `states` are the job's."""
@@ -26,7 +26,7 @@ class FormerCheckpoints:
             self._removes = False
 
     def told(self, cause: str) -> str:
-        """Why the run failed, with the state that it began at where no checkpoint of its own was complete."""
+        """Describe why the run failed, with its initial state if none of its own checkpoints was complete."""
         state = self._spec.resume
         if state is None or is_remote(state) or self.own_checkpoint() is not None:
             return cause

@@ -1,4 +1,4 @@
-"""How much waits in a Flink job, in its operators and between them: the `levels` of `run.json`."""
+"""Data that waits in a Flink job, in its operators and between them: the `levels` of `run.json`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ Profiles = Mapping[str, Mapping[str, Any]]  # what `read_profiles` returns
 
 
 def operator_levels(profiles: Profiles) -> dict[str, Told]:
-    """What waits in the operators, by OPERATOR.NAME, over all parts and subtasks."""
+    """Return the levels of the operators, by OPERATOR.NAME, over all parts and subtasks."""
     return {f"{operator}.{name}": level for operator, one in profiles.items() for name, level in one["levels"].items()}
 
 
 def in_flight_bytes(profiles: Profiles) -> int:
-    """Bytes that operators have handed to Flink for other tasks, which have not received them yet.
+    """Return the bytes that operators have passed to Flink and other tasks have not received yet.
 
-    Each operator tells its own count twice a second: while data moves, the sum is off by up to half a second of it.
+    Each operator reports its own count twice a second: while data moves, the sum is off by up to half a second of
+    traffic.
     """
     return max(0, sum(one["bytes_out"] - one["bytes_away"] - one["bytes_in"] for one in profiles.values()))
 
@@ -38,7 +39,7 @@ class LevelWatch:
         self._in_flight: Told = {"now": 0, "peak": 0, "bound": None}
 
     def look(self) -> None:
-        """Count what is under way, if the last look was a second ago."""
+        """Count the data under way, if the last count was a second ago."""
         if self._clock() - self._looked_at < LOOK_S:
             return
         self._looked_at = self._clock()
@@ -47,7 +48,7 @@ class LevelWatch:
         self._see(read_profiles(self._out))
 
     def told(self) -> dict[str, Told]:
-        """All levels now; peaks are those since the job's last restart, except of what is under way."""
+        """Return all levels now; peaks are those since the job's last restart, except of data under way."""
         profiles = read_profiles(self._out)
         self._see(profiles)
         return {IN_FLIGHT: dict(self._in_flight), **operator_levels(profiles)}

@@ -1,4 +1,4 @@
-"""Who works on a job, and which of its states is meant: the latest, or what `--resume` and `--from` name."""
+"""Processes of a job, and its states: the latest, or the one that `--resume` and `--from` name."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class JobStates:
         raise UsageError(msg)
 
     def older_than(self, state: Path) -> Path | None:
-        """The newest state of the job before this one that is whole, as far as checksums tell."""
+        """Return the job's newest state before this one that is intact, as far as checksums show."""
         savepoint = str(run_file.read_run(self.out).get("savepoint") or "")
         states = states_of_job(self.folder, savepoint, is_last=False)
         before = states[states.index(state) + 1 :] if state in states else states
@@ -101,7 +101,7 @@ class JobStates:
 
 
 def at_work(job: Path, run: dict[str, Any]) -> str | None:
-    """Who works on the job, of the processes of this machine and the clusters that can be asked."""
+    """Describe the process or cluster that runs the job, among those of this machine and reachable clusters."""
     process = run_file.running_process(job)
     if process is not None:
         return f"process {process}"

@@ -1,4 +1,4 @@
-"""How much of its input a job has yet to read."""
+"""Part of its input that a job has yet to read."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Lag:
             self._stop.wait(_ASK_S)
 
     def of(self, events: int) -> int | None:
-        """What is left after so many events; None while a topic's end is not known.
+        """Return the remaining input after this many events; None while a topic's end is not known.
 
-        Of a job that reads topics only their messages are counted.
+        For a job that reads topics only their messages are counted.
         """
         if not self._topics:
             return max(0, self._records - events)

@@ -79,9 +79,9 @@ def refuse_large_records(settings: Settings, outputs: Outputs, width: int) -> No
 
 
 def outlet_settings(config: RunConfig, model_sha256: str, former: OutletConfig | None = None) -> OutletConfig | None:
-    """What the Sink and the Partitioner are told of the topic of changed embeddings; None where there is none.
+    """Return the settings of the topic of changed embeddings, for Sink and Partitioner; None if there is none.
 
-    `former` is what they were told when the job ran before, if it wrote one then.
+    `former` are those of the job's former run, if it wrote to a topic.
     """
     if config.embeddings_to is None:
         return None

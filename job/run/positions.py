@@ -1,4 +1,4 @@
-"""Where the events go on after a snapshot: positions in `snapshot.json`, matched with what `--events` names.
+"""Start of the events after a snapshot: positions in `snapshot.json`, matched with the names in `--events`.
 
 `snapshot.json` holds `positions`, a list of `{"source", "partition", "next_offset"}`: the source by its name, the first
 line, row or offset that the snapshot does not cover, of a file `records`, how many it had, and of a topic `topic_id`
@@ -22,7 +22,7 @@ _KEY = "positions"
 
 
 class Position(BaseModel):
-    """How far a snapshot covers one partition of a source; a file has one, 0."""
+    """Coverage of one partition of a source by a snapshot; a file has one partition, 0."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -35,11 +35,11 @@ class Position(BaseModel):
 
     @property
     def is_all(self) -> bool:
-        """Whether the snapshot covers the whole source."""
+        """True if the snapshot covers the whole source."""
         return self.records is not None and self.next_offset >= self.records
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in `snapshot.json`."""
+        """Return the form in `snapshot.json`."""
         return self.model_dump(exclude_none=True)
 
 
@@ -87,7 +87,7 @@ def match(
 
 
 def known_topics(positions: Iterable[Position]) -> dict[str, Identity]:
-    """Which topics the positions are of, by their names."""
+    """Return the identities of the topics of the positions, by their names."""
     return {
         KafkaAddress.parse(one.source).topic: Identity(one.topic_id, one.cluster_id)
         for one in positions

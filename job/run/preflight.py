@@ -32,9 +32,9 @@ def check_run(config: RunConfig) -> None:
 def event_files(events: Iterable[str], topics: bool = False) -> list[Path]:
     """Return the event files in order; a folder stands for its files in the order of their names.
 
-    Files in a folder that begin with `.` or `_` are unfinished and left out, and so are Kafka topics, which are refused
-    where the command takes no `topics`.
-    Raises: UsageError for what is missing, empty of event files, of another format, or can be read only once.
+    Files in a folder that begin with `.` or `_` are unfinished and left out. So are Kafka topics, which are refused if
+    the command accepts no `topics`.
+    Raises: UsageError for a path that is missing, has no event files, has another format, or can be read only once.
     """
     paths = []
     for given in events:
@@ -109,7 +109,7 @@ def check_new(out: Path) -> None:
 
 
 def _is_used(out: Path) -> bool:
-    """Whether the folder holds anything but what a run leaves that was killed before it had begun."""
+    """Return whether the folder has anything but the files of a run that was killed before it had begun."""
     nothing = layout.JOB, layout.LOCK
     return (out / layout.SAVED_JOB).exists() or any(item.name not in nothing for item in out.iterdir())
 

@@ -1,4 +1,4 @@
-"""Which processor a job computes for: chosen before numpy is loaded, recorded, and kept when it is resumed."""
+"""Processor of a job: chosen before numpy is loaded, recorded, and kept when the job is resumed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def of_new_job(chosen: str | None, plan: Plan) -> Processor:
 
 
 def of_resumed_job(chosen: str | None, recorded: Processor, plan: Plan) -> Processor:
-    """What a job goes on with.
+    """Return the processor of a resumed job.
 
     Raises: UsageError when this process computes with something else than the job has, or the model can't.
     """

@@ -1,4 +1,4 @@
-"""What becomes of a run whose records are rejected: it says so, and ends with 1 where they are too many."""
+"""Handling of rejected records in a run: it reports them, and ends with 1 if they are too many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASKED_FROM = 1000  # records: fewer show nothing yet
 
 
 def in_words(counts: ReadCounts, reasons: Mapping[str, int]) -> str:
-    """How many records were rejected, and the greatest reason."""
+    """Describe the number of rejected records, and the most frequent reason."""
     most = next(iter(reasons), "")
     why = f", most of them for: {most}" if len(reasons) > 1 else f": {most}" if most else ""
     return f"{counts.rejected:,} of {counts.read:,} records were rejected ({counts.share:.1%}){why}"
@@ -45,7 +45,7 @@ class RejectWatch:
         return f"{counts.share:.1%}: {next(iter(reasons), '')}"
 
     def is_too_much(self) -> bool:
-        """Whether more was rejected than may be, of enough records to tell; once it was, it stays so."""
+        """Return whether more was rejected than allowed, of enough records; once True, it stays True."""
         if self._share_max is not None and not self._was_too_much:
             counts = read_counts(self._out)
             self._was_too_much = counts.read >= ASKED_FROM and counts.share > self._share_max

@@ -76,7 +76,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
 
 
 def has_finished(named: str | None, out: Path) -> bool:
-    """Whether there is nothing left to do for `--resume` as it is given."""
+    """Return whether nothing is left to do for `--resume` as given."""
     return named == "latest" and run_file.has_finished(run_file.read_run(out))
 
 

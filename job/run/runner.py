@@ -111,8 +111,8 @@ def _warm_up(config: RunConfig) -> None:
 def _ended_by_signals(out: Path) -> Iterator[None]:
     """End the process at SIGINT or SIGTERM, from the handler itself; while the job runs, at the second one.
 
-    An exception would not do: raised inside a callback of native code (numba has some) it is lost, or worse. Nothing
-    has begun that would need an orderly end, or somebody wants none: what is half written is made anew by --resume.
+    An exception does not work: raised inside a callback of native code (numba has some) it is lost, or worse. Either
+    nothing has begun that needs an orderly end, or the user wants none: --resume repairs half-written files.
     """
 
     def leave(number: int, _frame: FrameType | None) -> None:

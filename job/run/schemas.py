@@ -1,4 +1,4 @@
-"""What the schemas of tables show before a job reads a row: columns that are converted, passed over or rejected."""
+"""Findings from the schemas of tables before a job reads a row: columns that are converted, ignored or rejected."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a job reads: the files (those of a folder one by one) and Kafka topics of `--events`, numbered in that order.
+"""Inputs of a job: files (those of a folder one by one) and Kafka topics of `--events`, numbered in that order.
 
-`find_sources` tells files from topics, `plan_sources` says from where to where each one is read. What they have in
-common is `Source`; its bodies are in `file_source` and `topic_source`.
+`find_sources` separates files and topics, and `plan_sources` determines the range to read of each. `Source` is their
+interface; the implementations are in `file_source` and `topic_source`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ADVICE = "put it back from a copy, or start the job again in a new --out"
 
 
 class _Starts(TypedDict):
-    """What START holds: by source, the first record; and whether the plan beside it says where it ends."""
+    """Content of START: by source, the first record; and whether the plan beside it records its end."""
 
     files: dict[int, int]
     plan_has_end: NotRequired[bool]
@@ -53,7 +53,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What `--events` called it when the job began."""
+        """Name in `--events` when the job began."""
 
     @property
     def start(self) -> Offsets:
@@ -61,18 +61,18 @@ class Source(Protocol):
 
     @property
     def end(self) -> Offsets | None:
-        """What follows the last; None where it is read for ever."""
+        """Offset after the last; None if it is read without end."""
 
     def events(self, partition: int, parser: Parser) -> Iterator[Events]:
         """The events of a partition from its start, read again."""
 
     def ends_at(self, position: int, covered: int) -> bool:
-        """Whether an epoch that covers a partition up to `covered` has its last event at `position`."""
+        """Return whether an epoch that covers a partition up to `covered` has its last event at `position`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What `--events` names: the index in `names` numbers files and topics."""
+    """Files and topics of `--events`: the index in `names` numbers both."""
 
     names: tuple[str, ...] = ()
     files: tuple[EventFile, ...] = ()
@@ -137,12 +137,12 @@ class Sources:
 
     @property
     def chunks(self) -> list[Chunk]:
-        """What there is to read of the files, in order."""
+        """Chunks of the files to read, in order."""
         return [chunk for file in self.files for chunk in file.chunks]
 
     @property
     def records(self) -> int:
-        """How much that is."""
+        """Number of records in these chunks."""
         return sum(chunk.count for chunk in self.chunks)
 
     @property
@@ -166,18 +166,18 @@ class Sources:
             yield parser.parse_messages(found, Origin(topic.source, str(topic.address)))[0]
 
     def save(self, out: Path) -> None:
-        """Write down what is read of the files (the topics are recorded with the job), before the job is recorded."""
+        """Record the plan of the files (the topics are recorded with the job), before the job is recorded."""
         write_plan(self.chunks, out / CHUNKS)
         write_json(out / START, {"files": {str(file.index): file.first for file in self.files}, "plan_has_end": True})
 
     def __str__(self) -> str:
-        """What there is to read, for people."""
+        """Return the amount of input, for people."""
         files = [f"{self.records:,} records of input"] if self.chunks or not self.topics else []
         return ", ".join([*files, *map(str, self.topics)])
 
 
 class TopicReading(NamedTuple):
-    """How a new job's topics are read: from where (as `--from` names it), whether to an end, by which client."""
+    """Reading of a new job's topics: its start (as `--from` names it), whether it has an end, and the client."""
 
     start_from: str
     is_bounded: bool

@@ -1,4 +1,4 @@
-"""The line that `freshet run` ends with, put together from what the sink parts tell."""
+"""The last line of `freshet run`, made from the reports of the sink parts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def complete_epoch(out: str | Path) -> int:
 
 
 def closing_summary(out: str | Path) -> dict[str, Any]:
-    """What `freshet run` prints at its end; latencies are null where no epoch brought an event.
+    """Return the last line of `freshet run`; latencies are null if no epoch had an event.
 
     `latency_ms`: from the arrival of an epoch's first event at the Parser to its rows being in the tail or a file.
     `applied_ms`: to their being computed, in the Sink. Where a part's status is lost, the change log has the counts.
@@ -105,7 +105,7 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
 
 
 def _of_log(out: Path, figures: Mapping[str, Any], rejected: int) -> dict[str, Any]:
-    """What can be counted in the change log."""
+    """Return the figures that can be counted in the change log."""
     try:
         log = ChangeLogReader(out)
         last = log.last_epoch() or 0
@@ -119,7 +119,7 @@ def _of_log(out: Path, figures: Mapping[str, Any], rejected: int) -> dict[str, A
 
 
 def profile(out: str | Path) -> dict[str, Any]:
-    """What `run.json` says about where the time of a Flink job went.
+    """Return the fields of `run.json` about the time of a Flink job.
 
     `profile_seconds`: by operator, the seconds in its stages; `profile`: those and all else that is counted; `sums`: by
     layer, what the sums have shown.

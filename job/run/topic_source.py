@@ -57,7 +57,7 @@ class TopicSource:
         return end_offsets(self.spec, self.properties)
 
     def ends_at(self, position: int, covered: int) -> bool:
-        """Whether an epoch that covers a partition up to `covered` has its last event at `position`.
+        """Return whether an epoch that covers a partition up to `covered` has its last event at `position`.
 
         An epoch may end within a message of many events, which is not covered whole then.
         """
@@ -68,7 +68,7 @@ class TopicSource:
         return replace(self, spec=self.spec.at(address))
 
     def __str__(self) -> str:
-        """What there is to read, for people."""
+        """Return the amount of input, for people."""
         partitions = f"{len(self.start)} partitions" if len(self.start) > 1 else "1 partition"
         left = "" if self.end is None else f", {sum(self.end.values()) - sum(self.start.values()):,} messages"
         return f"topic {self.spec.topic} ({partitions}{left})"

@@ -92,7 +92,7 @@ def _raise(failed: list[Any]) -> None:
 
 
 def _changes(out: Path) -> Iterator[Changes]:
-    """What the change log has before the job begins: the rows of epoch 0."""
+    """Return the rows of epoch 0, which the change log has before the job begins."""
     for path in sorted((out / layout.EMBEDDINGS).glob("[!._]*.parquet")):
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE):

@@ -55,7 +55,7 @@ def rows_between(out: Path, after: int, upto: int, strings: bool, width: int) ->
 
 
 def positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
-    """What the input is read up to after an epoch: (source, partition, next offset, epoch), (p, 4) int64."""
+    """Return the input positions after an epoch: (source, partition, next offset, epoch), (p, 4) int64."""
     return _again(lambda: _positions_at(out, upto, sources))
 
 

@@ -36,7 +36,7 @@ _LOCK = ".compact.lock"
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What compacting came to."""
+    """Result of a compaction."""
 
     epoch: int
     rows: int
@@ -88,7 +88,7 @@ def _compact(job: ServedJob, keep_s: float | None, now: float) -> Compacted:
 
 
 def _may_go(path: Path, oldest: float, upto: int) -> bool:
-    """Whether a file is old, and has nothing that the base lacks."""
+    """Return whether a file is old, and has no row that the base lacks."""
     return path.stat().st_mtime < oldest and epochs_of(path)[1] <= upto
 
 

@@ -51,7 +51,7 @@ def server_of_run(flight_port: int | None, out: Path) -> Iterator[None]:
 
 
 def start_server(out: Path, *options: str) -> subprocess.Popen[bytes]:
-    """`freshet serve` of a job's tables; it is told to end when the thread that called this ends."""
+    """Start `freshet serve` for a job's tables; it ends when the calling thread ends."""
     command = [sys.executable, "-P", "-m", "freshet.job.cli", "serve", "--tables", str(out / layout.TABLES), *options]
     (out / layout.LOGS).mkdir(parents=True, exist_ok=True)
     with (out / layout.LOGS / "serve.log").open("ab") as log:

@@ -141,7 +141,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         return table.schema, _held_until_sent(table, held)
 
     def _held(self, count: int, ids: Ids | None, logits: bool) -> Held:
-        """Room for an answer of so many rows."""
+        """Reserve room for an answer of `count` rows."""
         size = count * self._lookup.row_shape(logits=logits).in_arrow + (0 if ids is None else text_bytes(ids))
         return self._lookup.budget.hold(size, f"the answer of {count:,} rows")
 
@@ -184,7 +184,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
 
     @in_a_sentence
     def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
-        """Where to get what a descriptor's command asks for (nothing: all)."""
+        """Return where to get the answer to a descriptor's command (nothing: all rows)."""
         return self._info(descriptor)
 
     @in_a_sentence
@@ -204,7 +204,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
 
     @in_a_sentence
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
-        """What `do_action` knows."""
+        """List the actions of `do_action`."""
         return [
             ("health", "How fresh the table is, as JSON."),
             ("job", "What the table is of, as JSON."),

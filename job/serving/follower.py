@@ -36,10 +36,10 @@ _NO_SPACE, _AGAIN_S = (errno.ENOSPC, errno.EDQUOT), 0.5
 
 
 class Follower:
-    """The one writer of a job's table: `start`, then `step` again and again; for one thread.
+    """The one writer of a job's table: call `start`, then `step` repeatedly; for one thread.
 
-    Invariant: a table that readers get is of exactly its epoch, and no earlier than what they have seen. One that is
-    made anew is theirs once it is as far (`_offer`); until then they keep the former one.
+    Invariant: a table that readers get is of exactly its epoch, and no earlier than what they have seen. A new table is
+    offered to them once it has reached that epoch (`_offer`); until then they keep the former one.
     """
 
     origin = "the change log"
@@ -60,9 +60,9 @@ class Follower:
         self.trouble: str | None = None  # why readers get nothing newer, where the server knows
 
     def start(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Take over the table that a killed server left, else load the base; a table is readable on return.
+        """Take over the table of a killed server, or load the base; a table is readable on return.
 
-        While there is no space for it, or a file of the change log is damaged, it is tried again, until told to end.
+        If there is no space for it, or a file of the change log is damaged, retry until `until` returns True.
         """
         while not self._tried(self._begin) and not until():
             pass
@@ -94,7 +94,7 @@ class Follower:
         return True
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Follow the job until told to end."""
+        """Follow the job until `until` returns True."""
         while not until():
             if not self._tried(self.step):
                 time.sleep(_POLL_S)
@@ -196,7 +196,7 @@ class Follower:
         return True
 
     def _is_behind_base(self) -> bool:
-        """Whether what was deleted since may be told nowhere any more."""
+        """Return whether deletions after the table's epoch may no longer be in the change log."""
         return newest_base(self.job.out) > self.table.epoch
 
     def _load(self) -> None:
@@ -242,7 +242,7 @@ class Follower:
             self._replace(larger)
 
     def _keep_more(self, former: TableWriter, larger: TableWriter) -> None:
-        """Take over into a larger table what is no row."""
+        """Copy data other than rows into a larger table."""
 
     def _begin_anew(self) -> None:
         """Go on with a table of what base and change log have; tails may bring it on to what readers have seen."""
@@ -318,11 +318,11 @@ class Follower:
         return min(at_us for at_us, _ in heard), min(epoch for _, epoch in heard)
 
     def _beats(self) -> list[Beat | None]:
-        """What each part told last."""
+        """Return the last heartbeat of each part."""
         return self.job.beats()
 
     def _how_ended(self) -> int:
-        """Whether the table stays as it is, for the job is done or was stopped."""
+        """Return the job's end, if the table is final because the job is done or was stopped."""
         return self.job.how_ended()
 
 

@@ -1,4 +1,4 @@
-"""How fresh a table is, and whether it may be relied on."""
+"""Freshness of a table, and whether it may be relied on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Health:
 
     @property
     def budget(self) -> Budget:
-        """What is in flight."""
+        """Budget of data in flight."""
         return self._lookup.budget
 
     def in_flight(self) -> dict[str, int]:

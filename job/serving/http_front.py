@@ -27,7 +27,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class Front:
-    """An ASGI application before another one, which may come later: requests for it wait, health is told at once."""
+    """An ASGI application before another one, which may start later: its requests wait, health is answered at once."""
 
     def __init__(self, health: Health, token: str | None = None, app: App | None = None) -> None:
         """`token`: what every request but those for health must bear."""
@@ -79,7 +79,7 @@ class Front:
         await self.app(scope, receive, send)
 
     def _is_known(self, headers: dict[bytes, bytes]) -> bool:
-        """Whether a caller may hear of paths and the rest: he has the token, or none is asked for."""
+        """Return whether a caller may see paths and more: it has the token, or none is required."""
         return not self._token or hmac.compare_digest(headers.get(b"authorization", b""), self._expected)
 
     async def _within_budget(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:

@@ -111,7 +111,7 @@ class OnlineFeatures(BaseModel):
 
     @property
     def names(self) -> list[str]:
-        """What the answer calls them."""
+        """Names of the columns in the answer."""
         return [f"{view}__{column}" if self.full_feature_names and view else column for view, column in self.columns]
 
     @property
@@ -198,7 +198,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
 def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
     @app.post("/get-online-features", openapi_extra=_body(OnlineFeatures))
     async def online_features(request: Request) -> Response:
-        """As Feast's feature server answers: columns of values, with their statuses."""
+        """Answer like Feast's feature server: columns of values, with their statuses."""
         asked, sent = await _sent(apart, OnlineFeatures, request)
         name, values = next(iter(asked.entities.items()), ("id", []))
         size = feast_bytes(lookup.table.width, asked.columns, len(values)) + 2 * sent
@@ -218,7 +218,7 @@ def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
 
 
 async def _sent(apart: Apart, model: type[Form], request: Request) -> tuple[Form, int]:
-    """What was sent, and how many bytes it had."""
+    """Return the request, and its number of bytes."""
     raw = await request.body()
     return await apart(len(raw) <= FREE_BYTES, _form, model, raw), len(raw)
 
@@ -232,12 +232,12 @@ def _form(model: type[Form], raw: bytes) -> Form:
 
 
 def _body(model: type[BaseModel]) -> dict[str, Any]:
-    """What /docs says of a body that FastAPI does not read itself, which it would in the event loop."""
+    """Describe, for /docs, a body that FastAPI does not read itself, which it would do in the event loop."""
     return {"requestBody": {"required": True, "content": {JSON: {"schema": model.model_json_schema()}}}}
 
 
 def _bytes_of(lookup: Lookup, rows: int, more: int) -> int:
-    """Bytes of an answer with so many rows at most, and something else."""
+    """Return the maximum bytes of an answer with `rows` rows and `more` other bytes."""
     return rows * lookup.row_shape(logits=True).in_json + more
 
 
@@ -283,7 +283,7 @@ def _as_of(lookup: Lookup, answer: Answer) -> dict[str, Any]:
 def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
     @app.get("/healthz")
     async def alive() -> Response:
-        """Whether the server lives; and how fresh its table is."""
+        """Report that the server is alive, and the freshness of its table."""
         return _json(health.figures())
 
     @app.get("/readyz")

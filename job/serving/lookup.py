@@ -1,4 +1,4 @@
-"""What every way to ask a table shares: rows at one epoch, waiting for one, neighbours by distance, logits, limits."""
+"""Queries of a table, shared by all protocols: rows at one epoch, waiting, nearest neighbours, logits, limits."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class CurrentTable:
         return found
 
     def at_hand(self) -> TableReader | PlainReader:
-        """As `reader`, for who asks the table itself whether another one has taken its place."""
+        """Like `reader`, for a caller that checks itself whether the table was replaced."""
         found = self._reader
         return self.reader() if found is None or time.monotonic() - self._looked > _LOOK_S else found
 
@@ -153,12 +153,12 @@ class Lookup:
 
     @property
     def more(self) -> dict[str, str]:
-        """What stands beside the epoch in the metadata of answers: the consistency where it is not by epochs."""
+        """Metadata of answers besides the epoch: the consistency, unless it is by epochs."""
         return {} if self.consistency == EPOCH else {"consistency": self.consistency}
 
     @property
     def folder(self) -> Path:
-        """Where the table's readers look for it."""
+        """Folder in which readers look for the table."""
         return self._table.tables
 
     @property
@@ -168,7 +168,7 @@ class Lookup:
 
     @property
     def head_width(self) -> int:
-        """How many logits there are; 0 without a head."""
+        """Number of logits; 0 without a head."""
         return self._plan().head_width if self._plan is not None else 0
 
     def get(self, ids: Ids, wanted: Wanted = NOTHING_SPECIAL) -> Answer:
@@ -203,7 +203,7 @@ class Lookup:
             time.sleep(_POLL_S)
 
     def lacks_now(self, wanted: Wanted) -> str | None:
-        """As `lacks`, once it is known that waiting makes sense.
+        """Like `lacks`, after checking that waiting makes sense.
 
         Raises: BadRequestError where it makes none.
         """
@@ -226,7 +226,7 @@ class Lookup:
             raise NotYetError(msg)
 
     def lacks(self, wanted: Wanted) -> str | None:
-        """What is missing still; None when nothing is."""
+        """Describe what is still missing; None if nothing is."""
         table = self.table
         if table.epoch < wanted.min_epoch:
             return f"expected epoch {wanted.min_epoch}, the newest complete one is {table.epoch}"
@@ -284,7 +284,7 @@ class Lookup:
         return pa.RecordBatch.from_arrays(columns, names)
 
     def row_shape(self, *, logits: bool = False) -> RowShape:
-        """What a row of an answer has."""
+        """Return the contents of a row of an answer."""
         return RowShape(self.table.width, self.head_width if logits else 0)
 
     def ids_of(self, values: object) -> Ids:

@@ -89,7 +89,7 @@ class PartTails:
         self._looked = float("-inf")
 
     def _is_due(self, now: float) -> bool:
-        """Whether to look at the folder again."""
+        """Return whether to list the folder again."""
         if any(file.ahead is None and file.reader.ended for file in self._files.values()):
             self._soon_until = now + _SOON_S
         return now - self._looked >= (_SOON_LOOK_S if now < self._soon_until else _LOOK_S)

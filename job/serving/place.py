@@ -1,4 +1,4 @@
-"""Where the table of a job lies: in memory if it fits, else beside the tails; `table.json` says so to its readers."""
+"""Location of a job's table: in memory if it fits, else beside the tails; readers find it in `table.json`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SPARE = 1.2  # of what is free in memory, for others
 
 @with_config(ConfigDict(extra="allow"))
 class _Told(TypedDict, total=False):
-    """What is read of `table.json` and `server.json`."""
+    """Fields of `table.json` and `server.json` that are read."""
 
     path: str
     pid: int
@@ -66,7 +66,7 @@ def write_server(tables: Path, **fields: Any) -> None:
 
 
 def read_server(tables: Path) -> dict[str, Any]:
-    """What the server told, empty where there is none."""
+    """Return the record of the server, empty if there is none."""
     return _read(tables / _SERVER)
 
 
@@ -152,7 +152,7 @@ def mark_of(tables: Path) -> str:
 
 
 def _is_dead(path: Path, same_folder: bool) -> bool:
-    """Whether a table's server is gone, and with it whoever could go on with the table.
+    """Return whether a table's server is gone, and no other can continue with the table.
 
     Another container that shares the memory may call its folder by our name, and a killed server's table is gone on
     with as long as its folder is there.
@@ -175,7 +175,7 @@ def _fits(size: int) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The content of a file that a server writes anew at its start; empty where there is none, or a damaged one."""
+    """Return the content of a file that a server writes at its start; empty if it is missing or damaged."""
     try:
         return dict(read_json(path, _Told, "a server that is started writes it again") or {})
     except DamagedFileError as error:

@@ -44,7 +44,7 @@ def check_size(raw: bytes, most: int = _REQUEST_BYTES_MAX) -> None:
 
 
 def request_of(raw: bytes, most: int = _REQUEST_BYTES_MAX) -> dict[str, Any]:
-    """The JSON object of a request of at most so many bytes; empty bytes are an empty one.
+    """Return the JSON object of a request of at most `most` bytes; empty bytes are an empty object.
 
     Raises: BadRequestError.
     """

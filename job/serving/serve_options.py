@@ -1,4 +1,4 @@
-"""What `freshet serve` is told."""
+"""Options of `freshet serve`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What a server is told; ports that were not asked for (None) give way to the next free one, 0 is any."""
+    """Options of a server; default ports (None) fall back to the next free one, 0 is any."""
 
     tables: Path | None
     host: str = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""The job whose embeddings are served, as its output folder tells of it."""
+"""The job whose embeddings are served, as described by its output folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _plan_of(model: str) -> Plan:
 
 
 def plan_of(model: str) -> Callable[[], Plan]:
-    """What gives the compiled model of a folder, once it is needed."""
+    """Return a loader of the compiled model of a folder."""
     return lambda: _plan_of(model)
 
 
@@ -55,7 +55,7 @@ class _Tail:
 
 @dataclass(frozen=True)
 class _Settings:
-    """What is read here of a job's settings."""
+    """Fields of a job's settings that are read."""
 
     job_id: Annotated[str, Field(pattern=r"^[0-9A-Za-z_-]{1,64}$")]  # it becomes part of the names of tables
     parts: Annotated[int, Field(ge=1)]
@@ -72,7 +72,7 @@ class _Saved:
 
 @dataclass(frozen=True, slots=True)
 class TailsHere:
-    """What a server's processes know of the tails that its machine has, or may have; plain data."""
+    """Description of the tails that a machine has or may have, for a server's processes; plain data."""
 
     folder: str
     job_id: str
@@ -82,14 +82,14 @@ class TailsHere:
     begins_empty: bool
 
     def told(self) -> dict[str, Any]:
-        """What other servers must know to begin without a table."""
+        """Return the fields that other servers need to begin without a table."""
         names = ("parts", "begins_empty", "strings", "width")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
 class ServedJob:
-    """What a server must know of the job that writes to `out`."""
+    """The job that writes to `out`, as a server needs to know it."""
 
     out: Path
     job_id: str
@@ -134,7 +134,7 @@ class ServedJob:
 
     @property
     def tails_here(self) -> TailsHere:
-        """The same as other processes are told."""
+        """The same, for other processes."""
         told = str(self.tails), self.job_id, self.parts, self.strings, self.quick_width, self.begins_empty
         return TailsHere(*told)
 
@@ -144,7 +144,7 @@ class ServedJob:
         return 0
 
     def beats(self) -> list[Beat | None]:
-        """What each part told last."""
+        """Return the last heartbeat of each part."""
         from freshet.operators.sink.tail.reader import read_beat
 
         return [read_beat(self.tails / beat_name(part), self.word) for part in range(self.parts)]
@@ -165,12 +165,12 @@ class ServedJob:
         return max(found, 0)
 
     def how_ended(self) -> int:
-        """Whether it came to its end, or was stopped: what it left is complete. Else it runs, as far as is known."""
+        """Return the job's end: finished or stopped, with complete output; else it runs, as far as is known."""
         state = str(glimpse_run(self.out).get("state"))
         return {FINISHED: served.ENDED, STOPPED: served.STOPPED}.get(state, served.RUNS)
 
     def is_over(self) -> bool:
-        """Whether nobody works on it any more: it has ended, failed, or was killed on this machine."""
+        """Return whether no process runs the job: it has ended, failed, or was killed on this machine."""
         try:
             run = told_run(self.out)
         except DamagedFileError:  # nobody can say that somebody does
@@ -188,7 +188,7 @@ def await_job(tables: Path, timeout_s: float) -> ServedJob:
 
 
 def await_tables(tables: Path, timeout_s: float, find: Callable[[], T | None]) -> T:
-    """What is found of a folder of tables, as soon as something is.
+    """Wait for the result of `find` in a folder of tables.
 
     Raises: UsageError when nothing is in time.
     """

@@ -1,4 +1,4 @@
-"""`freshet serve`: follows a job, keeps its table, and answers over Arrow Flight and HTTP, until it is told to end."""
+"""`freshet serve`: follows a job, keeps its table, and answers over Arrow Flight and HTTP, until it is stopped."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def check_token(options: ServeOptions) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host."""
+    """Return whether a host is reachable only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -149,7 +149,7 @@ def _port(wanted: int | None, default: int, host: str, option: str) -> int:
 
 
 class _Servers:
-    """What answers here, and in the worker processes."""
+    """Servers of this process, and of the worker processes."""
 
     def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, job: ServedJob) -> None:
         self._doors = _doors(options, job)

@@ -29,7 +29,7 @@ class Watch:
         self.epoch = job.complete_epoch()
 
     def epochs(self, until: Callable[[], bool]) -> Iterator[tuple[int, list[TailEpoch]]]:
-        """The epochs that come, until told to end, or until the job has ended and all was seen."""
+        """Yield each new epoch, until `until` returns True, or until the job has ended and all epochs were seen."""
         moved = time.monotonic()
         while not until():
             found = [part.get(self.epoch + 1) for part in self._parts]

@@ -29,7 +29,7 @@ class Ends:
 
 
 def plan_ends(config: RunConfig, model: Model, job_id: str) -> Ends:
-    """Plan what is read and written; make the topics that are missing, and wait for a first event where it decides.
+    """Plan inputs and outputs; make missing topics, and wait for a first event if it decides the kind of ids.
 
     Raises: InputError for a bad input file; UsageError for options that do not fit; JobFailed without brokers.
     """
@@ -56,9 +56,9 @@ def plan_ends(config: RunConfig, model: Model, job_id: str) -> Ends:
 
 
 def _positions(config: RunConfig, graph: Snapshot) -> list[Position]:
-    """Return what the snapshot says of where the events go on, unless that is to be ignored.
+    """Return the positions of the snapshot where the events continue, unless they are to be ignored.
 
-    Raises: UsageError when that does not fit what is given.
+    Raises: UsageError if they do not fit the options.
     """
     if graph.info.get("undirected") and "undirected" not in config.model_fields_set:
         msg = (
@@ -71,9 +71,9 @@ def _positions(config: RunConfig, graph: Snapshot) -> list[Position]:
 
 
 def _starts(config: RunConfig, graph: Snapshot, positions: list[Position], found: Found) -> dict[int, dict[int, int]]:
-    """Return where the events go on after the snapshot, if it says so, by source and partition.
+    """Return where the events continue after the snapshot, if it has positions, by source and partition.
 
-    Raises: UsageError when that does not fit what is given.
+    Raises: UsageError if they do not fit the options.
     """
     if not positions:
         return {}

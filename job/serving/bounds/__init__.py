@@ -1,1 +1,1 @@
-"""What bounds the memory that requests and answers of a server take: a budget, sizes before they are made, parts."""
+"""Bounds of a server's memory for requests and answers: a budget, sizes computed in advance, parts."""

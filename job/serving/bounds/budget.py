@@ -24,7 +24,7 @@ _BYTES, _REFUSED, _WORDS = 0, 1, 2
 
 
 class Budget:
-    """What is in flight, counted by whoever is about to make it; safe for threads.
+    """Data in flight, counted before it is allocated; safe for threads.
 
     Invariant: the words of a process are written by it alone. It adds first and looks at the sum then, so that
     processes which do so at once may both be refused, but never exceed the limit.
@@ -49,7 +49,7 @@ class Budget:
         return sum(self._words[_REFUSED::_WORDS].tolist())
 
     def figures(self) -> dict[str, int]:
-        """As health and metrics show them."""
+        """Return the figures as health and metrics show them."""
         return {"bytes_in_flight": self.in_flight, "bytes_in_flight_limit": ALL_BYTES_MAX, "refused": self.refused}
 
     def take(self, size: int, what: str, before: int = 0) -> None:
@@ -76,7 +76,7 @@ class Budget:
         )
 
     def check(self, size: int, what: str) -> None:
-        """Raises: ExhaustedError where one request or answer has no room for so many bytes, ever."""
+        """Raise ExhaustedError if one request or answer can never have room for `size` bytes."""
         if size > ONE_BYTES_MAX:
             self.refuse(
                 f"{what}: up to {size:,} bytes, and one request or answer has at most {ONE_BYTES_MAX:,}; "
@@ -98,7 +98,7 @@ class Budget:
         raise ExhaustedError(text, again)
 
     def hold(self, size: int, what: str) -> Held:
-        """As `take`; what is returned gives the bytes back.
+        """Like `take`, and return an object that gives the bytes back.
 
         Raises: ExhaustedError.
         """
@@ -150,7 +150,7 @@ class Held:
 
 
 def shared_memory(processes: int) -> int:
-    """A descriptor of memory in which so many processes count; children inherit it where they are given it."""
+    """Return a descriptor of memory in which `processes` processes count; children inherit it if it is passed."""
     fd = os.memfd_create("freshet-budget")
     os.ftruncate(fd, _WORD * _WORDS * processes)
     return fd

@@ -18,7 +18,7 @@ _STATUS, _MOMENT, _NULL, _AROUND = 12, 23, 5, 64  # characters, with a comma
 
 
 def feast_bytes(width: int, columns: Sequence[Column], count: int) -> int:
-    """Characters of the answer for so many ids at most, but for those of the ids and of the names."""
+    """Return the maximum length of the answer for `count` ids, without the ids and names themselves."""
     of_value = {EMBEDDING: FLOAT * width + 3, EPOCH: NUMBER}
     around = _AROUND + count * (_STATUS + _MOMENT)
     return around + sum(around + count * of_value.get(column, _NULL) for _, column in columns)

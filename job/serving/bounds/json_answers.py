@@ -31,13 +31,13 @@ class Apart:
         self._threads = ThreadPoolExecutor(_THREADS, "freshet-answers")
 
     async def __call__(self, small: bool, function: Callable[..., T], *args: Any) -> T:
-        """What the function returns; a small one is called here."""
+        """Return the result of the function; a small one is called here."""
         if small:
             return function(*args)
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args))
 
     def answer(self, parts: Iterator[bytes], size: int, held: Held) -> Response:
-        """An answer of `size` bytes at most, of these parts; what is held is let go once it has been sent."""
+        """Return an answer of at most `size` bytes, of these parts; `held` is released once it has been sent."""
         if size <= INLINE_BYTES:
             body = b"".join(parts)
             if len(body) <= FREE_BYTES:
@@ -72,7 +72,7 @@ def items_of(blocks: Iterator[Sequence[Any]]) -> Iterator[bytes]:
 
 
 def values_of(values: Sequence[Any], of_each: int) -> Iterator[bytes]:
-    """The items of a list, of so many bytes each."""
+    """Return the items of a list in parts; `of_each` is the size of an item in bytes."""
     step = max(1, PART_BYTES // max(1, of_each))
     return items_of(values[at : at + step] for at in range(0, len(values), step))
 

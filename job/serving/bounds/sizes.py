@@ -1,4 +1,4 @@
-"""How large a request becomes in memory, and an answer, before either is made: never less than it will be."""
+"""Upper bounds of the memory of requests and answers, computed before either is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_ROW = 64  # the names of a JSON row's fields, and what stands around them
 
 
 class RowShape(NamedTuple):
-    """What a row of an answer has: the numbers of its embedding and of its logits."""
+    """Contents of a row of an answer: the numbers of its embedding and of its logits."""
 
     width: int
     logits: int

@@ -32,11 +32,11 @@ class Wants(Protocol):
 
     @property
     def timeout_s(self) -> float:
-        """How long to wait."""
+        """Maximum time to wait."""
 
 
 class Looks(Protocol[W]):
-    """What knows how far the table is: a Lookup."""
+    """Interface to the progress of the table: a Lookup."""
 
     budget: Budget
 
@@ -45,7 +45,7 @@ class Looks(Protocol[W]):
         """The table as it is mapped now."""
 
     def lacks(self, wanted: W, /) -> str | None:
-        """What is missing still; None when nothing is."""
+        """Describe what is still missing; None if nothing is."""
 
     def lacks_now(self, wanted: W, /) -> str | None:
         """The same, or the reason why waiting makes no sense, as an error."""
@@ -67,7 +67,7 @@ def _stays() -> bool:
 
 
 class WaitingRoom(Generic[W]):
-    """Where calls of this process wait; a thread of its own looks at the table, and only while somebody waits."""
+    """Waiting calls of this process; a thread of its own polls the table, only while a call waits."""
 
     def __init__(self, lookup: Looks[W]) -> None:
         self._lookup = lookup

@@ -73,7 +73,7 @@ class WholeTable:
             self.close()
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release the held bytes."""
         with self._lock:
             self._first = self._used
             self._kept.clear()

@@ -1,1 +1,1 @@
-"""How programs read a served table: over Arrow Flight, or straight from shared memory."""
+"""Clients of a served table: over Arrow Flight, or directly from shared memory."""

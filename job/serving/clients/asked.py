@@ -1,4 +1,4 @@
-"""What a client asks, and the ways on which it may: shared by all of them."""
+"""Requests of clients, and their transports: shared by all clients."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class Transport(Protocol):
         """The epoch, and the ids found, their epochs and rows."""
 
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
-        """As `rows`, if there is a short way and the table is that far; else None."""
+        """Like `rows`, if there is a fast path and the table has reached that epoch; else None."""
 
     def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """The epoch, and the neighbours with their scores."""
 
     def health(self) -> dict[str, Any]:
-        """How fresh the table is."""
+        """Return the freshness of the table."""
 
     def close(self) -> None:
-        """Let go what is open."""
+        """Close open resources."""
 
 
 def ids_of(asked: AskedIds | pa.Array) -> Ids:
-    """Ids as the table takes them.
+    """Return the ids in the table's form.
 
-    Raises: BadRequestError for what is no list of int64 or of strings.
+    Raises: BadRequestError if they are no list of int64 or of strings.
     """
     if isinstance(asked, np.ndarray) and asked.dtype.kind in "iu":
         return frozen(asked.astype(np.int64, copy=False))

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class AsyncEmbeddingClient:
-    """As EmbeddingClient, with coroutines for methods; of one event loop.
+    """Asynchronous counterpart of EmbeddingClient, with coroutines for methods; of one event loop.
 
     Invariant: a call has no older epoch than any that had ended before it began.
     """
@@ -39,31 +39,31 @@ class AsyncEmbeddingClient:
         self._threads = ThreadPoolExecutor(at_once, "freshet-client")
 
     async def get(self, ids: AskedIds, **options: Any) -> pa.Table:
-        """As EmbeddingClient.get."""
+        """See EmbeddingClient.get."""
         return await self._on_thread(partial(self._client.get, ids, **options))
 
     async def rows(self, ids: AskedIds, **options: Any) -> Rows:
-        """As EmbeddingClient.rows."""
+        """See EmbeddingClient.rows."""
         return await self._on_thread(partial(self._client.rows, ids, **options))
 
     async def all(self, **options: Any) -> pa.Table:
-        """As EmbeddingClient.all."""
+        """See EmbeddingClient.all."""
         return await self._on_thread(partial(self._client.all, **options))
 
     async def nearest(self, id: int | str | None = None, **options: Any) -> pa.Table:
-        """As EmbeddingClient.nearest."""
+        """See EmbeddingClient.nearest."""
         return await self._on_thread(partial(self._client.nearest, id, **options))
 
     async def epoch(self) -> int:
-        """As EmbeddingClient.epoch."""
+        """See EmbeddingClient.epoch."""
         return await self._on_thread(self._client.epoch)
 
     async def health(self) -> dict[str, Any]:
-        """As EmbeddingClient.health."""
+        """See EmbeddingClient.health."""
         return await self._on_thread(self._client.health)
 
     async def close(self) -> None:
-        """Let go what is open, once the calls under way have ended."""
+        """Close open resources, once the calls under way have ended."""
         await asyncio.to_thread(self._threads.shutdown)
         self._client.close()
 

@@ -134,11 +134,11 @@ class EmbeddingClient:
         return int(self.rows(np.empty(0, np.int64)).epoch)
 
     def health(self) -> dict[str, Any]:
-        """How fresh the table is, and what the server counts."""
+        """Return the freshness of the table, and the server's counters."""
         return self._transport.health()
 
     def close(self) -> None:
-        """Let go what is open."""
+        """Close open resources."""
         self._transport.close()
 
     def __enter__(self) -> EmbeddingClient:

@@ -64,7 +64,7 @@ class _Stream(Patient):
 
 
 class FlightTransport:
-    """Talks to one server; after an error the next call connects anew."""
+    """Transport to one server; after an error the next call connects again."""
 
     def __init__(self, address: Address, token: str | None, roots: bytes | None = None) -> None:
         self._address, self._roots, self._location = address, roots, address.location()
@@ -156,7 +156,7 @@ class FlightTransport:
         return int(found["epoch"]), rows
 
     def _guarded(self, ask: Any, timeout_s: float, locked: bool = False) -> Any:
-        """Ask the server; what is no answer of its means that it is away. `timeout_s`: to connect, if need be."""
+        """Call the server; an error other than its own answers means that it is away. `timeout_s` bounds connecting."""
         try:
             if self._client is None:
                 self._client = self._connected(max(timeout_s, _ANSWER_S))

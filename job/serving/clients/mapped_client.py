@@ -57,7 +57,7 @@ class MappedTransport:
         return answer.epoch, self._lookup.as_table(answer).append_column("score", numbers(scores))
 
     def health(self) -> dict[str, Any]:
-        """What the table's header tells."""
+        """Return the figures of the table's header."""
         return Health(self._lookup).figures()
 
     def close(self) -> None:

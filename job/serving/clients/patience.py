@@ -47,7 +47,7 @@ class Patient:
 
 
 def late(seconds: float) -> TimeoutError:
-    """What is said of a server that has not answered for so long."""
+    """Describe a server that has not answered in time."""
     return TimeoutError(f"no answer for {seconds:g} s: it is stopped, or far too busy")
 
 

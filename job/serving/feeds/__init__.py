@@ -1,1 +1,1 @@
-"""How a server feeds from other servers, and what it tells those that feed from it."""
+"""Feeds of a server from other servers, and its answers to those that feed from it."""

@@ -1,4 +1,4 @@
-"""What other servers feed from: all rows at one epoch, then what has changed since, taken from the table itself.
+"""Stream for servers that feed from this one: all rows at one epoch, then the changes, read from the table.
 
 The ring of undo entries names every slot that was replaced, and new slots are the last ones: so what an epoch changed
 is found without a look at all rows, whoever made the table, and a reader that is slow gets several epochs as one.
@@ -42,7 +42,7 @@ _ROWS_AT_ONCE = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What stands beside the rows of the last piece of a change."""
+    """Metadata beside the rows of the last piece of a change."""
 
     arrived_us: int
     published_us: int
@@ -54,9 +54,9 @@ class Told:
 
 
 def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change, Told | None]]:
-    """All rows first, in parts of which the last has what is told, then changes as they come; an empty one as a beat.
+    """Yield all rows first, in pieces, the last one with metadata, then each change; an empty one as a heartbeat.
 
-    Raises: NotReadyError while there is no table that is kept; ExhaustedError, TooSlowError for a slow reader.
+    Raises: NotReadyError while no table is kept; ExhaustedError, TooSlowError for a slow reader.
     """
     reading, sent = _reading(lookup), 0.0
     row, held = RowShape(reading.table.width, 0).in_arrow, Held(lookup.budget)
@@ -96,7 +96,7 @@ def _reading(lookup: Lookup) -> ChangeReader:
 
 
 def told_end(how: int) -> dict[str, bool]:
-    """How the job has ended, as other servers are told."""
+    """Return the end of the job, as reported to other servers."""
     return {"ended": bool(how), "stopped": how == STOPPED}
 
 

@@ -37,12 +37,12 @@ def _is_flag(value: object) -> bool:
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer of 64 bits, with some room for sums."""
+    """Return whether a value is an integer of 64 bits, with some room for sums."""
     return type(value) is int and -(2**62) <= value <= 2**62
 
 
 def is_row_of_integers(value: object) -> bool:
-    """Whether a value is a list of four such integers."""
+    """Return whether a value is a list of four such integers."""
     return isinstance(value, list) and len(value) == 4 and all(map(is_integer, value))
 
 

@@ -1,4 +1,4 @@
-"""The servers that a server feeds from, and the job as they tell of it."""
+"""The servers that a server feeds from, and their description of the job."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ FAILURES = (flight.FlightError, pa.ArrowException, StopIteration, OSError, Value
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a server could not be asked, without what gRPC says of itself."""
+    """Return the reason why a server did not answer, without gRPC's own details."""
     said = str(error).partition("\n")[0].partition(". gRPC client debug")[0]
     return (said.rpartition(": ")[2] if "failed to connect" in said else said)[:200]
 
 
 @dataclass(frozen=True)
 class FedJob(ServedJob):
-    """The job as another server tells of it."""
+    """The job as another server describes it."""
 
     told_width: int = 0
     consistency: str = EPOCH
@@ -93,7 +93,7 @@ class FedJob(ServedJob):
 
     @staticmethod
     def write(told: dict[str, Any], tables: Path) -> FedJob:
-        """Note what is told, for a start while nobody tells anything, and for readers of the table."""
+        """Record the description of the job, for a start while no server answers, and for readers of the table."""
         job = FedJob.of(told, tables)
         tables.mkdir(parents=True, exist_ok=True)
         write_json(tables / _JOB, told)
@@ -101,7 +101,7 @@ class FedJob(ServedJob):
 
     @property
     def plan_of(self) -> Callable[[], Plan] | None:
-        """What gives the model; None where nobody has sent it."""
+        """Loader of the model; None if no server has sent it."""
         return (lambda: self.plan) if self.model else None
 
 
@@ -124,9 +124,9 @@ class Sources:
         self._addresses, self._token, self._roots, self._turn = addresses, token, roots, 0
 
     def job(self, tables: Path, until: Callable[[], bool], timeout_s: float) -> FedJob:
-        """What the tails in this folder are of, or what the first server that answers keeps.
+        """Return the job of the tails in this folder, or of the first server that answers.
 
-        Where none does in time, it is what was told before.
+        If none answers in time, return the recorded job.
 
         Raises: UsageError.
         """
@@ -215,7 +215,7 @@ class Sources:
 
 
 def _sources_of(given: str) -> list[Source]:
-    """What a name stands for.
+    """Return the servers at all addresses of a name.
 
     Raises: OSError where it is not known, UnicodeError where nobody could know it.
     """

@@ -1,4 +1,4 @@
-"""What a server feeds from: the job's own folder, other servers, or the output topic."""
+"""Feed of a server: the job's own folder, other servers, or the output topic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Where the table lies, what it is of, what its rows have in common, and what makes the follower that keeps it."""
+    """A table's folder, its job, the consistency of its rows, and the factory of its follower."""
 
     tables: Path
     job: ServedJob
@@ -34,9 +34,9 @@ class Feed:
 
 
 def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
-    """Wait for what is to be served.
+    """Wait for the job or table to serve.
 
-    Raises: UsageError when it is not there in time.
+    Raises: UsageError if it does not appear in time.
     """
     if options.topic is not None:
         return _of_topic(options, options.topic, until)

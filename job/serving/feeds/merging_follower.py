@@ -207,7 +207,7 @@ class MergingFollower(Follower):
             self._say_once(f"{which} is in no tail that is reached: {self._who_could_help()}")
 
     def _is_of_former_job(self) -> bool:
-        """Whether this machine's tails are of another job by now; then it is said."""
+        """Return whether this machine's tails are of another job by now, and report it."""
         noted = TailNote.read(self.job.tails)
         if noted is None or noted["job_id"] == self.job.job_id:
             return False
@@ -221,11 +221,11 @@ class MergingFollower(Follower):
         return f"no other server is further{f' ({unheard})' if unheard else ''}; {wanted}"
 
     def _beats(self) -> list[Beat | None]:
-        """What each part told last, here or elsewhere."""
+        """Return the last heartbeat of each part, here or elsewhere."""
         return [newest_beat(both) for both in zip(self.job.beats(), self._peers.beats(), strict=True)]
 
     def _how_ended(self) -> int:
-        """Whether the job is done or was stopped, as its folder says, or another server, while no part says anything.
+        """Return the job's end, from its folder, or from another server while no part sends heartbeats.
 
         Servers that heard it of each other would say so for good, also of a job that was resumed.
         """

@@ -34,7 +34,7 @@ _PATIENCE_S, _PATIENCE_MAX_S = 1.0, 16.0  # without a new epoch of the table, un
 
 @dataclass
 class _Peer:
-    """What is known of a server."""
+    """State of a peer server."""
 
     source: Source
     table: int = -1
@@ -59,7 +59,7 @@ class _Peer:
 
 
 class PeerTails:
-    """What other servers have of a job's tails; `get` for one thread, which says by `pass_epoch` what it has."""
+    """Tails of a job on other servers; `get` is for one thread, which reports by `pass_epoch` what it has."""
 
     def __init__(self, sources: Sources, job: ServedJob) -> None:
         self._sources, self._job = sources, job
@@ -76,7 +76,7 @@ class PeerTails:
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more; what is under way ends by itself."""
+        """Stop asking; calls under way end on their own."""
         self._stop.set()
 
     def get(self, part: int, wanted: int) -> TailEpoch | None:
@@ -101,7 +101,7 @@ class PeerTails:
                     self._bytes -= held.pop(one).raw.nbytes
 
     def beats(self) -> list[Beat | None]:
-        """What each part told last, as far as others have heard."""
+        """Return the last heartbeat of each part, as far as others have received it."""
         told = [peer.beats for peer in list(self._peers.values()) if peer.beats]
         return [newest_beat([beats[part] for beats in told]) for part in range(self._job.parts)]
 
@@ -111,7 +111,7 @@ class PeerTails:
         return best.source if best is not None and best.table > self._epoch else None
 
     def how_ended(self) -> int:
-        """Whether a server that is no further than ours says that the job is done, or was stopped."""
+        """Return the job's end, as reported by servers that are no further than ours."""
         return max((peer.ended for peer in self._peers.copy().values() if peer.table <= self._epoch), default=RUNS)
 
     def unheard(self) -> list[str]:
@@ -143,7 +143,7 @@ class PeerTails:
             self._stop.wait(RETRY_S)
 
     def _take(self, peer: _Peer) -> None:
-        """Follow one stream, until it can't go on, or what is lacking should be asked for again."""
+        """Follow one stream, until it ends, or until missing epochs should be requested again."""
         at, since = self._epoch, time.monotonic()
         pieces: list[np.ndarray] = []
         for head, batch in self._sources.tails(self._job.job_id, self._wanted(), peer.source):
@@ -187,7 +187,7 @@ class PeerTails:
                 self._bytes += one.raw.nbytes
 
     def _has_room(self, epoch: int) -> bool:
-        """Wait for a moment where too much is held already: the server is asked again for what is lacking most."""
+        """Wait for a moment if too much is buffered; False: request again, beginning with the most urgent epochs."""
         deadline = time.monotonic() + _WAIT_S
         while (held := self._bytes) > HELD_BYTES_MAX:
             at_hand = _AT_HAND if held <= 2 * HELD_BYTES_MAX else 1  # the very next one is always wanted
@@ -239,7 +239,7 @@ def _checked(raw: np.ndarray, job: ServedJob) -> TailEpoch:
 
 
 def _are_texts(offsets: np.ndarray, text: np.ndarray) -> bool:
-    """Whether the bytes between two offsets are UTF-8 each."""
+    """Return whether the bytes between consecutive offsets are valid UTF-8."""
     try:
         text.tobytes().decode()
     except UnicodeDecodeError:

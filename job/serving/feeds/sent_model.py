@@ -29,7 +29,7 @@ def digest_of(folder: str) -> str:
 
 
 def pieces_of(folder: str) -> Iterator[bytes]:
-    """What is sent: the description, then the weights in pieces."""
+    """Yield the messages to send: the description, then the weights in pieces."""
     yield (Path(folder) / SPEC_FILE).read_bytes()
     with (Path(folder) / WEIGHTS_FILE).open("rb") as file:
         while piece := file.read(_PIECE):
@@ -37,7 +37,7 @@ def pieces_of(folder: str) -> Iterator[bytes]:
 
 
 def folder_of(tables: Path, digest: str) -> Path:
-    """Where a model that was sent lies; `digest` was checked (`job_fields`): it becomes a name."""
+    """Return the folder of a model that was sent; `digest` was checked (`job_fields`), since it becomes a name."""
     return tables / f"model-{digest[:16]}"
 
 

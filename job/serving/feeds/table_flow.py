@@ -1,4 +1,4 @@
-"""What another server tells of its table: all rows at one epoch, then what has changed, change by change."""
+"""Stream of another server's table: all rows at one epoch, then change by change."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from freshet.state.served.ids import Ids, text_bytes
 
 
 class TableChange(NamedTuple):
-    """What is newer in the other server's table as of `epoch`; `whole`: all that there is instead.
+    """Newer rows of the other server's table as of `epoch`; if `whole`, all rows.
 
-    `put` has the epochs, ids and rows that live, in pieces; `told` what stands beside them.
+    `put` has the epochs, ids and live rows, in pieces; `told` their metadata.
     """
 
     epoch: int
@@ -32,7 +32,7 @@ class TableChange(NamedTuple):
 
     @property
     def room(self) -> tuple[int, int]:
-        """How many rows live, and the bytes of their ids' text."""
+        """Return the number of live rows, and the bytes of their ids' text."""
         return sum(len(ids) for _, ids, _ in self.put), sum(text_bytes(ids) for _, ids, _ in self.put)
 
 
@@ -46,7 +46,7 @@ class TableFlow:
 
     @property
     def under_way(self) -> bool:
-        """Whether a server is being followed."""
+        """True while a server is being followed."""
         return self._steps is not None
 
     def stop(self) -> None:

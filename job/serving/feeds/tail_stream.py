@@ -1,7 +1,8 @@
-"""The tails of a server's own machine as other servers get them: record by record, with the bytes that they have there.
+"""Tails of a server's own machine, sent to other servers record by record, with unchanged bytes.
 
-A stream begins, for each part, at an epoch that the reader names, and always goes on with the earliest epoch that some
-tail here has. Beside the records it tells what the parts told last, and how far the server's own table is.
+A stream begins, for each part, at an epoch that the reader names, and always continues with the earliest epoch that
+some tail here has. Besides the records it sends the last heartbeats of the parts, and the epoch of the server's own
+table.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _batch(raw: np.ndarray) -> pa.RecordBatch:
 
 
 def _beat(here: TailsHere, folder: Path, word: int, lookup: Lookup) -> dict[str, Any]:
-    """What the parts whose tails are here told last, and how long ago: clocks of two machines may differ."""
+    """Return the last heartbeats of local parts, with their ages, since clocks of two machines may differ."""
     now_us = time.time_ns() // 1000
     beats = [read_beat(folder / beat_name(part), word) for part in range(here.parts)]
     told = [None if one is None else [now_us - one.beat_us, one.visible, one.failures, one.epoch] for one in beats]

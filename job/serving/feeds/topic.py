@@ -1,4 +1,4 @@
-"""A job's output topic, and the job as its records tell of it."""
+"""A job's output topic, and the description of the job in its records."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Topic:
     properties: ClientProperties
 
     def job(self, tables: Path, until: Callable[[], bool], timeout_s: float) -> FedJob:
-        """What the topic's first row tells of the job; while no broker answers, what was told before.
+        """Return the job described by the topic's first row; while no broker answers, the recorded one.
 
-        Raises: UsageError where there is neither in time, and at once where no broker is there.
+        Raises: UsageError if neither is found in time, and at once if there is no broker.
         """
         if FedJob.read(tables) is None:
             await_brokers([("--kafka", self.address)], self.properties)

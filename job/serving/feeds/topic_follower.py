@@ -60,7 +60,7 @@ class TopicFollower(Follower):
         self._refused = self._heard_us = self._newest_us = 0
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Follow the topic until told to end."""
+        """Follow the topic until `until` returns True."""
         while not until():
             self._tried(self._go_on)
 
@@ -96,7 +96,7 @@ class TopicFollower(Follower):
         """They are lost: all is read again, which changes nothing."""
 
     def _offer(self) -> None:
-        """Once the whole topic is read; of one that was made anew the epochs may be earlier than those seen."""
+        """Offer the table once the whole topic is read; epochs of a recreated topic may be earlier than those seen."""
         self._floor = -1
         if self._loaded:
             super()._offer()
@@ -114,7 +114,7 @@ class TopicFollower(Follower):
                 break
 
     def _go_on(self) -> bool:
-        """Take a step; a broker that is away is asked again, and a topic that was made anew is read anew."""
+        """Take a step; retry if a broker is away, and read a recreated topic from the beginning."""
         try:
             return self.step()
         except OffsetsGoneError as error:

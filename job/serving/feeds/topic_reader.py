@@ -33,7 +33,7 @@ _GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 class OffsetsGoneError(RuntimeError):
-    """The topic has no longer what is to be read next: it was made again, or its retention is too short."""
+    """The next offset is no longer available: the topic was recreated, or its retention is too short."""
 
 
 class TopicReader:
@@ -106,7 +106,7 @@ class TopicReader:
 
     @property
     def caught_up(self) -> bool:
-        """Whether every partition was read up to what was its end then."""
+        """True if every partition was read up to its end at the start."""
         return self._ended >= self.offsets.keys()
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ class BadRecordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What all records of a topic have in common: the kind of ids, the width of a row, and the model."""
+    """Properties common to all records of a topic: the kind of ids, the width of a row, and the model."""
 
     strings: bool
     width: int

@@ -1,1 +1,1 @@
-"""What clients and servers share: requests, errors and columns of answers, addresses with TLS."""
+"""Protocol shared by clients and servers: requests, errors and columns of answers, addresses with TLS."""

@@ -52,7 +52,7 @@ def ids_of_column(column: pa.ChunkedArray | pa.Array) -> Ids:
 
 
 def spans_of(ids: Ids) -> list[tuple[int, int]]:
-    """Where ids begin and end of which each has at most `TEXT_BYTES` of text, as much as one column may have."""
+    """Return the bounds of groups of ids with at most `TEXT_BYTES` of text each, the maximum of a column."""
     if not isinstance(ids, Texts) or ids.data.nbytes <= TEXT_BYTES:
         return [(0, len(ids))]
     ends = [0]

@@ -16,7 +16,7 @@ class NotReadyError(FreshetError):
 
 
 class NotYetError(FreshetError):
-    """What was asked for is not there in time."""
+    """The requested data did not arrive in time."""
 
 
 class TooSlowError(FreshetError):

@@ -21,7 +21,7 @@ _BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a server shows to its clients, with the key that goes with it."""
+    """Certificate of a server, with its key."""
 
     cert: Path
     key: Path
@@ -57,7 +57,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server's Flight is: HOST:PORT, and whether it speaks TLS."""
+    """Address of a server's Flight: HOST:PORT, and whether it uses TLS."""
 
     host: str
     port: int
@@ -73,7 +73,7 @@ class Address:
         return Address(host.strip("[]"), int(port), found["scheme"] == "grpc+tls")
 
     def location(self, host: str | None = None) -> str:
-        """As Flight takes it, with another address of the same host if that is given."""
+        """Return the form for Flight, with another address of the same host if one is given."""
         at = host or self.host
         return f"grpc{'+tls' if self.tls else ''}://{f'[{at}]' if ':' in at else at}:{self.port}"
 
@@ -92,7 +92,7 @@ class Address:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine, by its name or address alone: behind a proxy a name may be unknown here."""
+    """Return whether a host is this machine, by name or address alone: behind a proxy a name may be unknown here."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -103,9 +103,9 @@ def _is_here(host: str) -> bool:
 
 
 def read_roots(roots: str | Path | bytes | None, option: str = "tls_roots") -> bytes | None:
-    """The certificates that a client trusts, of a PEM file or as they are; None: those of the system.
+    """Return the certificates that a client trusts, from a PEM file or as given; None: those of the system.
 
-    Raises: UsageError for what is none.
+    Raises: UsageError if they are invalid.
     """
     if roots is None:
         return None

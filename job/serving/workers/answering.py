@@ -1,4 +1,4 @@
-"""What answers in one process: a Flight server on a port of its own, and HTTP, on a port that processes may share."""
+"""Servers of one process: Flight on a port of its own, and HTTP on a port that processes may share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WILDCARDS = ("0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """Where a server's processes answer, and what they show; plain data, for a process of its own."""
+    """Ports and certificates of a server's processes; plain data, for a process of its own."""
 
     host: str
     flight_ports: tuple[int, ...]  # one for each process

@@ -26,7 +26,7 @@ class Keeper:
     def __init__(
         self, work: Work, changed: Callable[[list[int]], None], ended: Callable[[int], None] = lambda number: None
     ) -> None:
-        """`work` is that of all, but for the number; `changed` is told the processes when they are others.
+        """`work` is common to all, except the number; `changed` is called with the processes when they change.
 
         `ended` is called with the number of a worker that has ended, before the next one starts.
         """
@@ -37,7 +37,7 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name="freshet-workers", daemon=True)
 
     def start(self) -> None:
-        """Start them; they are told to end when this process does."""
+        """Start them; they end when this process does."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What clients hear of errors: one sentence. Tracebacks, which name files and versions, stay in the server's log.
+"""Errors for clients: one sentence. Tracebacks, which name files and versions, stay in the server's log.
 
 An error that nobody expected is logged with an id, which the sentence bears.
 """

@@ -21,7 +21,7 @@ class TimedProtocol(H11Protocol):
     """uvicorn's connection, cut when headers or body of a request take too long."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
-        """As uvicorn makes it."""
+        """Same arguments as uvicorn's."""
         super().__init__(*given, **options)
         self._awaited: tuple[str, Any] | None = None  # what is to come, and after which request
         self._timer: asyncio.TimerHandle | None = None
@@ -97,7 +97,7 @@ class TimedLoop(asyncio.SelectorEventLoop):
     """An event loop whose servers give TLS no longer than a request."""
 
     async def create_server(self, *given: Any, **options: Any) -> Any:
-        """As asyncio does, but for its 60 s and 30 s."""
+        """Like asyncio's, except for its limits of 60 s and 30 s."""
         if options.get("ssl") is not None:
             options |= {"ssl_handshake_timeout": REQUEST_S, "ssl_shutdown_timeout": 1.0}
         return await super().create_server(*given, **options)

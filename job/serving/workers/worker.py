@@ -28,7 +28,7 @@ _SWITCH_INTERVAL_S = 5e-4
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a worker is told, on its standard input: the token stands in no list of processes."""
+    """Configuration of a worker, on its standard input, so that the token is in no list of processes."""
 
     doors: Doors
     number: int
@@ -40,7 +40,7 @@ class Work:
     budget: int | None = None  # the descriptor of the memory in which processes count what is in flight
 
     def dump(self) -> bytes:
-        """As JSON."""
+        """Return the JSON form."""
         return orjson.dumps(asdict(self))
 
     @staticmethod
