@@ -1,4 +1,4 @@
-"""What a model's layers are: one declarative class per layer type, with its sizes, options and weight shapes."""
+"""Declarations of a model's layers: one class per layer type, with its sizes, options and weight shapes."""
 
 from __future__ import annotations
 

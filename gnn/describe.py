@@ -156,7 +156,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
 
 
 def _on_edges(conv: Conv, network: EdgeNetwork) -> list[str]:
-    """What makes a message, layer by layer; a first linear layer is two terms that are made once per vertex."""
+    """Describe the messages layer by layer; a first linear layer is two terms that are computed once per vertex."""
     begin = "both ends' terms added" if network.added else "both ends side by side"
     inside = conv.nn if isinstance(conv, EdgeConv) else getattr(conv, "pre", [])
     first = 1 if isinstance(conv, EdgeConv) and network.added else 0

@@ -96,7 +96,7 @@ class Model(BaseModel):
 
     @property
     def is_approximate(self) -> bool:
-        """Whether a layer stands for one that reads the whole graph, with what it read at the time of the export."""
+        """True if a layer replaces one that reads the whole graph, by constants from the time of the export."""
         inner = [one for layer in self.layers for one in getattr(layer, "nn", ())]
         return any(layer.is_approximate for layer in (*self.layers, *inner, *self.head))
 

@@ -23,7 +23,7 @@ __all__ = ["Context", "Epilogue", "LayerPlan", "Plan", "compile_plan"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What the job runs: `layers[0]` is layer 1, which reads raw features; the last one's x is the embedding."""
+    """Executable form of a model: `layers[0]` is layer 1, which reads raw features; the last x is the embedding."""
 
     layers: list[LayerPlan]
     features: Features

@@ -1,4 +1,4 @@
-"""What every conv's entry in model.json has."""
+"""Fields of every conv's entry in model.json."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class EdgeConv(Conv):
 
     @property
     def aggregates(self) -> int:
-        """How many aggregators there are."""
+        """Number of aggregators."""
         return 1 if isinstance(self.aggr, str) else len(self.aggr)
 
     def tensors(self) -> dict[str, Shape]:

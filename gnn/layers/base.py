@@ -1,4 +1,4 @@
-"""What the job needs of an incremental layer: widths, flags, and two functions of rows."""
+"""Interface of an incremental layer: widths, flags, and two functions of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from freshet.schema import WEIGHT
 
 
 class Context(NamedTuple):
-    """What n vertices know of their in-edges.
+    """Properties of the in-edges of n vertices.
 
     Shapes: count (n,) int32, number of in-edges, self-loops and all types included; degree (n,) float64, sum of in-edge
     weights without self-loops; loop (n,) float32, weight of the self-loops of all types, NaN where there are none.

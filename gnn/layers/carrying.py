@@ -1,7 +1,7 @@
-"""A conv that rows of earlier layers are carried across: residuals, jumping knowledge, APPNP, TAGConv and the like.
+"""A conv across which rows of earlier layers are carried: residuals, jumping knowledge, APPNP, TAGConv and others.
 
-The row between two layers is [x_l | what is carried]. A master's own task gets the carried columns
-beside the conv's self input; replicas get the message alone, so that carrying sends nothing more to other parts.
+The row between two layers is [x_l | carried columns]. A master's own task gets the carried columns beside the conv's
+self input; replicas get only the message, so that carrying sends nothing more to other parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 
 
 class Layout(NamedTuple):
-    """Where rows of several layers stand in one: the last layer's first, if at all, then what is kept.
+    """Columns of a row made of rows of several layers: first the last layer's, if present, then the kept ones.
 
     `columns` is the place of each name, begin and end; two names share a place where their rows are the same.
     """
@@ -47,7 +47,7 @@ class Carry(NamedTuple):
 
 
 class CarryingPlan(LayerPlan):
-    """A conv's plan with what is carried across it, and the layers around it."""
+    """A conv's plan with the rows carried across it, and the layers around it."""
 
     def __init__(self, conv: LayerPlan, carry: Carry, before: Segment, after: Segment) -> None:
         """Take the plan of the conv without any chain, the layers before it (of the first conv) and those behind it."""
@@ -81,7 +81,7 @@ class CarryingPlan(LayerPlan):
 
 
 def carries_of(layers: Sequence[AnyLayer], in_width: int) -> list[Carry | None]:
-    """Return for each conv what is carried across it; None where it and the layers around it know of no kept rows."""
+    """Return, for each conv, the rows carried across it; None if neither it nor the layers around it keep rows."""
     needed, values = _needed(layers), _Values(in_width)
     into, across, jumps = [values.layout([CURRENT])], list[Layout](), [False] * len(needed)
     for layer in layers:
@@ -114,7 +114,7 @@ def _needed(layers: Sequence[AnyLayer]) -> list[list[str]]:
 
 
 class _Values:
-    """Which rows have which name, and their widths, as one goes from layer to layer."""
+    """Names of rows, and their widths, from layer to layer."""
 
     def __init__(self, in_width: int) -> None:
         self._made = 0

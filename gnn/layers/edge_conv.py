@@ -20,9 +20,9 @@ _WIDENING = 2  # by so much a first linear layer may widen and still be taken be
 class EdgeConvPlan(LayerPlan):
     """x_v' = aggr_u nn([x_v | x_u - x_v]).
 
-    A first linear layer is additive: [x_v | x_u - x_v] W = x_u W_2 + x_v (W_1 - W_2). Where it does not widen much, its
-    two terms are made once per vertex, and a row is [source's | target's]; each edge then adds them up and runs what is
-    left of nn. Else a row is the input itself.
+    A first linear layer is additive: [x_v | x_u - x_v] W = x_u W_2 + x_v (W_1 - W_2). If it does not widen much, its
+    two terms are computed once per vertex, and a row is [source's | target's]; each edge then adds them and runs the
+    rest of nn. Otherwise a row is the input itself.
     """
 
     def __init__(self, spec: EdgeConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:

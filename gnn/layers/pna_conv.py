@@ -22,7 +22,7 @@ _IDENTITY, _AMPLIFICATION, _ATTENUATION, _LINEAR, _INVERSE_LINEAR = range(len(_S
 
 @inner
 def _scale(scaler: int, count: float, degree: float, log_degree: float) -> float:
-    """What a scaler multiplies by, given the averages of degrees and of their logarithms."""
+    """Return the factor of a scaler, given the averages of degrees and of their logarithms."""
     if scaler == _AMPLIFICATION:
         return math.log(count + 1) / log_degree
     if scaler == _ATTENUATION:
@@ -45,10 +45,10 @@ def read_towers(
     averages: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write what each tower's second half reads: its share of the own row, then each scaled aggregate.
+    """Write the input of each tower's second half: its share of the own row, then each scaled aggregate.
 
-    An aggregate is moved by the target's share of the messages as often as it has it: never (a variance), once (a mean
-    or an extremum) or `count` times (a sum); without messages it stays 0.
+    The target's share of the messages is added to an aggregate as often as it occurs there: never (a variance), once (a
+    mean or an extremum) or `count` times (a sum); without messages it stays 0.
 
     Shapes: own (n, towers * size) or (n, size) if all towers read all; shift (n, towers * size); read (n, aggregates *
     towers * size); shifted (aggregates,) int64: 0, 1, or -1 for `count` times; out (towers, n, size * (1 + scalers *

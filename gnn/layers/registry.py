@@ -1,4 +1,4 @@
-"""Which plan runs which conv: a new layer is one line here."""
+"""Table from convs to their plans: a new layer is one line here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies between two convs, made ready to run: dense layers, rows that are kept, and joins."""
+"""The layers between two convs, ready to run: dense layers, kept rows, and joins."""
 
 from __future__ import annotations
 

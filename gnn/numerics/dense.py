@@ -34,7 +34,7 @@ take_work_memory()
 
 
 class Block(NamedTuple):
-    """How a product is cut: `rows` at a time; with `margin` columns of zeros on either side of `w`.
+    """Division of a product: `rows` at a time; with `margin` columns of zeros on either side of `w`.
 
     `turned`: the rows of the result are columns to BLAS.
     """
@@ -92,7 +92,7 @@ def _padded(block: Block, x: Rows, w: Rows) -> Rows:
 
 @lru_cache(maxsize=256)
 def _chains_of(k: int, m: int) -> np.ndarray | None:
-    """How few rows are multiplied to have the bits that they have in a block; None: in a block.
+    """Return the chains that give few rows the bits that they have in a block; None: multiply in a block.
 
     Shapes: of products (n, k) by (k, m), m above 1.
     """
@@ -110,7 +110,7 @@ def block_of(k: int, m: int) -> Block:
 
 
 def _is_alike(random: np.random.Generator, k: int, m: int, product: Callable[[Rows, Rows], Rows]) -> bool:
-    """Whether all rows of `product(row, w)` have the same bits, for random ones of the shapes (1, k) and (k, m)."""
+    """Return whether all rows of `product(row, w)` have the same bits, for random ones of shapes (1, k) and (k, m)."""
     for _ in range(_TRIALS):
         out = product(random.standard_normal((1, k), np.float32), random.standard_normal((k, m), np.float32))
         bits = out.view(np.int32)
@@ -159,14 +159,14 @@ def _with_margin(w: Rows, margin: int) -> Rows:
 
 @lru_cache(maxsize=256)
 def _blocks_at_once(k: int, m: int, block: Block) -> tuple[int, ...]:
-    """How many blocks with margins may be one product: equal rows come out as in a block alone, tried on random ones.
+    """Return how many blocks with margins may be one product with unchanged bits, tried on random rows.
 
     Shapes: of products (n, k) by (k, m).
     """
     random = np.random.default_rng(0)
 
     def product(many: int, row: Rows, w: Rows) -> Rows:
-        """The first row of a block alone, and all rows of so many together."""
+        """Return the first row of a block alone, and all rows of `many` blocks together."""
         padded = _with_margin(w, block.margin)
         alone, together = (np.repeat(row, times * block.rows, axis=0) @ padded for times in (1, many))
         return np.concatenate([alone[:1], together])[:, block.margin : block.margin + m]

@@ -56,7 +56,7 @@ def multiply_few(x: Rows, w: Rows, ends: np.ndarray, out: Rows) -> None:
 
 
 def chains_like(k: int, m: int, product: Callable[[Rows, Rows], Rows]) -> np.ndarray | None:
-    """Where the chains end that give the bits of `product` for rows of this shape; None where none do.
+    """Return the ends of chains that give the bits of `product` for rows of this shape; None if none do.
 
     Shapes: `product` is called with (1, k) and (k, m) float32 and returns (1, m).
     """
@@ -91,7 +91,7 @@ def _candidates(k: int) -> Iterator[np.ndarray]:
 
 
 def _ends(k: int, longest: int, step: int) -> tuple[int, ...]:
-    """As OpenBLAS's level3.c has it: of what is left up to twice the longest chain, half, rounded up to whole steps."""
+    """Return the ends as in OpenBLAS's level3.c: a rest of up to twice the longest chain is halved, in whole steps."""
     ends, at = [], 0
     while at < k:
         left = k - at

@@ -99,7 +99,7 @@ def _looped(layer: AttentionConv, edges: Edges) -> Edges:
 
 
 def _heads_of(layer: AttentionConv, weights: Weights, x: Scaled) -> list[Head]:
-    """What each head reads of vertices."""
+    """Return the input of each head from vertices."""
     if isinstance(layer, AGNNConv):
         direction = normalized(x)
         return [Head(x, direction, direction)]

@@ -20,7 +20,7 @@ _GATHERED = {"sum": _SUM, "max": _MAX, "min": _MIN}
 class Edges:
     """The edges of a graph, sorted by destination, with their number of vertices.
 
-    `passed`, if set, is told how many vertices `pieces` has gone through.
+    `passed`, if set, is called with the number of vertices that `pieces` has passed.
 
     Shapes: src, dst (e,) int64 vertex numbers; values of e edges.
     """
@@ -86,7 +86,7 @@ class Edges:
     def pieces(self) -> Iterator[tuple[slice, slice, Edges]]:
         """Yield runs of vertices and their in-edges, both as slices and as edges that count destinations from there.
 
-        For what is made by edge and would be too large for all at once.
+        For arrays by edge, which are too large for all edges at once.
         """
         ends = self._ends()
         first = 0

@@ -1,4 +1,4 @@
-"""What messages and aggregates are multiplied by, as layers derive it from the graph."""
+"""Factors of messages and aggregates, as layers derive them from the graph."""
 
 from __future__ import annotations
 

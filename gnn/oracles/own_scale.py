@@ -76,8 +76,8 @@ def forward(
 ) -> Scaled:
     """Return the embeddings of a graph, and the scale of each of their values.
 
-    `tolerance` is how large an error is allowed: an activation gets as its scale what such an error of its input makes
-    of its output. `tell` hears how far it is, `after` the rows behind each layer, which are valid until it returns.
+    `tolerance` is the allowed error: the scale of an activation is the change of its output for such an error of its
+    input. `tell` is called with the progress, `after` with the rows after each layer, which are valid until it returns.
 
     Invariant: inputs within the tolerance of their scales lead to outputs within it, save for the rounding of sums.
     """

@@ -101,13 +101,13 @@ def stacked(parts: Sequence[Scaled]) -> Scaled:
 
 
 def by_pieces(x: Scaled, edges: Edges, made: Callable[[Scaled, Edges], Scaled]) -> Scaled:
-    """What is made of runs of vertices, given their own rows and in-edges: the arrays on the way are theirs alone."""
+    """Apply `made` to runs of vertices, with their own rows and in-edges, so that temporary arrays are small."""
     parts = ((vertices, made(rows_at(x, vertices), part)) for vertices, _, part in edges.pieces())
     return _whole(edges.vertices, parts, None)
 
 
 def by_rows(vertices: int, made: Callable[[slice], Scaled], into: Scaled | None = None) -> Scaled:
-    """What is made of runs of rows; it replaces what is in `into`, if that is given and as wide."""
+    """Apply `made` to runs of rows; the result replaces `into`, if that is given and has the same width."""
     runs = (slice(first, min(vertices, first + _ROWS)) for first in range(0, max(1, vertices), _ROWS))
     return _whole(vertices, ((run, made(run)) for run in runs), into)
 

@@ -143,7 +143,7 @@ def _judged(what: str, made: Rows, ours: list[Scaled], about: str) -> float:
 
 
 def _off(made: Rows, ours: list[Scaled]) -> float:
-    """How far rows are from ours, relative to each value's own scale.
+    """Return the difference of rows from ours, relative to each value's own scale.
 
     NaN is right where ours is NaN; what float32 may have no number for (an infinite scale) may be anything.
     Raises: ExportError where the shapes differ.

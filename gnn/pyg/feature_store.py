@@ -24,7 +24,7 @@ class MissingVertexError(FreshetError, KeyError):
 
 
 class Client(Protocol):
-    """What of `freshet.EmbeddingClient` is needed."""
+    """The methods of `freshet.EmbeddingClient` that are needed."""
 
     ids_max: int
 
@@ -35,7 +35,7 @@ class Client(Protocol):
         """All rows."""
 
     def close(self) -> None:
-        """Let go what is open."""
+        """Close open resources."""
 
 
 class EmbeddingFeatureStore(FeatureStore):  # type: ignore[misc, unused-ignore]

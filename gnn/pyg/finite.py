@@ -28,7 +28,7 @@ def refuse_weights(module: Module, weights: dict[str, np.ndarray]) -> None:
 
 @contextmanager
 def naming_weights(module: Module) -> Iterator[None]:
-    """Have what is refused for a number that is none name the weights of the module that are so, if any."""
+    """Add to an error about a number that is not finite the names of the module's weights that are not."""
     try:
         yield
     except ExportError as error:

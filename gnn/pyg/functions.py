@@ -1,4 +1,4 @@
-"""Which layer a function of rows is, and which one a torch module without neighbours."""
+"""Table from functions of rows, and from torch modules without neighbours, to layers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def known_name(function: Any) -> str:
 
 
 def is_foreign(function: Any) -> bool:
-    """Whether a function is neither torch's, PyG's nor Python's."""
+    """Return whether a function is neither torch's, PyG's nor Python's."""
     home = str(getattr(function, "__module__", None) or "torch").split(".")[0]
     return home not in ("torch", "torch_geometric", "_operator", "operator", "builtins", "math", "_VariableFunctions")
 

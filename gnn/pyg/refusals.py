@@ -1,4 +1,4 @@
-"""Why something cannot be taken over, and the nearest thing that can."""
+"""Reasons why a module is refused, each with the nearest supported one."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ EDGE_FUNCTIONS = {name: reason for names, reason in _OF_EDGES.items() for name i
 
 
 def reads_types(name: str) -> bool:
-    """Whether a class of modules, by its full name, reads kinds of vertices or edges."""
+    """Return whether a class of modules, by its full name, reads kinds of vertices or edges."""
     return name.startswith("torch_geometric.nn.") and _HINTS.get(name.rsplit(".", 1)[1]) == _TYPED
 
 

@@ -1,4 +1,4 @@
-"""Runs a module beside what is made of it: as a copy, in eval mode, in float32 on the CPU."""
+"""Runs a module for comparison with its export: as a copy, in eval mode, in float32 on the CPU."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _functions_in(kept: Any, held: set[int], found: dict[int, list[Any]]) -> lis
 
 
 def _given_to(function: FunctionType) -> list[Any]:
-    """What a function has from outside: the cells of its closure that are filled, and its defaults."""
+    """Return the outer values of a function: the filled cells of its closure, and its defaults."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 

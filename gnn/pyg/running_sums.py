@@ -47,7 +47,7 @@ def with_running_sums(layers: Sequence[Layer], weights: Weights, prefix: str) ->
 
 
 def _carried(pieces: list[_Piece]) -> int:
-    """How many columns are carried across all convs together."""
+    """Return the number of columns carried across all convs together."""
     layers = [piece.layer for piece in pieces]
     found = carries_of(layers, _in_width(layers))  # type: ignore[arg-type]  # they are those of a model
     return sum(carry.across.width for carry in found if carry is not None)

@@ -1,4 +1,4 @@
-"""What the norms over all vertices read on the graph of `stats_from`, frozen into scales and shifts."""
+"""Statistics of norms over all vertices on the graph of `stats_from`, frozen into scales and shifts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What one row alone decides: functions and norms, with kernels, full pass and errors, and products of few rows."""
+"""Layers that read one row: functions and norms, with kernels, full pass and errors, and products of few rows."""

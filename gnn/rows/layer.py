@@ -1,4 +1,4 @@
-"""What every layer's entry in model.json has."""
+"""Fields of every layer's entry in model.json."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Layer(BaseModel):
 
     @property
     def is_approximate(self) -> bool:
-        """Whether it stands for something that reads the whole graph, with what it read at the time of the export."""
+        """True if it replaces a layer that reads the whole graph, by constants from the time of the export."""
         return False
 
     def tensors(self) -> dict[str, Shape]:
@@ -41,7 +41,7 @@ class Layer(BaseModel):
 
     @property
     def multiplications(self) -> int:
-        """How many numbers its matrices have: a row is multiplied by each of them once."""
+        """Number of matrix entries: each multiplies a row once."""
         return sum(math.prod(shape) for shape in self.tensors().values() if len(shape) == 2)
 
 

@@ -36,7 +36,7 @@ def exp_of(x: float) -> np.float64:
 def weights_of_head(
     agg: np.ndarray, first: int, own: np.ndarray, o: int, h: int, loops: bool, terms: Terms, concat: bool
 ) -> tuple[np.float64, np.float64]:
-    """What the sums of one head of a row, [m | D | N] from `agg[first]` on, are multiplied by, and its own values."""
+    """Return the factors of the sums of a head, [m | D | N] from `agg[first]` on, and of its own values."""
     shift, bottom = np.float64(agg[first]), np.float64(agg[first + 1])
     ours, theirs = np.float64(0), np.float64(1)
     if loops:

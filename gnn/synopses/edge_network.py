@@ -39,7 +39,7 @@ class EdgeNetwork:
 
     @property
     def reads(self) -> int:
-        """How wide the rows are that `rest` reads."""
+        """Width of the rows that `rest` reads."""
         return self.size if self.added else 2 * self.size
 
     def of(self, sources: Rows, targets: Rows) -> Rows:
@@ -56,10 +56,10 @@ class EdgeNetwork:
 
 @dataclass(frozen=True)
 class NetworkSynopsis(Synopsis):
-    """One or several synopses of messages that a network makes of both ends.
+    """One or several synopses of messages that a network computes from both ends of an edge.
 
-    An edge or a source that changes takes its old messages back and brings new ones; where what is read of a target
-    changes, all its messages do, and its row is made afresh from its in-edges.
+    When an edge or a source changes, its old messages are removed and new ones added. When the row of a target changes,
+    all its messages do, and its state is recomputed from its in-edges.
 
     Shapes: messages (e, message width), the rows of sources; state (n, inner.width(network.width)).
     """
@@ -80,7 +80,7 @@ class NetworkSynopsis(Synopsis):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What a change does to it, in words for people."""
+        """Describe the effect of a change, for people."""
         return (
             *self.inner.changes,
             "a network makes each message of both ends; of a changed target, or a row that is read anew, it makes all",
@@ -88,11 +88,11 @@ class NetworkSynopsis(Synopsis):
 
     @property
     def needs_same_bits(self) -> bool:
-        """Whether the synopsis keeps extrema: a message that goes is found by its value, which is computed again."""
+        """True if the synopsis keeps extrema: a removed message is found by its value, which is computed again."""
         return self.inner.finds_by_value
 
     def width(self, message_width: int) -> int:
-        """How wide a state is."""
+        """Return the width of a state."""
         return self.inner.width(self.network.width)
 
     def state_bytes(self, message_width: int) -> int:

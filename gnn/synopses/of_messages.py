@@ -1,4 +1,4 @@
-"""What a vertex keeps of the messages it got: synopses, typed by what they can do.
+"""Synopses: numbers that a vertex keeps of its messages, typed by their capabilities.
 
 A synopsis is a row of numbers. What is stored is un-normalised; the context (how many, how heavy) is combined on
 reading, so that a changed degree costs a read and not a rewrite of old messages. How a synopsis is kept up to date is
@@ -43,25 +43,25 @@ class Synopsis:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What a change does to it, in words for people."""
+        """Describe the effect of a change, for people."""
         raise NotImplementedError
 
     @property
     def finds_by_value(self) -> bool:
-        """Whether a message that goes is found by its value among those that were merged."""
+        """True if a removed message is found by its value among the merged ones."""
         return False
 
     @property
     def needs_same_bits(self) -> bool:
-        """Whether a message that is made on another processor may not be found among those that were merged."""
+        """True if a message computed on another processor may not be found among the merged ones."""
         return False
 
     def width(self, message_width: int) -> int:
-        """How wide the rows are that are made of messages of that width."""
+        """Return the width of the aggregated rows for messages of this width."""
         return message_width
 
     def state_bytes(self, message_width: int) -> int:
-        """How many bytes a Storage keeps of it for each vertex, the values of sources apart."""
+        """Return the bytes that a Storage keeps for each vertex, without the values of sources."""
         raise NotImplementedError
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:
@@ -99,7 +99,7 @@ class InvertibleSynopsis(Synopsis):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What a change does to it, in words for people."""
+        """Describe the effect of a change, for people."""
         return (ADDS_DIFFERENCE,)
 
     def state_bytes(self, message_width: int) -> int:
@@ -107,7 +107,7 @@ class InvertibleSynopsis(Synopsis):
         return 8 * message_width + 16
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:
-        """Return sum, or sum / count with 0 where there is none (what is left of a sum there is rounding)."""
+        """Return sum, or sum / count with 0 without messages (any rest of a sum there is rounding)."""
         if self.kind == "sum":
             return state
         out = np.zeros_like(state)
@@ -123,14 +123,14 @@ class InvertibleSynopsis(Synopsis):
 
 @dataclass(frozen=True)
 class MonotonicSynopsis(Synopsis):
-    """The largest or smallest message, channel by channel: a semilattice, which cannot take back what it was given.
+    """The largest or smallest message, channel by channel: a semilattice, from which messages cannot be subtracted.
 
     Contract:
-    - a message that does not pass the extremum changes nothing, neither when it comes nor when it goes;
-    - an extremum whose last holder goes, with nothing at least as good coming, is *exposed*: that channel is made anew
-      from the in-edges. How many messages hold it is kept beside it, so that ties cost nothing.
-    NaN passes everything, as in torch. The state is 0 where there are no messages.
-    Source: InkStream section II-C1 and algorithm 1 (there the reset is by vertex, and a tie is read anew).
+    - a message that does not reach the extremum changes nothing, neither when it is added nor when it is removed;
+    - an extremum whose last holder is removed, with no message as good added, is *exposed*: that channel is recomputed
+      from the in-edges. The number of holders is kept beside it, so that ties cost nothing.
+    NaN exceeds everything, as in torch. The state is 0 where there are no messages.
+    Source: InkStream section II-C1 and algorithm 1 (there the reset is by vertex, and a tie is recomputed).
     """
 
     algebra: ClassVar[str] = "monotonic"
@@ -144,7 +144,7 @@ class MonotonicSynopsis(Synopsis):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What a change does to it, in words for people."""
+        """Describe the effect of a change, for people."""
         return (
             "a message that does not pass the extremum changes nothing, "
             "a channel whose last holder goes is read anew from its in-edges",
@@ -152,7 +152,7 @@ class MonotonicSynopsis(Synopsis):
 
     @property
     def finds_by_value(self) -> bool:
-        """Whether a message that goes is found by its value among those that were merged."""
+        """True: a removed message is found by its value among the merged ones."""
         return True
 
     def state_bytes(self, message_width: int) -> int:
@@ -176,10 +176,10 @@ class MonotonicSynopsis(Synopsis):
 class MomentsSynopsis(Synopsis):
     """The variance of the messages, or its root: mean(m^2) - mean(m)^2, channel by channel.
 
-    Sums and sums of squares come and go by deltas. What partials of several parts are merged from has to keep what
-    float32 sums would lose, so a state has the mean in two float32 and the variance about it.
+    Sums and sums of squares are updated by deltas. To merge partial states of several parts without the loss of float32
+    sums, a state has the mean in two float32 and the variance about it.
 
-    Shapes: state (n, 1 + 3 * width): [count | mean | what is left of the mean | variance]; all 0 without messages.
+    Shapes: state (n, 1 + 3 * width): [count | mean | rest of the mean | variance]; all 0 without messages.
     Source: PyG's VarAggregation and StdAggregation; Chan, Golub and LeVeque (1979) for merging.
     """
 
@@ -194,11 +194,11 @@ class MomentsSynopsis(Synopsis):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What a change does to it, in words for people."""
+        """Describe the effect of a change, for people."""
         return (ADDS_DIFFERENCE,)
 
     def width(self, message_width: int) -> int:
-        """How wide a state is."""
+        """Return the width of a state."""
         return 1 + 3 * message_width
 
     def state_bytes(self, message_width: int) -> int:
@@ -249,11 +249,11 @@ class GatedSynopsis(Synopsis):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What a change does to it, in words for people."""
+        """Describe the effect of a change, for people."""
         return (MAKES_TARGETS_AFRESH,)
 
     def width(self, message_width: int) -> int:
-        """How wide a state is."""
+        """Return the width of a state."""
         return self.channels
 
     def state_bytes(self, message_width: int) -> int:
@@ -292,16 +292,16 @@ class ProductSynopsis(Synopsis):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What a change does to the factors, in words for people."""
+        """Describe the effect of a change on the factors, for people."""
         return tuple(dict.fromkeys(words for factor in self.factors for words in factor.changes))
 
     @property
     def finds_by_value(self) -> bool:
-        """Whether a message that goes is found by its value among those that were merged into any factor."""
+        """True if a removed message is found by its value among those merged into any factor."""
         return any(factor.finds_by_value for factor in self.factors)
 
     def width(self, message_width: int) -> int:
-        """How wide the rows are that are made of messages of that width."""
+        """Return the width of the aggregated rows for messages of this width."""
         return sum(factor.width(message_width) for factor in self.factors)
 
     def state_bytes(self, message_width: int) -> int:

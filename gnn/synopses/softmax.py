@@ -89,11 +89,11 @@ def _leaky(x: np.ndarray, slope: float) -> np.ndarray:
 class SoftmaxSynopsis(Synopsis):
     """Per head a shift m, the denominator D = sum exp(score - m), and N = sum exp(score - m) value.
 
-    Both are sums, so messages come and go by deltas; the shift of the job's sums may be another than that of a fresh
-    pass, and N / D the same. Where a target's term changes, additive scores are moved; others are summed afresh.
+    Both are sums, so messages are added and subtracted; the shift of the job's sums may differ from that of a full
+    pass, with the same N / D. When a target's term changes, additive scores are moved; others are summed again.
 
     Shapes: state (n, heads * (channels + 2)): [m | D | N] per head; 0 for D and N without messages.
-    Source: NeutronRT algorithm 3 and table II for deltas of what constrained operators read; there GAT is recomputed.
+    Source: NeutronRT algorithm 3 and table II for deltas of inputs of constrained operators; there GAT is recomputed.
     """
 
     score: Score
@@ -112,13 +112,13 @@ class SoftmaxSynopsis(Synopsis):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What a change does to it, in words for people."""
+        """Describe the effect of a change, for people."""
         if self.score.sides > 1:
             return (f"{ADDS_DIFFERENCE}, a changed target moves the messages whose score changes sides",)
         return (MAKES_TARGETS_AFRESH,)
 
     def width(self, message_width: int) -> int:
-        """How wide a state is."""
+        """Return the width of a state."""
         return self.score.heads * (self.score.channels + 2)
 
     def state_bytes(self, message_width: int) -> int:

@@ -1,1 +1,1 @@
-"""How a module's forward becomes steps: traced, opened down to layers, and brought into a line."""
+"""Conversion of a module's forward to steps: traced, opened down to layers, and brought into a line."""

@@ -29,7 +29,7 @@ _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", 
 
 
 class Asked(NamedTuple):
-    """What is exported of a module: what this method gives, and of several results the one of that place or name."""
+    """The exported result of a module: that of this method, and of several results the one of this place or name."""
 
     method: str = "forward"
     output: int | str | None = None
@@ -57,7 +57,7 @@ FORWARD = Asked()
 
 
 class _Parameters(NamedTuple):
-    """Which parameters of a forward get edges and weights, by name; edges None where they come second, by place."""
+    """Parameters of a forward for edges and weights, by name; edges None if they come second, by place."""
 
     edges: str | None = None
     weights: str | None = None

@@ -42,7 +42,7 @@ _WHY = (
 
 
 def overwritten(where: str) -> ExportError:
-    """Return what is raised of an operation that writes over what is read later."""
+    """Return the error for an operation that overwrites rows that are read later."""
     return ExportError(f"{where} {_WHY}")
 
 
@@ -77,7 +77,7 @@ def _written(node: Any, root: Module) -> list[Any]:
 
 
 def writes(node: Any) -> bool:
-    """Whether a function or method writes to what it reads first."""
+    """Return whether a function or method writes to its first argument."""
     label = str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target))
     if label in _WRITES_NOTHING:
         return False
@@ -93,7 +93,7 @@ def writes(node: Any) -> bool:
 
 
 def module_writes(module: Module) -> bool:
-    """Whether a module writes to its input: of a chain the first one that does anything."""
+    """Return whether a module writes to its input: in a chain, the first module that does anything."""
     if class_name(module) == "torch.nn.Sequential":
         parts = [part for part in module.children() if not gives_its_input(part)]
         return bool(parts) and module_writes(parts[0])
@@ -101,7 +101,7 @@ def module_writes(module: Module) -> bool:
 
 
 def _is_fresh(node: Any, root: Module) -> bool:
-    """Whether an operation makes new memory."""
+    """Return whether an operation allocates its result."""
     if node.op == "call_module":
         return not gives_its_input(root.get_submodule(node.target))
     if node.target is getattr:
@@ -110,7 +110,7 @@ def _is_fresh(node: Any, root: Module) -> bool:
 
 
 def gives_its_input(module: Module | None) -> bool:
-    """Whether a module does nothing at inference."""
+    """Return whether a module does nothing at inference."""
     if module is not None and class_name(module) == "torch.nn.Sequential":
         return all(gives_its_input(part) for part in module.children())
     if getattr(module, "K", None) == 0:  # no hop

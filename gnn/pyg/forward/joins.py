@@ -1,4 +1,4 @@
-"""Which functions of the rows of several layers make one row of them."""
+"""Functions that join the rows of several layers into one."""
 
 from __future__ import annotations
 

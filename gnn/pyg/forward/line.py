@@ -1,4 +1,4 @@
-"""A forward whose operations read rows of any earlier one becomes a line, in which what is read later is kept."""
+"""Conversion of a forward whose operations read any earlier rows into a line, in which rows read later are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Op(NamedTuple):
 
     @property
     def gives_its_input(self) -> bool:
-        """Whether its rows are those that it reads, in the same memory."""
+        """True if its rows are those that it reads, in the same memory."""
         op = None if self.step is None else self.step.op
         if op is None or isinstance(op, Hop):
             return False

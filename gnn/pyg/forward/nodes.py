@@ -21,7 +21,7 @@ def place_of(node: Any, prefix: str) -> str:
 
 
 def label_of(node: Any) -> str:
-    """What an operation is called where it stands, e.g. relu_."""
+    """Return the name of an operation in the module, e.g. relu_."""
     return node.target if isinstance(node.target, str) else known_name(node.target)
 
 

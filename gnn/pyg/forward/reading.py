@@ -203,7 +203,7 @@ class Reader:
         return f"{msg}: {CHANGES_EDGES}" if others else f"{msg}. {TAKEN}"
 
     def _is_constant(self, node: Any) -> bool:
-        """Whether the node depends on parameters alone; its value is then kept."""
+        """Return whether the node depends on parameters alone; its value is then kept."""
         if node.op == "get_attr":
             value: Any = self._root
             for part in node.target.split("."):
@@ -247,7 +247,7 @@ def _label(node: Any) -> str:
 
 
 def _options(node: Any, read: list[Any]) -> dict[str, Any]:
-    """What a function of several rows gets beside them, by name; what comes after them by place is its `dim`."""
+    """Return the other arguments of a function of several rows, by name; a positional one is its `dim`."""
     options = {name: value for name, value in node.kwargs.items() if not list(nodes_in(value))}
     places = [value for value in node.args if not list(nodes_in(value))]
     return options | ({"dim": places[0]} if places else {})

@@ -1,4 +1,4 @@
-"""What a forward makes of edges, weights and shapes without a change of their values, tried on a graph of numbers.
+"""Results of a forward's operations on edges, weights and shapes, tried on a graph of numbers.
 
 `edge_attr.view(-1)`, `edge_index.to(x.device)` and `h[:x.size(0)]` move values about, whatever these are. So they are
 run on a graph whose values are all different: what comes out as it went in does so for every graph.
@@ -49,11 +49,11 @@ class Samples:
             self._values[weights] = self._weights.view(-1, 1)
 
     def __contains__(self, node: Any) -> bool:
-        """Whether the node's value is known."""
+        """Return whether the node's value is known."""
         return node in self._values
 
     def is_edges(self, node: Any) -> bool:
-        """Whether a node is the edges as they came."""
+        """Return whether a node is the unchanged edges."""
         value = self._values.get(node)
         return (
             isinstance(value, torch.Tensor)
@@ -63,12 +63,12 @@ class Samples:
         )
 
     def is_weights(self, node: Any) -> bool:
-        """Whether a node is the edge weights as they came, in one dimension."""
+        """Return whether a node is the unchanged edge weights, in one dimension."""
         value = self._values.get(node)
         return isinstance(value, torch.Tensor) and value.is_floating_point() and torch.equal(value, self._weights)
 
     def is_number(self, node: Any) -> bool:
-        """Whether a node is a size of the graph."""
+        """Return whether a node is a size of the graph."""
         return isinstance(self._values.get(node), int)
 
     def described(self, nodes: list[Any]) -> str:
@@ -114,7 +114,7 @@ class Samples:
         return True
 
     def keeps_rows(self, node: Any, rows: Mapping[Any, str], constants: Mapping[Any, Any]) -> bool:
-        """Whether a node gives the rows that it reads first as they are, such as `h[:None]` or `h[:x.size(0)]`."""
+        """Return whether a node returns its first rows unchanged, such as `h[:None]` or `h[:x.size(0)]`."""
         label = label_of(node)
         given = _Given(node, self._values, rows, constants)
         if label not in _ROWS_KEPT or not given.are_known or not self._is_move(given, label):
@@ -135,7 +135,7 @@ class Samples:
         return label in _MOVES or label in _CASTS or (label == "dropout" and _does_nothing(given))
 
     def _keeps_its_place(self, index: Any) -> bool:
-        """Whether an index is one of a place, or of all there is: `[:100]` is that of some graphs alone."""
+        """Return whether an index is one place, or all places: `[:100]` fits only some graphs."""
         if isinstance(index, tuple):
             return all(self._keeps_its_place(one) for one in index)
         if isinstance(index, slice):
@@ -175,7 +175,7 @@ class Samples:
 
 
 class _Given(NamedTuple):
-    """What an operation is given: of edges and shapes, of rows, and what does not depend on the graph."""
+    """Arguments of an operation: from edges and shapes, from rows, and independent of the graph."""
 
     node: Any
     samples: Mapping[Any, Any]
@@ -201,7 +201,7 @@ class _Given(NamedTuple):
 
 
 def _does_nothing(given: _Given) -> bool:
-    """Whether dropout of weights drops nothing."""
+    """Return whether dropout of weights drops nothing."""
     function: Callable[..., Any] = given.node.target
     try:
         bound = inspect.signature(function).bind(*given.node.args, **given.node.kwargs)

@@ -1,4 +1,4 @@
-"""What traces a module by torch.fx; a module of its own, since it needs torch."""
+"""Tracing of a module by torch.fx; a module of its own, since it needs torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 class Rows(torch.fx.Proxy):
-    """What stands for a tensor."""
+    """Placeholder of a tensor."""
 
     _is_param = _is_buffer = False  # what torch asks of a tensor to see whether it is one of a module's
     layout, is_sparse, is_sparse_csr = torch.strided, False, False
@@ -73,12 +73,12 @@ class Tracer(torch.fx.Tracer):
     """Traces one module, and takes layers as they are, the one called `head` among them."""
 
     def __init__(self, module: Module | None, head: str | None, *, column: bool) -> None:
-        """Take what is to be traced; None for a function. `column`: whether edge weights have two dimensions."""
+        """Set the module to trace; None for a function. `column`: whether edge weights have two dimensions."""
         super().__init__()
         self._module, self._head, self._column = module, head, column
 
     def proxy(self, node: Any) -> Any:
-        """What stands for the result of an operation."""
+        """Return the placeholder for the result of an operation."""
         return Rows(node, self)
 
     def create_arg(self, a: Any) -> Any:
@@ -86,7 +86,7 @@ class Tracer(torch.fx.Tracer):
         return a.node if type(a) is Rows else super().create_arg(a)
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
-        """Whether a module is one operation; also a conv of one's own, which is refused by name then."""
+        """Return whether a module is one operation; True for a user's own conv, which is then refused by name."""
         if m is self._module:
             return False
         if self._head is not None and module_qualified_name == f"inner.{self._head}":

@@ -49,7 +49,7 @@ def plain_copy(module: Module) -> Module:
 
 
 def is_plain(module: Any, base: type) -> bool:
-    """Whether a module does what a class of PyG's does: it is one, or a subclass that overrides nothing of it."""
+    """Return whether a module is of a class of PyG's, or a subclass that overrides nothing of it."""
     if not isinstance(module, base):
         return False
     own = [kind for kind in type(module).__mro__ if not _is_library(kind.__module__) and kind is not object]
@@ -131,7 +131,7 @@ def _refuse_patches(name: str, part: Module) -> None:
 
 
 def _is_of(method: Any, part: Module) -> bool:
-    """Whether something is a method of a module's own class, which PyG sets on instances with decomposed_layers.
+    """Return whether it is a method of a module's own class, which PyG sets on instances with decomposed_layers.
 
     So is a forward that PyG has made for this Sequential: its class has that of the last one that was made.
     """
@@ -158,7 +158,7 @@ def _replaced(kind: type) -> list[str]:
 
 
 def _is_librarys(function: FunctionType) -> bool:
-    """Whether a method is torch's or PyG's own; what it wraps says nothing of what it does."""
+    """Return whether a method is torch's or PyG's own; wrapped functions do not show what it does."""
     if not _is_library(str(function.__module__)):
         return False
     if not hasattr(function, "__wrapped__"):
@@ -173,7 +173,7 @@ def _is_library(module: str) -> bool:
 
 
 def _is_lazy(hook: Any, part: Module) -> bool:
-    """Whether a hook only waits for the first rows, to size the module by them."""
+    """Return whether a hook only waits for the first rows, to size the module by them."""
     return isinstance(hook, MethodType) and hook.__self__ is part and _is_library(str(hook.__func__.__module__))
 
 

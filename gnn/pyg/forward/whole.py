@@ -1,4 +1,4 @@
-"""What a module shows as a whole: that it reads kinds of vertices and edges, and that a part of it makes the rows."""
+"""Properties of a whole module: whether it reads kinds of vertices and edges, and which part makes the rows."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _EXPECTED = "expected package.module:factory, or with arguments: 'package.module
 
 
 class Factory(NamedTuple):
-    """Where a factory is, and what it is called with; arguments None where none are given, not even ()."""
+    """Location of a factory, and its arguments; arguments None if none are given, not even ()."""
 
     module: str
     path: str

@@ -38,7 +38,7 @@ class _Fit(NamedTuple):
 
 
 def load_into(module: Module, weights: Weights, source: str, say: Callable[[str], None]) -> None:
-    """Load saved weights into a module, and say which names were changed for that.
+    """Load saved weights into a module, and return the names that were changed for this.
 
     Raises: ExportError naming what is missing, unexpected or of another shape.
     """
@@ -129,7 +129,7 @@ def _why_not(source: str, fit: _Fit) -> str:
 
 
 def _notes(weights: Weights, state: State, fit: _Fit) -> Iterable[str]:
-    """What is said of a file whose weights were found, but not by their names."""
+    """Return notes on a file whose weights were found, but not by their names."""
     if weights.key:
         yield f"the weights are those under {weights.key!r}"
     wrappers = sorted({part for name in weights.state for part in name.split(".") if part in _WRAPPERS})

@@ -87,7 +87,7 @@ def _why_not(path: Path, error: Exception) -> str:
 
 
 def _is_whole_module(path: Path) -> bool:
-    """Whether what is pickled has torch's modules in it."""
+    """Return whether the pickle contains torch modules."""
     import torch
 
     try:
