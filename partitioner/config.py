@@ -43,7 +43,7 @@ NO_RULES = GraphRules()  # but for the number of types
 
 @dataclass(frozen=True, slots=True)
 class PartitionerConfig:
-    """How edges are placed and which rules the graph follows.
+    """Placement of edges, and rules of the graph.
 
     `hdrf_lambda` is HDRF's balance coefficient (0: replicas alone count), `hdrf_epsilon` keeps its division finite.
     `hybrid_threshold` is the in-degree up to which in-edges join their destination's part. `snapshot_placement` says
@@ -100,7 +100,7 @@ class PartitionerConfig:
 
     @property
     def places_whole(self) -> bool:
-        """Whether a snapshot is placed with all of it in view."""
+        """True if a snapshot is placed as a whole."""
         return self.snapshot_placement == WHOLE and self.strategy_code in (HYBRID, LOCALITY)
 
 

@@ -63,7 +63,7 @@ class Partitioner:
 
     @property
     def attr_width(self) -> int | None:
-        """How many numbers the attr of an edge has; None until one had any."""
+        """Width of the attr of edges; None until an edge had one."""
         width = self._t.scalar(t.ATTR_WIDTH) - 1
         return None if width < 0 else width
 
@@ -106,7 +106,7 @@ class Partitioner:
         return split(change, self.tasks, ctl, epoch, positions or {})
 
     def after_restore(self) -> None:
-        """Build what is not durable from the tables."""
+        """Build derived state from the tables."""
         tables = self._t
         tables.reserve_vertices(0)
         tables.reserve_edges(0)
@@ -146,7 +146,7 @@ class Partitioner:
         return live_graph(self._t, self.config.id_kind, self._types)
 
     def stats(self) -> PartitionStats:
-        """How good the partition is."""
+        """Return the quality of the partition."""
         return partition_stats(self._t)
 
     def _check(self, events: Events) -> None:

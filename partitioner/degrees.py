@@ -86,7 +86,7 @@ def _count_weight(real: np.ndarray, row: int, old: float, new: float) -> None:
 
 @inner
 def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weight: np.ndarray, row: int) -> np.float64:
-    """The weighted in-degree, summed afresh where cancellation has left too little of it."""
+    """Return the weighted in-degree, summed again if cancellation has lost too much of it."""
     if vertex[row, IN_DEGREE] == vertex[row, LOOPS]:
         real[row, SUM] = 0.0
         real[row, PEAK] = 0.0

@@ -24,7 +24,7 @@ _ROOM = 16
 
 
 class TypeCounts(NamedTuple):
-    """What kernels get of the types."""
+    """View of the types for kernels."""
 
     uses: np.ndarray  # (codes,) int32: edges of each type
     live: np.ndarray  # (1,) int64: types that have edges
@@ -56,7 +56,7 @@ class EdgeTypes:
 
     @property
     def counts(self) -> TypeCounts:
-        """What kernels count in; stale after `codes_of`."""
+        """Counters for kernels; stale after `codes_of`."""
         return TypeCounts(self._uses, self._live, len(self._kept), self._bound)
 
     def name(self, code: int) -> str:
@@ -123,7 +123,7 @@ class EdgeTypes:
             free_name(tables.scalars.data, tables.types.data, tables.words.view, code)
 
     def after_restore(self, edges: np.ndarray) -> None:
-        """Build what is not durable from the tables; `edges` are the rows of live edges."""
+        """Build derived state from the tables; `edges` are the rows of live edges."""
         tables = self._t
         self._begin()
         codes = tables.scalar(t.TYPES)

@@ -134,7 +134,7 @@ def _emit_added_edges(g: GraphView, out: Records) -> None:
 
 @inner
 def _emit_edge(records: np.ndarray, at: int, g: GraphView, row: int) -> None:
-    """Where the edge lives: the part, and the slots of its ends there."""
+    """Write the location of an edge: the part, and the slots of its ends there."""
     edge = g.edge.data
     part = np.int64(edge[row, PART])
     records[TO, at] = part

@@ -1,4 +1,4 @@
-"""What an epoch has touched, and its state before: scratch memory from which the net change is read."""
+"""Vertices and edges touched in an epoch, with their previous state: memory from which the net change is read."""
 
 from __future__ import annotations
 

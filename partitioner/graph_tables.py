@@ -59,7 +59,7 @@ SLOT_TAIL, SLOT_FREE, MASTERS, PART_EDGES, PART_ROWS = range(5)
 
 
 class GraphView(NamedTuple):
-    """What kernels get of the tables."""
+    """View of the tables for kernels."""
 
     scalars: np.ndarray  # (64,) int64
     parts: np.ndarray  # (P, 8) int64

@@ -28,13 +28,13 @@ class HashIndex(NamedTuple):
 
 
 def make_index(salt: Salt, entries: int = 0) -> HashIndex:
-    """An empty index with room for so many entries and half as many more."""
+    """Return an empty index with room for `entries` entries and half as many more."""
     capacity = max(FIRST_CAPACITY, 1 << (2 * entries).bit_length())
     return HashIndex(np.zeros(capacity, np.uint64), np.zeros(1, np.int64), salt)
 
 
 def grown(index: HashIndex, entries: int) -> HashIndex:
-    """The index, or a larger one with the same entries if it has no room for so many in all."""
+    """Return the index, or a larger one with the same entries if it has no room for `entries` in all."""
     if has_room(index, entries):
         return index
     larger = make_index(index.salt, entries)
@@ -44,7 +44,7 @@ def grown(index: HashIndex, entries: int) -> HashIndex:
 
 @kernel
 def has_room(index: HashIndex, entries: int) -> bool:
-    """Whether the index may hold so many entries in all."""
+    """Return whether the index may have `entries` entries in all."""
     return 4 * entries <= 3 * len(index.entries)
 
 
@@ -57,7 +57,7 @@ def hash_edge(salt: Salt, src: int, dst: int, etype: int) -> np.uint64:
 
 @inner
 def home_of(index: HashIndex, half: int) -> np.int64:
-    """Where the search for a hash begins."""
+    """Return where the search for a hash begins."""
     return np.int64(half & np.uint64(len(index.entries) - 1))
 
 
@@ -69,7 +69,7 @@ def row_at(index: HashIndex, at: int) -> np.int64:
 
 @inner
 def matches(index: HashIndex, at: int, half: int) -> bool:
-    """Whether the entry in this place has the hash."""
+    """Return whether the entry in this place has the hash."""
     return index.entries[at] >> _HALF == half
 
 

@@ -1,4 +1,4 @@
-"""What the Partitioner holds, for people and for `freshet export` and scripts/tools/partition.py."""
+"""Contents of the Partitioner, for people, for `freshet export` and for scripts/tools/partition.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LiveGraph:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """How good a partition is.
+    """Quality of a partition.
 
     Units: replication_factor rows per vertex; cut_share of the edges have their ends mastered in different parts;
     balances are the fullest part's load over the mean; split_share of the vertices have in-edges outside their part.

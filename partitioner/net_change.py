@@ -87,7 +87,7 @@ def make_records(vertices: int, before: int, fresh: int, parts: int, values: int
 
 @dataclass(frozen=True, slots=True)
 class EpochChange:
-    """What an epoch's events come to. Its arrays are the Partitioner's memory: good until the next `partition`.
+    """Net change of an epoch's events. Its arrays are the Partitioner's memory, valid until the next `partition`.
 
     Shapes: x k rows, the features that the records point into; names (offsets, bytes) of the ids of the
     born vertices in record order, for string ids.

@@ -1,4 +1,4 @@
-"""The events of an epoch, one after the other, on the graph itself; the log keeps what was there before.
+"""Application of an epoch's events to the graph, one after the other; the log keeps the previous state.
 
 Adding an edge again sets what it carries; deleting what is not there does nothing; edges bring unknown vertices to
 life; a deleted vertex takes its edges along; undirected events act both ways, on a self-loop once.
@@ -206,7 +206,7 @@ def _find_live(g: GraphView, index: HashIndex, src: int, dst: int, etype: int) -
 
 @inner
 def _fits(log: Log, rows: int, more: int) -> bool:
-    """Whether the log has room for `more` edges, as many vertices but no more than there are rows, and a rejection."""
+    """Return whether the log has room for `more` edges, as many vertices (at most all rows), and a rejection."""
     counts, vertices = log.counts, min(log.counts[LOGGED_VERTICES] + more, rows)
     edges = counts[LOGGED_EDGES] + more
     return edges <= len(log.edges) and vertices <= len(log.vertices) and counts[REJECTED] < len(log.rejected)
@@ -233,7 +233,7 @@ def _prepare(start: int, stop: int, batch: Batch, vertex: View, edge: np.ndarray
 
 @inner
 def _reason_against(batch: Batch, i: int, row: int, g: GraphView, types: TypeCounts, one_loop: bool) -> int:
-    """Why an add_edge (of the edge in `row`, -1: a new one) can't be, or 0."""
+    """Return the reason to reject an add_edge (of the edge in `row`, -1: a new one), or 0."""
     a, etype, width = batch.a[i], batch.etype[i], g.scalars[ATTR_WIDTH]
     if len(batch.attr) and batch.attr[i] >= 0 and width and width != batch.attr[i] + 1:
         return OTHER_ATTR_WIDTH

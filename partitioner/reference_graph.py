@@ -55,12 +55,12 @@ class _Edges:
         self.into: defaultdict[Id, set[Id]] = defaultdict(set)  # destination -> sources
 
     def any(self) -> bool:
-        """Whether there is one."""
+        """True if there is one."""
         return any(self.out.values())
 
 
 class ReferenceGraph:
-    """The graph after the events that were applied.
+    """The graph after the applied events.
 
     Args:
         features: those of its vertices.

@@ -1,7 +1,8 @@
-"""What is known of a vertex in each part: its row number there (slot), and how many edges of it live there.
+"""Places of a vertex in each part: its row number there (slot), and the number of its edges there.
 
 Up to DENSE_PARTS parts a vertex has three columns for each. Past that a vertex is in few of them: its master's part has
-three columns, and a list (state/entry_lists.py) has each other part where the vertex is. Both tell the same.
+three columns, and a list (state/entry_lists.py) has each other part where the vertex is. Both have the same
+information.
 """
 
 from __future__ import annotations
@@ -108,14 +109,14 @@ def count_end(g: GraphView, row: int, part: int, way: int, more: int) -> None:
 
 @inner
 def home_in_edges(g: GraphView, row: int) -> np.int64:
-    """How many in-edges of a vertex live in its master's part."""
+    """Return the number of in-edges of a vertex in its master's part."""
     vertex = g.vertex.data
     return np.int64(vertex[row, SLOTS + 1 if g.is_sparse else SLOTS + len(g.parts) + vertex[row, MASTER]])
 
 
 @inner
 def _ends_in(g: GraphView, row: int, part: int) -> np.int64:
-    """How many ends of edges a vertex with columns has in a part; a self-loop counts twice."""
+    """Return the number of ends of edges in a part, of a vertex with columns; a self-loop counts twice."""
     vertex, n = g.vertex.data, len(g.parts)
     return np.int64(vertex[row, SLOTS + n + part]) + np.int64(vertex[row, SLOTS + 2 * n + part])
 
@@ -125,7 +126,7 @@ def _ends_in(g: GraphView, row: int, part: int) -> np.int64:
 
 @inner
 def places_of(g: GraphView, row: int) -> np.int64:
-    """How many places the vertex has."""
+    """Return the number of places of the vertex."""
     return entries_of(g.vertex.data, row, LIST) if g.is_sparse else np.int64(len(g.parts))
 
 
@@ -145,7 +146,7 @@ def _slot_at(g: GraphView, row: int, k: int) -> np.int64:
 
 @inner
 def _ends_at(g: GraphView, row: int, k: int) -> np.int64:
-    """How many ends of edges the vertex has in its k-th place."""
+    """Return the number of ends of edges of the vertex in its k-th place."""
     if not g.is_sparse:
         return _ends_in(g, row, k)
     words, at = g.replicas.data, entry_at(g.vertex.data, row, LIST, k)
@@ -154,7 +155,7 @@ def _ends_at(g: GraphView, row: int, k: int) -> np.int64:
 
 @inner
 def placed_ends(g: GraphView, row: int) -> np.int64:
-    """How many ends of edges that have a part the vertex has."""
+    """Return the number of ends of the vertex's edges that have a part."""
     vertex, ends = g.vertex.data, np.int64(0)
     for k in range(places_of(g, row)):
         ends += _ends_at(g, row, k)
@@ -165,7 +166,7 @@ def placed_ends(g: GraphView, row: int) -> np.int64:
 
 @inner
 def has_row(g: GraphView, row: int, part: int, k: int) -> bool:
-    """Whether the vertex has a row in the part, or gets one this epoch; `k`: before how many others that are true."""
+    """Return whether the vertex has a row in the part, or gets one this epoch; `k`: number of earlier such parts."""
     if g.vertex.data[row, MASTER] == part:
         return True
     if g.is_sparse:

@@ -27,19 +27,19 @@ def name_hash(salt: Salt, data: np.ndarray, begin: int, end: int, bits: int) -> 
 
 @inner
 def _chunk_of(length: int) -> int:
-    """The k of the chunk of 2**k words that holds so many bytes."""
+    """Return the k of the chunk of 2**k words for a name of `length` bytes."""
     return order_of((length + 7) >> 3)
 
 
 @kernel
 def words_for(length: int) -> int:
-    """Words that a name of so many bytes takes."""
+    """Return the words that a name of `length` bytes takes."""
     return 1 << _chunk_of(length)
 
 
 @inner
 def same_name(vertex: np.ndarray, words: np.ndarray, row: int, data: np.ndarray, begin: int, end: int) -> bool:
-    """Whether the vertex in `row` is called data[begin:end]."""
+    """Return whether the name of the vertex in `row` is data[begin:end]."""
     length = end - begin
     if vertex[row, NAME_BYTES] != length:
         return False

@@ -1,1 +1,1 @@
-"""Which part a new edge lives in, and which one a vertex has its master in."""
+"""Placement of new edges in parts, and of the masters of vertices."""

@@ -1,7 +1,7 @@
-"""Where new edges live and new vertices are mastered: the four strategies.
+"""Placement of new edges and masters: the four strategies.
 
-Every edge is placed once, in the order of the epoch's first touches, with the loads and degrees of what is placed
-already; ties go to the part with the lowest load, then to the lowest part. No randomness, so a replay places alike.
+Every edge is placed once, in the order of the epoch's first touches, with the loads and degrees of edges placed before;
+ties go to the part with the lowest load, then to the lowest part. No randomness, so a replay places alike.
 
 - hybrid: in-edges join the master of their destination until it has `threshold` of them, then HDRF spreads new ones;
   a new vertex is mastered beside the neighbour that it arrives with, while that part has at most 1.1 times the mean.
@@ -82,7 +82,7 @@ def _set_master(parts: np.ndarray, vertex: np.ndarray, row: int, part: int) -> N
 
 @inner
 def _placed_in_edges(g: GraphView, row: int) -> int:
-    """How many in-edges of a vertex with a master have a part."""
+    """Return the number of in-edges, of a vertex with a master, that have a part."""
     return home_in_edges(g, row) + g.vertex.data[row, AWAY]
 
 
@@ -109,7 +109,7 @@ def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) ->
 
 @inner
 def _master_locality(g: GraphView, src: int, dst: int) -> None:
-    """Algorithm 1: a new source joins a destination of high in-degree, else the least loaded part takes what is new."""
+    """Algorithm 1: a new source joins a destination of high in-degree, else it goes to the least loaded part."""
     parts, vertex = g.parts, g.vertex.data
     part = _least_loaded(parts)
     if vertex[dst, MASTER] >= 0:
