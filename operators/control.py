@@ -1,4 +1,4 @@
-"""What the Partitioner tells every operator about an epoch: the places and flags of the column `ctl`."""
+"""Message from the Partitioner to all operators about an epoch: the places and flags of the column `ctl`."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def control_values(
 
 
 def is_marker(control: np.ndarray) -> bool:
-    """Whether the epoch is a marker, at which every operator completes a cut of its state."""
+    """Return whether the epoch is a marker, at which every operator completes a cut of its state."""
     return int(control[MARKER]) >= 0

@@ -1,4 +1,4 @@
-"""What an operator computes: blocks in, messages out, and tables between epochs; no engine, no clock, no I/O."""
+"""Interface of an operator's core: blocks in, messages out, and tables between epochs; no engine, clock or I/O."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Core:
         raise NotImplementedError
 
     def after_restore(self) -> None:
-        """Rebuild what is not durable."""
+        """Rebuild derived state."""
 
     def close(self, write: bool = True) -> None:
         """Finish what it does in the background; `write=False`: after a failure, drop it."""
 
     def sweeper(self, images: Sequence[Path | None] | None, epoch: int) -> Sweeper | Sweepers:
-        """What makes its tables durable; `images` are those of its parts, and it stands at this epoch."""
+        """Return the object that makes its tables durable, at this epoch; `images` are those of its parts."""
         return Sweeper(self.tables, images, epoch=epoch)
 
     def tables_of(self, place: int) -> tuple[TableSet, int]:
@@ -48,5 +48,5 @@ class Core:
 
     @property
     def sums(self) -> SumReport | None:
-        """What its sums have shown, where it keeps any."""
+        """Report on its sums, if it keeps any."""
         return None

@@ -99,7 +99,7 @@ class Dataflow(Mapping[str, Operator]):
         return [row for row in self._rows.values() if name in row.receivers.values()]
 
     def blocks_per_epoch(self, name: str) -> int:
-        """How many blocks an epoch brings to each task of an operator: one from each task of each sender."""
+        """Return the number of blocks per epoch for each task of an operator: one from each task of each sender."""
         return sum(row.tasks for row in self.senders(name))
 
 

@@ -136,7 +136,7 @@ def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
 
 
 def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:
-    """What a sink part writes to: recent changes for servers, which come first, the change log, and a topic."""
+    """Return the outputs of a sink part: recent changes for servers, which come first, the change log, and a topic."""
     log = make_log(settings, plan, part)
     topic = [make_outlet(settings, plan, part)] if settings.outlet else []
     return [make_tail(settings, plan, part, log), log, *topic]
@@ -151,7 +151,7 @@ def make_log(settings: Settings, plan: Plan, part: int) -> LogOutput:
 
 
 def make_tail(settings: Settings, plan: Plan, part: int, log: LogOutput) -> TailOutput:
-    """What a sink part publishes to readers in other processes, beside its change log."""
+    """Return the output of recent changes of a sink part, for readers in other processes."""
     told, strings = settings.tail, settings.id_kind == "string"
     shape = settings.parts, plan.out_width, strings
     note = TailNote(settings.job_id, *shape, settings.sources, settings.model, told.begins_empty)
@@ -159,7 +159,7 @@ def make_tail(settings: Settings, plan: Plan, part: int, log: LogOutput) -> Tail
 
 
 def make_outlet(settings: Settings, plan: Plan, part: int) -> Outlet:
-    """What a sink part hands to the topic of changed embeddings."""
+    """Return the output of a sink part for the topic of changed embeddings."""
     assert settings.outlet is not None
     records = Records(settings.outlet.model_tag, settings.outlet.embedding_format)
     return Outlet(part, plan.out_width, settings.id_kind, records)

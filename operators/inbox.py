@@ -37,7 +37,7 @@ class Inbox:
         self.levels = {"inbox_bytes": self._bytes, "inbox_file_bytes": self._file.level, "inbox_epochs": self._count}
 
     def holds(self, header: Header) -> bool:
-        """Whether that sender's block of that epoch waits here."""
+        """Return whether that sender's block of that epoch waits here."""
         return _sender(header) in self._epochs.get(header.epoch, ())
 
     def put(self, header: Header, block: Block | bytes) -> list[Block | bytes] | None:

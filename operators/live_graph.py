@@ -64,7 +64,7 @@ class LiveState:
             yield self.epoch
 
     def finish_messages(self) -> int:
-        """Take in what is left of messages that the epoch ends within, so that positions stand between messages.
+        """Apply the rest of messages within which the epoch ends, so that positions are between messages.
 
         Such a message came whole, so the rest of it is in the journal. Returns how many events that were.
         """

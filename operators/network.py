@@ -54,5 +54,5 @@ class Network:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """True if nothing is under way."""
         return not self._waiting

@@ -1,4 +1,4 @@
-"""What a stage hands back when it has acted: messages for other operators, and changes of its parts' keyed state."""
+"""Result of a stage's step: messages for other operators, and changes of its parts' keyed state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What acting on an epoch leads to: messages to send and, by part, entries of keyed state to change."""
+    """Result of applying an epoch: messages to send and, by part, entries of keyed state to change."""
 
     messages: list[Message] = field(default_factory=list)
     mutations: dict[int, Mutations] = field(default_factory=dict)

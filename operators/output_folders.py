@@ -16,6 +16,6 @@ TABLES_VARIABLE = "FRESHET_TABLES"
 
 
 def tails_of(out: Path, tables_folder: str) -> Path:
-    """Where this machine has a job's tails: below `--out`, or in a folder of its own (the environment may name it)."""
+    """Return this machine's folder of a job's recent changes: below `--out`, or as the environment names it."""
     given = os.environ.get(TABLES_VARIABLE) or tables_folder
     return Path(given) / TAIL if given else out / TAILS

@@ -185,7 +185,7 @@ def grow(kinds: Sequence[str]) -> None:
 
 
 def serve(folder: Path) -> None:
-    """What a server and its readers do to a table, of both kinds of ids."""
+    """Run the operations of a server and its readers on a table, with both kinds of ids."""
     for strings in (False, True):
         path = folder / f"{strings}.table"
         writer = TableWriter(path, Shape.of(_WIDTH, strings, 8, 64, 1), 1, 1)

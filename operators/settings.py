@@ -1,4 +1,4 @@
-"""What every operator of a job is told, as plain data: written by `freshet run`, read wherever a stage is built."""
+"""Settings of all operators of a job, as plain data: written by `freshet run`, read when a stage is built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from freshet.state.task_parts import TaskParts
 
 @dataclass(frozen=True, slots=True)
 class OutletConfig:
-    """What a topic of changed embeddings gets: see Lines for `model_tag` and the format, Intervals for the others."""
+    """Settings of a topic of changed embeddings: see Lines for `model_tag` and the format, Intervals for the others."""
 
     model_tag: str = ""  # the beginning of the model's sha256
     embedding_format: str = "base64"
@@ -31,7 +31,7 @@ class OutletConfig:
 
 @dataclass(frozen=True, slots=True)
 class TailConfig:
-    """What the sink parts publish to readers in other processes.
+    """Settings of the recent changes that sink parts publish to readers in other processes.
 
     `tail_bytes` is what the files of a part may take; `tables_folder`: on each TaskManager's machine, in place of the
     one below `--out` (empty); `begins_empty`: epoch 0 has no rows, so that the tails alone make a table.
@@ -44,9 +44,9 @@ class TailConfig:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What every operator of a job is told; JSON-able by `to_dict`.
+    """Settings of all operators of a job; JSON-able by `to_dict`.
 
-    The options of a run that operators know stand in the classes of their rooms, which are parts of this one.
+    The options that operators read are in the classes of their rooms, which are parts of this one.
 
     Units: paths are absolute.
     """
@@ -111,7 +111,7 @@ class Settings:
         return CutLog(path, self.job_id, run=self.run, keep=told.keep_cuts, retention=retention)
 
     def letter_box(self, operator: str) -> LetterBox | None:
-        """Where an operator's rejected records go."""
+        """Return the target of an operator's rejected records."""
         told = self.letters
         if not told.target:
             return None
@@ -121,7 +121,7 @@ class Settings:
         return LetterBox(target, Path(self.out), operator)
 
     def sealing_of(self, plan: Plan) -> SealingConfig:
-        """How epochs are cut, with what follows from the model and from the topic of changed embeddings."""
+        """Return the rules of epochs, with values derived from the model and from the topic of changed embeddings."""
         vertex_bytes, edge_bytes = state_bytes(plan)
         outlet = self.outlet or OutletConfig()
         return replace(

@@ -14,7 +14,7 @@ from freshet.operators.telemetry.level import Level
 
 
 class Spilled(NamedTuple):
-    """Where some bytes stand in a spill file."""
+    """Position of some bytes in a spill file."""
 
     offset: int
     size: int
@@ -53,7 +53,7 @@ class SpillFile:
         return data
 
     def close(self) -> None:
-        """Drop what is in the file."""
+        """Drop the contents of the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

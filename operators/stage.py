@@ -22,7 +22,7 @@ from freshet.state.codec import Block, decode, read_header
 
 
 class RunningStage(Protocol):
-    """What a runtime holds of each task of an operator."""
+    """Interface of each task of an operator for a runtime."""
 
     def close(self) -> None:
         """Finish what it does in the background."""
@@ -63,7 +63,7 @@ class EpochStage(KeyedStage, Protocol):
 
     @property
     def sums(self) -> SumReport | None:
-        """What its sums have shown, where it keeps any."""
+        """Report on its sums, if it keeps any."""
 
     @property
     def epoch(self) -> int:
@@ -75,17 +75,17 @@ class SealingStage(KeyedStage, RejectingStage, Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether there is anything that a tick could seal or look for."""
+        """True if there is anything that a tick could seal or look for."""
 
     @property
     def holds_back(self) -> bool:
-        """Whether events wait until epochs before theirs are through, so that a tick should come soon."""
+        """True if events wait until earlier epochs are finished, so that a tick should come soon."""
 
     def is_due(self, now_ms: float) -> bool:
-        """Whether a tick would find anything to do now."""
+        """Return whether a tick would find anything to do now."""
 
     def watch(self, under_way: UnderWay) -> None:
-        """Be told which epochs are under way, before `begin`."""
+        """Set the object that reports the epochs under way, before `begin`."""
 
     def begin(self, now_ms: float) -> Iterable[Outcome]:
         """Replay what was sealed before."""
@@ -100,7 +100,7 @@ class SealingStage(KeyedStage, RejectingStage, Protocol):
         """Say so while events do not come that must."""
 
     def finish(self) -> Outcome:
-        """Seal what is left when the input has ended."""
+        """Seal the remaining events when the input has ended."""
 
 
 class ChunkStage(RejectingStage, Protocol):
@@ -197,7 +197,7 @@ class Stage:
 
     @property
     def sums(self) -> SumReport | None:
-        """What the core's sums have shown, where it keeps any."""
+        """Report on the core's sums, if it keeps any."""
         return self.core.sums
 
     @property

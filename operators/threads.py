@@ -1,4 +1,4 @@
-"""What a thread that serves a queue does while the queue is empty, without keeping the owner of the queue alive."""
+"""Idle work of threads that serve a queue, without keeping the owner of the queue alive."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a Storage keeps of the messages of a layer: a room for each kind of aggregate."""
+"""Aggregates that a Storage keeps of a layer's messages: one room for each kind."""

@@ -1,4 +1,4 @@
-"""What a pass over a whole graph keeps of the messages to a range of destinations.
+"""Accumulators of a pass over a whole graph, for the messages to a range of destinations.
 
 Messages come in the order of their sources and are never taken back, so that less is kept than in a Storage: an
 extremum without its holders, a softmax sum whose shift rises with the largest score so far (one pass over the sources,

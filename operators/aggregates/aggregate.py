@@ -1,4 +1,4 @@
-"""What the job needs of a kind of synopsis; each room of this folder exports one `Aggregate`."""
+"""Interface of a kind of synopsis; each room of this folder exports one `Aggregate`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SynopsisStore(Protocol):
         """Apply an epoch's edge changes and new source values; own rows go to `own`."""
 
     def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
-        """Apply epoch 0 as `merge` does, in passes that each change about so many rows, where that can be."""
+        """Apply epoch 0 like `merge`, if possible in passes that each change about `rows_at_once` rows."""
 
     def touched(self) -> np.ndarray:
         """The slots whose synopses this epoch changed, each once."""
@@ -45,17 +45,17 @@ class SynopsisStore(Protocol):
         """Synopses, (n, synopsis_width) float32."""
 
     def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table, count: Table) -> Finish:
-        """What UPDATEs and stores rows in one pass, by an epilogue of the layer; `count` are numbers of in-edges."""
+        """Return a function that UPDATEs and stores rows in one pass, by a layer's epilogue; `count`: in-edges."""
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
-        """How many in-edges of these vertices carry messages in this part, (n,) int32."""
+        """Return the number of in-edges of these vertices that carry messages in this part, (n,) int32."""
 
     def clear(self, slots: np.ndarray) -> None:
         """These slots hold nothing any more."""
 
     @property
     def report(self) -> SumReport | None:
-        """What its sums have shown, where it keeps sums."""
+        """Report on its sums, if it keeps any."""
 
 
 # merge(index, partial, slots, out, shifts, columns): puts these columns of the synopsis of each slot into `out`, made
@@ -66,7 +66,7 @@ MergePartials = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, tuple[
 
 @dataclass(frozen=True)
 class Aggregate(Generic[S]):
-    """How one kind of synopsis is kept: by Storages, by tails, and in a pass over a whole graph."""
+    """Implementation of one kind of synopsis: in Storages, in Tails, and in a pass over a whole graph."""
 
     store: Callable[[TableSet, Topology, LayerPlan, str], SynopsisStore]
     """Keeps the synopses of a layer in the parts of a Storage's task; the text says in errors where."""

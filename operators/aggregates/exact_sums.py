@@ -1,14 +1,14 @@
-"""Sums that know when they are not exact, in rows of a table.
+"""Sums that detect when they are not exact, in rows of a table.
 
 A row is float64, its terms are float32 (a product of weight and value is rounded first, as in PyTorch Geometric). So a
-sum has 29 bits more than a term, and adding a term or taking it back is exact unless values of one channel are more
-than 2^29 apart. Exact sums do not drift, do not depend on order, and keep nothing of what came and went.
+sum has 29 bits more than a term, and adding or subtracting a term is exact unless values of one channel are more than a
+factor of 2^29 apart. Exact sums do not drift, and do not depend on order or on removed terms.
 
-An addition that is not exact is noticed. A row keeps the channels in which that happened, and a bound of what they have
-lost. A row whose bound is large beside one of these channels is *worn*, and is summed afresh from its edges.
+An inexact addition is detected. A row keeps the channels in which that happened, and a bound of their loss. A row whose
+bound is large relative to one of these channels is *worn*, and is summed again from its edges.
 
 Invariant: |row - the sum of its terms| <= 2^-20 |row| in every channel, plus 2^-106 n^2 times the sum of the n terms'
-magnitudes, the error of a fresh, compensated summation (tests/unit/operators/aggregates/test_exact_sums.py checks it).
+magnitudes, the error of a compensated summation (tests/unit/operators/aggregates/test_exact_sums.py checks it).
 Source: docs/design/sums.md; Dekker, A floating-point technique for extending the available precision (1971), for the
 test of an addition; Neumaier (1974) for the compensated summation.
 """
@@ -55,7 +55,7 @@ class NotedSums(Protocol):
 
 
 def stamp_of(serial: int) -> int:
-    """What LAST_SERIAL has of an epoch.
+    """Return the value of LAST_SERIAL for an epoch.
 
     After 2^31 epochs numbers come again, but 0 is kept for rows that no epoch has touched.
     """
@@ -87,7 +87,7 @@ def add_term(sums: np.ndarray, row: int, j: int, term: float) -> np.int64:
     """Add a term to channel `j` of a row; returns the channel's bit if that was not exact, else 0.
 
     A `j` that is the sum of others should be unsigned: the compiler can't tell that it is never negative, and Python's
-    meaning of such a place in every step leaves no vector instructions. (So it is in `add_term_compensated`.)
+    meaning of such a place in every step leaves no vector instructions. (The same holds in `add_term_compensated`.)
     """
     before = sums[row, j]
     after = before + term
@@ -140,7 +140,7 @@ def note_loss(sums: np.ndarray, note: np.ndarray, row: int, lossy: int, size: fl
 
 @inner
 def is_worn(sums: np.ndarray, note: np.ndarray, row: int) -> bool:
-    """Whether a channel that lost something may be off by more than the invariant allows."""
+    """Return whether a channel with losses may be off by more than the invariant allows."""
     if note[row, LOSSY] == 0:
         return False
     lost = np.float64(note.view(np.float32)[row, LOST])
@@ -186,7 +186,7 @@ def compensate(fresh: np.ndarray) -> np.int64:
 
 @inner
 def begin_afresh(fresh: np.ndarray) -> None:
-    """Set a row that is to be summed afresh, and what its additions round away, to 0."""
+    """Set a row to be summed again, and the loss of its additions, to 0."""
     for j in range(fresh.shape[1]):
         fresh[0, j] = 0.0
         fresh[1, j] = 0.0
@@ -208,7 +208,7 @@ def sum_in_edges(fresh: np.ndarray, values: np.ndarray, inn: ListsView, row: int
 
 @inner
 def forget_loss(note: np.ndarray, row: int) -> None:
-    """Note that a row has lost nothing: it is empty, or was summed afresh."""
+    """Record that a row has lost nothing: it is empty, or was summed again."""
     note[row, LOST] = 0
     note[row, LOSSY] = 0
 

@@ -1,4 +1,4 @@
-"""What keeps one synopsis of the messages of a layer, for the rows of a task."""
+"""Folds: each keeps one synopsis of a layer's messages, for the rows of a task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Fold(Protocol):
         """Write synopses to `out`, from column `first` on."""
 
     def finisher(self, z: Table, own: Table, epilogue: Epilogue | AttentionEpilogue) -> Finish:
-        """What UPDATEs rows by an epilogue of the layer, and stores them, in one pass."""
+        """Return a function that UPDATEs rows by an epilogue of the layer, and stores them, in one pass."""
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -49,7 +49,7 @@ class StepwiseFold:
     def leave(
         self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
     ) -> None:
-        """Take back what is gone, and what comes again with other values, or exchange that at once."""
+        """Subtract removed messages, and those that get other values; or exchange the latter at once."""
         self.begin(edges, moves, rows)
         self._exchanged = self.exchanges and same_weights
         if self._exchanged:
@@ -98,9 +98,9 @@ class StepwiseFold:
 
 
 class MessageFold(Fold, Protocol):
-    """A fold whose messages are rows of sources, whoever makes those rows; it can be told which rows to make anew.
+    """A fold whose messages are rows of sources, from any origin; a caller can mark rows to be recomputed.
 
-    A fold of a network's messages (edge_networks/fold.py) has them made anew itself, and ends an epoch by `finish`.
+    A fold of a network's messages (edge_networks/fold.py) recomputes rows itself, and ends an epoch by `finish`.
     """
 
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
@@ -113,10 +113,10 @@ class MessageFold(Fold, Protocol):
         """See StepwiseFold."""
 
     def worn(self, edges: Edges) -> np.ndarray:
-        """The touched rows that have to be made anew, each once; (n,) int32."""
+        """Return the touched rows that have to be recomputed, each once; (n,) int32."""
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
         """Make these rows from the messages that `edges` lists."""
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
-        """End the epoch, where all worn rows were made anew; as `StepwiseFold.settle`."""
+        """End the epoch, after all worn rows were recomputed; like `StepwiseFold.settle`."""

@@ -91,7 +91,7 @@ class FoldStore:
     def _take_out(
         self, edges: Edges, changes: EdgeChanges, sources: Sources, serial: int
     ) -> tuple[Edges, Messages, Moves, Messages]:
-        """Forget deleted edges; all edges then, what is gone, the sources that send other values, what those keep."""
+        """Forget deleted edges; returns all edges, removed messages, changed sources, and their kept messages."""
         if self._moved.size < len(self.z.data):
             self._moved = np.zeros(len(self.z.data), np.int64)
         size = sources.slots.size
@@ -141,11 +141,11 @@ class FoldStore:
         return out
 
     def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table, count: Table) -> Finish:
-        """What UPDATEs and stores rows in one pass."""
+        """Return a function that UPDATEs and stores rows in one pass."""
         return self.fold.finisher(self.z, own, epilogue)
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
-        """How many in-edges of these vertices carry messages in this part, (n,) int32."""
+        """Return the number of in-edges of these vertices that carry messages in this part, (n,) int32."""
         return self._count.data[slots]
 
     def clear(self, slots: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from freshet.kernels.prefetch import pointer_to
 
 
 def for_kernels(typed: Callable[..., Any], plain: Callable[..., Any]) -> Any:
-    """What kernels call: the plain function itself where they are no kernels."""
+    """Return the function that kernels call: the plain function itself if they run as Python."""
     if config.DISABLE_JIT:
         return plain
 

@@ -1,4 +1,4 @@
-"""Which room keeps which synopsis: the one table, and the place where a new aggregate is added."""
+"""The one table from synopses to rooms, in which a new aggregate is added."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from freshet.operators.aggregates.sums.sums import SUMS
 
 
 def is_known(synopsis: Synopsis) -> bool:
-    """Whether a room keeps such a synopsis."""
+    """Return whether a room keeps such a synopsis."""
     return type(synopsis) in AGGREGATES
 
 

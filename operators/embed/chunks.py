@@ -52,7 +52,7 @@ class Chunks:
                 begin = max(end, begin + 1)
 
     def sent_by(self, first: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
-        """What these vertices send, in pieces, each with its first vertex; without the edges."""
+        """Yield the rows that these vertices send, in pieces, each with its first vertex; without the edges."""
         assert self._rows is not None
         rows = self._rows.block_rows
         for block in range(first // rows, -(-last // rows)):

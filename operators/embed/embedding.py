@@ -40,7 +40,7 @@ _KEPT = (".json", ".lock")  # the journal, and what the caller keeps beside it
 
 @dataclass
 class EmbeddingReport:
-    """What an embedding came to."""
+    """Result of an embedding."""
 
     vertices: int = 0
     edges: int = 0
@@ -92,7 +92,7 @@ class Embedding:
         pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
 
     def run(self) -> EmbeddingReport:
-        """Do what is left, step by step."""
+        """Run the remaining steps."""
         resumed = self.begin()
         self.do(PREPARED)
         for number in range(1, len(self._plan.layers) + 1):
@@ -143,7 +143,7 @@ class Embedding:
         return {f"{layer_name(number)}.rows": engine.do(number, k)}
 
     def report(self, *, resumed: bool) -> EmbeddingReport:
-        """What the finished embedding came to.
+        """Return the result of the finished embedding.
 
         Raises: EmbedError where rows are missing, or there are too many.
         """

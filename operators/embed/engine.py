@@ -41,7 +41,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What decides how the work is done; none of it changes a bit of the rows."""
+    """Options that affect time and memory, but no bit of the rows."""
 
     memory: int
     passes: int | None = 1
@@ -53,7 +53,7 @@ class EngineOptions:
 
 @dataclass
 class LayerReport:
-    """What a layer, or a pass of it, came to."""
+    """Result of a layer, or of a pass of it."""
 
     layer: int
     passes: int
@@ -64,7 +64,7 @@ class LayerReport:
     counts: PassCounts = field(default_factory=PassCounts)
 
     def record(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the JSON form."""
         return asdict(self)
 
     @staticmethod
@@ -203,7 +203,7 @@ class Engine:
             out.close()
 
     def _open(self, number: int) -> RowsFile:
-        """What a layer has written, 0 for the features."""
+        """Open the output of a layer; 0: the features."""
         if self.rows is not None and self._rows_of == number:
             return self.rows
         if self.rows is not None:
@@ -221,7 +221,7 @@ class Engine:
         return rows
 
     def close(self) -> None:
-        """Close what is read, the topology too."""
+        """Close the open files, the topology too."""
         if self.rows is not None:
             self.rows.close()
         self._topology.close()
@@ -311,7 +311,7 @@ class Engine:
     def trial(
         self, layer: LayerPlan, slots: int, first: int, last: int, chunk_rows: int, chunk_edges: int
     ) -> PassCounts:
-        """What a pass over these destinations would evict and reload: the same pass without rows."""
+        """Return what a pass over these destinations would evict and reload, by the same pass without rows."""
         cold = ColdStore(self._folder / COLD, 0, last - first)
         orchestrator = self._orchestrator(layer, shape_of(layer), slots, first, last, cold, None)
         try:
@@ -330,7 +330,7 @@ class Engine:
 
     @property
     def context(self) -> Context:
-        """What vertices know of their in-edges."""
+        """Properties of the in-edges of vertices."""
         return self._context
 
     @property
@@ -340,5 +340,5 @@ class Engine:
 
     @property
     def folder(self) -> Path:
-        """Where rows and the cold store lie."""
+        """Folder of rows and of the cold store."""
         return self._folder

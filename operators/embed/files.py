@@ -23,7 +23,7 @@ class EmbedError(FreshetError):
 
 
 def full_disk(path: Path, error: OSError) -> EmbedError:
-    """What is said of an error in writing a file."""
+    """Return the error for a failed write to a file."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         msg = f"{path}: no room left on the disk ({error.strerror}); free some and run the same command again"
     else:
@@ -77,11 +77,11 @@ class DiskFile:
 
     @property
     def reads_direct(self) -> bool:
-        """Whether `read_once` went past the page cache."""
+        """Return whether `read_once` bypassed the page cache."""
         return self._direct is not None and self._direct >= 0
 
     def reserve(self, size: int) -> None:
-        """Have the file at least so many bytes, with room on the disk for all of them."""
+        """Extend the file to at least this many bytes, with room on the disk for all of them."""
         if not size:
             return
         try:

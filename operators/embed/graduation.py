@@ -24,7 +24,7 @@ class Block:
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As kernels take it."""
+        """Return the form for kernels."""
         return self.vertices, self.sums, self.owns
 
 

@@ -51,7 +51,7 @@ class Hot(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What holds for a whole pass: `first` is the vertex whose row is 0 in `Hot`, `sources` how many vertices send."""
+    """Constants of a pass: `first` is the vertex whose row is 0 in `Hot`, `sources` the number of senders."""
 
     first: int
     sources: int
@@ -141,7 +141,7 @@ def _need(hot: Hot, row: int, need: np.ndarray, count: int) -> int:
 
 @inner
 def _visits_itself(hot: Hot, task: Task, row: int) -> bool:
-    """Whether a source's own visit is an item: its row is waited for, or nothing at all is."""
+    """Return whether a source's own visit is an item: its row is waited for, or nothing at all is."""
     return 0 <= row < len(hot.pending) and (
         task.own or (hot.pending[row] == 0 and (hot.state[row] & _STATE) == NOT_STARTED)
     )
@@ -287,7 +287,7 @@ def settle(
     block: tuple[np.ndarray, np.ndarray, np.ndarray],
     room: int,
 ) -> tuple[int, int]:
-    """After a piece: what is finished goes to the block from place `room` on, the rest to its bucket.
+    """After a piece, move finished rows to the block from place `room` on, and the others to their buckets.
 
     Shapes: block is vertices (g,) int32, sums (g, width) float32, own rows (g, own_width) float32.
     Returns how far it came in `need` from `at` on (the block may be full), and the block's rows then.

@@ -16,7 +16,7 @@ IDS, BOUNDS = "ids", "bounds"
 
 
 def dictionary_bytes(ids: int, text: int) -> int:
-    """The memory of a dictionary of so many ids, with so many bytes of text: ids or texts, and the index."""
+    """Return the memory of a dictionary of ids with this much text: ids or texts, and the index."""
     entries = max(1024, 1 << (2 * max(ids, 1)).bit_length())
     return 8 * entries + 8 * ids + 2 * text
 

@@ -1,4 +1,4 @@
-"""What of an embedding is finished, so that a later attempt goes on there: one JSON file, replaced whole."""
+"""Finished steps of an embedding, so that a later attempt continues: one JSON file, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Journal:
         return steps
 
     def get(self, name: str) -> Any:
-        """What the step said, None if it is not finished."""
+        """Return the result of the step, None if it is not finished."""
         return self.steps.get(name)
 
     def put(self, name: str, value: Any) -> None:

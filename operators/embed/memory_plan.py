@@ -1,4 +1,4 @@
-"""How a memory budget is divided among a layer's arrays, and what is too little."""
+"""Division of a memory budget among a layer's arrays, and the smallest sufficient one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BudgetError(InputError):
 
 
 class Shape(NamedTuple):
-    """What a layer keeps of a destination and what it makes of it, in columns."""
+    """Columns that a layer keeps of a destination and computes of it."""
 
     in_width: int
     sent: int
@@ -47,7 +47,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(layer: LayerPlan) -> Shape:
-    """The shape of a layer: where its own row stands in what is sent, if it waits for that."""
+    """Return the shape of a layer, with the place of its own row in the sent row, if it waits for that."""
     sent = layer.message_width + layer.self_width
     own, own_from = 0, 0
     if layer.reads_self:
@@ -76,7 +76,7 @@ class LayerMemory:
 
     @property
     def needs_cold_store(self) -> bool:
-        """Whether the hot store may be too small for all destinations of a pass."""
+        """Return whether the hot store may be too small for all destinations of a pass."""
         return self.slots < self.destinations
 
 
@@ -106,7 +106,7 @@ def layer_memory(
     next_use: bool,
     reading_rows: int | None = None,
 ) -> LayerMemory:
-    """Divide the budget among the arrays of a layer in so many passes.
+    """Divide the budget among the arrays of a layer, for this number of passes.
 
     `block_rows`: of its output's file; `reading_rows`: of the file that it reads, if another budget has decided them.
     Raises: BudgetError when too little is left for the hot store.

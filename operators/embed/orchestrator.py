@@ -24,7 +24,7 @@ POLICIES = {
 
 @dataclass
 class PassCounts:
-    """What a pass has done."""
+    """Counts of a pass."""
 
     evicted: int = 0
     reloaded: int = 0
@@ -51,7 +51,7 @@ def _lists(slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def make_hot(pending: np.ndarray, use: np.ndarray, slots: int, columns: int) -> Hot:
-    """A hot store of so many slots, all free; `pending` is taken over."""
+    """Make a hot store with this many free slots; `pending` is taken over."""
     n = len(pending)
     counts = np.zeros(hot.COUNTS, np.int64)
     counts[hot.FREE], counts[hot.LOWEST] = slots, hot.SCORES - 1
@@ -100,7 +100,7 @@ class Orchestrator:
             self.counts.pieces += 1
 
     def _make_hot(self, need: np.ndarray) -> None:
-        """Give every needed row a slot: make room, bring back what was cold, begin what is new."""
+        """Give every needed row a slot: make room, reload cold rows, start new ones."""
         state = self._hot.state[need] & ~np.uint8(hot.NEEDED)
         cold, new = need[state == hot.COLD], need[state == hot.NOT_STARTED]
         short = len(cold) + len(new) - int(self._hot.counts[hot.FREE])

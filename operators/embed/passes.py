@@ -23,7 +23,7 @@ _PASSES_MAX = 64
 
 
 class Trier(Protocol):
-    """What the choice asks of an engine."""
+    """Interface of the engine for the choice of passes."""
 
     @property
     def topology(self) -> Topology:
@@ -31,15 +31,15 @@ class Trier(Protocol):
 
     @property
     def rows(self) -> RowsFile | None:
-        """What the layer reads."""
+        """Input of the layer."""
 
     @property
     def context(self) -> Context:
-        """What vertices know of their in-edges."""
+        """Properties of the in-edges of vertices."""
 
     @property
     def folder(self) -> Path:
-        """Where the cold store lies."""
+        """Folder of the cold store."""
 
     @property
     def memory(self) -> int:
@@ -48,14 +48,14 @@ class Trier(Protocol):
     def trial(
         self, layer: LayerPlan, slots: int, first: int, last: int, chunk_rows: int, chunk_edges: int
     ) -> PassCounts:
-        """What a pass would evict and reload."""
+        """Return what a pass would evict and reload."""
 
     def tell(self, line: str) -> None:
         """Say how far it is."""
 
 
 class Speeds(NamedTuple):
-    """What this machine does, measured."""
+    """Measured speeds of this machine."""
 
     read_bytes_s: float
     """Of rows read in order, what they send computed."""

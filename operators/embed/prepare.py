@@ -24,7 +24,7 @@ _READ_ROWS_MAX = 65_536
 
 
 class Prepared(NamedTuple):
-    """What the files hold; kept in the journal."""
+    """Contents of the files; kept in the journal."""
 
     vertices: int
     edges: int
@@ -57,7 +57,7 @@ class Prepared(NamedTuple):
 
 
 def sorting_bytes(memory: int, vertices: int) -> int:
-    """What sorting edges takes of a budget: contexts and counts, and a bucket of edges."""
+    """Return the memory to sort edges: contexts and counts, and a bucket of edges."""
     return 40 * vertices + 80 * bucket_edges(memory, vertices)
 
 
@@ -192,7 +192,7 @@ class Preparation:
         return sorter.sort(self._folder / RAW, edges, counts, keep_all=keep_all, loop_twice=loop_twice)
 
     def _reorder(self, vertices: int, edges: int) -> Prepared:
-        """Number the vertices anew, those first whose destinations wait for the fewest others."""
+        """Renumber the vertices, first those whose destinations wait for the fewest others."""
         self._progress("ordering the vertices by completion score")
         topology = Topology(self._folder, vertices, edges, weighted=self._rules.weighted)
         order = self._completion_order(topology)

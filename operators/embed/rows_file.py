@@ -60,7 +60,7 @@ class RowsFile:
         self.filled[block] += len(rows)
 
     def replace(self, vertex: int, row: np.ndarray) -> None:
-        """Write one vertex's row anew, of a file in order; its checksum comes with `seal`."""
+        """Overwrite one vertex's row, of a file in order; `seal` adds its checksum."""
         self._rows.write(vertex * self.width * 4, row)
 
     def put(self, first: int, rows: np.ndarray) -> None:
@@ -76,7 +76,7 @@ class RowsFile:
 
     @cached_property
     def _is_larger_than_cache(self) -> bool:
-        """Whether the next pass would not find the rows in the page cache."""
+        """Return whether the next pass would not find the rows in the page cache."""
         return self.size > available_memory() // 2
 
     def seal(self) -> None:
@@ -115,7 +115,7 @@ class RowsFile:
         self.crc[block] = self.crc_at[block] = self.filled[block] = 0
 
     def record(self, blocks: range | None = None) -> dict[str, Any]:
-        """What `restore` needs of these blocks, or of all."""
+        """Return the record that `restore` needs of these blocks, or of all."""
         of = range(self.blocks) if blocks is None else blocks
         here = slice(of.start, of.stop)
         return {

@@ -34,7 +34,7 @@ class Topology:
         return 8 * self.vertices + (8 if self.weighted else 4) * self.edges
 
     def offsets(self, first: int, last: int) -> np.ndarray:
-        """Where the edges of the sources from `first` on begin, up to `last`, whose place is the end: int64."""
+        """Return where the edges of the sources `first` to `last` begin; the last place is the end: int64."""
         return self._offsets.read(8 * first, np.empty(last - first + 1, np.int64))
 
     def read(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -46,9 +46,9 @@ class Topology:
         return dst, weight, following
 
     def follow(self) -> np.ndarray:
-        """Open (or make) what says of each edge which source is next at its destination; returns the first ones.
+        """Open (or make) the next source at the destination of each edge; returns the first ones.
 
-        Source: Belady's rule, evict what is needed furthest in the future, can be followed where the order is known.
+        Source: Belady's rule, evict the row needed furthest in the future, can be followed if the order is known.
         """
         first_use = self.folder / FIRST_USE
         if not first_use.exists():
@@ -82,7 +82,7 @@ class Topology:
             raise full_disk(first_use, error) from None
 
     def contexts(self) -> Context:
-        """What every vertex knows of its in-edges."""
+        """Return the properties of every vertex's in-edges."""
         read = {name: DiskFile(self.folder / name) for name in (COUNT, DEGREE, LOOP)}
         n = self.vertices
         context = Context(

@@ -1,4 +1,4 @@
-"""What the Partitioner's stage is told: when epochs end, when markers follow, how much may wait, and where cuts lie."""
+"""Settings of the Partitioner's stage: ends of epochs, markers, bounds of waiting data, and the cut log."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ WAITING_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class SealingConfig:
-    """When epochs are sealed, and when a marker follows.
+    """Rules by which epochs are sealed and markers follow.
 
     `marker_*`, `vertex_bytes`, `edge_bytes` and `journal_bytes` are explained in operators/epochs/markers.py.
     `flush_epochs` and `flush_ms` end the intervals of an output that coalesces (operators/epochs/flush_intervals.py).
-    `publish_ms` is how long what is done may stay unreadable. `publish_after_ms` after the files of the change log
-    closed last, the next epoch closes them again; in a pause an empty one does, once. It need be no marker (a large
-    state would be written anew for a few rows): the flag in the cut log is enough for a replay to write the same files.
+    `publish_ms` is the longest time until results are readable. `publish_after_ms` after the files of the change log
+    closed last, the next epoch closes them again; in a pause an empty one does, once. It need not be a marker (which
+    would rewrite a large state for a few rows): the flag in the cut log is enough for a replay to write the same files.
     0: they close at markers and by their size alone.
-    `latency_target_ms`: epochs adapt to it, and `epoch_events` is the most that one has (operators/epochs/pace.py);
-    `epoch_ms` cuts none then. 0: they don't.
+    `latency_target_ms`: epochs adapt to it, with `epoch_events` as their maximum (operators/epochs/pace.py), and
+    `epoch_ms` cuts none. 0: they do not adapt.
 
     Units: epoch_events, marker_epochs_max, flush_epochs numbers; names in _ms milliseconds, names in _bytes bytes;
     vertex_bytes and edge_bytes what one vertex and one edge take in all operators together.
@@ -44,13 +44,13 @@ class SealingConfig:
 
     @property
     def publish_after_ms(self) -> int:
-        """When files close: a tenth of the time is left for the way through the operators and to the disk."""
+        """Time after which files close: a tenth of it is left for the operators and the disk."""
         return self.publish_ms * 9 // 10
 
 
 @dataclass(frozen=True, slots=True)
 class CutLogConfig:
-    """Where the cut log lies (`folder`), and what is kept of it."""
+    """Location of the cut log (`folder`), and the cuts that are kept."""
 
     folder: str = ""
     keep_cuts: bool = False

@@ -1,4 +1,4 @@
-"""How much of each lane of the input an epoch takes, as the cut log records it."""
+"""Share of each lane of the input in an epoch, as the cut log records it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ def refuse_foreign(owner: str, job: str) -> None:
 
 
 class Share(NamedTuple):
-    """An epoch has so many `events` of a lane; the record of the last of them ends before `position`.
+    """Number of events of a lane in an epoch; the record of the last of them ends before `position`.
 
     `source` and `partition` are those of that last event. For a partition of a topic that is the lane; an epoch has one
-    share of all files together, whichever of them it ends in. The number decides what the epoch holds, since a message
-    may hold many events and an epoch may end in it; the position shows that these are the events of then.
+    share of all files together, whichever of them it ends in. The number decides the contents of the epoch, since a
+    message may have many events and an epoch may end within it; the position shows that these are the same events as
+    before.
     """
 
     source: int
@@ -75,7 +76,7 @@ class Cut(NamedTuple):
 
     @staticmethod
     def decode(line: bytes) -> Cut | None:
-        """The inverse of `encode`; None for what is no cut, or is damaged. A version before wrote no checksums."""
+        """Return the inverse of `encode`; None if it is no cut, or damaged. Earlier versions wrote no checksums."""
         try:
             (epoch, end, flags, shares), checksum = (fields := orjson.loads(line))[:4], fields[4:]
             if checksum and checksum != [f"{crc32c(orjson.dumps(fields[:4])):08x}"]:

@@ -44,8 +44,8 @@ class CutLog:
         job: whose log it is ("": not asked).
         run: which `freshet run` of the job this is, so that none before it takes the log back; None: the last one.
         keep: move cuts that no state needs any more to `kept/`, instead of deleting them.
-        retention: what tells which states can still be restored; None: nobody knows, so everything stays.
-        segment_bytes: a segment that has so many ends at the next marker.
+        retention: finds the states that can still be restored; None: unknown, so everything stays.
+        segment_bytes: a segment of this size ends at the next marker.
     """
 
     def __init__(
@@ -161,9 +161,9 @@ class CutLog:
         )
 
     def settle(self, needed: int) -> None:
-        """A marker was sealed: what is saved from now on needs no cut up to epoch `needed`.
+        """Note a sealed marker: later states need no cut up to epoch `needed`.
 
-        The cuts so far go to the disk; those that no state needs any more go away, in whole segments.
+        The cuts so far are synced; those that no state needs any more are deleted, in whole segments.
         """
         if self.path is None:
             return

@@ -74,7 +74,7 @@ class Segment(NamedTuple):
 
 
 def newest_attempt(log: Path) -> Attempt | None:
-    """Who may write the log; None: there is none, or it is taken over at this moment."""
+    """Return the attempt that may write the log; None: there is none, or it is being taken over at this moment."""
     with suppress(FileNotFoundError):
         names = [(one, _ATTEMPT.fullmatch(one.name)) for one in log.iterdir()]
         return max((Attempt(int(match[1]), int(match[2]), one) for one, match in names if match), default=None)

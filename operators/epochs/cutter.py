@@ -1,4 +1,4 @@
-"""Where each epoch ends: where the cut log says so, and beyond the log by number of events, by time or as fits best."""
+"""Ends of epochs: those in the cut log, and after it by number of events, by time or adaptively."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Epoch(NamedTuple):
 
 
 class Cutter:
-    """Cuts the waiting events into epochs; an epoch that the log has is cut again as it was.
+    """Cuts the waiting events into epochs; an epoch in the log is cut again identically.
 
-    Every method that gets an `epoch` is told the number of the next one, if not said otherwise.
+    The parameter `epoch` is the number of the next one, if not stated otherwise.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Cutter:
         self._flushes.last = self._files.last = marker
 
     def is_decided(self, epoch: int) -> bool:
-        """Whether the log says where the epoch ends."""
+        """Return whether the log has the end of the epoch."""
         return epoch <= self._log.last
 
     def cut_if_due(self, epoch: int, now_ms: float) -> Epoch | None:
@@ -64,9 +64,9 @@ class Cutter:
         return self._cut(epoch, lanes.counts_of_oldest(due), now_ms) if due else None
 
     def cut_by_clock(self, epoch: int, now_ms: float) -> Epoch | None:
-        """The epoch that a tick makes of what waits, or in a pause an empty one that ends what is open.
+        """Return the epoch of waiting events at a tick, or in a pause an empty one that closes files and intervals.
 
-        Epochs that adapt are cut here as everywhere, so a tick may leave events waiting.
+        Adaptive epochs are cut by the same rules, so a tick may leave events waiting.
         """
         if self.pace.adapts and self._lanes.waiting:
             return self.cut_if_due(epoch, now_ms)
@@ -97,7 +97,7 @@ class Cutter:
         return self._cut(epoch, self._lanes.waiting_by_lane(), now_ms, last)
 
     def _cut(self, epoch: int, counts: Mapping[Lane, int], now_ms: float, last: bool = False) -> Epoch:
-        """Cut an epoch of so many events of each lane, and record that in the log."""
+        """Cut an epoch with these numbers of events of each lane, and record it in the log."""
         publish = last or self._files.ends_with(epoch, now_ms, False)
         marker = self._markers.is_due(epoch, now_ms, publish)
         flush = self._flushes.ends_with(epoch, now_ms, marker or last)
@@ -115,15 +115,15 @@ class Cutter:
             self._files.note_end(cut.epoch, now_ms)
 
     def is_flush_open(self, sealed: int) -> bool:
-        """Whether the coalesced output waits for the end of the interval of the newest sealed epoch."""
+        """Return whether the coalesced output waits for the end of the interval of the newest sealed epoch."""
         return self._flushes.is_open(sealed)
 
     def is_open(self, sealed: int) -> bool:
-        """Whether the coalesced output or a file waits for the end of the interval of the newest sealed epoch."""
+        """Return whether the coalesced output or a file waits for the end of the newest sealed epoch's interval."""
         return self._flushes.is_open(sealed) or self._files.is_open(sealed)
 
     def _is_overdue(self, sealed: int, now_ms: float) -> bool:
-        """Whether one of them has waited long enough for an empty epoch to end it."""
+        """Return whether one of them has waited long enough for an empty epoch to end it."""
         return any(one.is_overdue(sealed, now_ms) for one in (self._flushes, self._files))
 
     def remind(self, epoch: int, now_ms: float) -> None:

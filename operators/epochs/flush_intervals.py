@@ -1,4 +1,4 @@
-"""When an interval of epochs ends: the Partitioner decides, the cut log records it.
+"""Ends of intervals of epochs: the Partitioner decides, the cut log records them.
 
 Both the coalesced output and the change log have intervals; files of the change log close where one ends.
 """
@@ -30,15 +30,15 @@ class Intervals:
     _last_ms: float = 0.0
 
     def ends_with(self, epoch: int, now_ms: float, marker: bool) -> bool:
-        """Whether a new epoch ends an interval."""
+        """Return whether a new epoch ends an interval."""
         return bool(self.epochs) and (marker or epoch - self.last >= self.epochs or self._is_late(now_ms))
 
     def is_overdue(self, epoch: int, now_ms: float) -> bool:
-        """Whether the stream pauses, and epochs up to this one have waited long enough for the end of theirs."""
+        """Return whether the stream pauses, and epochs up to this one have waited long enough for an end."""
         return self.is_open(epoch) and self._is_late(now_ms)
 
     def is_open(self, epoch: int) -> bool:
-        """Whether the interval of this epoch, the newest, has not ended."""
+        """Return whether the interval of this epoch, the newest, has not ended."""
         return bool(self.epochs) and epoch > self.last
 
     def note_end(self, epoch: int, now_ms: float) -> None:

@@ -34,7 +34,7 @@ class InputPositions:
         self._names, self._topics = names, topics
 
     def shares_of(self, pieces: Iterable[Events]) -> tuple[Share, ...]:
-        """What pieces of lanes, each in order, hold of each lane."""
+        """Return the shares of each lane in pieces of lanes, each in order."""
         found: dict[Lane, Share] = {}
         for piece in pieces:
             last = Share(int(piece.source[-1]), int(piece.partition[-1]), len(piece), int(piece.position[-1]))
@@ -83,7 +83,7 @@ class InputPositions:
                 raise LostCutError(msg)
 
     def describe_missing(self, cut: Cut, waiting: Mapping[Lane, int]) -> str:
-        """What a cut waits for."""
+        """Describe the events that a cut waits for."""
         lacks = [
             f"{share.events - here} of {share.events} events of {self._name(share)}, up to position {share.position:,}"
             for share in cut.shares
@@ -117,7 +117,7 @@ class Patience:
 
 
 def position_columns(events: Events, pieces: Sequence[Events]) -> dict[str, np.ndarray]:
-    """How far an epoch (given whole and in pieces) reaches in each source partition: the columns `pos_*`.
+    """Return the positions of an epoch (given whole and in pieces) by source partition: the columns `pos_*`.
 
     `pos_next` is the offset of the first record that is not covered whole: where the epoch ends within a message of
     many events it is that message's own.

@@ -55,13 +55,12 @@ class Journal:
         self._markers: list[_Marker] = [_Marker(0, {})]  # the last two
 
     def restore(self, epoch: int, markers: bytes | None) -> Mapping[Lane, int]:
-        """Begin at the marker `epoch`, of those that `markers` told; every block that was kept is added then.
+        """Begin at the marker `epoch`, one of `markers`; every kept block is then added.
 
-        Returns:
-            How many events of each lane lie behind it.
+        Returns: Number of events of each lane before it.
 
         Raises:
-            UnknownFormatError: the state does not say.
+            UnknownFormatError: the state does not have it.
         """
         told = {0: _Marker(0, {})}
         for at, lanes in orjson.loads(markers) if markers is not None else ():

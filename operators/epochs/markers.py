@@ -55,7 +55,7 @@ class Markers:
         return now_ms - self._last_ms
 
     def is_due(self, epoch: int, now_ms: float, publishes: bool) -> bool:
-        """Whether a new epoch is a marker; one that `publishes` is so a little before its time."""
+        """Return whether a new epoch is a marker; one that `publishes` is so a little before its time."""
         config, core = self._config, self._core
         # about what all operators together would write if every page had changed
         state_bytes = core.vertices * config.vertex_bytes + core.edges * config.edge_bytes
@@ -69,7 +69,7 @@ class Markers:
         )
 
     def pass_one(self, epoch: int, now_ms: float, sealed: Mapping[Lane, int], is_replay: bool) -> Mutations:
-        """Pass a sealed marker, with so many events of each lane: write what changed, drop what no restore needs."""
+        """Pass a sealed marker, with events `sealed` by lane: write changes, drop entries that no restore needs."""
         mutations = self._sweeper.mark(epoch)[0]
         mutations.extend(self._journal.trim(epoch, sealed))
         self._log.settle(self._journal.restored_to)
@@ -79,9 +79,9 @@ class Markers:
         return mutations
 
     def bound_journal(self, waiting_bytes: int) -> None:
-        """Set the journal's bound, where so many bytes of it have waited for their epochs at most.
+        """Set the journal's bound, given the most bytes of it that have waited for their epochs.
 
-        An epoch that is no marker finds the journal below its limit; what comes until the next one waits for that. From
-        the marker before last on it may hold this twice.
+        An epoch that is no marker finds the journal below its limit; later events wait for the next one. From the
+        marker before last on it may have this size twice.
         """
         self._journal.level.bound = 2 * (self._journal_max + waiting_bytes)

@@ -1,4 +1,4 @@
-"""How many of the waiting events the next epoch takes, where the cut log does not say it.
+"""Number of waiting events in the next epoch, if the cut log does not have it.
 
 Without a latency target, epochs are cut by count: as many events as an epoch has, no sooner. (The clock cuts, too, but
 that is the Cutter's.) With one they adapt, as a database commits in groups: what comes while nothing is under way is an
@@ -31,7 +31,7 @@ class Pace:
         self._since_ms: float | None = None  # that the oldest event waits
 
     def events_due(self, waiting: int, now_ms: float) -> int:
-        """How many of the waiting events are an epoch now; 0: it is not time yet."""
+        """Return how many of the waiting events become an epoch now; 0: it is not time yet."""
         if waiting >= self._ceiling:
             return self._ceiling
         return waiting if waiting and self.adapts and self._is_time(now_ms) else 0
@@ -44,6 +44,6 @@ class Pace:
         return has_room or now_ms - self._since_ms >= self._patience_ms
 
     def note_sealed(self, epoch: int) -> None:
-        """An epoch was sealed; what is left has come with its last events."""
+        """Note a sealed epoch; the remaining events arrived with its last ones."""
         self._since_ms = None
         self.under_way.note_sealed(epoch)

@@ -99,10 +99,10 @@ class PartitionerStage:
             self._hold(number, first, Events.decode(block), len(block))
 
     def begin(self, now_ms: float = 0.0) -> Iterator[Outcome]:
-        """Replay the journal up to the epoch that was sealed when the state was saved, and seal what is due by now.
+        """Replay the journal up to the epoch that was sealed when the state was saved, and seal epochs due by now.
 
-        An epoch that was cut after the state was saved may hold journaled events alone: no event, and no tick (the log
-        decides), would ever seal it again.
+        An epoch that was cut after the state was saved may have only journaled events: no new event, and no tick (the
+        log decides), would ever seal it again.
         """
         self._tell()  # an attempt that failed may have told of more
         yield from self.replay(now_ms)
@@ -136,7 +136,7 @@ class PartitionerStage:
         return out
 
     def tick(self, now_ms: float) -> Outcome:
-        """Seal what is due, if the log does not say otherwise; in a pause, an empty epoch that ends what is open."""
+        """Seal due epochs, if the log does not decide; in a pause, an empty epoch that closes files and intervals."""
         out, following = Outcome(), self.epoch + 1
         self._tell_rest()
         if self._cutter.is_decided(following):
@@ -146,7 +146,7 @@ class PartitionerStage:
         return out
 
     def is_due(self, now_ms: float) -> bool:
-        """Whether a tick would find anything to do."""
+        """Return whether a tick would find anything to do."""
         if self.dead_letters is not None and self.dead_letters.is_behind:
             return True
         if not self.holds_back:
@@ -159,7 +159,7 @@ class PartitionerStage:
         self._cutter.remind(self.epoch + 1, now_ms)
 
     def finish(self) -> Outcome:
-        """The input has ended: seal what waits, or an empty epoch that tells of records rejected since the last one.
+        """End the input: seal waiting events, or an empty epoch for records rejected since the last one.
 
         Raises:
             LostCutError: the log names events that the input does not have any more.
@@ -183,12 +183,12 @@ class PartitionerStage:
 
     @property
     def waiting(self) -> bool:
-        """Whether events have come that are not sealed, or are awaited, or an interval or a file is open."""
+        """True if there are unsealed or awaited events, or an open interval or file."""
         return self.lanes.waiting > 0 or self._cutter.is_decided(self.epoch + 1) or self._cutter.is_open(self.epoch)
 
     @property
     def holds_back(self) -> bool:
-        """Whether events wait for no others, only for the right moment: a tick should come soon."""
+        """True if events wait only for the right moment, not for others: a tick should come soon."""
         return self._cutter.pace.adapts and self.lanes.waiting > 0 and not self._cutter.is_decided(self.epoch + 1)
 
     def watch(self, under_way: UnderWay) -> None:
@@ -267,7 +267,7 @@ class PartitionerStage:
         return SEALED_KEY, self.progress.encode(self.log.job)
 
     def _hold(self, number: int, first: int, events: Events, size: int) -> str:
-        """Have a journaled block of so many bytes wait for its epochs; returns its key in keyed state."""
+        """Let a journaled block wait for its epochs, counting its bytes; returns its key in keyed state."""
         self.lanes.add_block(number, first, events, size)
         key = self._journal.add_block(number, first, self.lanes.lane_of(events), first + len(events), size)
         self._markers.bound_journal(self.lanes.peak_bytes)

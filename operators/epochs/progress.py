@@ -1,4 +1,4 @@
-"""How far a job has come, and what it has counted on the way: the entry `sealed` of the Partitioner's keyed state."""
+"""Progress and counters of a job: the entry `sealed` of the Partitioner's keyed state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Progress:
         self._count(((reason, 1) for reason in reasons), len(reasons))
 
     def _count(self, reasons: Iterable[tuple[str, int]], records: int) -> None:
-        """Count so many records by reason."""
+        """Count records by reason."""
         known = list(reasons)
         add_reasons(self.reasons, known)
         if without := records - sum(count for _, count in known):

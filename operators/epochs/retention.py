@@ -1,4 +1,4 @@
-"""Which states of a job can still be restored: the cut log keeps what they need.
+"""States of a job that can still be restored: the cut log keeps the cuts that they need.
 
 A `note` stands for a moment. It `has_passed` when every state that a restart, or `--resume latest`, could take was
 begun after that moment. Older savepoints and checkpoints do not count.
@@ -19,13 +19,13 @@ CLOCKS_MS = 600_000
 
 
 class Retention(Protocol):
-    """What the cut log asks at each marker."""
+    """Interface of the cut log's question at each marker."""
 
     def note(self) -> object:
         """The present moment."""
 
     def has_passed(self, note: object) -> bool:
-        """Whether no state from before that moment is needed any more."""
+        """Return whether no state from before that moment is needed any more."""
 
 
 class CheckpointFolder:
@@ -43,7 +43,7 @@ class CheckpointFolder:
         return frozenset(map(str, self._folder.glob("*/chk-*")))
 
     def has_passed(self, note: object) -> bool:
-        """Whether all complete checkpoints of Flink's present job are newer."""
+        """Return whether all complete checkpoints of Flink's present job are newer."""
         assert isinstance(note, frozenset)
         complete: dict[Path, int] = {}
         for checkpoint in self._folder.glob("*/chk-*"):
@@ -60,10 +60,10 @@ class CheckpointFolder:
 
 
 class ToldCheckpoints:
-    """Flink's checkpoints in a store that this machine can't see, as the process that started the job tells of them.
+    """Flink's checkpoints in a store that this machine can't see, as reported by the process that started the job.
 
-    It asks Flink when the oldest retained one was begun. That is the JobManager's clock, and the moment of a note this
-    machine's: they must not be further apart than CLOCKS_MS. Where nobody tells, nothing goes.
+    It asks Flink for the start of the oldest retained one. That is by the JobManager's clock, and the time of a note by
+    this machine's: they must not differ by more than CLOCKS_MS. Without reports, nothing is deleted.
     """
 
     def __init__(self, folder: Path, clock_ms: Callable[[], float] = lambda: time.time() * 1e3) -> None:
@@ -74,7 +74,7 @@ class ToldCheckpoints:
         return self._clock_ms()
 
     def has_passed(self, note: object) -> bool:
-        """Whether all retained checkpoints were surely begun later."""
+        """Return whether all retained checkpoints were certainly begun later."""
         assert isinstance(note, float)
         try:
             found = read_json(self._file, dict[str, float], "the process that started the job writes it again")
@@ -105,6 +105,6 @@ class Commits:
         return self._begun
 
     def has_passed(self, note: object) -> bool:
-        """Whether that outcome is durable."""
+        """Return whether that outcome is durable."""
         assert isinstance(note, int)
         return self._durable > note

@@ -1,10 +1,10 @@
-"""Which epochs are under way: sealed by the Partitioner, and not yet with the Sink.
+"""Epochs under way: sealed by the Partitioner, and not yet applied by the Sink.
 
 The Partitioner has one task, and Flink puts it into a slot with one task of every other operator of its group (all,
-unless processes share the layers): so one task of the group's last operator, the Sink as a rule, is always in its
-process, and tells how far the job is. Others may be a little behind it, and what follows them holds them up when it is
-behind by more than the network's buffers.
-Numbers only decide when an epoch is cut, which the cut log records: a wrong one would cost time, and nothing else.
+unless processes share the layers): so one task of the group's last operator, usually the Sink, is always in its
+process, and reports the progress of the job. Others may be a little slower, and backpressure from later operators stops
+them when these lag by more than the network's buffers. Numbers only decide when an epoch is cut, which the cut log
+records: a wrong one would cost time, and nothing else.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class UnderWay:
 
     @property
     def epochs(self) -> int | None:
-        """How many were sealed that a task here is not done with; None where none is here."""
+        """Number of sealed epochs that some task in this process has not finished; None without tasks."""
         applied = list(self._applied.values())
         return max(0, self._sealed - max(self._begin, min(applied))) if applied else None
 
 
 def of_attempt(job: str, attempt: int) -> UnderWay:
-    """What the operators of one attempt share, for as long as one of them holds it.
+    """Return the state that the operators of one attempt share, which lives as long as one of them.
 
     A new attempt has its own: Flink drops the functions of a failed one when it likes, and those keep theirs.
     """

@@ -37,7 +37,7 @@ class _Block(NamedTuple):
 
 @dataclass(slots=True)
 class _Lane:
-    """How far one lane has come and is sealed, and its blocks in between."""
+    """Received and sealed events of one lane, and its blocks in between."""
 
     sealed: int = 0  # number of its first event that is not sealed
     accepted: int = 0  # number after its last event
@@ -46,7 +46,7 @@ class _Lane:
 
 
 class Lanes:
-    """Events in the order of their lanes, as many of each as an epoch asks for.
+    """Events in the order of their lanes, withdrawn by number.
 
     Args:
         topics: the sources (by index) whose partitions are lanes of their own; all others are files.
@@ -73,7 +73,7 @@ class Lanes:
         self._largest_events = self._largest_bytes = 0  # of the largest block so far
 
     def restore(self, sealed: Mapping[Lane, int]) -> None:
-        """Begin where a cut ended: so many events of each lane are sealed."""
+        """Begin after a cut, with these numbers of sealed events by lane."""
         self._lanes = {lane: _Lane(end, end) for lane, end in sealed.items()}
         self.accepted = self.sealed = sum(sealed.values())
 
@@ -125,16 +125,16 @@ class Lanes:
         return self._bytes.peak + self._file.level.peak
 
     def forget_peaks(self) -> None:
-        """Let the levels count their peaks anew."""
+        """Reset the peaks of the levels."""
         for level in self.levels.values():
             level.peak = level.now
 
     def sealed_by_lane(self) -> dict[Lane, int]:
-        """How many events of each lane are sealed."""
+        """Return the number of sealed events of each lane."""
         return {lane: one.sealed for lane, one in self._lanes.items()}
 
     def waiting_by_lane(self) -> Counter[Lane]:
-        """How many events of each lane wait."""
+        """Return the number of waiting events of each lane."""
         return Counter({lane: one.accepted - one.sealed for lane, one in self._lanes.items()})
 
     def read_up_to(self) -> dict[Lane, tuple[int, int]]:
@@ -142,7 +142,7 @@ class Lanes:
         return {lane: one.read_up_to for lane, one in self._lanes.items()}
 
     def counts_of_oldest(self, count: int) -> Counter[Lane]:
-        """How many of the next `count` events, in the order of arrival, each lane has."""
+        """Return the number of events of each lane among the next `count`, in the order of arrival."""
         counts: Counter[Lane] = Counter()
         for block in self._blocks_by_arrival():
             start = max(block.first, self._lanes[block.lane].sealed)
@@ -158,7 +158,7 @@ class Lanes:
         return iter(lanes[0]) if len(lanes) == 1 else merge(*lanes)  # the number of a block decides
 
     def counts_of(self, cut: Cut) -> Counter[Lane]:
-        """How many events of each lane the next epoch has, by its cut.
+        """Return the number of events of each lane in the next epoch, by its cut.
 
         Raises:
             LostCutError: they don't lead to the number of events that the cut ends at.

@@ -1,4 +1,4 @@
-"""What waits in an operator and what passes it, as metrics of Flink's own, for its web pages and its REST interface.
+"""Levels and traffic of an operator as Flink's own metrics, for its web pages and its REST interface.
 
 Their values are set from Flink's thread of the operator, at most twice a second: a gauge that asks Python would do so
 on a thread of Java's. So they stand still while the operator itself waits; the profile files do not.

@@ -43,7 +43,7 @@ class Address(NamedTuple):
     task: int
 
     def name(self, attempt: int) -> str:
-        """Where the task takes blocks of other processes of its machine, in an attempt: an abstract Unix socket."""
+        """Return the address at which the task accepts blocks of other local processes: an abstract Unix socket."""
         return f"\0freshet/{self.job}/{attempt}/{self.operator}/{self.task}"
 
 
@@ -65,7 +65,7 @@ def _size_of(block: Block | bytes) -> int:
 
 
 def is_token(value: bytes) -> bool:
-    """Whether an element stands for a block in memory."""
+    """Return whether an element stands for a block in memory."""
     return (len(value) == _TOKEN_BYTES and value.startswith(_TOKEN)) or is_ring_token(value)
 
 
@@ -73,9 +73,9 @@ class Mailbox:
     """The blocks in memory that wait for the tasks of one receiver; they go with it."""
 
     def __init__(self, addresses: Iterable[Address], attempt: int = 0) -> None:
-        """Senders of the same attempt find it by these addresses from now on.
+        """Register for senders of the same attempt, under these addresses.
 
-        Flink drops the functions of a failed attempt when it likes: what is left of one is closed here.
+        Flink may drop the functions of a failed attempt at any time: their mailboxes are closed here.
         """
         self.attempt, self._closed = attempt, False
         self._changed = threading.Condition()
@@ -88,7 +88,7 @@ class Mailbox:
         mailboxes.update(dict.fromkeys(self._addresses, self))
 
     def has_room(self, level: Level, size: int) -> bool:
-        """Wait until so many bytes more are within the bound, or nothing waits; False if that takes too long."""
+        """Wait until `size` more bytes are within the bound, or nothing waits; False if that takes too long."""
         with self._changed:
             found = self._changed.wait_for(lambda: self._closed or _fits(level, size), PATIENCE_S)
             return found and not self._closed

@@ -1,4 +1,4 @@
-"""Which operators of this process are opening: events that are read before all of them are ready would only wait."""
+"""Operators of this process that are opening: events read before all of them are ready would only wait."""
 
 from __future__ import annotations
 

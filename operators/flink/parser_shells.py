@@ -19,7 +19,7 @@ STATUS_MS = 600
 
 
 class _ParserShell(Shell):
-    """What the Parsers' shells share: they begin when the operators that the events go to are there."""
+    """Common base of the Parsers' shells: they begin when the operators that receive their events are there."""
 
     _stage: Any
 

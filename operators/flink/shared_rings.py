@@ -52,7 +52,7 @@ _numbers = itertools.count(secrets.randbits(60))
 
 
 def is_ring_token(value: bytes) -> bool:
-    """Whether an element stands for a block in a ring."""
+    """Return whether an element stands for a block in a ring."""
     return len(value) == _TOKEN.size and value.startswith(b"R")
 
 
@@ -74,7 +74,7 @@ class SendingRing:
         self._blocks = self._waiting_bytes = self._end = self._touched = 0
 
     def has_room(self, size: int, patience_s: float) -> bool:
-        """Whether a block of `size` bytes can be put, waiting at most so long for it; no where nobody is found."""
+        """Return whether a block of `size` bytes can be put, after a bounded wait; False if no receiver is found."""
         if size > RING_BYTES or not self._finds_receiver():
             return False
         if not self._fits(size):
@@ -257,7 +257,7 @@ class ReceivingRings:
             ring.memory.close()
 
     def _take(self, connection: socket.socket) -> None:
-        """Map the ring that a sender offers, and tell it so."""
+        """Map the ring that a sender offers, and acknowledge it."""
         files: Sequence[int] = ()
         try:
             connection.setblocking(False)

@@ -1,4 +1,4 @@
-"""What all shells share: Flink functions that move bytes, timers and state between Flink and Flink-free stages.
+"""Common code of all shells: Flink functions that move bytes, timers and state between Flink and the stages.
 
 An element of every stream is `Row(key, block)`, where key is the part's Flink key and block a `bytes`; it carries the
 key with it from the start, so that no key selector in Python (a further operator per exchange) is needed.
@@ -136,7 +136,7 @@ class Shell:
         self.close()
 
     def _waiting_elsewhere(self) -> dict[str, AnyLevel]:
-        """What waits in memory for the receivers of each kind, by the level's name."""
+        """Return the levels of memory that waits for the receivers of each kind, by name."""
         return {f"to_{kind}_bytes": level for kind, level in self._neighbours.levels.items()}
 
     def _build(self, part: int) -> Any:  # a stage of the kind that the operator is
@@ -189,13 +189,13 @@ def set_timer(ctx: Any, wait_ms: int) -> None:
 
 
 def _when_idle(profile: Profile, neighbours: Neighbours) -> None:
-    """What a worker does that nobody calls."""
+    """Idle work of a worker."""
     neighbours.hear()
     profile.write_if_changed()
 
 
 def _sendable(neighbours: Neighbours, fn: Callable[..., Any], *args: Any) -> Any:
-    """What a stage's function returns, its blocks as Flink takes them: as tokens, or as bytes."""
+    """Call a stage's function and return its result, with blocks in Flink's form: tokens or bytes."""
     result = fn(*args)
     if isinstance(result, Outcome):
         result.messages = neighbours.sendable(result.messages)
@@ -254,9 +254,9 @@ class KeyedShell(Shell, KeyedProcessFunction):
         super().close()
 
     def _own_tasks(self, info: Any) -> list[int]:
-        """The tasks of this operator on this subtask.
+        """Return the tasks of this operator on this subtask.
 
-        Raises: RuntimeError when a task is spread over subtasks: the job runs otherwise than it was told.
+        Raises: RuntimeError when a task is spread over subtasks: the job does not run as configured.
         """
         here = parts_of_subtask(len(self.keys), info)
         own = [task for task, parts in enumerate(self._own.parts_of) if parts.start in here]

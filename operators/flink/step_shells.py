@@ -67,7 +67,7 @@ class BarrierShell(ProcessFunction):
         self.wave, self.following = wave, following
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Nothing has come yet; an attempt that begins anew gets all manifests again."""
+        """Begin without elements; a restarted attempt gets all manifests again."""
         self._came: dict[str, Any] = {}
 
     def process_element(self, value: str, ctx: ProcessFunction.Context) -> Iterator[str]:

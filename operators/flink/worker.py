@@ -26,7 +26,7 @@ IDLE_S = 0.5
 
 
 class WorkerError(RuntimeError):
-    """What a call on the worker raised, as one line of text: nothing of the original reaches Flink's thread."""
+    """Error of a call on the worker, as one line of text: no part of the original reaches Flink's thread."""
 
 
 class Worker:

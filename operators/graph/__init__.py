@@ -1,1 +1,1 @@
-"""What a task keeps of the graph, whatever a model makes of it: rows by part, replicas, edges and their messages."""
+"""The graph in a task, independent of the model: rows by part, replicas, edges and their messages."""

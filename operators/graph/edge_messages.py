@@ -52,12 +52,12 @@ class Messages(NamedTuple):
 
 
 def room_for(count: int) -> Messages:
-    """Memory for so many messages."""
+    """Return memory for this many messages."""
     return Messages(np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.float32))
 
 
 class Edges(NamedTuple):
-    """What the kernels get of the edges and values of a Storage."""
+    """View of a Storage's edges and values for kernels."""
 
     z: View  # (rows, message_width) float32: the replicated value of each source
     in_edges: View  # (rows,) int32: in-edges in this part that carry messages
@@ -107,7 +107,7 @@ def _differs(z: np.ndarray, u: int, rows: np.ndarray, row: int) -> bool:
 
 @inner
 def turns(z: np.ndarray, v: int, rows: np.ndarray, row: int, first: int, width: int) -> bool:
-    """Whether what messages read of v as their target, columns `first` to `first + width`, is other in `rows[row]`.
+    """Return whether columns `first` to `first + width`, which messages read of v as target, change in `rows[row]`.
 
     Bits that differ alone, as 0 and -0, change nothing; NaN is not equal to itself.
     """
@@ -119,7 +119,7 @@ def turns(z: np.ndarray, v: int, rows: np.ndarray, row: int, first: int, width: 
 
 @inner
 def _find_moves(edges: Edges, slots: np.ndarray, places: np.ndarray, rows: np.ndarray, moves: Moves) -> int:
-    """Which of the epoch's values differ in any bit from what their sources sent before; returns how many."""
+    """Find the epoch's values that differ in any bit from what their sources sent before; returns how many."""
     z, bits, count = edges.z.data.view(np.int32), rows.view(np.int32), 0
     for i in range(len(slots)):
         if i + _AHEAD < len(slots):
@@ -198,7 +198,7 @@ def list_kept(edges: Edges, slots: np.ndarray, messages: Messages) -> None:
 
 @inner
 def _list_kept(edges: Edges, slots: np.ndarray, n: int, messages: Messages) -> None:
-    """As `list_kept`, of the first `n` sources."""
+    """Like `list_kept`, for the first `n` sources."""
     at = 0
     for i in range(n):
         if i + _AHEAD < n:

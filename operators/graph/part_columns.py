@@ -26,7 +26,7 @@ _COPIED_AT_ONCE = 1 << 14  # rows, so that a copy of wide ones stays small
 
 
 class PartsView(NamedTuple):
-    """What a kernel gets of the columns. One of the two forms is a stand-in."""
+    """View of the columns for kernels. One of the two forms is a stand-in."""
 
     dense: View  # (rows, parts) int32, -1: none
     lists: ListsView
@@ -34,7 +34,7 @@ class PartsView(NamedTuple):
 
 
 class PartsRead(NamedTuple):
-    """What a kernel gets of columns that it reads alone."""
+    """Read-only view of the columns for kernels."""
 
     dense: Data
     lists: ListsRead
@@ -43,13 +43,13 @@ class PartsRead(NamedTuple):
 
 @inner
 def cells_of(of: PartsRead | PartsView, row: int) -> int:
-    """How many cells a row has; of columns some have no number."""
+    """Return the number of cells of a row; in columns some have no number."""
     return length_of(of.lists, row) >> 1 if of.is_sparse else of.dense.data.shape[1]
 
 
 @inner
 def first_cell(of: PartsRead | PartsView, row: int) -> np.int64:
-    """Where the list of a row begins."""
+    """Return where the list of a row begins."""
     return place_of(of.lists, row) if of.is_sparse else np.int64(0)
 
 
@@ -254,7 +254,7 @@ class PartColumns(ABC):
     @property
     @abstractmethod
     def rows(self) -> Table | Lists:
-        """What grows with the rows."""
+        """Table or lists that grow with the rows."""
 
     @property
     @abstractmethod
@@ -284,11 +284,11 @@ class PartColumns(ABC):
 
     @abstractmethod
     def columns(self, rows: np.ndarray, shift: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray, int]]:
-        """The numbers of the rows as an array whose columns, as far as they are not -1, are in the order of parts.
+        """Yield the numbers of the rows as arrays whose columns, except those of -1, are in the order of parts.
 
-        Yields which of the rows it is about, the array, where in it these are, and by how many bits such a place is
-        shifted for that of the table's part. Lists are copied, so many at a time, and no place has a part then:
-        `k << shift` is added to the numbers of the k-th part.
+        Yields a slice of the rows, the array, the places of these rows in it, and the shift in bits from such a place
+        to that of the table's part. Lists are copied in batches, and places then have no part: `k << shift` is added to
+        the numbers of the k-th part.
         """
 
 

@@ -40,7 +40,7 @@ def _places_of(rows: np.ndarray, first: int, shift: int, slots: np.ndarray, part
 
 
 class PartRows:
-    """Where the slots of the parts of one task lie, in tables that grow together.
+    """Places of the slots of one task's parts, in tables that grow together.
 
     Invariant: every table has at least `needs[k]` rows for the k-th part of the task.
     """

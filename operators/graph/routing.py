@@ -1,4 +1,4 @@
-"""Which task gets what: changed rows to those of their replicas, partial synopses to those of their masters."""
+"""Receivers of data: changed rows go to the tasks of their replicas, partial synopses to those of their masters."""
 
 from __future__ import annotations
 

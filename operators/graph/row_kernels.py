@@ -66,7 +66,7 @@ def choose(slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray,
 
 @kernel
 def find_among(slots: np.ndarray, others: np.ndarray, among: np.ndarray, found: np.ndarray) -> None:
-    """Which of the slots are among the others.
+    """Find the slots that are among the others.
 
     Shapes: slots (n,) and others (m,) int32; among (rows,) bool, all False, now and afterwards; found (n,) bool.
     """

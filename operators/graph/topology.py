@@ -1,4 +1,4 @@
-"""What the parts of a task know of the graph, whatever a model makes of it.
+"""The graph in the parts of a task, independent of the model.
 
 Every operator after the Partitioner knows its masters; a Storage from 1 on also its replicas and the edges. What a
 model makes of that lies beside it, as *values* (values.py, and the rows of owner.py).
@@ -25,7 +25,7 @@ _TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and th
 
 
 class LostUpdateError(RuntimeError):
-    """An operator was told to change what it does not have: state and messages do not belong together."""
+    """A change refers to data that the operator does not have: state and messages do not belong together."""
 
 
 class Masters:
@@ -103,7 +103,7 @@ class Masters:
 
 
 class Topology:
-    """What a Storage's parts know of the graph: masters, replicas and edges.
+    """The graph in a Storage's parts: masters, replicas and edges.
 
     Shapes: home (rows, 2) int32, of replicas the part and slot of the master; out, inn: of each row the other ends of
     its out- and in-edges in its part, and their weights.

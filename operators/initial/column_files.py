@@ -83,12 +83,12 @@ def remove_columns(folder: Path) -> None:
 
 
 def are_whole(folder: Path) -> bool:
-    """Whether all columns were written."""
+    """Return whether all columns were written."""
     return (folder / _COLUMNS).is_file()
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """What is known of a folder's columns.
+    """Return the metadata of a folder's columns.
 
     Raises: EmbedError when it is not there, or damaged.
     """

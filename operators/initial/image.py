@@ -32,7 +32,7 @@ Blocks = Callable[[], Iterable[Events]]
 
 
 class Step(NamedTuple):
-    """What is kept as one: an operator's part; `layer` counts as in the dataflow."""
+    """Unit of work: an operator's part; `layer` counts as in the dataflow."""
 
     operator: Operator
     part: int
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
 @dataclass
 class ImageReport:
-    """What a base image came to."""
+    """Result of making a base image."""
 
     vertices: int = 0
     edges: int = 0
@@ -55,8 +55,8 @@ class ImageReport:
 class InitialImage:
     """Writes the base images of a job that starts from a snapshot, and epoch 0 of its change log.
 
-    Settings say where: `image` and `out`. `work` holds what is only needed until it is done, and the journal.
-    Invariant: what is written depends on snapshot, model and settings alone, not on `memory` or on kills.
+    It writes to `image` and `out` of the settings. `work` has temporary files, and the journal.
+    Invariant: the output depends on snapshot, model and settings alone, not on `memory` or on kills.
     Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file.
     """
 
@@ -73,7 +73,7 @@ class InitialImage:
         return [[PLACED], *([step.name for step in self._steps(operator)] for operator in self._flow.staged)]
 
     def run(self, blocks: Blocks) -> ImageReport:
-        """Do what is left; `blocks` gives the snapshot's events, as often as it is called."""
+        """Run the remaining steps; `blocks` returns the snapshot's events at each call."""
         resumed = self.begin()
         for wave in self.waves:
             for name in wave:
@@ -88,7 +88,7 @@ class InitialImage:
         return len(journal.steps) > 1
 
     def report(self, *, resumed: bool) -> ImageReport:
-        """What the finished image came to.
+        """Return the result of the finished image.
 
         Raises: EmbedError naming the steps that are missing.
         """

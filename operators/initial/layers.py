@@ -39,7 +39,7 @@ _LISTS = "out.", "in."  # tables of edges, which are written at random places an
 
 
 class LayerImages:
-    """Writes the images of Storages and Tails, which are made in their order; `work` holds what is sent between them.
+    """Writes the images of Storages and Tails, in their order; `work` has the rows sent between them.
 
     Units: `memory` bytes, of which chunks of rows take a part and the sums of a pass another.
     """
@@ -125,7 +125,7 @@ class LayerImages:
         return sums
 
     def _sent(self, number: int, layer: LayerPlan) -> list[Sent]:
-        """What the layer before sends, by part."""
+        """Return the rows sent by the layer before, by part."""
         width = layer.message_width + layer.self_width
         return [Sent(self._work, number - 1, part, width) for part in range(self._settings.parts)]
 

@@ -1,4 +1,4 @@
-"""What a part's masters send to the next layer, in files: rows by slot, and those of split vertices beside them."""
+"""Rows that a part's masters send to the next layer, in files: rows by slot, and those of split vertices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROWS = np.dtype(np.float32)
 
 
 def in_chunks(values: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """The values, so many at a time."""
+    """Yield the values in chunks."""
     for first in range(0, len(values), size):
         yield values[first : first + size]
 
@@ -75,7 +75,7 @@ class SplitRows:
 
 
 class Sent:
-    """What all masters of a part send, mapped.
+    """Rows that all masters of a part send, mapped.
 
     Shapes: whole (slots, message_width + self_width) float32, read-only
     """

@@ -1,4 +1,4 @@
-"""The Partitioner's part of epoch 0: the graph and its placement, and for each part what its operators are told."""
+"""The Partitioner's part of epoch 0: the graph, its placement, and the messages to each part's operators."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class TypeNames(NamedTuple):
     null: np.ndarray
 
     def good(self, known: Sequence[str] | None, most: int) -> np.ndarray:
-        """Where the type is absent or a name: one of those `known`, or without any one of at most `most` bytes."""
+        """Return where the type is absent or a name: one of those `known`, or else any of at most `most` bytes."""
         if not self.names:
             return ~self.mistyped
         if known is not None:

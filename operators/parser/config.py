@@ -1,4 +1,4 @@
-"""What a Parser is told: the shape of the records, and where those go that it rejects."""
+"""Settings of a Parser: the shape of records, and the target of rejected ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from freshet.operators.limits import ID_BYTES_MAX, RECORD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class ParserConfig:
-    """How records become blocks of events, for the job's life.
+    """Conversion of records to blocks of events, fixed for the job's life.
 
     `events_map` makes events of foreign records: JMESPath by field. `id_bytes_max` is of string ids and names of edge
     types. `block_events` is what blocks are cut by; 0: by the events of an epoch.
@@ -22,7 +22,7 @@ class ParserConfig:
 
 @dataclass(frozen=True, slots=True)
 class LetterConfig:
-    """Where rejected records go.
+    """Target of rejected records.
 
     Units: bytes. `record_bytes` is the largest record that a topic as `target` takes, `dead_letters_max_bytes` the
     size of its files together where it is a file; 0: no limit.

@@ -30,11 +30,11 @@ _SLOW_ROWS_MAX = 1 << 16
 
 
 class Parser:
-    """Turns records into events by the rules of the interface; what breaks one becomes a dead letter.
+    """Turns records into events by the rules of the interface; invalid ones become dead letters.
 
     Args:
         features: the model's raw features.
-        id_kind: "int" or "string"; None while the first accepted event is to decide it (`id_kind` tells).
+        id_kind: "int" or "string"; None until the first accepted event decides it (see `id_kind`).
         edge_types: the edge types of a typed model; None takes any.
         events_map: JMESPath expressions by event field; only the fields that it names are then read.
         id_bytes_max: the longest that a string id, or the name of an edge type, may be in UTF-8.
@@ -64,7 +64,7 @@ class Parser:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether records are mapped, and so may need any of their columns."""
+        """True if records are mapped, and so may need any of their columns."""
         return self._rules.is_mapped
 
     def parse_chunk(
@@ -87,14 +87,15 @@ class Parser:
             return self._lines.parse(text, LinePlace(origin, end, arrival_ms, text.positions))
 
     def parse_messages(self, messages: Sequence[RawMessage], origin: Origin, arrival_ms: float = 0.0) -> Parsed:
-        """As `parse_batch`, of single messages."""
+        """Like `parse_batch`, for single messages."""
         return self.parse_batch(Messages.of(messages), origin, arrival_ms)
 
     def parse_batch(self, messages: Messages, origin: Origin, arrival_ms: float = 0.0) -> Parsed:
-        """The events of Kafka messages of one partition, in the order of their offsets.
+        """Parse Kafka messages of one partition, in the order of their offsets.
 
-        A message holds one event or several as JSON, one a line, or an Arrow IPC stream, which the first bytes tell.
-        All of its events and dead letters stand at its offset; past `LETTERS_MAX` bad records one letter has the rest.
+        A message has one or several events as JSON, one a line, or an Arrow IPC stream, recognised by its first bytes.
+        All of its events and dead letters have its offset; after `LETTERS_MAX` bad records one letter stands for the
+        rest.
         """
         found: list[Parsed] = []
         first = 0

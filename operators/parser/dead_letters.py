@@ -32,7 +32,7 @@ class DeadLetter(NamedTuple):
         return orjson.dumps(self.fields())
 
     def fields(self) -> dict[str, Any]:
-        """What stands in that object; bytes that are not UTF-8 stand in `raw_base64`."""
+        """Return the fields of that object; bytes that are not UTF-8 are in `raw_base64`."""
         record: dict[str, Any] = {
             # a file name may hold bytes that are no text
             "error": self.error.encode(errors="replace").decode(),

@@ -1,4 +1,4 @@
-"""Which files of events there are, by paths of files and folders; what can't be read is refused by name."""
+"""Event files in paths of files and folders; unreadable ones are refused by name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def list_files(paths: Sequence[str]) -> list[EventFile]:
 
 
 def _inside(given: str) -> list[str]:
-    """The files of a folder; Spark's `_SUCCESS` and checksums are among what is left out."""
+    """Return the files of a folder, without Spark's `_SUCCESS`, checksums and the like."""
     every = sorted(Path(given).iterdir())
     for folder in (entry for entry in every if entry.is_dir()):
         if folder.name in _CATALOGUES:

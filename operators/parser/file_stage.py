@@ -107,7 +107,7 @@ class Originals:
 
 
 def block_size(epoch_events: int) -> int:
-    """How many events a block has at most, for epochs of so many."""
+    """Return the most events of a block, for epochs of this size."""
     return max(BLOCK_EVENTS_MIN, min(epoch_events, BLOCK_EVENTS_MAX))
 
 
@@ -119,9 +119,9 @@ class ParsedBlock(NamedTuple):
 
 
 def encoded_blocks(events: Events, letters: Sequence[DeadLetter], block_events: int) -> Iterator[ParsedBlock]:
-    """The events in blocks of so many; one without events where there are none, for it tells of rejected records.
+    """Encode the events in blocks of at most `size`; an empty block if there are none, for its rejected records.
 
-    `letters` are in the order of the records; the count of a letter for many may be told by several blocks.
+    `letters` are in the order of the records; the count of a letter for many may be split among several blocks.
     """
     waiting, reason, records = iter(letters), OTHER_REASONS, 0  # so many of the newest letter are not told of
     for start in range(0, max(len(events), 1), block_events):

@@ -1,4 +1,4 @@
-"""The formats of event files: told by the suffix of a name, in capitals or not, and by how a file begins."""
+"""The formats of event files: recognised by the suffix of the name, in any case, and by the first bytes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def begins_wrong(path: Path, start: bytes) -> str | None:
 
 
 def hint(start: bytes) -> str:
-    """Say what to do about a file whose name says no format, by its first bytes; nothing where these don't tell."""
+    """Advise on a file whose name has no known suffix, by its first bytes; empty if these are not known either."""
     if start.removeprefix(BOM).lstrip().startswith(b"{"):
         return "; if it has one JSON object a line, name it .jsonl"
     found = _kind_of(start)

@@ -1,4 +1,4 @@
-"""Where stages put rejected records: counted by reason, then on to a file, or to a queue that fills a topic."""
+"""Target of rejected records: counted by reason, then sent to a file, or to a queue that fills a topic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OTHER_REASONS = "other reasons"
 
 
 def reason_of(error: str) -> str:
-    """What all errors of a kind have in common, without the value at hand: `x: expected 8 numbers`."""
+    """Return the common part of all errors of a kind, without the actual value: `x: expected 8 numbers`."""
     return _PARTICULARS.sub("", error)[:_REASON_LENGTH]
 
 
@@ -44,7 +44,7 @@ class ReadCounts(NamedTuple):
 
     @property
     def share(self) -> float:
-        """How much of what was read was rejected, from 0 to 1."""
+        """Share of rejected records among those read, from 0 to 1."""
         return self.rejected / self.read if self.read else 0.0
 
 
@@ -79,7 +79,7 @@ class LetterQueue:
 
 
 def _cut(record: dict[str, Any], raw: bytes, size: int) -> str:
-    """A letter as JSON of about so many bytes at most, with the beginning of the record alone."""
+    """Return a letter as JSON of about `most` bytes at most, with only the beginning of the record."""
     record.pop("raw", None)
     record["error"] = record["error"][:_ERROR_LENGTH]
     record |= {"raw_base64": "", "raw_bytes": len(raw), "note": ""}
@@ -98,13 +98,13 @@ def add_reasons(counts: dict[str, int], more: Iterable[tuple[str, int]]) -> None
 
 
 class LetterBox:
-    """Takes a stage's rejected records; `dropped` counts those that files had no room for any more.
+    """Accepts a stage's rejected records; `dropped` counts those that no longer fit into the files.
 
-    Why they were rejected is counted by the Partitioner, whose durable state has them once: it tells here.
+    The Partitioner counts the reasons, since its durable state has each record once, and reports them here.
     """
 
     def __init__(self, target: DeadLetterFile | LetterQueue, out: Path | None = None, operator: str = "") -> None:
-        """Without `out` nothing is told; with it the counts are in the status file of the operator."""
+        """Without `out` nothing is reported; with it the counts are in the status file of the operator."""
         self._target = target
         self._status = None if out is None else StatusFile(out, f"{STATUS_PREFIX}{operator}", _INTERVAL_MS)
         self._reasons: Mapping[str, int] = {}
@@ -126,10 +126,10 @@ class LetterBox:
     def tell(
         self, reasons: Mapping[str, int], attrs: int = 0, read: int = 0, *, now: bool = True, last: bool = False
     ) -> None:
-        """Tell what was counted since the job began.
+        """Report the counts since the job began.
 
-        `reasons`: how many records were rejected for what; `attrs`: how many edges lost their attr; `read`: how many
-        records came. Where nothing ever was rejected or lost, nothing is told. `now`: not only if it is due.
+        `reasons`: rejected records by reason; `attrs`: edges that lost their attr; `read`: records read. If nothing was
+        ever rejected or lost, nothing is reported. `now`: even if it is not due.
         """
         self._has_told = self._has_told or bool(reasons or attrs)
         if not self._has_told:
@@ -166,7 +166,7 @@ def _count_in(status: Mapping[str, Any], name: str) -> int:
 
 
 def read_reasons(out: Path) -> dict[str, int]:
-    """How many records were rejected for what reason, the most frequent first."""
+    """Return the number of rejected records by reason, the most frequent first."""
     counts: Counter[str] = Counter()
     for status in read_statuses(out, REASONS_PREFIX):
         found = status.get("reasons")
@@ -175,16 +175,16 @@ def read_reasons(out: Path) -> dict[str, int]:
 
 
 def read_counts(out: Path) -> ReadCounts:
-    """How many records were read and rejected; nothing is counted before the first one is rejected."""
+    """Return the number of records read and rejected; nothing is counted before the first one is rejected."""
     read = sum(_count_in(status, "read") for status in read_statuses(out, REASONS_PREFIX))
     return ReadCounts(read, sum(read_reasons(out).values())) if read else ReadCounts()
 
 
 def read_attrs(out: Path) -> int:
-    """How many edges came with attr, which is checked and not kept."""
+    """Return the number of edges with attr, which is checked and not kept."""
     return sum(_count_in(status, "attrs") for status in read_statuses(out, REASONS_PREFIX))
 
 
 def read_dropped(out: Path) -> int:
-    """How many rejected records are in no file any more, since the files have a limit."""
+    """Return the number of rejected records that are in no file any more, since the files have a limit."""
     return sum(_dropped_in(status) for status in read_statuses(out, STATUS_PREFIX))

@@ -74,7 +74,7 @@ class EventMap:
         return {field: Field(one["value"]) if one["type"] == "field" else one["value"] for field, one in parsed.items()}
 
     def explain(self, error: str) -> str:
-        """Why an event was rejected, with the expression where it gives nothing."""
+        """Explain why an event was rejected, with the expression if it yields nothing."""
         field, _, why = error.partition(": ")
         if not why.startswith("missing"):
             return error

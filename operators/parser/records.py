@@ -80,7 +80,7 @@ def _is_json(kind: pa.DataType) -> bool:
 
 
 def _has_other_numbers(kind: pa.DataType) -> bool:
-    """Whether numbers in it come as others than those of JSON."""
+    """Return whether numbers in it are represented otherwise than those of JSON."""
     if pa.types.is_nested(kind):
         return any(_has_other_numbers(kind.field(k).type) for k in range(kind.num_fields))
     return pa.types.is_decimal(kind) or pa.types.is_float16(kind)

@@ -23,7 +23,7 @@ _RAW_BYTES_MAX = 8 << 20  # of the letters of one message that is a table, whose
 
 
 class Origin(NamedTuple):
-    """Where a block of records comes from: the source's index and name, and the partition (0 of a file)."""
+    """Origin of a block of records: the source's index and name, and the partition (0 of a file)."""
 
     source: int = 0
     name: str = ""
@@ -37,7 +37,7 @@ def rest_of_message(origin: Origin, offset: int, records: int) -> DeadLetter:
 
 
 class Place(NamedTuple):
-    """Where a table stands in its source: rows from `first` on, or all in the message at that offset."""
+    """Place of a table in its source: rows from `first` on, or all in the message at that offset."""
 
     origin: Origin
     first: int
@@ -110,7 +110,7 @@ class Rejects:
 
     @property
     def is_full(self) -> bool:
-        """Whether further rows get no letter and are only counted."""
+        """True if further rows get no letter and are only counted."""
         return self._place.in_message and (len(self._letters) >= LETTERS_MAX or self._raw_bytes > _RAW_BYTES_MAX)
 
     def add(self, errors: Mapping[int, str]) -> None:

@@ -73,7 +73,7 @@ class Field(NamedTuple):
 
 
 class Rules:
-    """What the job accepts: the feature width, the kind of ids (None: the first accepted event decides), edge types.
+    """Rules of the job's records: the feature width, the kind of ids (None: the first accepted event's), edge types.
 
     What only earlier events show to be wrong, the Partitioner refuses: one edge type too many, another width of attr.
     A field that is null is absent. Fields that an event has no use for (an `x` on an edge) are ignored like unknown
@@ -199,7 +199,7 @@ class Rules:
             builder.id_kind = _KINDS[self._id_type]
 
     def _id_error(self, name: str, value: Any, other: type | None = None) -> str | None:
-        """Why the value is no id of the job; `other`: the type of the event's other id, while the kind is open."""
+        """Describe why the value is no id of the job; `other`: type of the event's other id, while the kind is open."""
         kind = type(value)
         expected = self._id_type or other
         if expected is not str and _is_past_int64(value):
@@ -228,14 +228,14 @@ class Rules:
 
 
 def _is_past_int64(value: Any) -> bool:
-    """Whether a number is no int64 for its size; integers of JSON that take more than 64 bits come as floats."""
+    """Return whether a number is too large for int64; larger integers of JSON arrive as floats."""
     if type(value) is int:
         return not INT64_MIN <= value <= INT64_MAX
     return type(value) is float and 2.0**63 <= abs(value) < float("inf")
 
 
 def numbers_error(name: str, value: Any, width: int | None) -> str | None:
-    """Why the value is no list of finite numbers (of that width, where there is one)."""
+    """Describe why the value is no list of finite numbers (of that width, if there is one)."""
     if type(value) is not list:
         return f"{name}: expected a list of numbers, got {show(value)}"
     if width is not None and len(value) != width:

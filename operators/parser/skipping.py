@@ -1,4 +1,4 @@
-"""What is left to read of a file whose first records were read by an earlier job."""
+"""Reading the rest of a file whose first records were read by an earlier job."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def parse_table(table: Table, rules: Rules, place: Place) -> Parsed:
 
 
 def is_quick(table: Table, rules: Rules) -> bool:
-    """Whether no row of a table has to be judged for itself, but for those that are bad."""
+    """True if no row of a table has to be checked by itself, except invalid ones."""
     return not rules.is_mapped and are_exact(known_columns(table))
 
 

@@ -1,1 +1,1 @@
-"""What leaves a part: the change log, its reader, and the lines of an output topic."""
+"""Outputs of a part: the change log, its reader, and the lines of an output topic."""

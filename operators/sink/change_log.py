@@ -1,9 +1,9 @@
-"""The change log: Parquet files of the embeddings that each epoch changed, and of where in the input it ends.
+"""The change log: Parquet files of the embeddings that each epoch changed, and of the epochs' input positions.
 
-A file holds whole epochs. What it holds is a function of the epochs alone, so a file that is written again after a
-restore replaces itself. It is written under a name that starts with a dot, synced to the disk and renamed, and then
-the folder is synced: what is visible is whole, and survives a kill and a power loss (docs/design/durability.md).
-Checksums of all its bytes stand between rows and footer (state/checksums/sealed.py).
+A file holds whole epochs. Its contents depend on the epochs alone, so a file that is written again after a restore
+replaces itself. It is written under a name that starts with a dot, synced to the disk and renamed, and then the folder
+is synced: visible files are complete, and survive a kill and a power loss (docs/design/durability.md). Checksums of all
+its bytes are between rows and footer (state/checksums/sealed.py).
 
 Layout:
     embeddings/part-PART-NUMBER.parquet   id int64 or string, epoch int64, embedding fixed_size_list<float32>[width],

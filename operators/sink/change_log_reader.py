@@ -43,7 +43,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """What each epoch read.
+    """Input that each epoch read.
 
     Shapes: epoch, partition, next_offset, events (k,) int64; source k strings (object)
     """
@@ -57,7 +57,7 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What all rows of a log are like, those that later ones superseded too.
+    """Properties of all rows of a log, including superseded ones.
 
     Shapes: epochs, counts (k,) int64, the epochs that have rows and how many; nonfinite_epochs ascending int64
     """
@@ -131,7 +131,7 @@ class ChangeLogReader:
         return State(ids, numbers[newest], wide, duplicates)
 
     def positions(self) -> Positions:
-        """What `epochs/` records, in the order of the epochs; epochs without input have no row here."""
+        """Return the records of `epochs/`, in the order of the epochs; epochs without input have no row here."""
         return self._positions
 
     @cached_property

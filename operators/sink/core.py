@@ -117,7 +117,7 @@ class Sink(Core):
     def take(
         self, epoch: int, dealt: Dealt, told: list[Block], control: np.ndarray, now_ms: float | None = None
     ) -> list[Message]:
-        """Take over what an epoch brings to this part; `told` has string ids and positions of it alone."""
+        """Apply an epoch to this part; `told` has only its string ids and positions."""
         at_ms = self._clock_ms() if now_ms is None else now_ms
         rows = self._named(epoch, dealt, told)
         rows.applied_ms = at_ms
@@ -147,7 +147,7 @@ class Sink(Core):
             self.write_status(self._clock_ms())
 
     def _on_idle(self) -> None:
-        """When the stream pauses, its last epochs become visible and the status tells so; on the writer's thread."""
+        """Publish the last epochs when the stream pauses, and report it in the status; on the writer's thread."""
         for output in reversed(self.outputs):  # the recent changes say what the change log shows
             output.idle()
         behind = self._status_behind or self._told_visible != self._figures()["visible"]

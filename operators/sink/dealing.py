@@ -22,7 +22,7 @@ class BadEpochError(RuntimeError):
 
 
 class Dealt(NamedTuple):
-    """What an epoch brings to one sink part.
+    """Rows of an epoch for one sink part.
 
     Shapes: keys (changed + dead,) int64, of changed vertices and then of deleted ones; rows: arrays (k, width) float32,
     one row for each of the changed, in their order.
@@ -34,7 +34,7 @@ class Dealt(NamedTuple):
 
     @property
     def dead(self) -> int:
-        """How many vertices were deleted, and have no row."""
+        """Number of deleted vertices, which have no row."""
         return len(self.keys) - self.changed
 
 
@@ -97,7 +97,7 @@ def control_of(name: str, epoch: int, blocks: Sequence[Block]) -> np.ndarray:
 
 
 def deal(name: str, epoch: int, blocks: Sequence[Block], width: int, parts: int) -> list[Dealt]:
-    """What each of so many parts of the task gets.
+    """Return the rows of each part of the task.
 
     Raises:
         BadEpochError: keys without rows or rows of another width, or an id has two rows.
@@ -132,7 +132,7 @@ def deal(name: str, epoch: int, blocks: Sequence[Block], width: int, parts: int)
 
 
 def _within(blocks: Sequence[Block], column: str, parts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the column of each block begins and ends for each part, (blocks, parts) int64; see state/block_columns."""
+    """Return the bounds of each part in the column of each block, (blocks, parts) int64; see state/block_columns."""
     begins, ends = np.zeros((2, len(blocks), parts), np.int64)
     for k, block in enumerate(blocks):
         if parts == 1:

@@ -132,15 +132,15 @@ class DirectFile:
         """Nothing is promised before `close`."""
 
     def readable(self) -> bool:
-        """It is not."""
+        """Return False."""
         return False
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is not."""
+        """Return False."""
         return False
 
     def close(self) -> None:

@@ -46,15 +46,15 @@ class LostEpochsError(ValueError):
 
 
 def rows_of_epochs(epochs: list[EpochRows]) -> int:
-    """How many rows `epochs/` has of these epochs."""
+    """Return the number of rows that `epochs/` has of these epochs."""
     return sum(1 if rows.positions is None else len(rows.positions) for rows in epochs)
 
 
 class EpochFiles:
     """Writes the epochs of log files, which come in the order of their numbers.
 
-    Invariant: a file of epochs is named by the number of the first log file in it; what is visible in it is never
-    replaced by less.
+    Invariant: a file of epochs is named by the number of the first log file in it; its visible rows are never replaced
+    by fewer.
     """
 
     def __init__(self, folder: Path, sources: list[str]) -> None:
@@ -123,9 +123,9 @@ def rows_in(path: Path) -> int:
 
 
 def _before(path: Path, epoch: int) -> list[pa.Table]:
-    """What the file holds of the epochs before that one, by row group.
+    """Return the contents of the file before that epoch, by row group.
 
-    Nothing if it was moved away, now or before an earlier attempt that then began it anew with this epoch.
+    Empty if it was moved away, now or before an earlier attempt that then began a new one with this epoch.
     """
     if not path.exists():
         return []

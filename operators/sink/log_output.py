@@ -30,7 +30,7 @@ FILES_WAITING = 2  # beside the one that is written and the one that fills
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """When a file is full, and how long epochs wait at most to be visible.
+    """Limits of a file, and the longest time until epochs are visible.
 
     `group_rows`: see EpochFiles. `publish_ms`: where the Partitioner does not see to it (epochs are cut by count
     alone), 0: no limit.
@@ -129,12 +129,12 @@ class LogOutput:
         self._at_marker = self._last_ticket
 
     def clear(self) -> None:
-        """Forget what is buffered; the tables are those of a marker."""
+        """Drop the buffer; the tables are those of a marker."""
         self._drop()
         self.writer.visible_epoch = int(self._scalars.data[EPOCH])
 
     def close(self, write: bool) -> None:
-        """Write what is buffered, and wait for all files; with `write=False` drop the buffer.
+        """Write the buffer, and wait for all files; with `write=False` drop it.
 
         The file may be partial: after a restore the same epochs come back and it grows to its full length.
         """
@@ -146,7 +146,7 @@ class LogOutput:
         self.writer.close()
 
     def _drop(self) -> None:
-        """Forget what is buffered."""
+        """Drop the buffer."""
         self._level.take(sum(rows.nbytes for rows in self._file.epochs))
         self._begin_file()
 

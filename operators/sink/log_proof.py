@@ -1,4 +1,4 @@
-"""What the files of a change log prove, which are synced before they are seen: up to which epoch all of it is there.
+"""Proof by the files of a change log, which are synced before they are visible: the epoch up to which it is complete.
 
 Status files and heartbeats say so sooner, and may be lost or torn in a power cut. Where they are, the files stand in
 for them; where they say more than any file has, the files hold.
@@ -24,12 +24,12 @@ _ANY = np.iinfo(np.int64).max
 
 
 def complete_epoch(out: Path, parts: int, told: Mapping[int, int], *, has_finished: bool, noted: int | None) -> int:
-    """The last epoch up to which the change log shows all rows of all parts; NOTHING where none is proven.
+    """Return the last epoch up to which the change log shows all rows of all parts; NOTHING if none is proven.
 
-    `told`: by part, what status and heartbeat say; `has_finished`: every part has written all that it had; `noted`:
-    what was noted of the log when a run ended.
+    `told`: by part, the epoch of status and heartbeat; `has_finished`: every part has written all its rows; `noted`:
+    the epoch recorded when a run ended.
 
-    Raises: DamagedFileError where a file that decides is no whole one.
+    Raises: DamagedFileError if a file that decides is damaged.
     """
     recorded, base = last_recorded(out), newest_base(out)
     if has_finished and recorded > NOTHING:
@@ -114,7 +114,7 @@ def reading(path: Path) -> Iterator[SealedFile]:
 
 
 def _damaged(path: Path, what: str) -> DamagedFileError:
-    """What is said of a file of the log that can't be read."""
+    """Return the error for an unreadable file of the log."""
     advice = "put it back from a copy"
     if path.name.startswith(BASE_PREFIX):
         advice += "; where all files of the change log were kept (--keep-changes all) it may be removed instead"

@@ -1,4 +1,4 @@
-"""What a sink part hands to the output topic: the last change of each vertex per interval, each interval once.
+"""Records of a sink part for the output topic: the last change of each vertex per interval, each interval once.
 
 The Partitioner decides which epoch ends an interval, and the cut log records it; an interval also ends when too many
 rows are held, which depends on the epochs alone. So a replay ends the same intervals. How far they were handed over is
@@ -63,7 +63,7 @@ class Outlet:
         """Every marker ends an interval."""
 
     def close(self, write: bool) -> None:
-        """What is held comes again after a restore."""
+        """Close; buffered changes are replayed after a restore."""
 
     def warm_up(self) -> None:
         """Have every kernel ready: takes throwaway changes through an outlet of the same kind."""

@@ -17,7 +17,7 @@ from freshet.state.table import Table
 
 @dataclass(frozen=True, slots=True)
 class SinkPart:
-    """What a Sink shares with its outputs: its durable scalars, its latencies and its clock.
+    """Objects that a Sink shares with its outputs: its durable scalars, its latencies and its clock.
 
     `on_idle` is for an output with a thread of its own, which calls it about twice a second while it has nothing to do.
     """
@@ -44,7 +44,7 @@ class Output(Protocol):
 
     @property
     def levels(self) -> Mapping[str, Level]:
-        """What waits in it."""
+        """Levels of its queues."""
 
     def begin(self, part: SinkPart) -> None:
         """Begin, before the first epoch and before the tables are restored."""
@@ -71,7 +71,8 @@ class Output(Protocol):
         """Forget what an epoch before a restore left behind; the tables are restored."""
 
     def close(self, write: bool) -> None:
-        """End: what is held becomes visible, for the last epoch of an input need not carry LAST.
+        """End: make buffered rows visible, since the last epoch of an input need not carry LAST.
 
-        It may come again after a restore, and more with it. `write=False`: after a failure, it is dropped.
+        The same epochs may be replayed after a restore, followed by more. `write=False`: drop the buffer, after a
+        failure.
         """

@@ -30,7 +30,7 @@ class _NamesView(NamedTuple):
 
 @allocating
 def _home(key: int, mask: int) -> np.int64:
-    """Where a key belongs; a key is a hash salted by the job, so nobody can make up ids that all belong here."""
+    """Return the place of a key; a key is a hash salted by the job, so no one can choose ids that share one place."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
 
@@ -48,7 +48,7 @@ def _find(names: _NamesView, key: int) -> int:
 
 @allocating
 def _order(length: int) -> int:
-    """The k of the chunk of 2**k bytes that holds so many: eight at least, for the chain of free ones."""
+    """Return the k of the chunk of 2**k bytes for this length: at least eight, for the chain of free ones."""
     return order_of(max(length, 8))
 
 
@@ -146,7 +146,7 @@ def _reinsert(names: _NamesView, entries: np.ndarray) -> None:
 
 
 class UnknownKeyError(RuntimeError):
-    """A row came for a key whose id was never told: an operator before the sink lost it."""
+    """A row has a key whose id was never sent: an operator before the sink lost it."""
 
 
 class Names:

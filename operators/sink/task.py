@@ -20,12 +20,12 @@ from freshet.state.table import TableSet
 
 
 def of_task(sinks: Sequence[Sink], of: int) -> Sink | TaskSink:
-    """The Sink of a task with these parts, of so many."""
+    """Return the Sink of a task with these parts, of `parts` in all."""
     return sinks[0] if len(sinks) == 1 else TaskSink(sinks, of)
 
 
 class TaskSink(Core):
-    """The Sinks of several parts, which are the next ones of so many (`of`)."""
+    """The Sinks of several parts, the next ones of all (`of`)."""
 
     def __init__(self, sinks: Sequence[Sink], of: int) -> None:
         self.sinks, self._of = sinks, of
@@ -42,7 +42,7 @@ class TaskSink(Core):
         return [outlet for sink in self.sinks for outlet in sink.outlets]
 
     def sweeper(self, images: Sequence[Path | None] | None, epoch: int) -> Sweepers:
-        """What makes the tables of every part durable."""
+        """Return the object that makes the tables of every part durable."""
         return Sweepers([sink.tables for sink in self.sinks], images, epoch)
 
     def tables_of(self, place: int) -> tuple[TableSet, int]:
@@ -72,7 +72,7 @@ class TaskSink(Core):
         return messages
 
     def _told(self, block: Block, part: int) -> Block:
-        """What a block tells one part: string ids of its new vertices; part 0 also with which input the epoch ends."""
+        """Return the part's share of a block: string ids of its new vertices; for part 0 also input positions."""
         columns: Columns = names_of(block, range(part, part + 1), self._of)
         if part == 0:
             columns |= some_of(block, POSITIONS)

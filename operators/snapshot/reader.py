@@ -40,7 +40,7 @@ class SnapshotError(InputError):
 
 @with_config(ConfigDict(extra="allow"))
 class _Info(TypedDict, total=False):
-    """What is read of snapshot.json, where there is one."""
+    """Fields of snapshot.json that are read, if there is one."""
 
     undirected: bool
     model_sha256: str

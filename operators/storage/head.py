@@ -140,7 +140,7 @@ def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None)
 
 
 def _span(name: str, parts: range, begins: np.ndarray, ends: np.ndarray, of: Columns) -> Columns:
-    """What some parts get of columns, and where each of them finds its own in it."""
+    """Return the part of the columns for some parts, and the bounds of each part in it."""
     mine = slice(parts.start, parts.stop)
     begins, ends = begins[mine], ends[mine]
     first, last = int(begins[0]), int(ends[-1])
@@ -170,7 +170,7 @@ def _dealt(owner: Owner, changed: Changed) -> Changed:
 
 
 def names_of(topology: Block, parts: range, of: int) -> Columns:
-    """The string ids of new vertices that belong to these sink parts, of so many."""
+    """Return the string ids of new vertices that belong to these sink parts, of `sinks` in all."""
     if "m_name" not in topology.columns:
         return {}
     keys, offsets, names = topology.get("m_key"), topology.get("m_off"), topology.get("m_name")

@@ -63,7 +63,7 @@ class FeatureStorage(Core):
 
 
 class LayerShape(NamedTuple):
-    """Where a Storage or Tail stands: its task, the parts of each task, its layer's number and plan, the next one's."""
+    """Position of a Storage or Tail: its task, the parts of each task, its layer's number and plan, the next one's."""
 
     task: int
     tasks: TaskParts
@@ -102,7 +102,7 @@ class LayerStorage(Core):
 
     @property
     def sums(self) -> SumReport | None:
-        """What the sums of these parts have shown, where synopses are sums."""
+        """Report on the sums of these parts, if synopses are sums."""
         return self.values.synopses.report
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:

@@ -61,11 +61,11 @@ class Owner:
         return gather(self.x.data, slots)
 
     def read_context(self, slots: np.ndarray) -> Context:
-        """What UPDATE reads of these vertices' contexts; empty where it reads none."""
+        """Return the contexts of these vertices that UPDATE reads; empty if it reads none."""
         return self.masters.context(slots) if self._reads_context else _NO_CONTEXT
 
     def send_context(self, slots: np.ndarray) -> Context:
-        """What the next layer's `send` reads of these vertices' contexts; empty where it reads none."""
+        """Return the contexts of these vertices that the next layer's `send` reads; empty if it reads none."""
         return self.masters.context(slots) if self._sends_context else _NO_CONTEXT
 
     def clear(self, dead: np.ndarray) -> None:
@@ -74,11 +74,11 @@ class Owner:
 
     @property
     def is_tail(self) -> bool:
-        """Whether this operator owns the split vertices."""
+        """True if this operator owns the split vertices."""
         return bool(self.owned & SPLIT)
 
     def are_in(self, slots: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Which of the slots are among the others, (n,) bool."""
+        """Return which of the slots are among the others, (n,) bool."""
         if not others.size or not slots.size:
             return np.zeros(slots.size, bool)
         if self._among.size < self.masters.flags.data.size:

@@ -1,4 +1,4 @@
-"""What UPDATE makes of self inputs alone, kept while those stay.
+"""UPDATE's part that depends on self inputs alone, kept while those are constant.
 
 Most vertices that a change reaches are reached by a neighbour's change: their own part of UPDATE, half of its
 arithmetic, is what it was. The rows are in memory alone. Their bits follow from those of the self inputs, so nothing
@@ -26,7 +26,7 @@ class RootRows:
         self._here = np.zeros(0, bool)
 
     def reserve(self, rows: int) -> None:
-        """Have room for so many rows; where that is more than before, none is here any more."""
+        """Reserve room for this many rows; if it grows, all rows are dropped."""
         if rows > self._here.size:  # tables grow by half at a time, and several parts change places then
             self._rows = allocate((rows, self._layer.root_width), np.dtype(np.float32), 1)
             self._here = np.zeros(rows, bool)

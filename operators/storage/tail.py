@@ -1,7 +1,7 @@
-"""The iteration tail of layer l in one task: the split vertices that are mastered here.
+"""The operator Tail of layer l in one task: the split vertices that are mastered here.
 
-A split vertex has in-edges in several parts. Each of those sends its partial synopsis when it changes; the tail keeps
-one row per (vertex, part), merges them as the layer's synopsis says, applies UPDATE, and hands on what changed.
+A split vertex has in-edges in several parts. Each of those sends its partial synopsis when it changes; the Tail keeps
+one row per (vertex, part), merges them by the layer's synopsis, applies UPDATE, and sends changed rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _place(
     rows: np.ndarray,
     start: int,
 ) -> int:
-    """The row of each (slot, source part), given or taken back as `counts` says; -1 for what is taken back.
+    """Return the row of each (slot, source part), allocated or freed by `counts`; -1 if it is freed.
 
     `shifts` are those of slots, rows and scalars: the bits below each count within a part, and so does the index.
     From `start` on; returns how far it went before the index must grow.
@@ -111,7 +111,7 @@ class LayerTail(Core):
         self._reserve_partials(0)
 
     def _used(self) -> np.ndarray:
-        """How many rows of `partial` each part has used so far."""
+        """Return how many rows of `partial` each part has used so far."""
         return self.scalars.data.reshape(len(self.at.here), -1)[:, _USED]
 
     def _reserve_partials(self, more: int) -> None:

@@ -1,4 +1,4 @@
-"""What a model makes of a Storage's topology: source values, synopses and self inputs, and UPDATE of them.
+"""Values of the model on a Storage's topology: source values, synopses and self inputs, and their UPDATE.
 
 All that depends on the model is here, and in the rows of the operator's `Owner`; the topology (topology.py) is what it
 is for any model.
@@ -46,7 +46,7 @@ class Values:
     def update(self, owner: Owner, active: np.ndarray, forced: np.ndarray, *, keep_roots: bool, dealt: bool) -> Changed:
         """UPDATE these vertices of `owner`, and store their rows there: those that changed, or are forced.
 
-        `keep_roots`: what is made of self inputs alone is kept for other epochs; `dealt`: as `Owner.finish` has it.
+        `keep_roots`: keep values that depend on self inputs alone for other epochs; `dealt`: see `Owner.finish`.
         """
         layer = self._layer
         if layer.epilogue is not None:

@@ -1,1 +1,1 @@
-"""What waits, how long things take and what a part says of itself while it runs."""
+"""Levels, latencies and status of running parts."""

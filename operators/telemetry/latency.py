@@ -1,4 +1,4 @@
-"""How long events take until somebody can see what they changed: two histograms of a sink part.
+"""Time from events to their visible results: two histograms of a sink part.
 
 `applied`: from the arrival of an epoch's first event at the Parser until the Sink has the epoch's rows. `readable`:
 until somebody else can read them: in the tail, or, where that could not be written, in a visible file.

@@ -1,4 +1,4 @@
-"""How much of something waits: now, at its peak, and the bound that it can't pass.
+"""Level of a queue: its size now, its peak, and its bound.
 
 Everything in a job that holds data back on its way (an inbox, a buffer, the journal) keeps a `Level`. The levels of an
 operator go to its profile file and to Flink's metrics, and from there to `run.json` (see docs/reference/memory.md).
@@ -26,7 +26,7 @@ class Level:
 
     @property
     def now(self) -> int:
-        """What waits at this moment."""
+        """Current size."""
         return self._entered - self._left
 
     def add(self, amount: int) -> None:
@@ -59,7 +59,7 @@ class JointLevel:
 
     @property
     def now(self) -> int:
-        """What waits at this moment."""
+        """Current size."""
         return sum(one.now for one in self.of)
 
     @property
@@ -77,9 +77,9 @@ Told = dict[str, int | None]
 
 
 def together(levels: Iterable[Mapping[str, Any]]) -> Told:
-    """Several levels of one name, as `told`, as one.
+    """Combine several levels of one name, as in `told`, into one.
 
-    The peaks are added: all together never held more than that. One without a bound leaves all without.
+    The peaks are added: together they never exceeded the sum. Without a bound of each there is none.
     """
     found = list(levels)
     bounds = [one["bound"] for one in found]

@@ -1,4 +1,4 @@
-"""Where the time of a Flink operator goes, counted per subtask since its attempt began, in files beside the status."""
+"""Time spent in a Flink operator, counted per subtask since its attempt began, in files beside the status."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _NEEDED: dict[str, Any] = {
 
 
 class ProfiledStage(Protocol):
-    """What the profile asks of a stage."""
+    """Interface of a stage for the profile."""
 
     @property
     def levels(self) -> Mapping[str, AnyLevel]:
-        """What waits in it."""
+        """Levels of its queues."""
 
     @property
     def memory_bytes(self) -> int:
@@ -43,9 +43,9 @@ class ProfiledStage(Protocol):
 class Profile:
     """The counters of one operator's subtask; `write` puts them in a file.
 
-    `bytes_in` came from another task, `bytes_out` went to one or, so many of them `bytes_away`, to a topic: of all
-    operators together, out - away - in is under way between them. `stages` are those of the subtask, by part; what
-    waits in them and in the shell itself (`levels`) goes into the file, too.
+    `bytes_in` are from other tasks; `bytes_out` went to tasks, or `bytes_away` of them to a topic: over all operators,
+    out - away - in is under way between them. `stages` are those of the subtask, by part; their levels and those of the
+    shell itself (`levels`) are in the file, too.
     """
 
     def __init__(self, out: Path, operator: str, subtask: int) -> None:
@@ -60,7 +60,7 @@ class Profile:
         self._told: dict[str, Any] = {}
 
     def is_due(self) -> bool:
-        """Whether it is time to write again."""
+        """Return whether it is time to write again."""
         return self._file.is_due(time.time() * 1e3)
 
     def write(self) -> None:
@@ -73,7 +73,7 @@ class Profile:
             self._put(fields)
 
     def all_levels(self) -> dict[str, Told]:
-        """What waits in this subtask, by name; one of several parts together."""
+        """Return the levels of this subtask, by name; those of several parts combined."""
         found: dict[str, list[Told]] = {name: [level.told()] for name, level in self.levels.items()}
         for stage in list(self.stages.values()):
             for name, level in stage.levels.items():
@@ -103,7 +103,7 @@ def forget_profiles(out: Path) -> None:
 
 
 def input_ended(out: Path, *, bounded: bool) -> bool:
-    """Whether the present attempt has come to the end of its input, and not been stopped before.
+    """Return whether the present attempt has read its input to the end, and was not stopped before.
 
     The Partitioner of an attempt that goes on from a state past the end of a `bounded` input has nothing to begin with.
     """

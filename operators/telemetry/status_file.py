@@ -1,4 +1,4 @@
-"""What a part of an operator tells about itself while it runs: a small JSON file; and the buckets of latencies."""
+"""Status of a part of an operator while it runs: a small JSON file; and the buckets of latencies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Fields = Mapping[str, Any]  # of a status, by name: the type of the value
 
 
 def bucket_of(latency_ms: float) -> int:
-    """The bucket of a latency; what is out of range goes to the end buckets."""
+    """Return the bucket of a latency; values out of range are in the end buckets."""
     if not latency_ms > _FIRST_MS:
         return _LOWEST
     return min(_HIGHEST, int(math.log2(latency_ms / _FIRST_MS) * _PER_DOUBLING))
@@ -63,7 +63,7 @@ class StatusFile:
         self._written_ms = float("-inf")
 
     def is_due(self, now_ms: float) -> bool:
-        """Whether it is time to write again, also when the clock was set back."""
+        """Return whether it is time to write again, also when the clock was set back."""
         return not 0 <= now_ms - self._written_ms < self._interval_ms
 
     def write(self, fields: Mapping[str, Any], now_ms: float) -> None:
@@ -72,7 +72,7 @@ class StatusFile:
         write_json(self.path, fields, synced=bool(fields.get(LAST_STATUS)))
 
     def read(self) -> dict[str, Any]:
-        """What an earlier attempt wrote last; a file that was damaged since is set aside, with a warning."""
+        """Return the last status of an earlier attempt; a file that was damaged since is set aside, with a warning."""
         found = _read(self.path)
         if found is None and self.path.exists():
             aside = self.path.with_name(f"{self.path.name}.damaged")
@@ -90,7 +90,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _has(status: Mapping[str, Any], fields: Fields) -> bool:
-    """Whether a status has these fields, each of its type."""
+    """Return whether a status has these fields, each of its type."""
     try:
         for name, kind in fields.items():
             as_kind(status[name], kind)
@@ -102,8 +102,8 @@ def _has(status: Mapping[str, Any], fields: Fields) -> bool:
 def read_statuses(out: Path, prefix: str = SINK_PREFIX, needs: Fields | None = None) -> list[dict[str, Any]]:
     """The status files of all parts, in no particular order; empty before the first is written.
 
-    Damaged ones, and those that lack a field that the caller `needs` or have something else in it, are left out, with a
-    warning: what they told is lost, and nothing depends on it.
+    Damaged files, and those without a valid value of a field that the caller `needs`, are left out, with a warning:
+    their contents are lost, and nothing depends on them.
     """
     statuses = []
     for path in (out / STATUS).glob(f"{prefix}*.json"):

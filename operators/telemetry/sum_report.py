@@ -1,4 +1,4 @@
-"""What the sums of a layer have shown: rows that were worn, and what the scrubber found."""
+"""Report on the sums of a layer: rows that were worn, and findings of the scrubber."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypedDict
 class SumReport(TypedDict):
     """Counted since the attempt began.
 
-    `recomputed` rows were worn and summed afresh; `scrubbed` rows were summed afresh whatever their notes said, and
-    `differed` of them were not the same: by `largest_difference` at most, beside the largest value of the row.
+    `recomputed` rows were worn and summed again; `scrubbed` rows were summed again whatever their notes, and `differed`
+    of them had other values: by `largest_difference` at most, beside the largest value of the row.
     """
 
     recomputed: int

@@ -1,4 +1,4 @@
-"""What an epoch does to softmax sums, in two calls: each hands over dozens of arrays and waits for the interpreter."""
+"""Update of softmax sums in an epoch, in two calls: each passes dozens of arrays and waits for the interpreter."""
 
 from __future__ import annotations
 

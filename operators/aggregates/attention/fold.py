@@ -83,9 +83,9 @@ class AttentionFold:
         self._leave(view, _in_edges(edges), gone, kept, moves, rows, self.moves_sides, serial)
 
     def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
-        """End the epoch: add messages, and make rows afresh where that must be; the rows that have changed.
+        """End the epoch: add messages, recompute rows where needed, and return the changed rows.
 
-        Those are the rows that any message came for, or whose own term has changed.
+        These are the rows that received a message, or whose own term has changed.
         """
         self._arrive(self._view(), _in_edges(edges), come, stamp_of(serial))
         return self._touched[: self._counter[TOUCHED]].copy()
@@ -95,7 +95,7 @@ class AttentionFold:
         read_attention(self._view(), slots, out, first)
 
     def finisher(self, z: Table, own: Table, epilogue: Epilogue | AttentionEpilogue) -> Finish:
-        """What UPDATEs rows by an epilogue, and stores them, in one pass."""
+        """Return a function that UPDATEs rows by an epilogue, and stores them, in one pass."""
         return partial(self._finish, self._view(), own.data, epilogue, self._scratch)
 
 

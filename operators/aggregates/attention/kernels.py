@@ -1,10 +1,10 @@
 """Kernels of softmax sums: per row, side and head a shift, D = sum p and N = sum p * value; p = exp(score - shift).
 
 p and p * value are rounded to float32 before they are added in float64, so that these are the exact sums of
-aggregates/exact_sums.py: what came and went leaves nothing, and a row that lost something knows it. The shift of
-a head stays while its messages stay, as what is taken back must be what was added. It follows the scores where a row is
-summed afresh: where a score is far above the shift, where little is left of the denominator, or where the target's
-term changes and the score is not additive (recomputed.py).
+aggregates/exact_sums.py: removed messages leave no error, and a row records a loss of precision. The shift of a head is
+constant while its messages stay, since the same terms must be added and subtracted. It is set again when a row is
+summed again: when a score is far above the shift, when little of the denominator is left, or when the target's term
+changes and the score is not additive (recomputed.py).
 
 Of an additive score, LeakyReLU(s_u + t_v), a part sums e^(s_u) and e^(slope s_u) on either side of s_u + t_v = 0, and
 the target's factor comes in when the sums are read. If t_v changes, the messages that change sides are moved
@@ -42,7 +42,7 @@ _LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the
 
 
 class Attention(NamedTuple):
-    """What the kernels get of a fold of softmax sums."""
+    """View of a fold of softmax sums for kernels."""
 
     s: View  # (rows, width_of) float64: of a row its head, then its sums: per side and head D, then N
     note: np.ndarray  # (rows, 2 * width_of) int32: `s` once more, of which every row begins with its head
@@ -59,7 +59,7 @@ class Attention(NamedTuple):
 
 
 def width_of(sums: int, heads: int, channels: int, *, additive: bool) -> tuple[int, int]:
-    """How many float64 a row of `s` has before its sums, of which there are `sums` a channel, and all in all.
+    """Return how many float64 a row of `s` has before its sums, of which there are `sums` a channel, and in all.
 
     A row is whole cache lines, and its head lies in the first one where there are few heads.
     """
@@ -69,7 +69,7 @@ def width_of(sums: int, heads: int, channels: int, *, additive: bool) -> tuple[i
 
 @inner
 def sums_of(att: Attention) -> np.int64:
-    """How many sums of D a row has: one for each side and head."""
+    """Return the number of sums D of a row: one for each side and head."""
     return np.int64(att.fresh.shape[1] // (1 + att.terms.channels))
 
 
@@ -91,19 +91,19 @@ def denominator_of(att: Attention, row: int, k: int) -> np.float64:
 
 @inner
 def shift_at(att: Attention, k: int) -> np.int64:
-    """Where in a row of `reals` the shift of side and head `k` is."""
+    """Return the place, in a row of `reals`, of the shift of side and head `k`."""
     return np.int64(_SHIFT + k)
 
 
 @inner
 def held_at(att: Attention, k: int) -> np.int64:
-    """Where in a row of `note` it is how many messages side and head `k` has."""
+    """Return the place, in a row of `note`, of the number of messages of side and head `k`."""
     return np.int64(_SHIFT + sums_of(att) + k)
 
 
 @inner
 def target_at(att: Attention, h: int) -> np.int64:
-    """Where in a row of `reals` the target's term of head `h` is, of additive scores."""
+    """Return the place, in a row of `reals`, of the target's term of head `h`, for additive scores."""
     return np.int64(_SHIFT + 2 * sums_of(att) + h)
 
 
@@ -116,7 +116,7 @@ def prefetch_head(att: Attention, row: int) -> None:
 
 
 class InEdges(NamedTuple):
-    """What the kernels get of the edges and values of a Storage."""
+    """View of a Storage's edges and values for kernels."""
 
     z: View  # (rows, message_width) float32
     in_edges: np.ndarray  # (rows,) int32
@@ -142,17 +142,17 @@ def side_in(att: Attention, rows: np.ndarray, u: int, v: int, h: int) -> np.int6
 
 @inner
 def suspect_where(att: Attention, row: int, condition: bool, serial: int) -> None:
-    """Have the row looked at when the epoch ends, if so: sums may have to be cleared, or made afresh.
+    """Mark the row, under a condition, for the end of the epoch: its sums may have to be cleared or summed again.
 
-    Written in either case, to a line of memory that is there by now: a call for the few rows, or a branch, takes a
-    tenth longer for all of them.
+    The mark is written in either case, to a cache line that is loaded already: a call for the few rows, or a branch,
+    takes a tenth longer for all of them.
     """
     att.note[row, SUSPECT] = np.int32(serial) if condition else att.note[row, SUSPECT]
 
 
 @inner
 def renew(att: Attention, row: int, serial: int) -> None:
-    """Have the row summed afresh when the epoch ends."""
+    """Mark the row to be summed again at the end of the epoch."""
     if att.renew[row] != serial:
         att.renew[row] = serial
         att.counter[RENEWED] += 1
@@ -161,13 +161,13 @@ def renew(att: Attention, row: int, serial: int) -> None:
 
 @inner
 def is_renewed(att: Attention, row: int, serial: int) -> bool:
-    """Whether the row will be summed afresh; in most epochs none is, and nothing has to be read for that."""
+    """Return whether the row will be summed again; in most epochs none is, so that nothing has to be read."""
     return att.counter[RENEWED] > 0 and att.renew[row] == serial
 
 
 @inner
 def little_is_left(denominator: float) -> bool:
-    """Whether the denominator of messages is small beside its shift, or not finite."""
+    """Return whether the denominator of messages is small relative to its shift, or not finite."""
     return not denominator >= _LEAST
 
 
@@ -184,7 +184,7 @@ def mark(att: Attention, row: int, serial: int) -> None:
 
 @inner
 def places_of(att: Attention, k: int, h: int) -> tuple[np.uint64, np.uint64]:
-    """Where the sums of a side begin in a row of `s`, and the values of a head in one of z.
+    """Return where the sums of a side begin in a row of `s`, and the values of a head in a row of z.
 
     Unsigned: see `exact_sums.add_term`.
     """
@@ -325,9 +325,9 @@ def _prefetch_sums(att: Attention, z: np.ndarray, u: int, v: int) -> None:
 
 @inner
 def add_messages(att: Attention, edges: InEdges, messages: Messages, sign: int, serial: int) -> None:
-    """Add these messages to the sums of their destinations, or take them back where `sign` is -1.
+    """Add these messages to the sums of their destinations, or subtract them if `sign` is -1.
 
-    Rows that are to be summed afresh are left alone.
+    Rows that will be summed again are skipped.
     """
     z, n = edges.z.data, len(messages.src)
     for i in range(n):
@@ -349,10 +349,10 @@ def add_messages(att: Attention, edges: InEdges, messages: Messages, sign: int, 
 def replace_messages(
     att: Attention, edges: InEdges, messages: Messages, moves: Moves, rows: np.ndarray, serial: int
 ) -> None:
-    """Have the messages of the moved sources, in the order of the moves, be those of their new values in `rows`.
+    """Replace the messages of the moved sources, in the order of the moves, by those of their new values in `rows`.
 
-    The table has the old values of the sources yet, and what is read of targets as it is from now on. What goes and
-    what comes is one difference: the sums are read and written once.
+    The table still has the old values of the sources, but the new terms of targets. The old and the new message are one
+    difference: the sums are read and written once.
     """
     z, n, at = edges.z.data, len(messages.src), 0
     for i in range(n):
@@ -373,7 +373,7 @@ def replace_messages(
 
 @inner
 def turn_targets(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, serial: int) -> None:
-    """Have the rows summed afresh whose targets' terms change to those of `rows`, in the same places as the moves."""
+    """Mark rows to be summed again whose targets' terms change to those of `rows`, in the places of the moves."""
     first, width = att.terms.reads
     for i in range(len(moves.slots)):
         v = moves.slots[i]

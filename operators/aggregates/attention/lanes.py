@@ -1,9 +1,9 @@
-"""What softmax sums do with a message, and what is made of them, for eight channels at a time in vector instructions.
+"""Operations on softmax sums, for eight channels at a time in vector instructions.
 
-A loop over channels that writes to arrays asks first whether those overlap, and does what is left of a multiple of
-sixteen channels one by one: of 40 channels that takes as long as all the rest. So these are written in LLVM's vectors.
-Where kernels run as plain Python, for debugging, they are the loops in `_Plain`. Arrays are C-contiguous, and places in
-them are those of flat elements.
+A compiled loop over channels first tests whether its arrays overlap, and processes the channels past a multiple of
+sixteen one by one: for 40 channels these take as long as all the others. So these operations are written in LLVM's
+vectors. If kernels run as plain Python, for debugging, the loops in `_Plain` replace them. Arrays are C-contiguous, and
+places in them are those of flat elements.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Lanes(Vectors):
         return self.build.fadd(self.all(_FLOAT(0.0)), values)
 
     def inexact(self, before: Any, term: Any, after: Any) -> Any:
-        """As exact_sums.inexact."""
+        """Like exact_sums.inexact."""
         build = self.build
         of_term = build.fcmp_unordered("!=", build.fsub(after, before), term)
         return build.or_(of_term, build.fcmp_unordered("!=", build.fsub(after, term), before))
@@ -120,7 +120,7 @@ class _Plain:
 
     @staticmethod
     def rounds(before: Any, term: Any, after: Any) -> int:
-        """As exact_sums.inexact."""
+        """Like exact_sums.inexact."""
         return int(after - before != term or after - term != before)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What is read of softmax sums (kernels.py), and how a tail puts what several parts have read together."""
+"""Reading of softmax sums (kernels.py), and merging of the readings of several parts in a Tail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AHEAD = 8
 
 @inner
 def _shift_of(att: Attention, row: int, h: int, side: int) -> np.float64:
-    """What a side's sums are relative to, the target's part of an additive score included."""
+    """Return the shift of a side's sums, the target's part of an additive score included."""
     shift = np.float64(att.reals[row, shift_at(att, side * att.terms.heads + h)])
     if att.terms.kind == ADDITIVE:
         target = np.float64(att.reals[row, target_at(att, h)])
@@ -38,7 +38,7 @@ def _shift_of(att: Attention, row: int, h: int, side: int) -> np.float64:
 
 @inner
 def _has_messages(att: Attention, row: int, k: int) -> bool:
-    """Whether a side has any: between epochs its denominator is 0 without them, and 2^-80 at least, or NaN, with them.
+    """Return whether a side has messages: between epochs its denominator is 0 without, and at least 2^-80 or NaN with.
 
     So it says what `held` does, in a line of memory that is read anyway.
     """

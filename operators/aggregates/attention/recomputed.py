@@ -1,4 +1,4 @@
-"""Softmax sums that are made afresh from the in-edges of their part, and the end of an epoch, which finds them."""
+"""Softmax sums recomputed from the in-edges of their part, and the end of an epoch, which finds these rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from freshet.state.adjacency import base_of, place_of
 
 @inner
 def _little_is_left(att: Attention, row: int) -> bool:
-    """Whether little is left of a side that has messages."""
+    """Return whether little is left of a side that has messages."""
     for k in range(sums_of(att)):
         if att.note[row, held_at(att, k)] > 0 and little_is_left(denominator_of(att, row, k)):
             return True
@@ -107,10 +107,10 @@ def _sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
 
 @inner
 def settle(att: Attention, edges: InEdges, serial: int) -> None:
-    """At the end of an epoch, clear the sums of nothing and make those afresh that have to be.
+    """At the end of an epoch, clear sums without messages and sum marked rows again.
 
-    Of the touched rows only suspects need a look: those that are to be summed afresh, that have lost something, that
-    had a side without messages in this epoch, or one with a small denominator.
+    Of the touched rows only marked ones need a check: those to be summed again, those that lost precision, and those
+    that had a side without messages or with a small denominator in this epoch.
     """
     n, note = att.counter[TOUCHED], att.note
     for i in range(n):

@@ -52,7 +52,7 @@ def _prefetch_scan(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarra
 
 @inner
 def _turns(att: Attention, v: int, rows: np.ndarray, row: int) -> bool:
-    """Whether the terms of a target are others in `rows[row]`; as `edge_messages.turns` has it."""
+    """Return whether the terms of a target change to others in `rows[row]`; like `edge_messages.turns`."""
     differs = False
     for h in range(att.terms.heads):
         differs |= att.reals[v, target_at(att, h)] != rows[row, att.terms.target + h]
@@ -61,7 +61,7 @@ def _turns(att: Attention, v: int, rows: np.ndarray, row: int) -> bool:
 
 @inner
 def _changes_side(near: np.ndarray, first: np.uint64, source: int, heads: np.uint64, old: float, new: float) -> bool:
-    """Whether the term of a source is above one of two numbers alone; s > -t where s + t > 0, in float32 too."""
+    """Return whether the term of a source is above only one of two numbers; s > -t if s + t > 0, in float32 too."""
     # unsigned, as Python's meaning of negative places would be half of the work
     term = near[first + np.uint64(np.uint32(source)) * heads]
     return (term > old) != (term > new)

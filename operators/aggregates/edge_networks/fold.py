@@ -1,13 +1,12 @@
-"""Synopses of messages that a network makes of both ends of an edge (gnn/synopses/edge_network.py).
+"""Synopses of messages that a network computes from both ends of an edge (gnn/synopses/edge_network.py).
 
-Messages are made in blocks, so that matrix products do the work, and handed to the fold that keeps any other messages:
-it gets a matrix with a row per message in the place of the table of values. A message of long ago is made again from
-the old rows of its ends. Where what is read of a target changes, or a row has to be read anew for another reason, all
-messages of its in-edges in this part are made, of so many edges at a time that memory is bounded by them and by the
-in-degree of one vertex.
+Messages are computed in blocks, so that matrix products do the work, and passed to the fold that keeps other messages:
+it gets a matrix with a row per message instead of the table of values. An old message is computed again from the old
+rows of its ends. When the row of a target changes, or its state has to be recomputed for another reason, all messages
+of its in-edges in this part are computed. Memory is bounded by a number of edges, and by the in-degree of one vertex.
 
-Invariant: every synopsis is that of the messages that the network makes of the rows in the table; the bits of a message
-depend on two rows, never on the block.
+Invariant: every synopsis is that of the network's messages for the rows in the table; the bits of a message depend on
+two rows, never on the block.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _ONE_PART = 31  # what a row is shifted by, where all rows are of one part
 def gather_terms(
     z: np.ndarray, src: np.ndarray, dst: np.ndarray, source: int, target: int, added: bool, out: np.ndarray
 ) -> None:
-    """Write what a network reads of each edge: the sum of both ends' terms, or [target's row | source's - target's].
+    """Write the network's input for each edge: the sum of both ends' terms, or [target's row | source's - target's].
 
-    `source` and `target` are the first columns of what is read of the ends. Shapes: out (n, size or 2 * size) float32.
+    `source` and `target` are the first columns of the ends' inputs. Shapes: out (n, size or 2 * size) float32.
     """
     size = out.shape[1] if added else out.shape[1] // 2
     for i in range(len(src)):
@@ -71,7 +70,7 @@ def find_turned(
 
 @kernel
 def pick_messages(messages: Messages, renew: np.ndarray, serial: int, picked: Messages) -> int:
-    """Pick the messages to rows that are not made anew anyway; returns how many."""
+    """Pick the messages to rows that will not be recomputed anyway; returns how many."""
     count = 0
     for i in range(len(messages.src)):
         if renew[messages.dst[i]] != serial:
@@ -130,7 +129,7 @@ class NetworkFold(StepwiseFold):
             self._inner.bring(made, here, serial)
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
-        """Make rows anew where that must be; the rows whose synopses may have changed."""
+        """Recompute rows where needed; returns the rows whose synopses may have changed."""
         rows = np.unique(np.concatenate([self._turned, self._inner.worn(edges)]))
         ends = np.cumsum(edges.in_edges.data[rows], dtype=np.int64)
         first = 0
@@ -163,7 +162,7 @@ class NetworkFold(StepwiseFold):
         return network.made(terms)
 
     def _remake(self, edges: Edges, rows: np.ndarray, count: int, serial: int) -> None:
-        """Make these rows anew from their in-edges in this part, `count` in all."""
+        """Recompute these rows from their in-edges in this part, `count` in all."""
         listed = room_for(count)
         list_in_edges(edges, rows, self._head, listed)
         made = np.empty((count, self._network.width), np.float32)

@@ -1,4 +1,4 @@
-"""What an extremum, with its number of holders, does with a message, channel by channel.
+"""Update of extrema and their numbers of holders by a message, channel by channel.
 
 Arrays are C-contiguous, and places in them are those of flat elements. A message is a factor times values of z, and
 + 0, which makes -0 0. Kernels take these for the channels that lanes.py leaves.
@@ -16,7 +16,7 @@ NOTHING = np.float32(-np.inf)
 
 @inner
 def passes(z: np.ndarray, at: int, factor: float, s: np.ndarray, to: int, channels: int) -> bool:
-    """Whether a message is as good as the extrema in any channel, or NaN."""
+    """Return whether a message is as good as the extrema in any channel, or NaN."""
     values, extrema, passing = z.reshape(-1), s.reshape(-1), np.int32(0)
     for i in range(channels):
         passing |= np.int32(not (factor * values[at + i] + np.float32(0) < extrema[to + i]))
@@ -54,7 +54,7 @@ def count_on(z: np.ndarray, at: int, factor: float, s: np.ndarray, holders: np.n
 
 @inner
 def merge(z: np.ndarray, at: int, factor: float, best: np.ndarray, found: np.ndarray, to: int, channels: int) -> None:
-    """Merge a message into extrema that are being found, so many times each."""
+    """Merge a message into extrema under computation, with the number of messages that attain each."""
     values = z.reshape(-1)
     for i in range(channels):
         m, most = factor * values[at + i] + np.float32(0), best[to + i]

@@ -15,7 +15,7 @@ from freshet.state.table import Table, TableSet
 
 
 def sign_of(synopsis: MonotonicSynopsis) -> np.float32:
-    """What messages are multiplied by, so that the extremum is a maximum."""
+    """Return the factor of messages that makes the extremum a maximum."""
     return np.float32(1 if synopsis.kind == "max" else -1)
 
 
@@ -58,7 +58,7 @@ class ExtremaFold(StepwiseFold):
         self._take_back(self._view(), edges, messages, serial)
 
     def exchange(self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray) -> None:
-        """Count off what is gone, and have kept messages be what the new values of their sources make of them."""
+        """Remove deleted messages, and replace kept ones by those of their sources' new values."""
         self._exchange(self._view(), edges, gone, kept, moves, rows, moves.serial)
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
@@ -66,7 +66,7 @@ class ExtremaFold(StepwiseFold):
         self._bring(self._view(), edges, messages, serial)
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
-        """Read exposed channels anew; the rows that have other bits than before."""
+        """Reread exposed channels; returns the rows that have other bits than before."""
         return self._touched[: self._settle(self._view(), self._plan, edges)].copy()
 
     def worn(self, edges: Edges) -> np.ndarray:
@@ -75,7 +75,7 @@ class ExtremaFold(StepwiseFold):
         return found[: list_exposed(self._view(), edges, found)]
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
-        """Make these rows anew from all their messages."""
+        """Recompute these rows from all their messages."""
         remake_extrema(self._view(), edges, rows, serial, self._plan.best, self._plan.found)
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:

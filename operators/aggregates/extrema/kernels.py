@@ -1,14 +1,14 @@
-"""Maxima and minima that are kept in place: which messages matter, and which channels have to be read anew.
+"""Maxima and minima kept in place: which messages matter, and which channels have to be reread.
 
-A row has, by channel, the extremum and how many messages hold it. A message that does not pass the extremum is only
-compared with it. One that goes and holds it is counted off; one that comes and passes it takes its place. A channel
-that nobody holds at the end of an epoch is *exposed*, and read anew from the in-edges of the vertex in this part.
-Minima are maxima of negated messages, so there is one set of kernels.
+A row has, for each channel, the extremum and the number of messages that attain it, its holders. A message that does
+not reach the extremum is only compared with it. Removing a holder decrements the number; a message that exceeds the
+extremum replaces it. A channel without a holder at the end of an epoch is *exposed*, and reread from the in-edges of
+the vertex in this part. Minima are maxima of negated messages, so there is one set of kernels.
 
-Invariant: where a channel has holders, its extremum is that of the row's messages, and holders is at least 1 and at
-most the number of messages that are equal to it (it stops at 65,535). A channel with a NaN among its messages is NaN.
+Invariant: if a channel has holders, its extremum is that of the row's messages, and holders is at least 1 and at
+most the number of messages equal to it (it stops at 65,535). A channel with a NaN among its messages is NaN.
 Source: algebra of InkStream, section II-C1, per channel; a count of holders in place of its covered and exposed resets
-by vertex, since ties are the rule after a ReLU.
+by vertex, since ties are common after a ReLU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPARED, HELD, EXPOSED, EXPOSED_ROWS, REREAD, VALUES = range(6)
 
 
 class Extrema(NamedTuple):
-    """What the kernels get of a fold of extrema."""
+    """View of a fold of extrema for kernels."""
 
     s: View  # (rows, width) float32: sign * the extremum, -inf where there are no messages
     holders: View  # (rows, width) uint16
@@ -45,7 +45,7 @@ class Extrema(NamedTuple):
 
 @inner
 def _passes(ext: Extrema, row: int, values: np.ndarray, src: int, factor: float) -> bool:
-    """Whether the message of a row of values is as good as the extremum in any channel, or NaN."""
+    """Return whether the message of a row of values is as good as the extremum in any channel, or NaN."""
     s, width, passing = ext.s.data, ext.s.data.shape[1], np.int32(0)
     at, to, whole = np.int64(src) * values.shape[1], np.int64(row) * width, width - width % LANES
     for j in range(0, whole, LANES):

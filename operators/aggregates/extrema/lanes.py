@@ -47,7 +47,7 @@ class _Lanes(Vectors):
         return self.build.fcmp_ordered("==", a, b)
 
     def better(self, message: Any, best: Any) -> Any:
-        """Where the message is above the extremum, or NaN."""
+        """Return where the message is above the extremum, or NaN."""
         return self.build.or_(self.build.fcmp_ordered(">", message, best), self.is_nan(message))
 
     def any(self, lanes: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Extrema whose rows are made anew by others: which rows that must be, and making them from all their messages.
+"""Extrema of rows that other code recomputes: finding these rows, and recomputing them from all their messages.
 
 The rows are those of an ExtremaFold, with its invariant. Where a network makes the messages
 (operators/aggregates/edge_networks/fold.py), reading an exposed channel means making them, so a row has all of its
@@ -51,7 +51,7 @@ def _find(ext: Extrema, edges: Edges, row: int, best: np.ndarray, found: np.ndar
 
 @inner
 def _put_extremum(ext: Extrema, row: int, j: int, new: float, many: int) -> None:
-    """Give a channel this extremum, which so many messages hold; the row is altered if that is another."""
+    """Set a channel's extremum, and its number of holders; the row is altered if the extremum is another."""
     old = ext.s.data[row, j]
     if not (new == old or (new != new and old != old)):
         ext.altered[row] = 1

@@ -1,4 +1,4 @@
-"""Channels of extrema that nobody holds any more are read anew from the in-edges of their rows.
+"""Rereading of channels of extrema without a holder, from the in-edges of their rows.
 
 An exposed channel is one value of each in-edge, in a cache line of its own, and what that costs is waiting for memory.
 So the cells of many rows are listed first, and asked for long before they are used. A line has 16 channels,
@@ -184,7 +184,7 @@ def _put(ext: Extrema, plan: Plan, planned: int) -> None:
 
 @kernel
 def settle(ext: Extrema, plan: Plan, edges: Edges) -> int:
-    """Read exposed channels anew; the altered rows are the first of `touched` then. Returns how many."""
+    """Reread exposed channels; the altered rows are then the first of `touched`. Returns how many."""
     count = 0
     for i in range(_FOUR):
         plan.factors[i] = ext.sign

@@ -1,8 +1,8 @@
 """Gated sums: of sigmoid(k_v + q_u) v_u over in-edges (u, v), each channel with a gate of its own.
 
 A gate is rounded to float32, and so is its product with the value, before it is added in float64: these are the exact
-sums of operators/aggregates/exact_sums.py. A message of long ago is made again from the old value of its source and the
-target's term, which has not changed since; where that does change, the row is summed afresh.
+sums of operators/aggregates/exact_sums.py. An old message is computed again from the old value of its source and the
+target's term, which has not changed since; when that changes, the row is summed again.
 
 Invariant: s[v] is the sum over the in-edges of v in this part, with the terms that the table has of v.
 """
@@ -42,7 +42,7 @@ _AHEAD = 8
 
 
 class Gates(NamedTuple):
-    """What the kernels get of a fold of gated sums; a row of values is [value | term of a source | of a target]."""
+    """View of a fold of gated sums for kernels; a row of values is [value | term of a source | of a target]."""
 
     s: View  # (rows, channels) float64
     note: View  # (rows, 4) int32, see operators/aggregates/exact_sums.py
@@ -65,7 +65,7 @@ def gated_message(z: np.ndarray, message: Message, c: int) -> np.float64:
 
 @kernel
 def turn_targets(gates: Gates, edges: Edges, moves: Moves, rows: np.ndarray, serial: int) -> None:
-    """Have the rows summed afresh whose targets' terms change to those of `rows`, in the same places as the moves."""
+    """Mark rows to be summed again whose targets' terms change to those of `rows`, in the places of the moves."""
     channels = gates.s.data.shape[1]
     for i in range(len(moves.slots)):
         v = moves.slots[i]
@@ -78,9 +78,9 @@ def turn_targets(gates: Gates, edges: Edges, moves: Moves, rows: np.ndarray, ser
 
 @kernel
 def add_messages(gates: Gates, edges: Edges, messages: Messages, sign: float, serial: int) -> None:
-    """Add these messages to the sums of their destinations, or take them back where `sign` is -1.
+    """Add these messages to the sums of their destinations, or subtract them if `sign` is -1.
 
-    Rows that are to be summed afresh are left alone.
+    Rows that will be summed again are skipped.
     """
     s, z, n = gates.s.data, edges.z.data, len(messages.src)
     for i in range(n):
@@ -123,7 +123,7 @@ def _sum_afresh(gates: Gates, edges: Edges, row: int) -> None:
 
 @kernel
 def settle_gates(gates: Gates, edges: Edges, serial: int) -> None:
-    """Set sums of nothing to 0, and make those afresh that are worn or whose target's term has changed."""
+    """Set sums without messages to 0, and sum rows again that are worn or whose target's term has changed."""
     for i in range(gates.counter[0]):
         row = gates.touched[i]
         if edges.in_edges.data[row] == 0:
@@ -170,7 +170,7 @@ class GatedFold(StepwiseFold):
         self._add(self._view(), edges, messages, np.float64(1), stamp_of(serial))
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
-        """Sum rows afresh where that must be; the rows that any message came for, or whose own term has changed."""
+        """Sum rows again where needed; returns the rows that received a message, or whose own term has changed."""
         self._settle(self._view(), edges, stamp_of(serial))
         return self._touched[: self._counter[0]].copy()
 

@@ -1,11 +1,10 @@
-"""Variances that are kept in place: of each channel the sum of the messages and that of their squares, in float64.
+"""Variances kept in place: for each channel the sum of the messages and that of their squares, in float64.
 
 A message is float32, so its square is exact in float64, but has 48 bits of its 53: unlike sums of messages
-(aggregates/exact_sums.py), sums of squares round as a rule. So each sum has a bound of what it has lost, and the
-row is summed afresh where that is large beside the *variance*, which may be far smaller than the mean square it is the
-rest of.
+(aggregates/exact_sums.py), sums of squares are usually rounded. So each sum has a bound of its loss, and the row is
+summed again when that is large relative to the *variance*, which may be far smaller than the mean square.
 
-Invariant: what is lost moves n times the variance by at most 2^-20 of itself plus 2^-44 of the sum of squares; moving
+Invariant: the loss changes n times the variance by at most 2^-20 of itself plus 2^-44 of the sum of squares; moving
 each message by half an ulp moves it by as much as 2^-24 of the latter.
 """
 
@@ -33,7 +32,7 @@ _ROUND_UP = 1.0 + 2.0**-22  # of a bound that is kept as float32
 
 
 class Moments(NamedTuple):
-    """What the kernels get of a fold of moments."""
+    """View of a fold of moments for kernels."""
 
     s: View  # (rows, 2 * width) float64: sums of messages, then of their squares
     lost: View  # (rows, 2 * width) float32: a bound of what each of them has lost
@@ -83,7 +82,7 @@ def add_messages(mom: Moments, edges: Edges, messages: Messages, sign: float, se
 
 @inner
 def _is_worn(mom: Moments, row: int, count: float) -> bool:
-    """Whether what was lost is large beside a variance; also where it is not finite."""
+    """Return whether the loss is large relative to a variance, or the variance is not finite."""
     s, lost, width = mom.s.data, mom.lost.data, mom.s.data.shape[1] // 2
     for j in range(width):
         of_sum, of_squares = np.float64(lost[row, j]), np.float64(lost[row, width + j])
@@ -145,7 +144,7 @@ def list_worn(mom: Moments, edges: Edges, found: np.ndarray) -> int:
 
 @kernel
 def remake_moments(mom: Moments, edges: Edges, rows: np.ndarray, serial: int) -> None:
-    """Sum these rows afresh."""
+    """Sum these rows again."""
     for i in range(len(rows)):
         _mark(mom, rows[i], serial)
         _sum_afresh(mom, edges, rows[i])
@@ -161,7 +160,7 @@ def finish_moments(mom: Moments, edges: Edges) -> None:
 
 @kernel
 def settle_moments(mom: Moments, edges: Edges) -> None:
-    """Set sums of nothing to 0, and sum the worn rows afresh."""
+    """Set sums without messages to 0, and sum the worn rows again."""
     for i in range(mom.counter[0]):
         row = mom.touched[i]
         count = edges.in_edges.data[row]
@@ -263,7 +262,7 @@ class MomentsFold(StepwiseFold):
         self._add(self._view(), edges, messages, np.float64(1), serial)
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
-        """Sum worn rows afresh; the rows that any message came for."""
+        """Sum worn rows again; returns the rows that received a message."""
         self._settle(self._view(), edges)
         return self._touched[: self.counter[0]].copy()
 
@@ -273,11 +272,11 @@ class MomentsFold(StepwiseFold):
         return found[: list_worn(self._view(), edges, found)]
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
-        """Sum these rows afresh."""
+        """Sum these rows again."""
         remake_moments(self._view(), edges, rows, serial)
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
-        """As `settle`, without reading."""
+        """Like `settle`, without reading."""
         finish_moments(self._view(), edges)
         return self._touched[: self.counter[0]].copy()
 

@@ -50,16 +50,16 @@ class ProductFold(StepwiseFold):
             fold.bring(edges, messages, serial)
 
     def worn(self, edges: Edges) -> np.ndarray:
-        """The touched rows that have to be made anew in any fold."""
+        """Return the touched rows that have to be recomputed in any fold."""
         return _each_once([fold.worn(edges) for fold in self.folds])
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
-        """Make these rows anew from all their messages."""
+        """Recompute these rows from all their messages."""
         for fold in self.folds:
             fold.remake(edges, rows, serial)
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
-        """End the epoch, where all worn rows were made anew; the rows that may have changed in any fold."""
+        """End the epoch, after all worn rows were recomputed; returns the rows that may have changed in any fold."""
         return _each_once([fold.finish(edges, serial) for fold in self.folds])
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:

@@ -33,7 +33,7 @@ _AHEAD = 12
 
 
 class Sums(NamedTuple):
-    """What the kernels get of a fold of sums."""
+    """View of a fold of sums for kernels."""
 
     s: View  # (rows, width) float64
     note: View  # (rows, 4) int32, see operators/aggregates/exact_sums.py; in-edges are counted elsewhere
@@ -67,7 +67,7 @@ def add_messages(sums: Sums, edges: Edges, messages: Messages, sign: float, seri
 
 @kernel
 def settle_sums(sums: Sums, edges: Edges) -> None:
-    """Set sums of nothing to 0, and sum the worn rows afresh."""
+    """Set sums without messages to 0, and sum the worn rows again."""
     s, note = sums.s, sums.note.data
     for i in range(sums.counter[0]):
         row = sums.touched[i]
@@ -92,7 +92,7 @@ def list_worn(sums: Sums, edges: Edges, found: np.ndarray) -> int:
 
 @kernel
 def remake_sums(sums: Sums, edges: Edges, rows: np.ndarray, serial: int) -> None:
-    """Sum these rows afresh."""
+    """Sum these rows again."""
     for i in range(len(rows)):
         mark(sums, rows[i], serial)
         _sum_afresh(sums, edges, rows[i])
@@ -142,7 +142,7 @@ class SumFold(StepwiseFold):
         self._add(self._view(), edges, messages, np.float32(1), stamp_of(serial))
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
-        """Sum worn rows afresh; the rows that any message came for."""
+        """Sum worn rows again; returns the rows that received a message."""
         self._settle(self._view(), edges)
         return self._touched[: self._counter[0]].copy()
 
@@ -152,11 +152,11 @@ class SumFold(StepwiseFold):
         return found[: list_worn(self._view(), edges, found)]
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
-        """Sum these rows afresh."""
+        """Sum these rows again."""
         remake_sums(self._view(), edges, rows, stamp_of(serial))
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
-        """As `settle`, without reading."""
+        """Like `settle`, without reading."""
         finish_sums(self._view(), edges)
         return self._touched[: self._counter[0]].copy()
 

@@ -107,9 +107,9 @@ class SumStore:
         self._recompute(int(self._result[2]))
 
     def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
-        """Epoch 0 as `merge` has it, in passes over the edges: each brings messages to so many neighbouring rows.
+        """Apply epoch 0 like `merge`, in passes over the edges: each for `rows_at_once` neighbouring rows.
 
-        The sums of a pass are all that is written at random places; sources are read in order if edges have theirs.
+        Only the sums of a pass are written at random places; sources are read in order if edges are sorted by them.
         """
         self.merge(0, Block(topology.header), sources, own)
         added = self.topology.edge_changes(topology).added
@@ -147,7 +147,7 @@ class SumStore:
             raise LostUpdateError(msg)
 
     def _recompute(self, count: int) -> None:
-        """Sum the rows afresh that are worn or not finite."""
+        """Sum the rows again that are worn or not finite."""
         if count:
             synopses.recompute(self._views(), self._again[:count])
             self.recomputed += count
@@ -163,12 +163,12 @@ class SumStore:
         return out
 
     def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table, count: Table) -> Finish:
-        """What UPDATEs and stores rows in one pass."""
+        """Return a function that UPDATEs and stores rows in one pass."""
         assert isinstance(epilogue, Epilogue)
         return partial(self._finish, self.s.data, own.data, count.data, *epilogue)
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
-        """How many in-edges of these vertices carry messages in this part, (n,) int32."""
+        """Return the number of in-edges of these vertices that carry messages in this part, (n,) int32."""
         return self.note.data[slots, IN_EDGES]
 
     def clear(self, slots: np.ndarray) -> None:
@@ -177,7 +177,7 @@ class SumStore:
 
     @property
     def report(self) -> SumReport:
-        """What the sums of this part have shown."""
+        """Report on the sums of this part."""
         scrubbed, differed, largest = self._scrubbed.tolist()
         return SumReport(
             recomputed=self.recomputed, scrubbed=int(scrubbed), differed=int(differed), largest_difference=largest

@@ -1,8 +1,8 @@
-"""What the kernels of a Storage work on, and how sums are settled at the end of an epoch.
+"""Sums of a Storage for kernels, and their settlement at the end of an epoch.
 
-Sums are exact until their notes say otherwise (aggregates/exact_sums.py). Rows that are worn are summed afresh
-from their in-edges. So are some others in every epoch, whatever their notes say, to check that the notes are right:
-this is the scrubber.
+Sums are exact until their notes say otherwise (aggregates/exact_sums.py). Worn rows are summed again from their
+in-edges. So are some other rows in every epoch, whatever their notes, to check that the notes are right: this is the
+scrubber.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def make_scratch(width: int, weighted: bool) -> Scratch:
 
 
 class Synopses(NamedTuple):
-    """What the kernels get of a Storage."""
+    """View of a Storage for kernels."""
 
     z: View  # (slots, message_width) float32: the replicated value of each source
     s: View  # (slots, message_width) float64: un-normalised sum of the messages of the in-edges in this part
@@ -94,7 +94,7 @@ def settle(syn: Synopses, again: np.ndarray) -> int:
 
 @kernel
 def recompute(syn: Synopses, rows: np.ndarray) -> None:
-    """Sum these touched rows afresh from their in-edges in this part."""
+    """Sum these touched rows again from their in-edges in this part."""
     for row in rows:
         lossy = sum_in_edges(syn.scratch.fresh, syn.z.data, syn.inn, row)
         replace_sum(syn.s.data, syn.note.data, row, syn.scratch.fresh, lossy)
@@ -119,10 +119,11 @@ def _difference(fresh: np.ndarray, row: np.ndarray) -> float:
 
 @inner
 def scrub(syn: Synopses, base: int, first: int, rows: int, total: int, serial: int, found: np.ndarray) -> None:
-    """Sum some rows afresh that no message came for, whatever their notes say; those that differ are touched.
+    """Sum some rows again that received no message, whatever their notes; rows that differ are touched.
 
-    Looks at `rows` of the `total` rows of the part that begins at `base`, from `first` on and round. `found`, float64,
-    gets the rows summed, those of them that differed, and the largest difference beside the largest value of its row.
+    Checks `rows` of the `total` rows of the part that begins at `base`, from `first` on, cyclically. `found`, float64,
+    gets the number of rows summed and of those that differed, and the largest difference beside the largest value of
+    its row.
     """
     s, note, fresh = syn.s.data, syn.note.data, syn.scratch.fresh
     for k in range(min(rows, total)):

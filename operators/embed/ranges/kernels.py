@@ -12,7 +12,7 @@ from freshet.operators.graph.edge_messages import Messages
 
 
 class RangeTask(NamedTuple):
-    """What holds for a whole pass: `first` is the vertex of row 0, sources stand from row `base` of the values on."""
+    """Constants of a pass: `first` is the vertex of row 0, sources are in the values from row `base` on."""
 
     first: int
     base: int

@@ -54,7 +54,7 @@ class RangePass:
             self._take(items)
 
     def _keep(self, source: int, sent: np.ndarray) -> None:
-        """Keep what is read of the range's own vertices."""
+        """Keep the rows of the range's own vertices."""
         begin, end = max(source, self._first), min(source + len(sent), self._last)
         if begin >= end:
             return

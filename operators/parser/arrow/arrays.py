@@ -52,7 +52,7 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def valid(array: pa.Array) -> np.ndarray:
-    """Where an array is not null."""
+    """Return where an array is not null."""
     if not array.null_count:
         return np.ones(len(array), bool)
     return array.is_valid().to_numpy(zero_copy_only=False)

@@ -1,11 +1,11 @@
-"""How large an Arrow IPC message would become, by its metadata, before anything in it is decoded or decompressed.
+"""Decoded size of an Arrow IPC message, from its metadata, before anything in it is decoded or decompressed.
 
 A few bytes of metadata can announce any number of rows (columns of nulls take none), and a few kilobytes of ZSTD any
-number of bytes. pyarrow shows neither before it decodes, so the tables that tell are read here: `RecordBatch` has the
-lengths of the batch and of every array in it, and where its buffers lie; a compressed buffer begins with the size that
-it will have (int64, -1: it is not compressed after all). Arrow decompresses into that size exactly, or fails.
+number of bytes. pyarrow shows neither before it decodes, so the metadata tables are read here: `RecordBatch` has the
+lengths of the batch and of every array in it, and the positions of its buffers; a compressed buffer begins with its
+decompressed size (int64, -1: it is not compressed). Arrow decompresses into that size exactly, or fails.
 
-pyarrow has verified the metadata by the time it hands a message out; offsets are followed within it.
+pyarrow has verified the metadata before it returns a message; offsets are followed within it.
 Source: the Arrow columnar format, Message.fbs and File.fbs.
 """
 
@@ -46,7 +46,7 @@ class _Table:
         return int(struct.unpack_from(form, self._data, at)[0])
 
     def _place(self, number: int) -> int:
-        """Where a field stands, 0 where it is left out."""
+        """Return the position of a field, 0 if it is absent."""
         entry = 4 + 2 * number
         offset = self._read("<H", self._fields + entry) if entry < self._size else 0
         return self._at + offset if offset else 0
@@ -72,7 +72,7 @@ class _Table:
 
 
 class Bounds:
-    """Adds up what the messages of a stream announce, and refuses what is too much.
+    """Adds up the sizes that the messages of a stream announce, and refuses excessive ones.
 
     Units: bytes_max bytes after decompression, of the stream or (`by_batch`) of each batch.
     """

@@ -1,4 +1,4 @@
-"""Arrow columns to the Parser's (operators/parser/columns.py), with masks of what is good; no Python per row."""
+"""Arrow columns in the Parser's form (operators/parser/columns.py), with masks of valid rows; no Python per row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OP_SET = pa.array(OP_NAMES)
 
 
 def read_fields(columns: Mapping[str, pa.Array], n: int, id_kind: str | None, id_bytes_max: int) -> Fields:
-    """The fields of n rows; ids are of this kind (integers while it is open), and of at most so many bytes."""
+    """Return the fields of n rows; ids are of this kind (integers while it is open), up to a maximum length."""
     op = op_codes(columns.get("op"), n)
     edge = (op >= OP_ADD_EDGE) & (op != NO_OP)
     ids = (_string_ids if id_kind == STRING else _int_ids)(edge, columns, id_bytes_max)
@@ -34,7 +34,7 @@ def read_fields(columns: Mapping[str, pa.Array], n: int, id_kind: str | None, id
 
 
 def are_exact(columns: Mapping[str, pa.Array]) -> bool:
-    """Whether the masks of these columns are right where they say bad, too; of other columns the rules decide."""
+    """Return whether the masks of these columns are exact for invalid rows, too; otherwise the rules decide."""
     return all(_is_exact(array.type) for array in columns.values())
 
 

@@ -47,10 +47,10 @@ def _lengths(array: pa.Array) -> np.ndarray:
 
 
 def _refuse_shared(table: pa.Table) -> None:
-    """See that the rows of dictionaries and views can be told apart: each may be a large value that stands there once.
+    """Check that rows of dictionaries and views can be expanded: each may be a large value that is stored once.
 
     Raises:
-        PastBoundError: that would take too much.
+        PastBoundError: that would take too much memory.
     """
     size = 0
     for name, column in zip(table.schema.names, table.columns, strict=True):

@@ -16,7 +16,7 @@ _KEY, _NO_KEY = b"\x18\x0cARROW:schema", b"\x18\x0cARROW_schema"
 
 
 def open_parquet(path: Path | str, **options: Any) -> pq.ParquetFile:
-    """Open a file; lists of a fixed size come as lists. Pages that have checksums are held against them.
+    """Open a file; lists of a fixed size become lists. Pages that have checksums are verified.
 
     Raises:
         OSError, pa.ArrowException: it can't be read as Parquet.

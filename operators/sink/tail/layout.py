@@ -45,7 +45,7 @@ _WORD = 2**63 - 1
 
 
 class TailName(NamedTuple):
-    """What the name of a tail file says."""
+    """Fields in the name of a tail file."""
 
     part: int
     number: int

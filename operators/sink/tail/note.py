@@ -1,4 +1,4 @@
-"""What lies beside the tails of a machine, so that a server there needs no other folder to know whose they are."""
+"""Note beside the tails of a machine, so that a server there needs no other folder to identify their job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TailNote:
 
     @staticmethod
     def read(folder: Path) -> dict[str, Any] | None:
-        """What it says, by name; None where there is none, or one that a loss of power has torn."""
+        """Return its fields, by name; None if there is none, or one damaged by a power loss."""
         try:
             found = read_json(folder / _NAME, TailNote, "the job writes another one")
         except DamagedFileError:

@@ -1,7 +1,7 @@
-"""The tail as an output of the Sink: each epoch is readable by others as soon as the Sink has its rows.
+"""The tail as an output of the Sink: others can read each epoch as soon as the Sink has its rows.
 
-The change log is what lasts; the tail is what is quick. It may lack what the change log shows, never the other way
-round for a reader that looks at both, and whatever goes wrong with it does not concern the job.
+The change log is durable; the tail is fast. It may lack rows that the change log shows, but a reader of both never
+misses rows, and its errors do not affect the job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LogProgress(Protocol):
-    """What the tail asks of the change log beside it."""
+    """Properties of the change log that the tail reads."""
 
     @property
     def number(self) -> int:
@@ -74,7 +74,7 @@ class TailOutput:
         self._latencies, self._clock_ms = part.latencies, part.clock_ms
 
     def check(self) -> None:
-        """What fails here does not concern the job."""
+        """Do nothing: errors of this output do not affect the job."""
 
     def idle(self) -> None:
         """Tell readers that the part lives."""
@@ -116,7 +116,7 @@ class TailOutput:
         """Nothing is durable here."""
 
     def clear(self) -> None:
-        """What follows a restore is an attempt of its own, as far as readers can tell."""
+        """Begin a new attempt, as readers see it, after a restore."""
         self._drop()
         self._attempt = secrets.token_hex(4)
         self._failed_at = -1
@@ -158,7 +158,7 @@ class TailOutput:
                 self.failures += 1
 
     def _retire(self) -> None:
-        """Remove what is too much or was left by other attempts, oldest first, if the change log shows it."""
+        """Remove surplus files and those of other attempts, oldest first, if the change log shows their rows."""
         found = sorted(self._files())
         total = sum(size for *_, size in found)
         for name, path, size in found:

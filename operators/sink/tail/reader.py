@@ -101,7 +101,7 @@ class TailReader:
 
     @property
     def ended(self) -> bool:
-        """Whether its writer has said that nothing follows, and all was read."""
+        """True if its writer has finished it, and all was read."""
         return read_word(self._words, W_STATE) != OPEN and self._at >= read_word(self._words, W_LENGTH)
 
     def next(self, wanted: int = 0) -> TailEpoch | None:
@@ -171,7 +171,7 @@ def record_of(raw: np.ndarray, width: int) -> TailEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a part told last of itself; `visible`: the change log shows its rows up to that epoch."""
+    """Last heartbeat of a part; `visible`: the change log shows its rows up to that epoch."""
 
     beat_us: int
     visible: int
