@@ -60,7 +60,7 @@ def _add(app: typer.Typer, name: str) -> None:
     function = name.replace("-", "_")
     module = import_module(f"freshet.job.commands.{function}")
     if name == "model":
-        models = typer.Typer(help="Bring a trained model in; see what is incremental about it.", no_args_is_help=True)
+        models = typer.Typer(help="Import a trained model, and explain how it is updated.", no_args_is_help=True)
         app.add_typer(models, name=name)
         models.command("import")(module.import_model)
         models.command()(module.describe)
