@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def enter() -> None:
-    """Returns when this Python has Freshet's packages; else starts the script anew with the one that has them.
+    """Return if this Python has Freshet's packages; otherwise restart the script with one that has them.
 
     Raises: SystemExit (2) when there is none.
     """

@@ -156,7 +156,7 @@ def generate(folder: Path, events: int, seed: int = 7, graph: Path | None = None
 
 
 def graph_name(graph: Path | None) -> str:
-    """What a graph is called: `edges.parquet` as its folder; None: arxiv's shape."""
+    """Return the name of a graph: `edges.parquet` is named after its folder; None: arxiv's shape."""
     if graph is None:
         return ARXIV
     return graph.resolve().parent.name if graph.stem == "edges" else graph.stem
@@ -165,7 +165,7 @@ def graph_name(graph: Path | None) -> str:
 def generate_once(
     folder: Path, events: int, more: Callable[[Path], None] = lambda folder: None, graph: Path | None = None
 ) -> Path:
-    """What the benchmark reads, and `more` made of it, unless it is there; returns the absolute folder."""
+    """Generate the benchmark's input, with the options of `more`, unless it exists; returns the absolute folder."""
     folder = folder.absolute()
     stamp = folder / (f"events-{events}" if graph is None else f"events-{events}-{graph_name(graph)}")
     if not stamp.exists():
@@ -178,7 +178,7 @@ def generate_once(
 
 
 def first_events(folder: Path, count: int) -> Path:
-    """The file with the first so many events of a generated stream, which has as many."""
+    """Return the file with the first `events` events of a generated stream."""
     whole, first = folder / "events.parquet", folder / f"events-first-{count}.parquet"
     if pq.read_metadata(whole).num_rows == count:
         return whole

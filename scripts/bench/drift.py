@@ -1,10 +1,10 @@
-"""How far the sums of a Storage are off after long streams, channel by channel: `drift.py --plot drift.png`.
+"""Drift of a Storage's sums after long streams, channel by channel: `drift.py --plot drift.png`.
 
-Each stream goes through the cores as blocks, and the sums are held against sums in 80 bits over the same edges and
-values; `softmax` has those of a GATConv of two heads, `moments` variances. An error is told beside the magnitude of
-what is summed up (a channel's own scale), so 1e-7 is float32's own rounding; that of a variance beside itself plus
-2^-24 of the mean square, by which it moves when values move by half an ulp. `--save` keeps the figures, `--before FILE`
-draws those of another version beside them. Exit 1 past the tolerance.
+Each stream goes through the cores as blocks, and the sums are compared with sums in 80 bits over the same edges and
+values; `softmax` has those of a GATConv of two heads, `moments` variances. An error is relative to the magnitude of the
+terms (a channel's own scale), so 1e-7 is float32's own rounding; that of a variance is relative to itself plus 2^-24 of
+the mean square, its change when values change by half an ulp. `--save` keeps the figures, `--before FILE` draws those
+of another version beside them. Exit 1 past the tolerance.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Variances(Sums):
 
 @dataclass
 class Run:
-    """What a stream showed: at so many updates, the error of each channel."""
+    """Errors in a stream: by number of updates, the error of each channel."""
 
     name: str
     updates: list[int] = field(default_factory=list)

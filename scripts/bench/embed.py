@@ -1,4 +1,4 @@
-"""What embedding out of core costs: seconds, memory seen from outside, and reloads by policy and order.
+"""Costs of embedding out of core: seconds, memory measured from outside, and reloads by policy and order.
 
     .venv/bin/python scripts/bench/embed.py --vertices 1000000 --edges 12000000 --memory 256MiB 1GiB --plot embed.png
 

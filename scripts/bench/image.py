@@ -1,11 +1,11 @@
-"""What the state of a streaming job costs: made in memory and by `freshet embed`, and the start of jobs from it.
+"""Costs of a streaming job's state: made in memory and by `freshet embed`, and the start of jobs from it.
 
     .venv/bin/python scripts/bench/image.py --vertices 1000000 --edges 12000000 --memory 1GiB --flink
 
 The graph and the model are those of scripts/bench/embed.py. In turn, in a process each, whose private memory is sampled
 from outside: the snapshot as one epoch in memory (`--in-memory`), `freshet embed`, and `freshet run --snapshot S2` with
-one event or `--events`, edges between vertices at random, of which the seconds to the first file of the change log are
-told, and the anonymous memory then and at its most. (In a Flink job that is the client's alone.)
+one event or `--events`, edges between random vertices. The figures of the latter are the seconds to the first file of
+the change log, and the anonymous memory then and at its peak. (In a Flink job that is only the client's.)
 """
 
 from __future__ import annotations

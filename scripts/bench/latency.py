@@ -1,4 +1,4 @@
-"""What adaptive epochs (`--latency-target`) bring on Flink: latency at an offered rate, and throughput under backlog.
+"""Gains of adaptive epochs (`--latency-target`) on Flink: latency at an offered rate, and throughput under backlog.
 
 The stream of `make bench`, once from a Kafka broker on the same machine at a steady rate (in twenty bursts a second, as
 `freshet produce --rate` sends), once from a file as fast as it goes; each with epochs as they are by default and with
@@ -39,7 +39,7 @@ ADAPTIVE = ["--latency-target", "50ms"]
 
 
 class Figures:
-    """What a job has told of itself at a moment."""
+    """Figures that a job has reported at one moment."""
 
     def __init__(self, out: Path) -> None:
         statuses = read_statuses(out, needs={"applied_counts": list, "epoch": int, "events": int})
@@ -66,7 +66,7 @@ class Figures:
 
 
 def await_epochs(out: Path, job: subprocess.Popen[bytes], epochs: int) -> None:
-    """Wait until the job has passed so many epochs."""
+    """Wait until the job has passed this many epochs."""
     deadline = time.monotonic() + DEADLINE_S
     while Figures(out).epochs < epochs:
         if job.poll() is not None or time.monotonic() > deadline:
@@ -90,7 +90,7 @@ def cut_input(folder: Path, count: int) -> tuple[Path, Path]:
 
 
 def offered(folder: Path, address: str, name: str, rate: int, seconds: float, options: list[str]) -> dict[str, Any]:
-    """A job that reads a topic while so many events a second are written to it."""
+    """Run a job that reads a topic, to which events are written at this rate."""
     out, topic = folder / "out-latency", f"kafka://{address}/{name}"
     shutil.rmtree(out, ignore_errors=True)
     first, others = cut_input(folder, int(rate * (seconds + WARM_UP_S)))

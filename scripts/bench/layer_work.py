@@ -1,4 +1,4 @@
-"""What each conv of an engine does in an epoch, set against a recomputation of the k-hop neighbourhood.
+"""Work of each conv of an engine in an epoch, compared with a recomputation of the k-hop neighbourhood.
 
 The recomputation reads every in-edge of each vertex that a change may reach, conv by conv, as the baseline of the
 RIPPLE++ paper and InkStream's k-hop do. Of those vertices some are *pruned*: nothing reaches them, or what does changes
@@ -50,7 +50,7 @@ def folds_of(layer: LayerStorage) -> Sequence[Fold]:
 
 
 def counts_of(layer: LayerStorage) -> dict[str, int]:
-    """What the folds of a layer have counted since it was made."""
+    """Return the counters of a layer's folds since it was made."""
     found: dict[str, int] = {}
     for fold in folds_of(layer):
         if not isinstance(fold, ExtremaFold | AttentionFold | GatedFold | NetworkFold):
@@ -124,7 +124,7 @@ class Watch:
         layer.values.synopses.merge = counting  # type: ignore[method-assign]
 
     def _settling(self, number: int, fold: ExtremaFold, lost: Callable[[], np.ndarray]) -> Callable[..., np.ndarray]:
-        """What a fold does at the end of an epoch, and before it the count of what it will read."""
+        """Count the work of a fold at the end of an epoch, and before it the in-edges that it will read."""
         settle = fold.settle
 
         def counting(edges: Edges, serial: int) -> np.ndarray:
@@ -178,7 +178,7 @@ def _out_of(synopses: Any, slots: np.ndarray) -> np.ndarray:
 
 
 def works_table(results: list[dict[str, Any]], size: int) -> Table:
-    """What each conv does beside a recomputation of the k-hop neighbourhood, for people.
+    """Return the table of each conv's work beside a recomputation of the k-hop neighbourhood, for people.
 
     The last three columns are of a run of deletions alone: in-edges read anew for each deleted edge, with what it
     changes in the conv before; those of them that belong to the vertex that it pointed to; and in-edges read anew for

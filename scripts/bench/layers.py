@@ -1,4 +1,4 @@
-"""What each layer costs when the graph changes: the engine alone, beside peers that have the layer, on one stream.
+"""Costs of a change by layer: the engine alone, beside peers that have the layer, on one stream.
 
     .venv/bin/python scripts/bench/layers.py --peers FOLDER [--layers max gat] [--epochs 1000 100]
     .venv/bin/python scripts/bench/layers.py --peers FOLDER --hub 10000 [--layers max min gat]
@@ -6,7 +6,7 @@
 The cores of one part run in one thread, arrays in and nothing written, in the same process and on the same events as
 the peers (a folder with graphs.py, recompute.py and ripple.py): 169,343 vertices, 936,000 edges at first, 128 features,
 two layers of 128 and 40 channels; 60% new edges, 20% deleted ones, 20% new features. Figures are of processor time.
-Results are held against a full pass in float64; the last line is JSON. --hub: a vertex's in-edges, one less an epoch.
+Results are compared with a full pass in float64; the last line is JSON. --hub: a vertex's in-edges, one less an epoch.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class Engine:
         self.touched = [0] * len(self.layers)
 
     def batch(self, first: int, end: int) -> None:
-        """Take these events of the workload as an epoch.
+        """Apply these events of the workload as an epoch.
 
-        Raises: ValueError where there are not so many.
+        Raises: ValueError if there are not enough.
         """
         w = self.workload
         if end > len(w.op):
@@ -162,7 +162,7 @@ class Engine:
         return out
 
     def counts(self) -> dict[str, int]:
-        """What the folds of all layers have counted."""
+        """Return the counters of the folds of all layers."""
         found: dict[str, int] = {}
         for layer in self.layers:
             for name, value in counts_of(layer).items():
@@ -170,7 +170,7 @@ class Engine:
         return found
 
     def redo_targets(self) -> bool:
-        """Sum rows afresh whose targets' terms change, instead of moving what changes sides; whether there are any."""
+        """Sum rows again whose targets' terms change, instead of moving edges between sides; return if any do."""
         folds = [fold for layer in self.layers for fold in folds_of(layer)]
         movers = [fold for fold in folds if isinstance(fold, AttentionFold) and fold.moves_sides]
         for fold in movers:
@@ -224,7 +224,7 @@ def model_of(kind: Kind, peers: Any, width: int) -> Model:
 
 
 def mlp(width: int, out: int) -> list[Kind]:
-    """What makes a message of both ends, as PyG's EdgeCNN has it."""
+    """Return the network of messages of both ends, as in PyG's EdgeCNN."""
     sizes = ((width, out), (out, out))
     first, last = ({"type": "linear", "in_channels": a, "out_channels": b} for a, b in sizes)
     return [first, {"type": "relu"}, last]
@@ -342,7 +342,7 @@ class Peers:
         )
 
     def started(self, kind: str, w: Any) -> tuple[Any, ...]:
-        """What a peer begins with: weights, attention vectors, and the rows of both layers."""
+        """Return a peer's initial state: weights, attention vectors, and the rows of both layers."""
         ws, atts = self.graphs.weights(w.d), self.graphs.gat_vectors()
         prepared = self.full.prepare(kind, w.src[: w.m0], w.dst[: w.m0], w.n)
         hidden, out = self.full.forward(kind, prepared, w.x0, ws, atts)

@@ -4,8 +4,8 @@
     make bench-matrix ARGS="--peers FOLDER --graph arxiv FOLDER/edges.parquet"
     make bench-matrix ARGS="--graph arxiv --processes 1 2 --epochs 1000 adaptive --rounds 1"
 
-Every number of parts with every number of processes, which share layers and parts as `freshet run --parallelism` has it
-by default, where there are parts enough; and for forecasts, with large epochs, the other ways to share. Graphs are
+Every number of parts is combined with every number of processes, if there are parts enough; processes share layers and
+parts by the defaults of `freshet run`; and for forecasts, with large epochs, the other ways to share. Graphs are
 `arxiv`, of its shape, and files with the edges (src, dst) of real ones; without --graph, that and the friendships of
 Deezer's users in Hungary, if deezer_hu/edges.parquet is in FRESHET_DATA or in shared/data beside the checkout
 (docs/measured/parts.md says how to make it). All runs of a graph read the beginning of one stream: up to --events
@@ -14,9 +14,9 @@ events and --epochs-max epochs, so that runs with one event an epoch end.
 With --peers the engine alone (the cores of one part in one thread, arrays in and nothing written) runs beside other
 systems in each round, too: see scripts/bench/layers.py. Those need scipy and torch.
 
-Runs alternate: a round takes everything once, and figures are medians of the rounds. They are kept in --results, so the
-same command goes on after a stop; `--rounds 0` tells of what is there. scripts/bench/parts.py has other mixtures, and
-says what is measured and how forecasts are made.
+Runs alternate: a round runs everything once, and figures are medians of the rounds. They are kept in --results, so the
+same command continues after a stop; `--rounds 0` prints the existing ones. scripts/bench/parts.py runs other mixtures,
+and explains the figures and forecasts.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def default_shapes(parts: Sequence[int], processes: Sequence[int]) -> list[str]:
 
 
 def forecast_shapes(processes: Sequence[int]) -> list[str]:
-    """What forecasts need: each pipeline with one, two and four subtasks a layer, and a part for each of them."""
+    """Return the shapes that forecasts need: each pipeline with one, two and four subtasks and parts."""
     pipelines = sorted({pipeline_of(number, None, CONVS, number) for number in processes})
     return [f"{n}:{n * k}:{k}" for k in pipelines for n in (1, 2, 4) if n * k <= 2 * max(processes)]
 
 
 def all_mixtures(graph: str, options: argparse.Namespace) -> list[Mixture]:
-    """What is run on a graph."""
+    """Return the mixtures to run on a graph."""
     shapes, limits = default_shapes(options.parts, options.processes), (options.events, options.epochs_max)
     large = [epoch for epoch in FORECAST_EPOCHS if epoch in options.epochs]
     more = mixtures_of(graph, forecast_shapes(options.processes), large, *limits)
@@ -119,7 +119,7 @@ def graphs_of(given: Sequence[str] | None) -> list[Path | None]:
 
 
 def main() -> int:
-    """Run what is missing, tell of all; JSON on stdout, a line for each mixture."""
+    """Run the missing mixtures and report all; JSON on stdout, a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options_for(parser)
     place = ROOT / "build" / "bench_matrix"

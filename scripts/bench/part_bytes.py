@@ -1,4 +1,4 @@
-"""What a vertex costs by the number of parts: bytes of all tables that tell of a vertex in each part.
+"""Memory of a vertex by the number of parts: bytes of all tables with a vertex's data in each part.
 
     .venv/bin/python scripts/bench/part_bytes.py --graph edges.parquet --parts 1 4 16 64 256 --partitioner hybrid
 
@@ -86,7 +86,7 @@ def pages_of(tables: Iterable[Table]) -> int:
 
 
 def of_slots(tables: TableSet) -> list[Table]:
-    """Those that tell of a vertex in each part."""
+    """Return the tables that have a vertex's data in each part."""
     return [table for table in tables if table.name.split(".")[0] in SLOT_TABLES and table.rows]
 
 

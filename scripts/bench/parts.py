@@ -1,19 +1,19 @@
-"""What parts and processes cost, and what they bring: a job on Flink for every mixture of parts, processes and epochs.
+"""Costs and gains of parts and processes: a job on Flink for every mixture of parts, processes and epochs.
 
     .venv/bin/python scripts/bench/parts.py --shapes 1:1 2:1 1:2:2 2:2:2 2:2:1 --epochs 1000 adaptive --rounds 3
 
-A shape is parts:processes:pipeline (`--parts`, `--parallelism`, `--pipeline`; of two numbers, processes share the parts
-alone: a pipeline of 1). The stream is that of `make bench`, or one like it on the edges of `--graph`; with small epochs
-a run ends after so many of them (`--epochs-max`). Epochs of a given size are cut by count alone (`--epoch-ms 0`). Runs
-alternate: a round takes every mixture once, and the figures are medians of the rounds. With `--results FILE` they are
-kept, and what is there already is not run again. CPU is that of all processes of the job while it streams, without its
-start and its end. Bytes are those that operators hand on, within a process or beyond it.
+A shape is parts:processes:pipeline (`--parts`, `--parallelism`, `--pipeline`; with two numbers the pipeline is 1, so
+that processes share only the parts). The stream is that of `make bench`, or a similar one on the edges of `--graph`;
+with small epochs a run ends after `--epochs-max` of them. Epochs of a given size are cut by count alone (`--epoch-ms
+0`). Runs alternate: a round runs every mixture once, and the figures are medians of the rounds. With `--results FILE`
+they are kept, and existing ones are not repeated. CPU is that of all processes of the job while it streams, without its
+start and its end. Bytes are those that operators send, within a process or beyond it.
 
-Where a pipeline was run with several numbers of processes, and with as many parts as a layer then has subtasks (1:1 2:2
-4:4, or 1:2:2 2:4:2), a second table says what 8, 16 and 64 cores (`--cores`) would reach. It takes the processor time
-of an event to grow with the processes in a straight line through what was measured (and never to shrink), a process to
-keep as many cores busy as one of the fewest did, and parts to be equal. The Partitioner stays one thread, so no job
-takes more events than that could alone. That caches, memory and network have to be shared is left out.
+If a pipeline was run with several numbers of processes, with as many parts as a layer then has subtasks (1:1 2:2 4:4,
+or 1:2:2 2:4:2), a second table extrapolates to 8, 16 and 64 cores (`--cores`). It assumes that the processor time of an
+event grows linearly with the processes, through the measured points (and never shrinks), that a process keeps as many
+cores busy as with the fewest processes, and that parts are equal. The Partitioner stays one thread, so no job is faster
+than that alone. The sharing of caches, memory and network is ignored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ STOPPED = 130, 143  # how freshet run ends after a signal
 
 
 class Mixture(NamedTuple):
-    """What is run: a graph, its parts, processes, how many of them share the layers, events of an epoch and of all."""
+    """A run: a graph, its parts, processes, how many of them share the layers, events of an epoch and of all."""
 
     graph: str
     parts: int
@@ -74,7 +74,7 @@ class Mixture(NamedTuple):
 
     @property
     def shape(self) -> str:
-        """What is run, whatever it is run on; for people."""
+        """Name of the shape, independent of the graph; for people."""
         parts, processes = f"{self.parts} part{'s' * (self.parts > 1)}", f"{self.processes} process"
         more = f"es, pipeline {self.pipeline}" if self.processes > 1 else ""
         return f"{parts}, {processes}{more}"
@@ -90,7 +90,7 @@ Found = dict[Mixture, Figures]
 def mixtures_of(
     graph: str, shapes: Sequence[str], epochs: Sequence[str], events: int, epochs_max: int
 ) -> list[Mixture]:
-    """Every shape with every size of an epoch; no run has more than so many epochs of a given size."""
+    """Return every shape with every size of an epoch; the epochs of a given size are bounded."""
     made = []
     for epoch, shape in itertools.product(epochs, shapes):
         parts, processes, pipeline = (*map(int, shape.split(":")), 1)[:3]
@@ -154,7 +154,7 @@ def us_between(marks: Sequence[tuple[float, int]]) -> float:
 
 
 def run(place: Path, graph: Path | None, stream: int, mixture: Mixture, more: Mapping[str, str]) -> Figures:
-    """One run on the first events of a stream of so many; its figures.
+    """Run one job on the first events of a stream and return its figures.
 
     Raises: MeasurementError when it fails, with the end of what it said.
     """
@@ -223,7 +223,7 @@ def table_of(found: Found, title: str) -> Table:
 
 
 class Forecast(NamedTuple):
-    """What so many cores would reach with epochs of a kind: with the best number of processes, and what that is."""
+    """Forecast for a number of cores and a kind of epochs: the best number of processes, and its speed."""
 
     cores: int
     processes: int
@@ -298,7 +298,7 @@ def finish(
 
 
 def size_of(epoch: str) -> str:
-    """What --epochs takes, as it is."""
+    """Return a value of --epochs, unchanged."""
     if epoch != ADAPTIVE and not (epoch.isdecimal() and int(epoch)):
         msg = f"{epoch!r}: expected a number of events, or {ADAPTIVE!r}"
         raise argparse.ArgumentTypeError(msg)

@@ -1,4 +1,4 @@
-"""Reads of the mapped table beside a process that writes it as fast as it can, every row held against what it must be.
+"""Reads of the mapped table beside a process that writes it as fast as it can, with every row checked.
 
     .venv/bin/python scripts/bench/reads.py --reads 10000000
 

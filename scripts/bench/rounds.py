@@ -27,7 +27,7 @@ class MeasurementError(RuntimeError):
 
 
 class Measurement(NamedTuple):
-    """What is measured: by what it is known again, what it is called, and how its figures are taken."""
+    """A measurement: its key in the results, its name, and the function that takes its figures."""
 
     what: Mapping[str, Any]
     told: str
@@ -78,11 +78,11 @@ class Results:
 
 
 def take_rounds(measurements: Sequence[Measurement], rounds: int, results: Results) -> int:
-    """Take each of them once a round, save for what the results have; the number of those that failed.
+    """Run each measurement once a round, except those in the results; return the number of failures.
 
-    What fails is told and left out of later rounds.
+    Failures are reported and left out of later rounds.
 
-    Raises: SystemExit when so many fail that something else must be wrong.
+    Raises: SystemExit if too many fail, since something else must be wrong.
     """
     todo = [one for number in range(rounds) for one in measurements if len(results.of(one.what)) <= number]
     known = rounds * len(measurements) - len(todo)

@@ -1,4 +1,4 @@
-"""How fast a job is in its first minute: events/s and latencies by ten seconds, from its first epoch on.
+"""Speed of a job in its first minute: events/s and latencies by ten seconds, from its first epoch on.
 
     .venv/bin/python scripts/bench/start.py
     .venv/bin/python scripts/bench/start.py --vertices 3000 --edges 10000 --parts 4 --also ../before/.venv/bin/freshet

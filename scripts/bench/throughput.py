@@ -78,7 +78,7 @@ def run(folder: Path, runtime: str, epoch_events: int, options: list[str]) -> di
 
 
 def check(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
-    """What `freshet check` says of a run."""
+    """Return the result of `freshet check` of a run."""
     out = folder / f"out-{result['runtime']}-{result['epoch_events']}"
     command = [FRESHET, "check", "--oracle", "own", *inputs_in(folder), "--out", out]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)

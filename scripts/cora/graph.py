@@ -45,7 +45,7 @@ class Cora:
         return x
 
     def in_split(self, name: str) -> np.ndarray:
-        """Which papers are in the split, (n,) bool."""
+        """Return which papers are in the split, (n,) bool."""
         return self.split == SPLITS.index(name)
 
     def known_edges(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What happens to the Cora graph in the demo: a stream of all five kinds of events that completes the snapshot.
+"""The demo's changes of the Cora graph: a stream of all five kinds of events that completes the snapshot.
 
 The held-back papers arrive, some with half of their words at first, and their citations follow. Meanwhile citations
 are withdrawn and restored, wrong ones appear and are taken back, papers leave and return, words go and come back. At
@@ -204,7 +204,7 @@ def _edge(a: int, b: int) -> Edge:
 
 
 def make_stream(graph: Cora, count: int, seed: int) -> list[Record]:
-    """The events, at least so many; what is missing in the graph declines evenly towards the end.
+    """Return at least `events` events; the number of missing ones declines evenly towards the end.
 
     Raises: ValueError when so few events can't complete the graph.
     """

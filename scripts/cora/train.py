@@ -1,8 +1,8 @@
-"""Makes what `make demo` starts from: `python scripts/cora/train.py` writes tests/data/cora/graph.npz and model/.
+"""Makes the inputs of `make demo`: `python scripts/cora/train.py` writes tests/data/cora/graph.npz and model/.
 
 Reads the Cora data set from FRESHET_DATA, or shared/data beside the checkout; holds back a fifth of the papers (none of
-the training split), trains a GraphSAGE of two layers on what is left, the snapshot, and exports it. The same seed gives
-the same files on the same machine. Needs torch (`make install`).
+the training split), trains a GraphSAGE of two layers on the rest, the snapshot, and exports it. The same seed gives the
+same files on the same machine. Needs torch (`make install`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Whether `freshet embed` gives what the models give: every layer, on Cora and on a graph of a million vertices.
+"""Compares `freshet embed` with the models in PyG: every layer, on Cora and on a graph of a million vertices.
 
     .venv/bin/python scripts/drills/equal_embed.py
     .venv/bin/python scripts/drills/equal_embed.py --graphs synthetic --vertices 100000 --edges 400000 --layers GCN GAT
 
 For each layer that Freshet knows (`--list` names them) a small model is exported from PyTorch Geometric, whose own
 forward pass over the whole graph at once, in float64, is the oracle; it runs in a process of its own with at most
-`--oracle-memory`, and where that does not do, Freshet's own pass in float64 stands in. `freshet embed` runs as a user
-has it, for streaming and, where the layer allows it, for serving. All rows of epoch 0 are held against the oracle: each
+`--oracle-memory`, and if that is too little, Freshet's own pass in float64 replaces it. `freshet embed` runs as for a
+user, for streaming and, if the layer allows it, for serving. All rows of epoch 0 are compared with the oracle: each
 vertex once, and the mean over the vertices of the largest absolute error at most 1e-4. PyTorch Geometric in float32 is
 judged in the same way, for comparison.
 
@@ -113,7 +113,7 @@ def measure(given: argparse.Namespace, names: list[str], work: Path) -> int:
 
 
 def of_layer(name: str, folder: Path, vertices: int, given: argparse.Namespace) -> list[dict[str, Any]]:
-    """What `freshet embed` gives in each mode, beside the oracle."""
+    """Compare `freshet embed` in each mode with the oracle."""
     model = folder / f"M {name}"  # plans are kept by the names of their folders
     command = [sys.executable, __file__, "--oracle", name, str(folder), "--oracle-memory", given.oracle_memory]
     began = time.perf_counter()
@@ -144,7 +144,7 @@ def of_layer(name: str, folder: Path, vertices: int, given: argparse.Namespace) 
 
 
 def compared(out: Path, expected: np.ndarray) -> dict[str, Any]:
-    """The rows of epoch 0 as they lie in the files, held against the expected ones, whose numbers are the ids.
+    """Compare the rows of epoch 0 in the files with the expected ones, whose numbers are the ids.
 
     Errors are infinite where a row is missing, or of a vertex that never was.
     """
@@ -171,7 +171,7 @@ def compared(out: Path, expected: np.ndarray) -> dict[str, Any]:
 
 
 def is_equal(found: dict[str, Any], vertices: int) -> bool:
-    """Whether rows that were compared are those of so many vertices, and right."""
+    """Return whether the compared rows are correct and have all vertices, each once."""
     return bool(found["mean_error"] <= TOLERANCE and found["rows"] == vertices and found["each_once"])
 
 
@@ -200,7 +200,7 @@ def run_oracle(name: str, folder: Path, memory: int) -> int:
 
 
 def in_memory(make: Callable[..., np.ndarray], *given: Any) -> np.ndarray | None:
-    """What is made, or None where the memory does not do."""
+    """Return the result of the function, or None if there is not enough memory."""
     try:
         return make(*given)
     except MemoryError:

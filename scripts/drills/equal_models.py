@@ -160,7 +160,7 @@ def save(name: str, graph: Graph, folder: Path) -> Model:
 
 
 def embeddings(name: str, graph: Graph, model: Model, dtype: Any) -> np.ndarray:
-    """What PyTorch Geometric makes of the whole graph at once, in float32 or float64."""
+    """Return PyTorch Geometric's result for the whole graph at once, in float32 or float64."""
     if name in SPECS:  # by PyG's GraphConv, and its SimpleConv: it has no layers of these names
         return torch_oracle.forward(model, graph, dtype=dtype)[-1]
     real = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32

@@ -4,8 +4,8 @@ A seed draws model, parts, partitioner, epochs, snapshot, stream, and a schedule
 crashes, and attempts that go on beside the next one. Each epoch must equal a full recompute, each value at its own
 scale, and the run without crashes bit by bit. Ends with 1 at the first wrong seed.
 
-With `--parts 64` each job has so many parts, which are dealt to one task, to two, to four, and to others after each
-crash: every epoch must have the same bits in all of them.
+With `--parts 64` each job has 64 parts, distributed to one task, two, four, and others after each crash: every epoch
+must have the same bits in all of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Makes tests/data/savepoint anew: a Flink job stopped with a savepoint in mid-stream, as one compressed archive.
+"""Makes tests/data/savepoint again: a Flink job stopped with a savepoint in mid-stream, as one compressed archive.
 
     .venv/bin/python scripts/tools/make_savepoint_fixture.py [FILE]
 
-A later version must go on with what this one saved, or refuse it by its version: keep the old archive when the state
-format changes, and make the new one under a new name.
+A later version must continue from it, or refuse it by its version: keep the old archive when the state format changes,
+and make the new one under a new name.
 """
 
 from __future__ import annotations

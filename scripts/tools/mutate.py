@@ -299,7 +299,7 @@ def copy_tree(target: Path) -> None:
 
 
 def run(mutation: Mutation, tree: Path) -> str:
-    """What became of a mutation: killed, SURVIVED, or why it could not be tried."""
+    """Run a mutation and return its outcome: killed, SURVIVED, or why it could not be tried."""
     path = tree / mutation.file
     text = path.read_text()
     if text.count(mutation.old) != 1:

@@ -1,4 +1,4 @@
-"""What a partitioner has the operators of a model send each other, counted while they run on the stream."""
+"""Bytes that a model's operators send each other under a partitioner, counted while they run on the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each partitioner makes of a graph or a stream, without a job."""
+"""Quality of each partitioner on a graph or a stream, without a job."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run_trials(
 
 @dataclass(frozen=True)
 class Graph:
-    """What all partitioners are told; `model`: whose layers run on the stream, if any do."""
+    """Inputs of all partitioners; `model`: whose layers run on the stream, if any."""
 
     undirected: bool = False
     model: Path | None = None
@@ -112,7 +112,7 @@ class Trial:
         self.edges += int(np.count_nonzero((epoch.op == OP_ADD_EDGE) | (epoch.op == OP_DEL_EDGE)))
 
     def line(self, rejected: int) -> dict[str, Any]:
-        """What is said about it."""
+        """Return the output line of a trial."""
         stats = {
             name: round(value, 4) if isinstance(value, float) else value
             for name, value in self.core.stats().to_dict().items()

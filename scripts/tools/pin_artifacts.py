@@ -1,7 +1,7 @@
 """Rewrites job/machine/artifacts.toml from Maven, after a change of its roots: `scripts/tools/pin_artifacts.py`.
 
-jgo resolves what the roots need at run time; every jar is then fetched, and its SHA-256 noted. Maven Central publishes
-SHA-256 beside few of them, so the first fetch is trusted (over TLS), and all later ones are held against it.
+jgo resolves what the roots need at run time; every jar is then fetched, and its SHA-256 recorded. Maven Central
+publishes SHA-256 for few of them, so the first download is trusted (over TLS), and all later ones are compared with it.
 """
 
 import tempfile

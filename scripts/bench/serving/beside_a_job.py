@@ -1,13 +1,13 @@
 """`scripts/bench_serve`: reads of a job's embeddings while it works, every sampled answer checked.
 
-The stream is that of `make bench`. With `--rate` (5,000 events/s unless told otherwise) it comes from a Kafka broker on
-the same machine, as Arrow messages by `freshet produce`; with `--rate 0` from a file, as fast as the job takes it, and
-for `--alone` seconds without a server, for what serving takes of its throughput. Clients take turns of a second,
-threads of this process: one or four with single lookups over Flight, four with batches of 100, one that reads all, four
-over HTTP, one on the mapped table; and the same over Flight at a bare server, which answers with constant rows. They go
-on until `--checks` answers are kept for the oracle; a job with a file is stopped then. At the end the server is killed
-(SIGKILL), and the next one timed. The last line is one JSON object; exit 1 if a row is torn or wrong, or if fewer
-answers were checked.
+The stream is that of `make bench`. With `--rate` (default: 5,000 events/s) it comes from a Kafka broker on the same
+machine, as Arrow messages by `freshet produce`. With `--rate 0` it comes from a file, as fast as the job reads it; the
+job then also runs for `--alone` seconds without a server, to measure the cost of serving. Clients are threads of this
+process, and read in turns of a second: one or four with single lookups over Flight, four with batches of 100, one that
+reads all, four over HTTP, one on the mapped table; and the same over Flight at a bare server, which answers with
+constant rows. They continue until `--checks` answers are kept for the oracle; a job with a file is then stopped. At
+the end the server is killed (SIGKILL), and the start of the next one is timed. The last line is one JSON object; exit 1
+if a row is torn or wrong, or if fewer answers were checked.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Server:
 
 
 def alive(address: str) -> bool:
-    """Whether HTTP answers."""
+    """Return whether HTTP answers."""
     try:
         return httpx.get(f"http://{address}/healthz", trust_env=False, timeout=30).status_code == 200
     except httpx.HTTPError:
@@ -199,12 +199,12 @@ def read_beside(out: Path, going: Callable[[], bool], options: argparse.Namespac
 
 
 def kept(readers: Readers) -> int:
-    """How many answers wait for the oracle."""
+    """Return the number of answers that wait for the oracle."""
     return sum(len(reader.samples) for name, some in readers.items() if KINDS[name][2] != "bare" for reader in some)
 
 
 def has_come_to(client: Any, out: Path) -> bool:
-    """Whether the table is as far as the job, but for the last epochs."""
+    """Return whether the table has the job's epochs, except the last ones."""
     try:
         return bool(client.epoch() >= max(1, Figures(out).epochs - _BEHIND))
     except FreshetError:
@@ -248,7 +248,7 @@ def offered(folder: Path, rate: int, options: argparse.Namespace) -> Iterator[Of
 
 
 def at_a_rate(folder: Path, options: argparse.Namespace) -> tuple[Readers, dict[str, Any], Path]:
-    """What is read beside a job to which so many events a second are offered."""
+    """Read beside a job that is offered events at a rate; return the figures."""
     with offered(folder, options.rate, options) as job:
         before, began, sent_s = Figures(job.out), time.monotonic(), cpu_s_of(job.producer.pid)
         readers, shown = read_beside(job.out, lambda: True, options)
@@ -370,7 +370,7 @@ def main() -> int:
 
 
 def judged(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The figures of a run, its answers held against the change log."""
+    """Return the figures of a run, after comparing its answers with the change log."""
     readers, shown, out = (at_a_rate if options.rate else at_full_load)(folder, options)
     every = [reader for name, some in readers.items() if KINDS[name][2] != "bare" for reader in some]
     oracle = Oracle(out)

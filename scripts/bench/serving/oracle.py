@@ -40,7 +40,7 @@ class Oracle:
         self._everyone = np.unique(ids)
 
     def judge(self, sample: Sample) -> tuple[int, int]:
-        """How many rows of an answer are torn (no version of that id and epoch), and how many wrong or missing."""
+        """Return how many rows of an answer are torn (no version of that id and epoch), and how many are wrong."""
         asked = self._everyone if sample.asked is None else np.unique(sample.asked)
         at = np.searchsorted(self._keys, (asked << _EPOCH_BITS) | sample.epoch, side="right") - 1
         there = (at >= 0) & (self._ids[at] == asked) & ~self._deleted[at]

@@ -95,7 +95,7 @@ def together(readers: list[Reader], seconds: float) -> None:
 
 
 class Readable:
-    """How long epochs take from being published to being readable, looked at in the table's header meanwhile.
+    """Time from publishing an epoch to its being readable, polled in the table's header.
 
     Those that were published before somebody looked are left out: a server that has just started is behind.
     """
@@ -116,7 +116,7 @@ class Readable:
                 self.taken_ms.setdefault(epoch, (readable - published) / 1e3)
 
     def end(self) -> list[float]:
-        """What was seen."""
+        """Stop and return the measured times."""
         self._stop.set()
         self._thread.join()
         return list(self.taken_ms.values())
