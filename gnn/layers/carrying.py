@@ -101,7 +101,7 @@ def carries_of(layers: Sequence[AnyLayer], in_width: int) -> list[Carry | None]:
 
 
 def _needed(layers: Sequence[AnyLayer]) -> list[list[str]]:
-    """For each conv the names under which something was kept before it that is read behind it."""
+    """Return, for each conv, the names kept before it that are read after it."""
     found, live = [], set[str]()
     for layer in reversed(layers):
         if isinstance(layer, Join):

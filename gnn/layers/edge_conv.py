@@ -51,7 +51,7 @@ class EdgeConvPlan(LayerPlan):
 
 
 def _terms(weights: dict[str, Rows]) -> tuple[Rows, Rows | None]:
-    """Of a linear layer that reads [x_v | x_u - x_v]: the product that makes both terms of a vertex, and its bias."""
+    """Return the product that makes both terms of a vertex, for a linear layer of [x_v | x_u - x_v], and its bias."""
     of_target, of_difference = np.split(weights["weight"], 2, axis=1)
     both = transposed(np.concatenate([of_difference, of_target - of_difference]))
     if "bias" not in weights:

@@ -122,7 +122,7 @@ def _whole(vertices: int, parts: Iterable[tuple[slice, Scaled]], out: Scaled | N
 
 
 def wide(x: Scaled) -> Scaled:
-    """The same in float64: features stay as they came as long as sums alone read them."""
+    """Return the rows in float64; features stay unchanged as long as only sums read them."""
     return Scaled(x.rows.astype(np.float64, copy=False), x.scale)
 
 

@@ -96,7 +96,7 @@ class NetworkSynopsis(Synopsis):
         return self.inner.width(self.network.width)
 
     def state_bytes(self, message_width: int) -> int:
-        """Those of the synopses inside."""
+        """Return those of the synopses inside."""
         return self.inner.state_bytes(self.network.width)
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:

@@ -305,7 +305,7 @@ class ProductSynopsis(Synopsis):
         return sum(factor.width(message_width) for factor in self.factors)
 
     def state_bytes(self, message_width: int) -> int:
-        """Those of all factors."""
+        """Return those of all factors."""
         return sum(factor.state_bytes(message_width) for factor in self.factors)
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:

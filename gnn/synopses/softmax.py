@@ -45,7 +45,7 @@ class Score:
 
     @property
     def sides(self) -> int:
-        """In how many sums the messages of a head fall, by the sign of what the LeakyReLU gets.
+        """Number of sums for a head's messages, by the sign of the LeakyReLU's argument.
 
         On either side of it an additive score is linear, so e^score is a factor of the source times one of the target,
         and a target that changes moves only those messages whose side changes (docs/design/aggregates.md).
