@@ -84,7 +84,7 @@ class LiveState:
         return sum(map(len, pieces))
 
     def _following(self) -> dict[Lane, list[Events]]:
-        """For each partition of a topic its last sealed event, if the journal still has it, and all that wait."""
+        """Return the last sealed event of each partition of a topic, if the journal has it, and all waiting ones."""
         lanes, found = self.partitioner.lanes, dict[Lane, list[Events]]()
         ends = lanes.sealed_by_lane()
         for first, block in self._journal:

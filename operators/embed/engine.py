@@ -82,12 +82,12 @@ class LayerReport:
 
 
 def layer_name(number: int) -> str:
-    """Of a layer's files, and of what the journal has of it: how many passes it takes."""
+    """Return the name of a layer's files, and of its number of passes in the journal."""
     return f"{LAYER}{number}"
 
 
 def pass_name(number: int, k: int) -> str:
-    """Of a pass of a layer, in the journal."""
+    """Return the name of a pass of a layer, in the journal."""
     return f"{layer_name(number)}-{k}"
 
 

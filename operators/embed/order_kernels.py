@@ -11,7 +11,7 @@ from freshet.state.salt import hash_text, mix
 
 @kernel
 def follow(first: int, ends: np.ndarray, dst: np.ndarray, latest: np.ndarray, following: np.ndarray) -> None:
-    """For each edge of the sources from `first` on, looked at from the last one back, the next source of its end.
+    """Find the next source of each edge's end, for the sources from `first` on, from the last edge backwards.
 
     Shapes: ends (n + 1,) int64; dst, following (m,) int32; latest (vertices,) int32, brought on.
     """

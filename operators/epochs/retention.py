@@ -96,7 +96,7 @@ class Commits:
             self._begun += 1
 
     def commit(self, outcomes: int) -> None:
-        """So many outcomes are durable, in order."""
+        """Note that this many outcomes are durable, in order."""
         with self._lock:
             self._durable += outcomes
 

@@ -183,7 +183,7 @@ class Lanes:
         return [lane for lane, count in counts.items() if count > waiting[lane]]
 
     def withdraw(self, counts: Mapping[Lane, int]) -> list[Events]:
-        """So many events of each lane, which wait no more, as pieces in the order of (source, partition, offset).
+        """Remove waiting events by lane, and return them as pieces in the order of (source, partition, offset).
 
         Raises:
             LostCutError: they have not all come.

@@ -142,7 +142,7 @@ class SendingRing:
             self._touched = 0
 
     def _end_connection(self) -> None:
-        """After a receiver that has read there is none in this attempt; one that was just starting is asked again."""
+        """End the connection: no other is made after a receiver has read; one that was just starting is asked again."""
         if self._ready:
             self._next_try = float("inf")
         if self._connection is not None:

@@ -205,7 +205,7 @@ def _gather_numbers(of: PartsRead, rows: np.ndarray, shift: int, out: np.ndarray
 
 
 def _only_read(array: np.ndarray) -> np.ndarray:
-    """The same array, as kernels are compiled for it."""
+    """Return the array in the form for which kernels are compiled."""
     return frozen(array.view())
 
 

@@ -115,7 +115,7 @@ def _fill(
 
 
 def route_rows(replica: PartColumns, slots: np.ndarray, at: PartRows) -> list[Replicas]:
-    """For each task the replicas there of the vertices in `slots`, in the order of `slots` and then of parts."""
+    """Return, for each task, the replicas there of the vertices in `slots`, in the order of `slots`, then of parts."""
     tasks, task_of = at.tasks.tasks, at.tasks.task_of
     replicas, rows = np.zeros(tasks + 1, np.int64), np.zeros(tasks + 1, np.int64)
     _count(replica.form, slots, task_of, replicas[1:], rows[1:])

@@ -47,7 +47,7 @@ def pick(column: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
 
 @kernel
 def choose(slots: np.ndarray, stamp: np.ndarray, serial: int, flags: np.ndarray, owned: int, out: np.ndarray) -> int:
-    """Those of the slots, each once and in order, whose flags are `owned`; returns how many.
+    """Choose the slots, each once and in order, whose flags are `owned`; returns how many.
 
     Shapes: slots (n,) int32; stamp (rows,) int64, where `serial` is new; flags (rows,) uint8; out (n,) int32.
     """

@@ -95,7 +95,7 @@ class Masters:
         return Context(self.count.data[slots], self.degree.data[slots], self.loop.data[slots])
 
     def clear(self, dead: np.ndarray) -> None:
-        """At the end of the epoch: these dropped masters hold nothing any more."""
+        """Clear these dropped masters at the end of the epoch."""
         for table in self._kept:
             table.clear_rows(dead)
         if self._replicates and dead.size:
@@ -148,7 +148,7 @@ class Topology:
         return self.out.index_bytes + self.inn.index_bytes
 
     def clear(self, gone: np.ndarray, dead: np.ndarray) -> None:
-        """At the end of the epoch: masters and replicas that are gone hold nothing any more, nor do `dead` masters."""
+        """Clear dropped masters and replicas, and `dead` masters, at the end of the epoch."""
         self.out.tidy()
         self.inn.tidy()
         self.home.clear_rows(gone)

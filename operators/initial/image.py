@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
     @property
     def name(self) -> str:
-        """In the journal."""
+        """Name in the journal."""
         return f"{self.operator.name}-{self.part}"
 
 

@@ -49,12 +49,12 @@ class SlotRows:
 
 
 def rows_path(work: Path, layer: int, part: int) -> Path:
-    """Of what a part's whole vertices send to the layer after this one."""
+    """Return the path of the rows that a part's whole vertices send to the next layer."""
     return work / f"sent-{layer}-{part}"
 
 
 def split_folder(work: Path, layer: int, part: int) -> Path:
-    """Of what its split vertices send there."""
+    """Return the folder of the rows that its split vertices send there."""
     return work / f"split-{layer}-{part}"
 
 

@@ -233,7 +233,7 @@ class ChunkReader:
             self._next(chunk, chunk.first - self._row)
 
     def _next(self, chunk: Chunk, rows: int) -> pa.RecordBatch:
-        """At most that many rows from where the last ones ended."""
+        """Read at most this many rows after the last ones."""
         batch = self._rest if self._rest is not None else next(self._batches, None)
         if batch is None:
             self._path = ""

@@ -67,7 +67,7 @@ class EventMap:
 
     @property
     def plain(self) -> dict[str, Any] | None:
-        """As `Rules.plain_map`: of expressions that are all fields or literals."""
+        """Mapping as in `Rules.plain_map`, if all expressions are fields or literals."""
         parsed = {field: one.parsed for field, one in self._compiled.items()}
         if any(one["type"] not in ("field", "literal") for one in parsed.values()):
             return None
@@ -110,7 +110,7 @@ class MappedRules(Rules):
 
     @property
     def plain_map(self) -> Mapping[str, Any] | None:
-        """As `Rules.plain_map`."""
+        """See `Rules.plain_map`."""
         return self._map.plain
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:

@@ -109,6 +109,6 @@ def messages_in(batch: bytes) -> dict[int, Messages]:
 
 
 def _begins(size: np.ndarray) -> np.ndarray:
-    """Where values of these sizes begin."""
+    """Return where values of these sizes begin."""
     stored = np.where(size < 0, 0, size + 1)
     return np.cumsum(stored) - stored

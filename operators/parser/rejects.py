@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 
 class LinePlace(NamedTuple):
-    """Where lines stand in their source: the position after each, and the one after all of them."""
+    """Place of lines in their source: the position after each, and the one after all of them."""
 
     origin: Origin
     end: int

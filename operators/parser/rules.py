@@ -110,7 +110,7 @@ class Rules:
 
     @property
     def plain_map(self) -> Mapping[str, Any] | None:
-        """By field of an event, the `Field` of a record that it is, or its constant; None: it takes more to find it."""
+        """Mapping from fields of an event to the `Field` of a record, or to a constant; None if it is more complex."""
         return {name: Field(name) for name in READ_FIELDS}
 
     def builder(self) -> EventBuilder:

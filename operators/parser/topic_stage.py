@@ -70,6 +70,6 @@ class MessageStage:
 
 
 def read_positions(out: Path) -> dict[str, dict[int, int]]:
-    """By source and partition, the offset of the next message that the job will read."""
+    """Return, by source and partition, the offset of the next message that the job will read."""
     found = read_statuses(out, STATUS_PREFIX, needs={"source": str, "next": list[tuple[int, int]]})
     return {one["source"]: {int(partition): int(offset) for partition, offset in one["next"]} for one in found}

@@ -58,7 +58,7 @@ class ChangeLog:
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Of an attempt that was killed."""
+        """Remove the files of an attempt that was killed."""
         stale = list((self.out / EMBEDDINGS).glob(f".{self._rows_prefix}*{LEFT_BEHIND}"))
         if self.part == 0:
             stale += (self.out / EPOCHS).glob(f".{PREFIX}*{LEFT_BEHIND}")

@@ -38,7 +38,7 @@ class TaskSink(Core):
 
     @property
     def outlets(self) -> list[Output]:
-        """Those of all parts, in order."""
+        """The outlets of all parts, in order."""
         return [outlet for sink in self.sinks for outlet in sink.outlets]
 
     def sweeper(self, images: Sequence[Path | None] | None, epoch: int) -> Sweepers:

@@ -26,7 +26,7 @@ def topology_of(block: Block) -> Columns:
 
 
 def some_of(block: Block, names: Iterable[str]) -> Columns:
-    """Those of these columns that a block has."""
+    """Return those of these columns that a block has."""
     return {name: block.columns[name] for name in names if name in block.columns}
 
 
@@ -45,7 +45,7 @@ def _header(owner: Owner, kind: int, epoch: int, layer: int) -> Header:
 
 
 def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topology: Block) -> list[Message]:
-    """To the own task what changed vertices send, and the topology; to the others what they replicate of it."""
+    """Return the messages: changed rows and topology for the own task, replicated rows for the others."""
     layer, at = owner.following, owner.at
     assert layer is not None
     if layer.source_scaled:
@@ -80,7 +80,7 @@ def _new_replicas(owner: Owner, changed: np.ndarray, topology: Block) -> Replica
 
 
 def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Replicas) -> list[Columns]:
-    """For each task what the changed vertices that it replicates send, and all that are new there.
+    """Return, for each task, the sent rows of the changed vertices that it replicates, and of all new replicas there.
 
     `rows` are those of changed vertices, then of new replicas. The own task gets them all.
     """
@@ -113,7 +113,7 @@ def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Repl
 
 
 def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None) -> list[Message]:
-    """To each task of the Sink the embeddings of its parts' vertices; with the topology also what was deleted.
+    """Return the messages to the Sink's tasks: embeddings of their parts' vertices; with the topology also deletions.
 
     A vertex has the sink part of its key.
     """
@@ -151,7 +151,7 @@ def _span(name: str, parts: range, begins: np.ndarray, ends: np.ndarray, of: Col
 
 
 def _dealt(owner: Owner, changed: Changed) -> Changed:
-    """The same rows, those of each part of the Sink together; without most of what lies between them."""
+    """Return the same rows grouped by parts of the Sink, without most of the gaps between them."""
     parts, slots, x = owner.at.tasks.parts, changed.slots, changed.x
     if changed.begins is not None and changed.ends is not None:
         counts = changed.ends - changed.begins

@@ -169,7 +169,7 @@ class LayerStorage(Core):
         return messages
 
     def _clear(self, block: Block) -> None:
-        """At the end of the epoch: rows of dropped masters and replicas hold nothing any more."""
+        """Clear the rows of dropped masters and replicas at the end of the epoch."""
         dead = self.at.of(block, "d")
         gone = np.concatenate([dead, self.at.of(block, "f")])
         self.values.clear(gone)

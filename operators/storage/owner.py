@@ -69,7 +69,7 @@ class Owner:
         return self.masters.context(slots) if self._sends_context else _NO_CONTEXT
 
     def clear(self, dead: np.ndarray) -> None:
-        """At the end of the epoch: the rows of dropped masters hold nothing any more."""
+        """Clear the rows of dropped masters at the end of the epoch."""
         self.x.clear_rows(dead)
 
     @property
@@ -88,11 +88,11 @@ class Owner:
         return found
 
     def mine(self, slots: np.ndarray) -> np.ndarray:
-        """Those of the slots whose vertex this operator owns."""
+        """Return the slots whose vertex this operator owns."""
         return slots[self.masters.flags.data[slots] == self.owned]
 
     def choose(self, epoch: int, candidates: list[np.ndarray]) -> np.ndarray:
-        """Those of the slots, each once and in order, whose vertex this operator owns."""
+        """Choose the slots, each once and in order, whose vertex this operator owns."""
         slots, flags = np.concatenate(candidates), self.masters.flags.data
         if self._stamp.size < flags.size:
             self._stamp = np.zeros(flags.size, np.int64)

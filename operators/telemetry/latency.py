@@ -53,7 +53,7 @@ class Latencies:
                 fresh[:] = 0
 
     def figures(self) -> dict[str, Any]:
-        """For the status file: percentiles and the counts behind them, as [buckets, counts]."""
+        """Return the figures for the status file: percentiles and the counts behind them, as [buckets, counts]."""
         fields: dict[str, Any] = {}
         with self._lock:
             counts = {kind: table.data[:BUCKETS] + self._fresh[kind] for kind, table in self._tables.items()}

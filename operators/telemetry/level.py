@@ -30,18 +30,18 @@ class Level:
         return self._entered - self._left
 
     def add(self, amount: int) -> None:
-        """So much has come."""
+        """Add to the size."""
         self._entered += amount
         now = self._entered - self._left
         if now > self.peak:
             self.peak = now
 
     def take(self, amount: int) -> None:
-        """So much has gone."""
+        """Subtract from the size."""
         self._left += amount
 
     def set(self, now: int) -> None:
-        """So much waits; for levels of one thread."""
+        """Set the size; for levels of one thread."""
         self._entered, self._left = now, 0
         if now > self.peak:
             self.peak = now

@@ -113,7 +113,7 @@ def input_ended(out: Path, *, bounded: bool) -> bool:
 
 
 def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
-    """By operator, in the order of the flow: seconds, counts and levels over all subtasks, and memory by part."""
+    """Return, by operator in order of the flow: seconds, counts and levels over all subtasks, and memory by part."""
     found = read_statuses(out, PREFIX, _NEEDED)
     sums: dict[str, dict[str, Any]] = {}
     for one in sorted(found, key=lambda fields: rank(fields["operator"])):

@@ -134,7 +134,7 @@ def score_on(att: Attention, rows: np.ndarray, u: int, z: np.ndarray, v: int, h:
 
 @inner
 def side_in(att: Attention, rows: np.ndarray, u: int, v: int, h: int) -> np.int64:
-    """On which side the message of row u of `rows` to v is."""
+    """Return the side of the message of row u of `rows` to v."""
     if att.terms.kind != ADDITIVE:
         return np.int64(0)
     return side_of(att.terms, rows[u, att.terms.source + h], att.reals[v, target_at(att, h)])

@@ -116,7 +116,7 @@ def _blend(_: Any, agg: Any, first: Any, theirs: Any, own: Any, at: Any, ours: A
 
 
 class _Plain:
-    """The same, one channel after the other."""
+    """The same operations, one channel after the other."""
 
     @staticmethod
     def rounds(before: Any, term: Any, after: Any) -> int:

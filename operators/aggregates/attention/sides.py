@@ -1,4 +1,4 @@
-"""Of additive scores: the messages that change sides when the term of their target changes.
+"""Messages of additive scores that change sides when the term of their target changes.
 
 LeakyReLU(s_u + t_v) is linear on either side of s_u = -t_v. So of a target whose term goes from t to t', those messages
 move whose s_u is between -t and -t'. They are few, and found by a scan of one number an in-edge.
@@ -129,7 +129,7 @@ def _scan_in_edges(att: Attention, edges: InEdges, v: int, then: np.ndarray, row
 
 @inner
 def move_sides(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, serial: int) -> None:
-    """Of targets whose terms change to those of `rows`, move the messages whose side changes; then store the terms.
+    """Move the messages that change sides, for targets whose terms change to those of `rows`; then store the terms.
 
     The lists have the edges of the epoch before that stay, and the table the old values of all sources, whose messages
     come by their new values later on.

@@ -28,7 +28,7 @@ def all_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def usual_array(array: pa.Array) -> pa.Array:
-    """The same values without what Arrow can't compute with: extensions, views, float16, dictionaries of numbers."""
+    """Return the same values in a form that Arrow computes with, without extensions, views, float16 and the like."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if array.type == pa.string_view():  # polars writes them

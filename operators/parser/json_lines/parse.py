@@ -97,7 +97,7 @@ class LineParser:
 
 
 class _Found:
-    """What has been found in a text so far."""
+    """Results found in a text so far."""
 
     def __init__(self, place: LinePlace) -> None:
         self.place = place

@@ -1,8 +1,8 @@
 """The fields of events in many lines of JSON, as Arrow columns, by Arrow's JSON reader.
 
-It parses with the interpreter lock released, and refuses what is not of the types that it is given, in place of
-converting it. Polars' reader takes a quarter of its time, but makes null, which is absent, of values of other types;
-simdjson and msgspec make Python objects of each line under the lock.
+It parses with the interpreter lock released, and refuses values of other types than those given, instead of converting
+them. Polars' reader takes a quarter of its time, but makes null, which is absent, of values of other types; simdjson
+and msgspec make Python objects of each line under the lock.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _OF_BITS = FieldKind.NUMBER, FieldKind.FEATURES  # other lists are only counted
 
 
 class Shape(NamedTuple):
-    """What is read of a line: `schema`, and how the fields of events follow from it."""
+    """Columns to read of a line: `schema`, and how the fields of events follow from it."""
 
     schema: pa.Schema
     names: Mapping[str, str]  # by event field, the name in a line

@@ -76,7 +76,7 @@ class Text:
 
 
 def _bounds(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Where lines begin and end; the last one may have no line feed."""
+    """Return the bounds of lines; the last one may have no line feed."""
     end = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
     if data and data[-1] != _NEWLINE:
         end = np.append(end, len(data))

@@ -181,7 +181,7 @@ class TailOutput:
 
 
 def _job_and_last(path: Path) -> tuple[int, int]:
-    """Of the header of a tail file; of one that is gone or half made, what lets it be removed."""
+    """Return the job and last epoch of a tail file's header; for a missing or partial file, removable ones."""
     try:
         with path.open("rb") as file:
             words = np.frombuffer(file.read(8 * (W_LAST + 1)), np.int64)
