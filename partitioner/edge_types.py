@@ -91,7 +91,7 @@ class EdgeTypes:
         return code
 
     def end_epoch(self) -> None:
-        """After an epoch's events: store the names of new types that edges have, forget those that no edge has."""
+        """End an epoch's events: store the names of new types that edges have, forget those that no edge has."""
         new = set(self._new)
         for code in self._new:
             if self._uses[code]:

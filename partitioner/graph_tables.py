@@ -139,7 +139,7 @@ class GraphTables:
         return int(self.scalars.data[row])
 
     def touch_small(self) -> None:
-        """Before an epoch: the two small tables that every epoch writes."""
+        """Touch, before an epoch, the two small tables that every epoch writes."""
         self.scalars.touch_all()
         self.parts.touch_all()
 

@@ -51,7 +51,7 @@ class PartitionStats:
     split_share: float
 
     def to_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Return the JSON form."""
         return asdict(self)
 
 
