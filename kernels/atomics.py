@@ -22,7 +22,7 @@ _WORD_BYTES = 8
 
 
 def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Of element args[1] of the int64 array args[0]."""
+    """Return a pointer to element args[1] of the int64 array args[0]."""
     data = make_array(signature.args[0])(context, builder, args[0]).data
     return builder.gep(data, [args[1]], inbounds=True, source_etype=ir.IntType(64))
 

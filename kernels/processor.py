@@ -96,7 +96,7 @@ def hold(job: Processor, *, or_any: bool = True) -> None:
 
 
 def told(processor: Processor) -> str:
-    """For people."""
+    """Describe a processor, for people."""
     return ", ".join(f"{name} {value}" for name, value in processor.items()) or "nothing that was recorded"
 
 

@@ -61,7 +61,7 @@ class ListsRead(NamedTuple):
 
 
 def read_alone(lists: ListsView) -> ListsRead:
-    """The same lists, for a kernel that reads them alone."""
+    """Return a read-only view of the lists, for a kernel that only reads them."""
     return ListsRead(Data(lists.head.data), Data(lists.pool.data), lists.stride, lists.shift)
 
 

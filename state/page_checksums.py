@@ -29,7 +29,7 @@ class PageChecksums(NamedTuple):
 
     @staticmethod
     def of(file: int, nbytes: int, page_bytes: int = PAGE_BYTES, into: np.ndarray | None = None) -> PageChecksums:
-        """Those of an open file's first bytes, which go `into` a contiguous array of that size if one is given."""
+        """Compute those of an open file's first bytes, read `into` a contiguous array of that size if one is given."""
         pages = -(-nbytes // page_bytes)
         crc32s, turns = np.zeros(pages, np.uint32), count()
         target = None if into is None else into.reshape(-1).view(np.uint8).data
@@ -65,7 +65,7 @@ class PageChecksums(NamedTuple):
         return PageChecksums(page_bytes, np.frombuffer(b64decode(text), "<u4"))
 
     def difference(self, found: PageChecksums, nbytes: int) -> str | None:
-        """In words, where a file of that many bytes is not what it was; None where it is."""
+        """Describe the difference of a file of this size from its checksums; None if there is none."""
         if len(found.crc32s) != len(self.crc32s):
             return f"it has {len(found.crc32s)} pages, expected {len(self.crc32s)}"
         damaged = np.flatnonzero(found.crc32s != self.crc32s).tolist()

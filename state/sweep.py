@@ -106,7 +106,7 @@ class _Part:
             self.tables[name].set_rows(rows, self.part)
 
     def pass_marker(self, epoch: int, spread: int) -> Mutations:
-        """After all that the marker before waited for was written, and the tables are frozen."""
+        """Pass a marker, after all pages of the marker before were written, and the tables are frozen."""
         out = Mutations(deletes=self._superseded)
         if self.marker >= 2:
             out.deletes.append(f"{_META}@{self.marker - 1}")
@@ -285,7 +285,7 @@ class Sweeper:
 
 
 class Sweepers:
-    """The same for parts that each have tables of their own; they pass their markers together."""
+    """Sweepers for parts that each have tables of their own; they pass their markers together."""
 
     def __init__(self, tables: Sequence[TableSet], images: Sequence[Path | None] | None = None, epoch: int = 0) -> None:
         by_part = images or [None] * len(tables)

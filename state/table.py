@@ -187,7 +187,7 @@ class Table:
         return None
 
     def _widen_shadow(self) -> None:
-        """Of parts smaller than a page: their pages have become longer, and so have the copies of them."""
+        """Enlarge the copies of pages of parts smaller than a page, whose pages have grown."""
         before, rows = self._shadow.shape[1], 1 << self.shift
         if before == rows:
             return
@@ -223,7 +223,7 @@ class Table:
             self.touch_rows(np.arange(begin, begin + rows, 1 << self.shift))
 
     def freeze(self) -> int:
-        """At a marker: the dirty pages become owed to it. Returns how many there are, of all parts.
+        """Assign the dirty pages to a marker. Returns how many there are, over all parts.
 
         Raises:
             RuntimeError: pages of the marker before are still owed.

@@ -81,7 +81,7 @@ def run_on_flink(
 
 
 def of_runtime(spread: Spread | None, peak: int | None) -> dict[str, Any]:
-    """For the JSON line: what did the work, and the most memory that it had where that is known."""
+    """Return fields of the JSON line: the runtime, and its peak memory if that is known."""
     if spread is None:
         return {"runtime": "local"}
     known = {} if peak is None else {"memory_peak": peak}

@@ -110,7 +110,7 @@ def _bytes_of_column(path: Path, name: str) -> int:
 def memory_lines(
     needs: Needs, options: EngineOptions, side_by_side: int = 1, passes: Sequence[int] | None = None
 ) -> list[str]:
-    """For people: what each step takes of the budget, and what a later job will take.
+    """Describe, for people, the share of each step in the budget, and the memory of a later job.
 
     `side_by_side`: passes of a layer that are done at a time, and share the budget; `passes`: of each layer, where that
     is settled.

@@ -124,7 +124,7 @@ def _drawn(needs: Needs, serve: Serve, journal: Journal, number: int, shape: Sha
 
 
 def _dealt(passes: int, serve: Serve) -> int:
-    """So many passes that all steps have as many."""
+    """Round the passes up so that all steps have the same number."""
     return -(-passes // serve.side_by_side) * serve.side_by_side
 
 

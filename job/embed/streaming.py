@@ -54,7 +54,7 @@ def placing_memory(needs: Needs, placement: PartitioningOptions) -> int:
 
 
 def memory_lines(needs: Needs, memory: int, placement: PartitioningOptions) -> list[str]:
-    """For people: what the steps take of the budget.
+    """Describe, for people, the shares of the steps in the budget.
 
     Raises: UsageError when it is too small.
     """

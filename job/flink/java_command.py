@@ -65,7 +65,7 @@ def start_java(
 
 
 def tie_to_parent() -> None:
-    """In the child, before exec: die with the parent, and leave the terminal's signals to it.
+    """Let the child, before exec, die with its parent, and leave the terminal's signals to it.
 
     Blocked, since ignored is not enough: polars sets a handler of SIGINT when it is imported, whatever was there, and
     then a Ctrl-C would end the file that a Sink is writing by KeyboardInterrupt, and with it the attempt.

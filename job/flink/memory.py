@@ -20,7 +20,7 @@ DIRECT_MB = 256  # beside the network's buffers: Flink's own, and those of conne
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one Java process: its heap, what the state backend takes outside of it, and the buffers of the network."""
+    """Memory of one Java process: its heap, the state backend's outside of it, and the buffers of the network."""
 
     heap_mb: int
     managed_mb: int

@@ -1,4 +1,4 @@
-"""For each part the integer key that Flink's own hash sends to the part's key group.
+"""Integer keys that Flink's own hash sends to the key group of each part.
 
 Parts then spread evenly over subtasks at any parallelism: part k of P has key group ceil(k * max / P), and a subtask
 owns a contiguous range of key groups. PyFlink wraps a key, so what Flink hashes is `Row.of(key)`.

@@ -87,7 +87,7 @@ def told_run(out: Path) -> dict[str, Any]:
 
 
 def glimpse_run(out: Path) -> dict[str, Any]:
-    """The same for who looks again and again: empty, too, where it is damaged, which is said once."""
+    """Like `read_run`, for repeated calls: empty if it is damaged, which is reported once."""
     try:
         return told_run(out)
     except DamagedFileError as error:

@@ -57,7 +57,7 @@ class Jobs(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """Those of the rehearsal."""
+        """Options of the rehearsal."""
         several = ["--several-parts"] * self.several_parts + ["--many-parts"] * self.many_parts
         ids = ["--ids", self.id_kind] if self.id_kind else []
         return ["--model", str(self.model.absolute()), *several, *ids, *([] if self.to_topic else ["--no-topic"])]

@@ -54,7 +54,7 @@ def began_s(pid: int | None = None) -> float:
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
-    """In a child, before exec: end by this signal when the thread that started it ends; on Linux only."""
+    """Let a child, before exec, end by this signal when the thread that started it ends; only on Linux."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by)
 

@@ -14,7 +14,7 @@ from freshet.operators.sink.change_log_reader import ChangeLogReader
 
 
 class Coverage:
-    """By source and partition, the first offset that is not covered.
+    """First offset that is not covered, by source and partition.
 
     Invariant: a partition of a topic that the job knew when it began is there, also where no event came from it.
     """

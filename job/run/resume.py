@@ -192,7 +192,7 @@ def _moved_sources(config: RunConfig, former: Settings, recorded: Sequence[Topic
 
 
 def _come_since(was: Sources, found: Found) -> list[str]:
-    """In words, what has come to the files since the job began; nothing where one of those that it read is another."""
+    """Describe the additions to the files since the job began; empty if one of those that it read is another."""
     left, since = list(found.files), []
     for file in was.files:
         now = next((one for one in left if Path(one.name).name == Path(file.name).name), None)

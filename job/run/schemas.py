@@ -41,7 +41,7 @@ def _schema_of(file: EventFile) -> pa.Schema:
 
 
 def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iterator[str]:
-    """In words, each column that is not as events have it."""
+    """Describe each column that differs from those of events."""
     kinds = {name: _plain(kind) for name, kind in zip(schema.names, schema.types, strict=True) if name in FIELDS}
     kinds = {name: kind for name, kind in kinds.items() if not pa.types.is_null(kind)}
     if "op" not in kinds:

@@ -131,7 +131,7 @@ class Sources:
     topics: tuple[TopicSource, ...] = ()
 
     def __iter__(self) -> Iterator[Source]:
-        """In the order of `--events`."""
+        """Yield the sources in the order of `--events`."""
         both: tuple[Source, ...] = (*self.files, *self.topics)
         return iter(sorted(both, key=lambda source: source.index))
 
@@ -225,7 +225,7 @@ def load_sources(settings: Settings, topics: Sequence[TopicInput], properties: C
 
 
 def load_starts(out: Path) -> dict[int, int]:
-    """By source, the first record that a job has read of each file; jobs of earlier versions have saved none.
+    """Return, by source, the first record that a job has read of each file; earlier versions have saved none.
 
     Where the file is damaged or gone, the reading plan says the same.
     """

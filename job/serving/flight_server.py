@@ -212,7 +212,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         ]
 
     def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
-        """Of all embeddings; without columns, and with `error` in its metadata, where it can't be said.
+        """Return the schema of all embeddings; if it is unknown, without columns and with `error` in its metadata.
 
         Of this call pyarrow sends the traceback of Flight's own errors, too.
         """

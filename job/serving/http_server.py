@@ -93,7 +93,7 @@ class Lookups(BaseModel):
 
     @property
     def wanted(self) -> Wanted:
-        """From when on an answer will do."""
+        """Condition on the table for an answer."""
         return Wanted(self.min_epoch, self.min_position, self.timeout)
 
 
@@ -294,7 +294,7 @@ def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        """For Prometheus."""
+        """Return the metrics for Prometheus."""
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
         registry = CollectorRegistry()

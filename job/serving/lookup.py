@@ -79,7 +79,7 @@ class CurrentTable:
         self._reader = self._left = left
 
     def go_on(self) -> None:
-        """From now on rows may change."""
+        """Note that rows may change from now on."""
         from freshet.state.served.reader import TableReader
 
         left, self._left = self._left, None
@@ -274,7 +274,7 @@ class Lookup:
         return table.replace_schema_metadata({"epoch": str(answer.epoch)} | self.more)
 
     def as_batch(self, answer: Answer, *, logits: bool = False) -> pa.RecordBatch:
-        """The same as one batch without metadata, which is a good deal quicker."""
+        """Return the answer as one batch without metadata, which is much faster."""
         columns = [column_of_ids(answer.ids), numbers(answer.epochs), vectors(answer.rows)]
         names = list(_NAMES)
         if logits and self.head_width:

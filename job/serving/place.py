@@ -108,7 +108,7 @@ def left_behind(job: ServedJob, tables: Path) -> PlainReader | None:
 
 
 def take_over(job: ServedJob, tables: Path) -> TableWriter | None:
-    """The same to go on with, every row of it whole again."""
+    """Open an existing table to continue it, after repairing half-written rows."""
     from freshet.state.served.writer import TableWriter
 
     found = left_behind(job, tables)

@@ -63,7 +63,7 @@ def request_of(raw: bytes, most: int = _REQUEST_BYTES_MAX) -> dict[str, Any]:
 
 
 def wanted_of(request: dict[str, Any]) -> Wanted:
-    """From when on an answer will do.
+    """Return the request's condition on the table.
 
     Raises: BadRequestError.
     """

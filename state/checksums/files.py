@@ -55,7 +55,7 @@ class FileChecksums:
     def of(
         folder: Path, names: Iterable[str], known: Mapping[str, tuple[int, int]] | None = None, **told: Any
     ) -> FileChecksums:
-        """Those of the files with these names, which are read side by side but for those `known`.
+        """Compute those of the files with these names, in parallel, except those `known`.
 
         Raises: OSError where one can't be read.
         """

@@ -70,7 +70,7 @@ def find_number(mem: np.ndarray, key: int) -> int:
 
 @apart
 def find_number_from(mem: np.ndarray, key: int, at: int) -> int:
-    """The same, from the first place on."""
+    """Like `find_number`, from this place on."""
     mask = mem[T_INDEX] - 1
     while True:
         slot = load_acquire(mem, np.int64(mem[T_INDEX_AT] + at)) - 1

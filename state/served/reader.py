@@ -174,7 +174,7 @@ class Change(NamedTuple):
 
 
 class _From(NamedTuple):
-    """From where on changes are looked for: in the ring, in the slots, and in further slots."""
+    """Start of the search for changes: in the ring, in the slots, and in further slots."""
 
     ring: int
     used: int
@@ -193,7 +193,7 @@ class ChangeReader:
     """
 
     def __init__(self, table: TableReader) -> None:
-        """Of a table that its writer goes on with."""
+        """Follow a table that its writer continues."""
         self.table, self.epoch = table, -1
         self._from: _From | None = None
         self._later: _From | None = None

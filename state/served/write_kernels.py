@@ -192,7 +192,7 @@ def put_back(mem: np.ndarray) -> int:
 
 @kernel
 def count_named(mem: np.ndarray, strings: bool) -> None:
-    """After a kill: count the slot that the index names already, if there is one."""
+    """Count, after a kill, the slot that the index names already, if there is one."""
     slot = np.int64(mem[T_USED])
     if strings:
         name = mem[T_IDS_AT] + slot * mem[T_ID_WORDS]

@@ -31,7 +31,7 @@ class Budget:
     """
 
     def __init__(self, number: int = 0, processes: int = 1, fd: int | None = None) -> None:
-        """Of the process `number` of several; `fd`: of the memory that they share (`shared_memory`)."""
+        """Count for the process `number` of several; `fd`: of the memory that they share (`shared_memory`)."""
         size = _WORD * _WORDS * processes
         raw = memoryview(bytearray(size)) if fd is None else memoryview(mmap.mmap(fd, size))
         self._words = raw.cast("q")

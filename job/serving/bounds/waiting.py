@@ -24,7 +24,7 @@ W = TypeVar("W", bound="Wants", contravariant=True)
 
 
 class Wants(Protocol):
-    """From when on an answer will do."""
+    """Condition on the table for an answer."""
 
     @property
     def min_epoch(self) -> int:
@@ -48,7 +48,7 @@ class Looks(Protocol[W]):
         """Describe what is still missing; None if nothing is."""
 
     def lacks_now(self, wanted: W, /) -> str | None:
-        """The same, or the reason why waiting makes no sense, as an error."""
+        """Like `lacks`; raise the reason as an error if waiting makes no sense."""
 
     def expect(self, wanted: W, /) -> None:
         """An error where something is missing."""
@@ -96,7 +96,7 @@ class WaitingRoom(Generic[W]):
         self._lookup.expect(wanted)
 
     async def wait_as_task(self, wanted: W) -> None:
-        """The same in an event loop."""
+        """Like `wait`, in an event loop."""
         if self._lookup.lacks_now(wanted) is None:
             return
         loop = asyncio.get_running_loop()

@@ -100,7 +100,7 @@ class EmbeddingClient:
         min_position: Mapping[str, int] | None = None,
         timeout: float | None = None,
     ) -> Rows:
-        """The same as numpy arrays (see Rows), which is quicker for few ids."""
+        """Like `get`, as numpy arrays (see Rows), which is faster for few ids."""
         asked = ids_of(ids)
         if not min_position and (quick := self._quick(asked, max(min_epoch, self._seen))) is not None:
             return quick

@@ -106,7 +106,7 @@ def ended_of(told: Mapping[str, Any]) -> int:
 
 
 def told_of(lookup: Lookup) -> Told:
-    """Of the table, as of now."""
+    """Return the metadata of the table, as of now."""
     table = lookup.table
     beat_us = table.word(T_SOURCE_BEAT_US)
     ended = told_end(table.word(T_ENDED))
@@ -121,7 +121,7 @@ def told_of(lookup: Lookup) -> Told:
 
 
 def schema_of(strings: bool, width: int) -> pa.Schema:
-    """Of the batches: ids that live, then those that were deleted, with rows of zeros."""
+    """Return the schema of the batches: live ids, then deleted ones, with rows of zeros."""
     kind = pa.string() if strings else pa.int64()
     return pa.schema([("id", kind), ("epoch", pa.int64()), ("embedding", pa.list_(pa.float32(), width))])
 

@@ -65,12 +65,12 @@ class FedJob(ServedJob):
 
     @property
     def quick_width(self) -> int:
-        """The same."""
+        """Same as `width`."""
         return self.told_width
 
     @staticmethod
     def of(sent: object, tables: Path) -> FedJob:
-        """By the answer to the action `job`, or a note beside tails.
+        """Make it from the answer to the action `job`, or from a note beside tails.
 
         Raises: ValueError naming the field that does not fit.
         """
@@ -84,7 +84,7 @@ class FedJob(ServedJob):
 
     @staticmethod
     def read(tables: Path) -> FedJob | None:
-        """By what `write` left beside a table; None where there is nothing, or what a loss of power has torn."""
+        """Read the record that `write` left beside a table; None if there is none, or a power loss has damaged it."""
         try:
             told = read_json(tables / _JOB, dict[str, Any], "it is written again from what the next server tells")
             return None if told is None else FedJob.of(told, tables)

@@ -70,7 +70,7 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
     sources = Sources(list(options.sources), options.source_token, options.source_roots)
 
     def own() -> ServedJob | None:
-        """Of a folder that also has the change log."""
+        """Return the feed of a folder that also has the change log."""
         return ServedJob.read(tables.parent) if tables.name == layout.TABLES else None
 
     job = own() or sources.job(tables, until, options.wait_s)

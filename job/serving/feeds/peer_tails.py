@@ -166,7 +166,7 @@ class PeerTails:
                 return
 
     def _wanted(self) -> list[int]:
-        """Of each part the first epoch that is lacking."""
+        """Return the first missing epoch of each part."""
         with self._lock:
             found = []
             for held in self._held:

@@ -12,7 +12,7 @@ EPOCH, ROW = "epoch", "row"
 
 
 class Wanted(NamedTuple):
-    """From when on an answer will do, and how long to wait for it.
+    """Condition on the table for an answer, and how long to wait for it.
 
     `min_position`: partition (or SOURCE:PARTITION) -> the offset of a record that must be covered.
     """

@@ -38,7 +38,7 @@ class Doors:
 
     @property
     def certificate(self) -> Certificate | None:
-        """For TLS; None without."""
+        """Certificate for TLS; None without."""
         return Certificate(Path(self.cert), Path(self.key)) if self.cert and self.key else None
 
     @property
