@@ -56,7 +56,7 @@ def write_jsonl(folder: Path) -> None:
 
 
 def measure(folder: Path, name: str, events: str, count: int, options: list[object]) -> dict[str, Any]:
-    """One run and its check; `events` are so many."""
+    """Run and check one job; `count` is the number of events."""
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     given = ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", events, "--out", out]

@@ -180,9 +180,9 @@ def _out_of(synopses: Any, slots: np.ndarray) -> np.ndarray:
 def works_table(results: list[dict[str, Any]], size: int) -> Table:
     """Return the table of each conv's work beside a recomputation of the k-hop neighbourhood, for people.
 
-    The last three columns are of a run of deletions alone: in-edges read anew for each deleted edge, with what it
-    changes in the conv before; those of them that belong to the vertex that it pointed to; and in-edges read anew for
-    each channel that lost its last holder.
+    The last three columns are from a run of deletions alone: in-edges reread for each deleted edge, with the changes in
+    the conv before; those of them that belong to the vertex at its end; and in-edges reread for each channel that lost
+    its last holder.
     """
     table = Table(title=f"shares of the k-hop neighbourhood, by conv, at {size:,} events an epoch; figures an event")
     names = "layer", "conv", "k-hop", "pruned", "by delta", "redone", "re-read", "messages", "of k-hop's", "KiB"

@@ -109,7 +109,7 @@ class Server:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """By the way."""
+        """Addresses by transport."""
         flight, http = (f"127.0.0.1:{port}" for port in self.ports)
         return {"flight": flight, "http": http, "mapped": str(self.tables)}
 
