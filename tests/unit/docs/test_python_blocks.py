@@ -80,14 +80,19 @@ def test_every_statement_runs(
     for said, here in HERE.items():
         text = text.replace(said, here)
     space: dict[str, Any] = {}
-    for k, statement in enumerate(ast.parse(text).body):
-        loaded = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name)}
-        borrowed = loaded - space.keys() - set(dir(builtins)) - assigned(statement)
-        given = names(ast.unparse(statement)) if borrowed else {}
-        (tmp_path / str(k)).mkdir()
-        with monkeypatch.context() as there:
-            there.chdir(tmp_path / str(k))
-            exec(ast.unparse(statement), space | {name: given[name] for name in borrowed}, space)
+    try:
+        for k, statement in enumerate(ast.parse(text).body):
+            loaded = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name)}
+            borrowed = loaded - space.keys() - set(dir(builtins)) - assigned(statement)
+            given = names(ast.unparse(statement)) if borrowed else {}
+            (tmp_path / str(k)).mkdir()
+            with monkeypatch.context() as there:
+                there.chdir(tmp_path / str(k))
+                exec(ast.unparse(statement), space | {name: given[name] for name in borrowed}, space)
+    finally:  # an open stream would keep the server from ending
+        for one in space.values():
+            if isinstance(one, EmbeddingClient):
+                one.close()
 
 
 def assigned(statement: ast.stmt) -> set[str]:
