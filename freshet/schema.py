@@ -123,7 +123,7 @@ class FeatureRows:
 
     @property
     def features(self) -> Features:
-        """How wide the rows are."""
+        """Width of the rows."""
         return Features(self.matrix.shape[1])
 
     def __len__(self) -> int:
@@ -214,12 +214,12 @@ class EdgeValues:
 
     @property
     def attr_sizes(self) -> np.ndarray | None:
-        """How many numbers each edge's attr has, (n,) int32, -1 without; None where no edge has any."""
+        """Length of each edge's attr, (n,) int32, -1 without; None where no edge has any."""
         return self.given.get(ATTR)
 
     @property
     def attr_widths(self) -> list[int]:
-        """How many numbers the attrs have, each width once, ascending."""
+        """Lengths of the attrs, each once, ascending."""
         sizes = self.attr_sizes
         return [] if sizes is None else np.unique(sizes[sizes >= 0]).tolist()
 

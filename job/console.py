@@ -56,7 +56,7 @@ def format_stats(stats: Stats) -> str:
     )
 
 
-class Progress:
+class ProgressDisplay:
     """Shows the newest of the stats it is given; a context manager.
 
     `update` may be called as often as one likes. Nothing is shown after `close`, which shows the last stats once more
@@ -81,7 +81,7 @@ class Progress:
             self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=True)
         self._interval_s = LIVE_INTERVAL_S if self._live else LOG_INTERVAL_S
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressDisplay:
         if self._live:
             self._live.start()
         return self

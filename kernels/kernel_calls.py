@@ -158,7 +158,7 @@ def _types_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _shows_in_fingerprint(value: Any) -> bool:
-    """Whether no other type has the same fingerprint: one tells neither the order of bytes nor the sign of integers."""
+    """Return whether a type alone has its fingerprint, which shows neither byte order nor the sign of integers."""
     if isinstance(value, tuple):
         return all(map(_shows_in_fingerprint, value))
     if isinstance(value, np.ndarray):

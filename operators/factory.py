@@ -22,7 +22,7 @@ from freshet.operators.parser.topic_stage import MessageStage
 from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.core import Sink
-from freshet.operators.sink.kafka_records import Records
+from freshet.operators.sink.kafka_records import RecordBlocks
 from freshet.operators.sink.log_output import FileLimits, LogOutput
 from freshet.operators.sink.outlet import Outlet
 from freshet.operators.sink.outlet_stage import OutletStage
@@ -161,5 +161,5 @@ def make_tail(settings: Settings, plan: Plan, part: int, log: LogOutput) -> Tail
 def make_outlet(settings: Settings, plan: Plan, part: int) -> Outlet:
     """Return the output of a sink part for the topic of changed embeddings."""
     assert settings.outlet is not None
-    records = Records(settings.outlet.model_tag, settings.outlet.embedding_format)
+    records = RecordBlocks(settings.outlet.model_tag, settings.outlet.embedding_format)
     return Outlet(part, plan.out_width, settings.id_kind, records)

@@ -42,7 +42,7 @@ from freshet.state import table
 from freshet.state.adjacency import Lists
 from freshet.state.salt import scratch_salt
 from freshet.state.served.ids import Texts, frozen
-from freshet.state.served.layout import Shape
+from freshet.state.served.layout import TableShape
 from freshet.state.served.reader import ChangeReader, TableReader
 from freshet.state.served.writer import TableWriter
 from freshet.state.table import TableSet
@@ -188,7 +188,7 @@ def serve(folder: Path) -> None:
     """Run the operations of a server and its readers on a table, with both kinds of ids."""
     for strings in (False, True):
         path = folder / f"{strings}.table"
-        writer = TableWriter(path, Shape.of(_WIDTH, strings, 8, 64, 1), 1, 1)
+        writer = TableWriter(path, TableShape.of(_WIDTH, strings, 8, 64, 1), 1, 1)
         ids = Texts.encode(["a", "b"]) if strings else np.array([1, 2])
         for epoch in range(3):
             writer.put(epoch, ids, np.ones((2, _WIDTH), np.float32))

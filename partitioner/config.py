@@ -23,7 +23,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class GraphRules:
-    """What events make of a graph, whoever keeps it: the Partitioner, `freshet embed` or `freshet check`.
+    """Rules by which events change a graph, whoever keeps it: the Partitioner, `freshet embed` or `freshet check`.
 
     `undirected`: each edge event also acts on the edge the other way round. `forbid_typed_loops`: a self-loop is
     rejected where one of another type stands (GCN). `edge_types` is a typed model's list, in relation order, of which

@@ -60,7 +60,7 @@ CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count i
 
 @inner
 def note_context(g: GraphView, log: Log, k: int) -> None:
-    """Of a logged edge: where it came, went or changed its weight, its destination has another context."""
+    """Note the changed context of the destination of a logged edge that came, went or changed its weight."""
     row, old = log.edges[k, E_ROW], log.old[k, E_OLD]
     new = g.carried[row, WEIGHT]
     if old == new:
@@ -73,7 +73,7 @@ def note_context(g: GraphView, log: Log, k: int) -> None:
 
 @inner
 def _count_weight(real: np.ndarray, row: int, old: float, new: float) -> None:
-    """Count the weight of an in-edge (no self-loop) in its vertex's sum anew; NaN stands for no edge."""
+    """Count the weight of an in-edge (no self-loop) in its vertex's sum again; NaN stands for no edge."""
     total = real[row, SUM]
     if not np.isnan(old):
         total -= np.float64(old)

@@ -113,7 +113,7 @@ def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
 
 @inner
 def _is_as_before(g: GraphView, log: Log, k: int) -> bool:
-    """Whether a logged edge carries what it did before the epoch."""
+    """Return whether a logged edge has the values that it had before the epoch."""
     row = log.edges[k, E_ROW]
     for value in range(g.values):
         if log.old[k, E_OLD + value] != g.carried[row, value_column(value)]:

@@ -30,7 +30,7 @@ class Log(NamedTuple):
 
 
 def empty_log(values: int) -> Log:
-    """A log without room, for edges that have so many values."""
+    """A log without room, for edges of `values` values each."""
     edges = np.empty((0, E_OLD + values), np.int32)
     vertices, rejected = np.empty((0, 5), np.int32), np.empty((0, 2), np.int32)
     return Log(np.zeros(4, np.int64), edges, edges.view(np.float32), vertices, rejected)

@@ -84,7 +84,7 @@ def value_column(value: int) -> int:
 
 @inner
 def is_edge(g: GraphView, row: int) -> bool:
-    """Whether there is an edge in this row."""
+    """Return whether there is an edge in this row."""
     return not np.isnan(g.carried[row, VALUE])
 
 

@@ -83,7 +83,7 @@ def _features(name: str) -> Iterator[Column]:
 
 
 def _values(end: str, when: str) -> tuple[tuple[str, str], ...]:
-    """Those of an edge that the graph keeps; columns of further ones than the first have their names."""
+    """Columns of the values of an edge that the graph keeps; all but the first go by their names."""
     return tuple(
         (f"{end}_{column.name}" if k else end, f"{column.meaning} {when}".rstrip())
         for k, column in enumerate(kept_columns())

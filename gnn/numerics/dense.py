@@ -33,7 +33,7 @@ use_one_thread()  # here, so that nobody can multiply without it
 take_work_memory()
 
 
-class Block(NamedTuple):
+class ProductBlock(NamedTuple):
     """Division of a product: `rows` at a time; with `margin` columns of zeros on either side of `w`.
 
     `turned`: the rows of the result are columns to BLAS.
@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 # The fastest first. A row alone is always alike.
-BLOCKS = (Block(64), Block(60, margin=8), Block(16, turned=True), Block(8), Block(1))
+BLOCKS = (ProductBlock(64), ProductBlock(60, margin=8), ProductBlock(16, turned=True), ProductBlock(8), ProductBlock(1))
 
 
 def matmul(x: Rows, w: Rows, out: Rows | None = None) -> Rows:
@@ -81,7 +81,7 @@ def matmul(x: Rows, w: Rows, out: Rows | None = None) -> Rows:
     return out
 
 
-def _padded(block: Block, x: Rows, w: Rows) -> Rows:
+def _padded(block: ProductBlock, x: Rows, w: Rows) -> Rows:
     """Rows that are fewer than a block has, times w."""
     padded = np.zeros((block.rows, x.shape[1]), np.float32)
     padded[: len(x)] = x
@@ -100,7 +100,7 @@ def _chains_of(k: int, m: int) -> np.ndarray | None:
 
 
 @lru_cache(maxsize=256)
-def block_of(k: int, m: int) -> Block:
+def block_of(k: int, m: int) -> ProductBlock:
     """The first of BLOCKS in which equal rows come out equal, tried on random ones; the same on every call.
 
     Shapes: of products (n, k) by (k, m), m above 1.
@@ -119,14 +119,14 @@ def _is_alike(random: np.random.Generator, k: int, m: int, product: Callable[[Ro
     return True
 
 
-def _repeated(block: Block, row: Rows, w: Rows) -> Rows:
+def _repeated(block: ProductBlock, row: Rows, w: Rows) -> Rows:
     """A block of the same row, times w."""
     out = np.empty((block.rows, w.shape[1]), np.float32)
     _multiply(np.repeat(row, block.rows, axis=0), w, out, block)
     return out
 
 
-def _multiply(x: Rows, w: Rows, out: Rows, block: Block) -> None:
+def _multiply(x: Rows, w: Rows, out: Rows, block: ProductBlock) -> None:
     """Write x @ w to `out`, block by block; `x` has whole blocks of rows."""
     blocks, results = x.reshape(-1, block.rows, x.shape[1]), out.reshape(-1, block.rows, w.shape[1])
     if block.margin:
@@ -141,7 +141,7 @@ def _multiply(x: Rows, w: Rows, out: Rows, block: Block) -> None:
 
 def _multiply_with_margin(blocks: Rows, w: Rows, results: Rows, margin: int) -> None:
     padded, at, left = _with_margin(w, margin), 0, len(blocks)
-    for many in _blocks_at_once(*w.shape, Block(blocks.shape[1], margin)):
+    for many in _blocks_at_once(*w.shape, ProductBlock(blocks.shape[1], margin)):
         size = many * blocks.shape[1]
         wide = np.empty((size, padded.shape[1]), np.float32)
         while left >= many:
@@ -158,7 +158,7 @@ def _with_margin(w: Rows, margin: int) -> Rows:
 
 
 @lru_cache(maxsize=256)
-def _blocks_at_once(k: int, m: int, block: Block) -> tuple[int, ...]:
+def _blocks_at_once(k: int, m: int, block: ProductBlock) -> tuple[int, ...]:
     """Return how many blocks with margins may be one product with unchanged bits, tried on random rows.
 
     Shapes: of products (n, k) by (k, m).

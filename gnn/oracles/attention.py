@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
-from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
@@ -40,7 +40,7 @@ class Head(NamedTuple):
     target: Scaled
 
 
-def attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+def attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     """Return the rows after an attention layer."""
     edges = _looped(layer, edges)
     found: list[Scaled] = []
@@ -77,7 +77,7 @@ def _with_skip(layer: TransformerConv, weights: Weights, x: Scaled, out: Scaled,
     return Scaled(rows, known(np.abs(rows) + scale))
 
 
-def _softmax(values: Scaled, logits: Scaled, edges: Edges, step: float) -> Scaled:
+def _softmax(values: Scaled, logits: Scaled, edges: SortedEdges, step: float) -> Scaled:
     """Softmax sums over the in-edges: a score that is off takes weight from the others, or gives it to them."""
     alpha = _softmax_at_destinations(logits.rows, edges)
     rows, size, through = edges.gather("sum", values.rows, values.scale, alpha)
@@ -89,13 +89,13 @@ def _softmax(values: Scaled, logits: Scaled, edges: Edges, step: float) -> Scale
     return Scaled(rows, known(past_range(size) + through + away))
 
 
-def _looped(layer: AttentionConv, edges: Edges) -> Edges:
+def _looped(layer: AttentionConv, edges: SortedEdges) -> SortedEdges:
     """The edges, with a self-loop at every vertex in place of those that are there, if the layer adds them."""
     if not layer.add_self_loops:
         return edges
     others, every = edges.src != edges.dst, np.arange(edges.vertices)
     src, dst = np.r_[edges.src[others], every], np.r_[edges.dst[others], every]
-    return Edges(edges.vertices, src, dst, EdgeValues.default(len(src)))
+    return SortedEdges(edges.vertices, src, dst, EdgeValues.default(len(src)))
 
 
 def _heads_of(layer: AttentionConv, weights: Weights, x: Scaled) -> list[Head]:
@@ -141,7 +141,7 @@ def _scores(layer: AttentionConv, weights: Weights, head: int, source: Array, ta
     return both @ weights["att"][head] if isinstance(layer, GATv2Conv) else both[:, 0]
 
 
-def _softmax_at_destinations(logits: Array, edges: Edges) -> Array:
+def _softmax_at_destinations(logits: Array, edges: SortedEdges) -> Array:
     """The softmax over the in-edges of every vertex; (e,), in the order of the edges."""
     most = np.full(edges.vertices, -np.inf, logits.dtype)
     np.maximum.at(most, edges.dst, logits)

@@ -17,7 +17,7 @@ _SUM, _MAX, _MIN = 0, 1, 2
 _GATHERED = {"sum": _SUM, "max": _MAX, "min": _MIN}
 
 
-class Edges:
+class SortedEdges:
     """The edges of a graph, sorted by destination, with their number of vertices.
 
     `passed`, if set, is called with the number of vertices that `pieces` has passed.
@@ -83,7 +83,7 @@ class Edges:
     def _ends(self) -> Array:
         return np.append(0, np.cumsum(self.count()))
 
-    def pieces(self) -> Iterator[tuple[slice, slice, Edges]]:
+    def pieces(self) -> Iterator[tuple[slice, slice, SortedEdges]]:
         """Yield runs of vertices and their in-edges, both as slices and as edges that count destinations from there.
 
         For arrays by edge, which are too large for all edges at once.
@@ -99,13 +99,13 @@ class Edges:
             yield (
                 slice(first, last),
                 here,
-                Edges(last - first, self.src[here], self.dst[here] - first, self.values[here]),
+                SortedEdges(last - first, self.src[here], self.dst[here] - first, self.values[here]),
             )
             first = last or 1
 
-    def of_messages(self) -> Edges:
+    def of_messages(self) -> SortedEdges:
         """Return the edges with a source of its own each, for rows that are by edge, in the order of these edges."""
-        return Edges(self.vertices, np.arange(len(self.dst)), self.dst, self.values)
+        return SortedEdges(self.vertices, np.arange(len(self.dst)), self.dst, self.values)
 
     def count(self) -> Array:
         """Return the number of in-edges of each vertex."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.gnn.declarations import DegreeScaledConv, PinSAGEConv, PNAConv
-from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.edges import SortedEdges
 from freshet.schema import WEIGHT, EdgeValues
 
 Array = np.ndarray
 
 
-def weights_of(edges: Edges) -> Array:
+def weights_of(edges: SortedEdges) -> Array:
     """Return the weights of the edges, (edges,) float64."""
     return edges.values.weight.astype(np.float64)
 
 
-def importances(layer: PinSAGEConv, edges: Edges) -> tuple[Array, Array]:
+def importances(layer: PinSAGEConv, edges: SortedEdges) -> tuple[Array, Array]:
     """Return how important the source of each edge is, and the sum of that at each vertex; infinity where it is 0."""
     factor = weights_of(edges) if layer.edge_weights else np.ones(len(edges.src))
     total = np.bincount(edges.dst, factor, minlength=edges.vertices).astype(factor.dtype)
@@ -28,7 +28,7 @@ def tower_rows(layer: PNAConv, x: Array) -> list[Array]:
     return np.split(x, layer.towers, axis=1) if layer.divide_input else [x] * layer.towers
 
 
-def degree_factors(layer: PNAConv, weights: dict[str, Array], edges: Edges) -> list[Array]:
+def degree_factors(layer: PNAConv, weights: dict[str, Array], edges: SortedEdges) -> list[Array]:
     """Return what each scaler of the layer multiplies by; (vertices, 1) each."""
     count = edges.count()[:, None].astype(weights["lin.weight"].dtype)
     degree, log_degree = weights["average_degree"], weights["average_log_degree"]
@@ -42,7 +42,7 @@ def degree_factors(layer: PNAConv, weights: dict[str, Array], edges: Edges) -> l
     return [factors[scaler] for scaler in layer.scalers]
 
 
-def gcn_factors(layer: DegreeScaledConv, edges: Edges) -> tuple[Edges, Array]:
+def gcn_factors(layer: DegreeScaledConv, edges: SortedEdges) -> tuple[SortedEdges, Array]:
     """Return the edges with the self-loops that the layer adds, and what it multiplies each message by.
 
     Shapes: factor (edges,) in the dtype of the weights
@@ -55,7 +55,7 @@ def gcn_factors(layer: DegreeScaledConv, edges: Edges) -> tuple[Edges, Array]:
         every = np.arange(edges.vertices)
         src, dst = np.r_[edges.src[~is_loop], every], np.r_[edges.dst[~is_loop], every]
         values = EdgeValues.from_columns({WEIGHT: np.r_[weight[~is_loop], loop]}, len(src))
-        edges = Edges(edges.vertices, src, dst, values)
+        edges = SortedEdges(edges.vertices, src, dst, values)
         weight = weights_of(edges)
     if layer.normalize:
         degree = np.bincount(edges.dst, weight, minlength=edges.vertices).astype(weight.dtype)

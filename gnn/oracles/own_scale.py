@@ -33,7 +33,7 @@ from freshet.gnn.declarations import (
 )
 from freshet.gnn.model import Model
 from freshet.gnn.oracles.attention import attention_conv
-from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.factors import degree_factors, gcn_factors, importances, tower_rows, weights_of
 from freshet.gnn.oracles.scaled import (
     Scaled,
@@ -82,7 +82,7 @@ def forward(
     Invariant: inputs within the tolerance of their scales lead to outputs within it, save for the rounding of sums.
     """
     x, src, dst, values = graph
-    edges = Edges(len(x), np.asarray(src, np.int32), np.asarray(dst, np.int32), values)
+    edges = SortedEdges(len(x), np.asarray(src, np.int32), np.asarray(dst, np.int32), values)
     at, step = exact(x), max(tolerance, _TOLERANCE_MIN)
     kept: dict[str, Scaled] = {}
     with np.errstate(all="ignore"):
@@ -118,7 +118,7 @@ def _tell_share(tell: Callable[[str], None], where: str, vertices: int, passed: 
     tell(f"{where}, {passed / max(1, vertices):.0%}")
 
 
-def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+def _conv(layer: Conv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     if isinstance(layer, RootedConv):
         return _graph_conv(layer, weights, x, edges, step)
     if isinstance(layer, SAGEConv):
@@ -142,8 +142,8 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: Edges, step: float) -
     raise TypeError(msg)
 
 
-def _graph_conv(layer: RootedConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
-    def made(mine: Scaled, part: Edges) -> Scaled:
+def _graph_conv(layer: RootedConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+    def made(mine: Scaled, part: SortedEdges) -> Scaled:
         sums = aggregated(layer.aggr, x, part, weights_of(part) if layer.edge_weights else None, step)
         own = linear(mine, weights["lin_root.weight"])
         return plus(linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
@@ -151,7 +151,7 @@ def _graph_conv(layer: RootedConv, weights: Weights, x: Scaled, edges: Edges, st
     return by_pieces(x, edges, made)
 
 
-def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     source = x
     if layer.project:
         source = activated(
@@ -159,7 +159,7 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step:
         )
     kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
 
-    def made(mine: Scaled, part: Edges) -> Scaled:
+    def made(mine: Scaled, part: SortedEdges) -> Scaled:
         beside = side_by_side([aggregated(kind, source, part, None, step) for kind in kinds])
         at = linear(beside, weights["lin_l.weight"], weights.get("lin_l.bias"))
         if layer.root_weight:
@@ -169,15 +169,15 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: Edges, step:
     return by_pieces(x, edges, made)
 
 
-def _gin_conv(layer: GINConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
-    def made(mine: Scaled, part: Edges) -> Scaled:
+def _gin_conv(layer: GINConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+    def made(mine: Scaled, part: SortedEdges) -> Scaled:
         at = plus(multiplied(mine, np.array(1 + layer.eps)), gathered(x, part, None))
         return _chain(layer.nn, weights, "nn.", at, step)
 
     return by_pieces(x, edges, made)
 
 
-def _pin_sage_conv(layer: PinSAGEConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+def _pin_sage_conv(layer: PinSAGEConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     source = linear(x, weights["lin_neighbour.weight"], weights["lin_neighbour.bias"])
     factor, total = importances(layer, edges)
     sums = gathered(activated(source, lambda rows: np.maximum(rows, 0), step), edges, factor)
@@ -185,7 +185,7 @@ def _pin_sage_conv(layer: PinSAGEConv, weights: Weights, x: Scaled, edges: Edges
     return linear(side_by_side([x, mean]), weights["lin.weight"], weights["lin.bias"])
 
 
-def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     made, factors = [], degree_factors(layer, weights, edges)
     towers = (tower_rows(layer, values) for values in x)
     for t, mine in enumerate(map(Scaled, *towers)):
@@ -207,7 +207,7 @@ def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: Edges, step: f
     return linear(side_by_side(made), weights["lin.weight"], weights["lin.bias"])
 
 
-def _edge_conv(layer: EdgeConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+def _edge_conv(layer: EdgeConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     """The difference of both ends may be taken of their terms, which are as large as the ends."""
     found, kinds = [], (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
     for vertices, _, part in edges.pieces():
@@ -219,7 +219,7 @@ def _edge_conv(layer: EdgeConv, weights: Weights, x: Scaled, edges: Edges, step:
     return stacked(found)
 
 
-def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: Edges, step: float) -> Scaled:
+def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     names = ("lin_key", "lin_query", "lin_value")
     key, query, value = (linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names)
     found = []
@@ -234,7 +234,7 @@ def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: Ed
     return with_bias(out, weights["bias"]) if layer.bias else out
 
 
-def _gcn_conv(layer: DegreeScaledConv, weights: Weights, x: Scaled, edges: Edges) -> Scaled:
+def _gcn_conv(layer: DegreeScaledConv, weights: Weights, x: Scaled, edges: SortedEdges) -> Scaled:
     edges, factor = gcn_factors(layer, edges)
     at = gathered(linear(x, weights["lin.weight"]) if "lin.weight" in weights else x, edges, factor)
     return with_bias(at, weights["bias"]) if "bias" in weights else at

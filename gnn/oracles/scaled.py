@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.edges import SortedEdges
 
 Array = np.ndarray
 
@@ -33,7 +33,7 @@ def exact(rows: Array) -> Scaled:
     return Scaled(rows, np.broadcast_to(0.0, rows.shape))
 
 
-def aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
+def aggregated(kind: str, x: Scaled, edges: SortedEdges, factor: Array | None, step: float) -> Scaled:
     """An aggregate of (factor *) the rows of the in-neighbours."""
     if kind in ("sum", "mean"):
         return gathered(x, edges, factor, kind == "mean")
@@ -49,7 +49,7 @@ def aggregated(kind: str, x: Scaled, edges: Edges, factor: Array | None, step: f
     return Scaled(rows, known(past_range(largest) + through))
 
 
-def variance(x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scaled:
+def variance(x: Scaled, edges: SortedEdges, factor: Array | None, step: float) -> Scaled:
     """A message that is off moves the variance by twice its distance from the mean, and by its error's square."""
     found = []
     for _, here, part in edges.pieces():
@@ -65,7 +65,7 @@ def variance(x: Scaled, edges: Edges, factor: Array | None, step: float) -> Scal
     return stacked(found)
 
 
-def gathered(x: Scaled, edges: Edges, factor: Array | None, mean: bool = False) -> Scaled:
+def gathered(x: Scaled, edges: SortedEdges, factor: Array | None, mean: bool = False) -> Scaled:
     """Sums (or means) of (factor *) the rows of the in-neighbours."""
     rows, size, through = edges.gather("sum", x.rows, x.scale, factor)
     count = np.maximum(edges.count(), 1)[:, None] if mean else 1
@@ -100,7 +100,7 @@ def stacked(parts: Sequence[Scaled]) -> Scaled:
     return Scaled(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def by_pieces(x: Scaled, edges: Edges, made: Callable[[Scaled, Edges], Scaled]) -> Scaled:
+def by_pieces(x: Scaled, edges: SortedEdges, made: Callable[[Scaled, SortedEdges], Scaled]) -> Scaled:
     """Apply `made` to runs of vertices, with their own rows and in-edges, so that temporary arrays are small."""
     parts = ((vertices, made(rows_at(x, vertices), part)) for vertices, _, part in edges.pieces())
     return _whole(edges.vertices, parts, None)

@@ -61,7 +61,7 @@ class _Module(NamedTuple):
             raise ExportError(msg) from error
 
     def exact_rows(self, graph: Graph) -> Rows | None:
-        """What it gives in float64; None for a module that cannot, such as one with float32 constants of its own."""
+        """Its results in float64; None for a module that cannot, such as one with float32 constants of its own."""
         try:
             return _listed(run(self.in_float64, self.traced, self.head, graph, np.float64))
         except Exception:  # whatever it is, float32 did without
@@ -121,7 +121,7 @@ def _listed(given: tuple[np.ndarray, np.ndarray | None]) -> Rows:
 
 
 def _ours(model: Model, graph: Graph, tolerance: float, several: int) -> list[Scaled]:
-    """What the model gives in float64, with the scale of each value: embeddings, and logits where these are there."""
+    """Results of the model in float64, with the scale of each value: embeddings, and logits where these are there."""
     rows = own_scale.forward(model, graph, tolerance=tolerance)
     return [rows] if several == 1 else [rows, own_scale.logits(model, rows, tolerance=tolerance)]
 

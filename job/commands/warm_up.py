@@ -20,10 +20,10 @@ def warm_up() -> None:
 
     [cyan]freshet warm-up [/cyan]
     """
-    from freshet.job.console import Progress
+    from freshet.job.console import ProgressDisplay
     from freshet.job.machine.kernels import compile_ahead, progress_line
 
-    with Progress() as bar:
+    with ProgressDisplay() as bar:
         done = compile_ahead(lambda count, total: bar.update(progress_line(count, total)))
     folder = None if done.folder is None else str(done.folder)
     typer.echo(json.dumps(done._asdict() | {"seconds": round(done.seconds, 1), "folder": folder}))

@@ -28,7 +28,7 @@ from freshet.job.dev.broker_files import (
     RECORDS,
     SERVER,
     SETTINGS,
-    Settings,
+    BrokerSettings,
     make_certificate,
     write_files,
     write_private,
@@ -131,11 +131,13 @@ def start_broker(
     return broker
 
 
-def _settings(data: Path, port: int, sasl: bool | None, tls: bool | None, password: str | None) -> Settings:
+def _settings(data: Path, port: int, sasl: bool | None, tls: bool | None, password: str | None) -> BrokerSettings:
     """Return the folder's settings, if it has some, with the requested ones, on free ports."""
-    settings = read_json(data / SETTINGS, Settings, "remove it: then the broker gets new ports and a new password")
+    settings = read_json(
+        data / SETTINGS, BrokerSettings, "remove it: then the broker gets new ports and a new password"
+    )
     if settings is None:
-        settings = Settings(0, 0, 0, _cluster_id(), False, False, secrets.token_hex(16))
+        settings = BrokerSettings(0, 0, 0, _cluster_id(), False, False, secrets.token_hex(16))
     try:
         wanted = server_port(port or settings.port)
     except OSError as error:
@@ -165,7 +167,7 @@ def _java(data: Path, classpath: str, environ: Mapping[str, str]) -> list[str]:
     return [str(Path(environ["JAVA_HOME"]) / "bin" / "java"), *_JAVA_OPTIONS, logging, "-cp", classpath]
 
 
-def _format(data: Path, settings: Settings, classpath: str, environ: Mapping[str, str]) -> None:
+def _format(data: Path, settings: BrokerSettings, classpath: str, environ: Mapping[str, str]) -> None:
     arguments = ["kafka.tools.StorageTool", "format", "-t", settings.cluster_id, "-c", str(data / SERVER)]
     command = [*_java(data, classpath, environ), *arguments]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
@@ -174,7 +176,7 @@ def _format(data: Path, settings: Settings, classpath: str, environ: Mapping[str
         raise JobFailed(msg)
 
 
-def _launch(data: Path, settings: Settings, classpath: str, environ: Mapping[str, str]) -> Broker:
+def _launch(data: Path, settings: BrokerSettings, classpath: str, environ: Mapping[str, str]) -> Broker:
     # A session of its own: Ctrl-C in the terminal that started it does not end it.
     with (data / OUTPUT).open("wb") as log:
         process = subprocess.Popen(

@@ -58,7 +58,7 @@ _COMMON = {
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BrokerSettings:
     """Settings with which a broker was started, kept in its folder for the next start.
 
     `internal_port` is where the broker talks to itself when clients have to log in or to speak TLS.
@@ -78,7 +78,7 @@ class Settings:
         return ("SASL_" if self.sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
 
 
-def server_properties(data: Path, settings: Settings) -> dict[str, str]:
+def server_properties(data: Path, settings: BrokerSettings) -> dict[str, str]:
     """Return Kafka's `server.properties`."""
     secured = settings.protocol != "PLAINTEXT"
     listeners = {"CLIENT": settings.port, "CONTROLLER": settings.controller_port}
@@ -110,7 +110,7 @@ def server_properties(data: Path, settings: Settings) -> dict[str, str]:
     return properties
 
 
-def client_properties(data: Path, settings: Settings) -> dict[str, str]:
+def client_properties(data: Path, settings: BrokerSettings) -> dict[str, str]:
     """Return what a client sets to reach the broker; nothing where it is open."""
     if settings.protocol == "PLAINTEXT":
         return {}
@@ -124,7 +124,7 @@ def client_properties(data: Path, settings: Settings) -> dict[str, str]:
     return properties
 
 
-def write_files(data: Path, settings: Settings) -> None:
+def write_files(data: Path, settings: BrokerSettings) -> None:
     """Write Kafka's properties, the logging configuration, and `client.yaml`: a `kafka:` mapping for --config."""
     properties = server_properties(data, settings)
     write_private(data / SERVER, "".join(f"{key}={value}\n" for key, value in properties.items()))
@@ -132,7 +132,7 @@ def write_files(data: Path, settings: Settings) -> None:
     write_private(data / LOGGING, _LOGGING)
 
 
-def make_certificate(data: Path, environ: Mapping[str, str], settings: Settings) -> None:
+def make_certificate(data: Path, environ: Mapping[str, str], settings: BrokerSettings) -> None:
     """Make a key for the broker and a certificate that it signs itself (`ca.pem`, for its clients).
 
     `environ`: as `java_environ` gives it.

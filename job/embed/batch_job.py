@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from freshet.job.console import say
-from freshet.job.embed.step import Told, failure_of, steps_of
+from freshet.job.embed.step import StepSettings, failure_of, steps_of
 from freshet.job.errors import EXIT_FAILED, EXIT_SIGTERM, EXIT_USAGE, JobFailed
 from freshet.job.flink.dataflow import discard, named
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.runtime import FlinkRun
 from freshet.job.machine.python_path import own_folders
 from freshet.job.machine.signals import stop_signals
-from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.journal import StepJournal
 from freshet.operators.snapshot.reader import Snapshot
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Spread:
 
 
 def run_on_flink(
-    told: Told, snapshot: Snapshot, spread: Spread, progress: Callable[[str], None]
+    told: StepSettings, snapshot: Snapshot, spread: Spread, progress: Callable[[str], None]
 ) -> tuple[Any, int | None]:
     """Run the steps, or the remaining ones, on Flink; `told.memory` is the memory of one step.
 
@@ -63,13 +63,13 @@ def run_on_flink(
     resumed = made.begin()
     told.failed.unlink(missing_ok=True)
     told.write()
-    waves, out, memory = made.waves, Path(told.work) / _FLINK, Memory()
+    waves, out, memory = made.waves, Path(told.work) / _FLINK, SampledMemory()
 
     def look() -> None:
         if (error := failure_of(told)) is not None:  # Flink would try again and again
             raise error
         memory.sample()
-        progress(_how_far(Journal(told.folder), waves))
+        progress(_how_far(StepJournal(told.folder), waves))
 
     run = FlinkRun(_spec(out, spread), lambda env, _: draw(env, waves, told, spread.parallelism))
     try:
@@ -112,13 +112,13 @@ def _run(run: FlinkRun, look: Callable[[], None]) -> None:
             run.close()
 
 
-def _with_way_out(failed: JobFailed, told: Told) -> JobFailed:
+def _with_way_out(failed: JobFailed, told: StepSettings) -> JobFailed:
     if _NO_ROOM not in str(failed):
         return failed
     return JobFailed(f"{told.work}: no room left on the disk ({failed}); free some and run the same command again")
 
 
-def draw(env: StreamExecutionEnvironment, waves: list[list[str]], told: Told, parallelism: int) -> None:
+def draw(env: StreamExecutionEnvironment, waves: list[list[str]], told: StepSettings, parallelism: int) -> None:
     """Draw the waves on an environment."""
     from pyflink.common import WatermarkStrategy
     from pyflink.common.typeinfo import Types
@@ -167,7 +167,7 @@ def _spec(out: Path, spread: Spread) -> JobSpec:
     )
 
 
-def _how_far(journal: Journal, waves: list[list[str]]) -> str:
+def _how_far(journal: StepJournal, waves: list[list[str]]) -> str:
     """The first wave that is not done."""
     for number, wave in enumerate(waves, 1):
         done = sum(journal.get(name) is not None for name in wave)
@@ -181,7 +181,7 @@ def _name(wave: list[str]) -> str:
     return wave[0].rpartition("-")[0] or wave[0]
 
 
-class Memory:
+class SampledMemory:
     """The private memory of this process and all below it, at most, as it is sampled."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from freshet.operators.embed.id_numbers import dictionary_bytes
 from freshet.operators.embed.memory_plan import (
     CONTEXT_BYTES,
     BudgetError,
-    Shape,
+    LayerColumns,
     held_passes,
     layer_memory,
     least_memory,
@@ -47,7 +47,7 @@ class Needs:
     vertices: int
     edges: int
     text: int
-    shapes: list[Shape]
+    shapes: list[LayerColumns]
     layers: list[LayerPlan]
     features: Features
     weighted: bool
@@ -139,7 +139,7 @@ def memory_lines(
     return lines
 
 
-def _layer_line(needs: Needs, options: EngineOptions, shape: Shape) -> str:
+def _layer_line(needs: Needs, options: EngineOptions, shape: LayerColumns) -> str:
     passes = options.passes
     if shape.held:
         passes = held_passes(options.memory, needs.vertices, shape, passes or 1)

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from freshet.gnn.plan import Plan
-from freshet.job.console import Progress, say
+from freshet.job.console import ProgressDisplay, say
 from freshet.job.embed import folder, serving, streaming
 from freshet.job.embed.batch_job import Spread
 from freshet.job.embed.needs import check_disk, needs_of
@@ -121,7 +121,7 @@ def _for_streaming(
     _keep_told(options, work, told)
     folder.take_back(work.parent, (layout.EMBEDDINGS, *_ALSO))
     pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
-    with Progress("embed") as bar:
+    with ProgressDisplay("embed") as bar:
         try:
             report, more = streaming.make_image(
                 options.model, snapshot, work, memory, parts, partitioning, bar.update, options.spread

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from freshet.gnn.plan import Plan
-from freshet.job.console import Progress, say
+from freshet.job.console import ProgressDisplay, say
 from freshet.job.embed import folder
 from freshet.job.embed.batch_job import Spread, of_runtime, run_on_flink
 from freshet.job.embed.needs import Needs, check_disk, memory_lines
-from freshet.job.embed.step import Serving, Told
+from freshet.job.embed.step import Serving, StepSettings
 from freshet.job.errors import JobFailed
 from freshet.operators.embed.embedding import Embedding, EmbeddingReport
 from freshet.operators.embed.engine import EngineOptions, layer_name
 from freshet.operators.embed.files import EmbedError
-from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.journal import StepJournal
 from freshet.operators.embed.memory_plan import (
     BudgetError,
-    Shape,
+    LayerColumns,
     file_block_rows,
     held_passes,
     passes_without_cold_store,
@@ -55,7 +55,7 @@ def check(needs: Needs, serve: Serve, snapshot: Snapshot, work: Path) -> None:
     """Report the memory and disk needed; refuse to start if they are not available."""
     drawn = None
     with suppress(BudgetError), _clear_ends():  # of too little memory `memory_lines` says more
-        drawn = None if serve.spread is None else drawn_passes(needs, serve, Journal(work))
+        drawn = None if serve.spread is None else drawn_passes(needs, serve, StepJournal(work))
     for line in memory_lines(needs, serve.engine, serve.side_by_side, drawn):
         say(line)
     linked = snapshot.folder.stat().st_dev == work.stat().st_dev
@@ -76,18 +76,18 @@ def make_embeddings(
     Returns what it came to, and more for the JSON line.
     Raises: SnapshotError for bad rows; BudgetError for a small budget; JobFailed for a full disk or a damaged file.
     """
-    with Progress("embed") as bar, _clear_ends():
+    with ProgressDisplay("embed") as bar, _clear_ends():
         if serve.spread is None:
             embedding = Embedding(
                 plan, snapshot, work, work, serve.engine, undirected=serve.undirected, order=serve.order,
                 progress=bar.update,
             )  # fmt: skip
             return embedding.run(), of_runtime(None, None)
-        passes = drawn_passes(needs, serve, Journal(work))
+        passes = drawn_passes(needs, serve, StepJournal(work))
         given = Serving(
             str(model.absolute()), serve.undirected, serve.order, serve.engine.eviction, passes, serve.engine.memory
         )
-        steps = Told(None, str(snapshot.folder), serve.step.memory, str(work), asdict(given))
+        steps = StepSettings(None, str(snapshot.folder), serve.step.memory, str(work), asdict(given))
         report, peak = run_on_flink(steps, snapshot, serve.spread, bar.update)
         return report, of_runtime(serve.spread, peak)
 
@@ -101,7 +101,7 @@ def _clear_ends() -> Iterator[None]:
         raise JobFailed(str(error)) from None
 
 
-def drawn_passes(needs: Needs, serve: Serve, journal: Journal) -> list[int]:
+def drawn_passes(needs: Needs, serve: Serve, journal: StepJournal) -> list[int]:
     """Return the passes of each layer, which a job must know before it begins: those recorded, else those given.
 
     Otherwise the fewest that need no cold store in the memory of a step, rounded up so that no step is idle.
@@ -109,7 +109,7 @@ def drawn_passes(needs: Needs, serve: Serve, journal: Journal) -> list[int]:
     return [_drawn(needs, serve, journal, number, shape) for number, shape in enumerate(needs.shapes, 1)]
 
 
-def _drawn(needs: Needs, serve: Serve, journal: Journal, number: int, shape: Shape) -> int:
+def _drawn(needs: Needs, serve: Serve, journal: StepJournal, number: int, shape: LayerColumns) -> int:
     begun = journal.get(layer_name(number))
     if begun is not None:
         return int(begun["passes"])

@@ -54,7 +54,7 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class Told:
+class StepSettings:
     """Options of all steps; `memory` is that of one step, in bytes, `work` the folder of the embedding.
 
     `settings` are those of operators, if state for streaming is computed; otherwise `serving` is set.
@@ -91,13 +91,13 @@ class Told:
         write_json(self.path, asdict(self))
 
     @staticmethod
-    def read(path: Path) -> Told:
+    def read(path: Path) -> StepSettings:
         """Read such a file.
 
         Raises: EmbedError where it is damaged, or not there.
         """
         try:
-            found = read_json(path, Told, _ADVICE)
+            found = read_json(path, StepSettings, _ADVICE)
         except DamagedFileError as error:
             raise EmbedError(str(error)) from None
         if found is None:
@@ -115,7 +115,7 @@ class Steps(NamedTuple):
     report: Callable[..., Any]
 
 
-def steps_of(told: Told, snapshot: Snapshot, progress: Callable[[str], None] = lambda _: None) -> Steps:
+def steps_of(told: StepSettings, snapshot: Snapshot, progress: Callable[[str], None] = lambda _: None) -> Steps:
     """Return the steps for these options."""
     if told.serving is None:
         made, blocks = initial_image(told, snapshot, progress)
@@ -129,7 +129,7 @@ def steps_of(told: Told, snapshot: Snapshot, progress: Callable[[str], None] = l
     return Steps(embedding.waves, embedding.begin, embedding.do, embedding.report)
 
 
-def initial_image(told: Told, snapshot: Snapshot, progress: Any = lambda _: None) -> tuple[InitialImage, Any]:
+def initial_image(told: StepSettings, snapshot: Snapshot, progress: Any = lambda _: None) -> tuple[InitialImage, Any]:
     """The image that is to be made, and what gives the snapshot's events in blocks."""
     settings = Settings.from_dict(told.settings or {})
     plan = load_plan(settings.model)
@@ -143,7 +143,7 @@ def settings_of(model: Path, work: Path, parts: int, partitioning: Any) -> Setti
     return Settings(model=str(model), out=str(work), image=str(image), parts=parts, partitioning=partitioning)
 
 
-def do_step(told: Told, name: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+def do_step(told: StepSettings, name: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
     """Do a step, unless it is finished; returns its manifest.
 
     Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file.
@@ -185,7 +185,7 @@ def main() -> int:
     die_with_parent()
     write_for_owner_only()  # also on a cluster that others have started
     try:
-        told, asked = Told.read(Path(sys.argv[1])), orjson.loads(sys.stdin.read())
+        told, asked = StepSettings.read(Path(sys.argv[1])), orjson.loads(sys.stdin.read())
     except EmbedError as error:
         print(error, file=sys.stderr)
         return exit_code(error)
@@ -201,12 +201,12 @@ def main() -> int:
     return EXIT_DONE
 
 
-def _note_failure(told: Told, error: FreshetError) -> None:
+def _note_failure(told: StepSettings, error: FreshetError) -> None:
     with suppress(OSError):  # a full disk, most likely: then Flink tries again, and gives up by itself
         write_json(told.failed, {"exit": exit_code(error), "message": one_line(error)})
 
 
-def failure_of(told: Told) -> FreshetError | None:
+def failure_of(told: StepSettings) -> FreshetError | None:
     """Return the reason for which a step has reported that no attempt will succeed."""
     try:
         found = read_json(told.failed, _Failure, _ADVICE)

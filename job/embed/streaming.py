@@ -9,7 +9,7 @@ from typing import Any
 from freshet.gnn.plan import Plan
 from freshet.job.embed.batch_job import Spread, of_runtime, run_on_flink
 from freshet.job.embed.needs import Needs
-from freshet.job.embed.step import Told, initial_image, settings_of
+from freshet.job.embed.step import StepSettings, initial_image, settings_of
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MadeImage
@@ -101,7 +101,7 @@ def make_image(
     """
     settings = settings_of(model, work, parts, partitioning)
     shared = memory if spread is None else memory // spread.parallelism
-    told_steps = Told(settings.to_dict(), str(snapshot.folder), shared, str(work))
+    told_steps = StepSettings(settings.to_dict(), str(snapshot.folder), shared, str(work))
     if spread is None:
         made, blocks = initial_image(told_steps, snapshot, progress)
         report, more = made.run(blocks), of_runtime(None, None)

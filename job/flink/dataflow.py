@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.part_keys import part_keys
-from freshet.job.flink.pipeline import Pipeline
+from freshet.job.flink.pipeline import OperatorGroups
 from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.flink_java import add_class, add_connector
@@ -45,7 +45,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     if spec.embeddings_to or spec.letters_to:
         add_class(env, SERIALIZER, spec.tmp)
     keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
-    pipeline = Pipeline(spec.layers, spec.groups)
+    pipeline = OperatorGroups(spec.layers, spec.groups)
     places = {"out": str(spec.out_path), "logs": str(spec.logs), "last_of_first": pipeline.last_of_first}
     letters = {"letters": spec.letters_to is not None}
     config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
@@ -71,7 +71,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
             _write_embeddings(spec, named(blocks, SINK, spec.subtasks, slots))
 
 
-def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: Pipeline) -> set[str]:
+def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: OperatorGroups) -> set[str]:
     """Return the operators that share a thread with their only sender.
 
     With one task no data is redistributed, so another thread only adds a change of threads. The raw features, Tails

@@ -17,7 +17,7 @@ from freshet.operators.dataflow import SINK, STORAGE, TAIL, rank
 _FRONT, _CONV, _SINK = 3, 3, 2
 
 
-class Pipeline:
+class OperatorGroups:
     """The groups of a job's operators, numbered in the order of the flow.
 
     The first one has everything up to the storage of the raw features, and more.

@@ -12,12 +12,20 @@ from confluent_kafka import KafkaException, Producer
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from freshet.job.console import Progress
+from freshet.job.console import ProgressDisplay
 from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.client import ClientProperties, connection
-from freshet.job.kafka.produce_messages import Message, MessageFormat, NoArrowError, Packer, RouteBy, Router, read_lines
+from freshet.job.kafka.produce_messages import (
+    MessageFormat,
+    NoArrowError,
+    Packer,
+    ProducedMessage,
+    RouteBy,
+    Router,
+    read_lines,
+)
 from freshet.operators.parser.files import ChunkReader, plan_chunks
 
 _MESSAGE_BYTES_MAX = 32 << 20  # the broker decides what is too large
@@ -48,7 +56,7 @@ class Outbox:
         self._error: KafkaException | None = None
         self._reports = lru_cache(1024)(lambda events: partial(self._reported, events))
 
-    def send(self, messages: Iterable[Message]) -> None:
+    def send(self, messages: Iterable[ProducedMessage]) -> None:
         """Hand messages over, in order, waiting while too much is under way.
 
         Raises: the error of an earlier message, without waiting for those sent after it.
@@ -195,7 +203,7 @@ def _batch(given: int | None, message_format: MessageFormat) -> int:
 
 def _send_all(outbox: Outbox, events: list[str], router: Router, packer: Packer, rate: float | None) -> None:
     sent, began = 0, time.monotonic()
-    with Progress("produce") as progress:
+    with ProgressDisplay("produce") as progress:
         for piece in _pieces(events, rate):
             try:
                 outbox.send(packer.add(router.route(piece)))

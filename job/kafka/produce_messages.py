@@ -36,7 +36,7 @@ class Line(NamedTuple):
     data: bytes
 
 
-class Message(NamedTuple):
+class ProducedMessage(NamedTuple):
     """One Kafka message, with the number of its events."""
 
     partition: int
@@ -123,13 +123,13 @@ class Packer:
         self._waiting: dict[int, list[Line]] = defaultdict(list)
         self._sizes: dict[int, int] = defaultdict(int)
 
-    def add(self, lines: Iterable[Line]) -> Iterator[Message]:
+    def add(self, lines: Iterable[Line]) -> Iterator[ProducedMessage]:
         """Take lines, and give the messages that are full by them."""
         if self._batch == 1 and self._kind == "jsonl":
-            return (Message(partition, key, data, 1) for partition, key, data in lines)
+            return (ProducedMessage(partition, key, data, 1) for partition, key, data in lines)
         return chain.from_iterable(map(self._add, lines))
 
-    def _add(self, line: Line) -> Iterator[Message]:
+    def _add(self, line: Line) -> Iterator[ProducedMessage]:
         size = len(line.data) + 1
         if self._waiting[line.partition] and self._sizes[line.partition] + size > MESSAGE_BYTES:
             yield self._pack(line.partition)
@@ -138,19 +138,19 @@ class Packer:
         if len(self._waiting[line.partition]) >= self._batch:
             yield self._pack(line.partition)
 
-    def rest(self) -> Iterator[Message]:
+    def rest(self) -> Iterator[ProducedMessage]:
         """Give what still waits."""
         for partition in sorted(self._waiting):
             if self._waiting[partition]:
                 yield self._pack(partition)
 
-    def _pack(self, partition: int) -> Message:
+    def _pack(self, partition: int) -> ProducedMessage:
         lines = self._waiting.pop(partition)
         del self._sizes[partition]
         if self._kind == "arrow":
-            return Message(partition, None, to_arrow([line.data for line in lines]), len(lines))
+            return ProducedMessage(partition, None, to_arrow([line.data for line in lines]), len(lines))
         key = lines[0].key if len(lines) == 1 else None
-        return Message(partition, key, b"\n".join(line.data for line in lines), len(lines))
+        return ProducedMessage(partition, key, b"\n".join(line.data for line in lines), len(lines))
 
 
 def read_lines(chunk: Chunk, reader: ChunkReader) -> list[bytes]:

@@ -16,7 +16,7 @@ from kafka.errors import KafkaError
 from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties, admin_client, connection
-from freshet.job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, Identity, TopicInput, advice, parse_start
+from freshet.job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, TopicIdentity, TopicInput, advice, parse_start
 from freshet.operators.parser.messages import TopicMessage
 
 _POLL_MS = 500
@@ -30,7 +30,7 @@ def plan_topic(
     bounded: bool,
     properties: ClientProperties,
     covered: Mapping[int, int] | None = None,
-    known: Identity | None = None,
+    known: TopicIdentity | None = None,
 ) -> TopicInput:
     """Ask the brokers where to begin and, of a bounded read, where to end.
 
@@ -215,7 +215,7 @@ def _message(record: Any) -> TopicMessage:
     return TopicMessage(record.partition, record.offset, record.value)
 
 
-def _describe(address: KafkaAddress, properties: ClientProperties) -> tuple[list[TopicPartition], Identity]:
+def _describe(address: KafkaAddress, properties: ClientProperties) -> tuple[list[TopicPartition], TopicIdentity]:
     """The partitions of a topic, and which topic it is."""
     with admin_client(address, properties) as admin:
         if address.topic not in admin.list_topics():
@@ -223,7 +223,7 @@ def _describe(address: KafkaAddress, properties: ClientProperties) -> tuple[list
             raise UsageError(msg)
         found, cluster = admin.describe_topics([address.topic])[0], admin.describe_cluster()
     partitions = sorted(TopicPartition(address.topic, one["partition_index"]) for one in found["partitions"])
-    return partitions, Identity(_id_of(found.get("topic_id")), cluster.get("cluster_id"))
+    return partitions, TopicIdentity(_id_of(found.get("topic_id")), cluster.get("cluster_id"))
 
 
 def _id_of(given: str | uuid.UUID | None) -> str | None:

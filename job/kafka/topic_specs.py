@@ -18,7 +18,7 @@ UPSERT: Delivery = "upsert"
 EXACTLY_ONCE: Delivery = "exactly-once"
 
 
-class Identity(NamedTuple):
+class TopicIdentity(NamedTuple):
     """Ids of a topic and of its cluster, as Kafka's tools show them: offsets mean nothing without them.
 
     None where it is not known: brokers before 2.8 give topics no id, and Freshet did not note any at first.
@@ -27,7 +27,7 @@ class Identity(NamedTuple):
     topic_id: str | None = None
     cluster_id: str | None = None
 
-    def why_other(self, now: Identity) -> str | None:
+    def why_other(self, now: TopicIdentity) -> str | None:
         """Describe why the topic is another one than before; None if it is the same, as far as the ids show."""
         if None not in (self.cluster_id, now.cluster_id) and self.cluster_id != now.cluster_id:
             return f"the brokers are another cluster (got {now.cluster_id}, expected {self.cluster_id})"
@@ -59,9 +59,9 @@ class TopicInput(BaseModel):
         return KafkaAddress(self.bootstrap, self.topic)
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> TopicIdentity:
         """Ids that distinguish it from others of its name."""
-        return Identity(self.topic_id, self.cluster_id)
+        return TopicIdentity(self.topic_id, self.cluster_id)
 
     def at(self, address: KafkaAddress) -> TopicInput:
         """The same topic with the brokers of another address."""

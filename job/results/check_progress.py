@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from freshet.job.console import LIVE_INTERVAL_S, Progress
+from freshet.job.console import LIVE_INTERVAL_S, ProgressDisplay
 
 Tell = Callable[[str], None]
 
@@ -15,8 +15,8 @@ Tell = Callable[[str], None]
 class CheckProgress:
     """Shows the newest status text, with the seconds since the check began; a context manager."""
 
-    def __init__(self, progress: Progress | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._progress = progress or Progress("freshet check")
+    def __init__(self, progress: ProgressDisplay | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress = progress or ProgressDisplay("freshet check")
         self._clock, self._began = clock, clock()
         self._text = ""
         self._ended = threading.Event()

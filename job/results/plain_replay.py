@@ -48,7 +48,7 @@ class Given:
     recorded: Sequence[str] = ()  # the names of the sources, as the run recorded them
 
     def rules(self) -> PlainRules:
-        """What of it decides which records are events."""
+        """The rules that decide which records are events."""
         return PlainRules(self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max)
 
     def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:

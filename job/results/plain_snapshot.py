@@ -122,7 +122,7 @@ def _types(path: Path, rules: PlainRules) -> tuple[np.ndarray | int, list[str]]:
 
 
 def _values(path: Path, edges: int) -> EdgeValues:
-    """What each edge carries."""
+    """Values of each edge."""
     if not _has(path, WEIGHT):
         return EdgeValues.default(edges)
     column = _column(path, WEIGHT)

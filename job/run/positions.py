@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from freshet.job.errors import UsageError
 from freshet.job.kafka.address import KafkaAddress, is_kafka
-from freshet.job.kafka.topic_specs import Identity
-from freshet.job.run.sources import Found
+from freshet.job.kafka.topic_specs import TopicIdentity
+from freshet.job.run.sources import FoundSources
 
 _KEY = "positions"
 
@@ -58,7 +58,7 @@ def read_positions(info: Mapping[str, Any], snapshot: Path) -> list[Position]:
 
 
 def match(
-    positions: Iterable[Position], found: Found, snapshot: Path, say: Callable[[str], None]
+    positions: Iterable[Position], found: FoundSources, snapshot: Path, say: Callable[[str], None]
 ) -> dict[int, dict[int, int]]:
     """Find where each source goes on behind the snapshot, by source and partition, and say so.
 
@@ -86,10 +86,10 @@ def match(
     return starts
 
 
-def known_topics(positions: Iterable[Position]) -> dict[str, Identity]:
+def known_topics(positions: Iterable[Position]) -> dict[str, TopicIdentity]:
     """Return the identities of the topics of the positions, by their names."""
     return {
-        KafkaAddress.parse(one.source).topic: Identity(one.topic_id, one.cluster_id)
+        KafkaAddress.parse(one.source).topic: TopicIdentity(one.topic_id, one.cluster_id)
         for one in positions
         if is_kafka(one.source)
     }
@@ -106,7 +106,7 @@ def _known_as(name: str) -> list[str]:
     return [f"kafka:{KafkaAddress.parse(name).topic}"] if is_kafka(name) else [name, str(Path(name).resolve())]
 
 
-def _refuse_left_out(one: Position, found: Found, snapshot: Path) -> None:
+def _refuse_left_out(one: Position, found: FoundSources, snapshot: Path) -> None:
     if one.next_offset == 0 or one.is_all:
         return
     of = "" if one.records is None else f" of {one.records:,}"

@@ -25,7 +25,7 @@ from freshet.job.run.prepare.job import Job
 from freshet.job.run.prepare.model import Start
 from freshet.job.run.prepare.settings import kept_options, settings_of_run
 from freshet.job.run.processor import of_resumed_job
-from freshet.job.run.sources import Found, Sources, find_sources, load_sources
+from freshet.job.run.sources import FoundSources, Sources, find_sources, load_sources
 from freshet.job.run.topic_source import TopicSource
 from freshet.operators.factory import load_plan
 from freshet.operators.settings import Settings
@@ -191,7 +191,7 @@ def _moved_sources(config: RunConfig, former: Settings, recorded: Sequence[Topic
     return Sources(tuple(files), tuple(topics))
 
 
-def _come_since(was: Sources, found: Found) -> list[str]:
+def _come_since(was: Sources, found: FoundSources) -> list[str]:
     """Describe the additions to the files since the job began; empty if one of those that it read is another."""
     left, since = list(found.files), []
     for file in was.files:

@@ -15,13 +15,13 @@ import orjson
 import psutil
 
 from freshet.gnn.model import SPEC_FILE
-from freshet.job.console import Progress, Stats, say
+from freshet.job.console import ProgressDisplay, Stats, say
 from freshet.job.errors import EXIT_DONE, JobFailed, one_line
 from freshet.job.flink import cluster
 from freshet.job.flink.checkpoints import prune
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.part_keys import parts_by_subtask
-from freshet.job.flink.pipeline import Pipeline, pipeline_of
+from freshet.job.flink.pipeline import OperatorGroups, pipeline_of
 from freshet.job.folder import layout, run_file
 from freshet.job.kafka.brokers import await_brokers
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
@@ -101,7 +101,7 @@ def _warm_up(config: RunConfig) -> None:
     if not are_ready(jobs):
         say("compiling kernels, once per machine: about twenty seconds on two cores (see `freshet warm-up`)")
         try:
-            with Progress() as bar:
+            with ProgressDisplay() as bar:
                 compile_ahead(lambda done, total: bar.update(progress_line(done, total)), jobs)
         except JobFailed as error:
             say(f"{error}; the job will compile by itself what it needs, which takes longer")
@@ -157,7 +157,7 @@ class StartUp:
         return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))
 
 
-def _watch(lag: Lag, out: Path, bar: Progress, clock: StartUp, rejects: RejectWatch) -> Callable[[], None]:
+def _watch(lag: Lag, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: RejectWatch) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
     last, told_of_attr = [0.0], list[int]()
     before = progress(out)["epochs"]
@@ -205,7 +205,7 @@ def _run_local(job: Job, out: Path, clock: StartUp, rejects: RejectWatch) -> int
             os._exit(128 + number)
 
     runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / layout.STATE)
-    with Progress() as bar, stop_signals() as caught, bounded_stop(caught, drop):
+    with ProgressDisplay() as bar, stop_signals() as caught, bounded_stop(caught, drop):
         run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
         update = _watch(Lag(out, job.sources), out, bar, clock, rejects)
 
@@ -244,7 +244,7 @@ def _run_flink(job: Job, spec: JobSpec, former: FormerCheckpoints, clock: StartU
         clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
 
-    with Progress() as bar, Lag(out, job.sources) as lag:
+    with ProgressDisplay() as bar, Lag(out, job.sources) as lag:
         try:
             update = _watch(lag, out, bar, clock, rejects)
 
@@ -276,7 +276,7 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
     layers = len(load_plan(job.settings.model).layers)
     pipeline = pipeline_of(config.parallelism, config.pipeline, layers, job.settings.parts)
     if pipeline > 1:
-        say(Pipeline(layers, pipeline).told(config.parallelism // pipeline))
+        say(OperatorGroups(layers, pipeline).told(config.parallelism // pipeline))
     tasks = parts_by_subtask(job.settings.parts, config.parallelism // pipeline, FLINK_PARTS_MAX).counts
     found = {
         "pipeline": pipeline,

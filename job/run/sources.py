@@ -19,7 +19,7 @@ from freshet.job.errors import UsageError
 from freshet.job.folder.layout import CHUNKS, START
 from freshet.job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.topic_specs import Identity, TopicInput
+from freshet.job.kafka.topic_specs import TopicIdentity, TopicInput
 from freshet.job.run.file_source import FileSource
 from freshet.job.run.topic_source import TopicSource
 from freshet.operators.parser.core import Origin, Parser
@@ -71,7 +71,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSources:
     """Files and topics of `--events`: the index in `names` numbers both."""
 
     names: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Found:
     topics: dict[int, KafkaAddress] = field(default_factory=dict)
 
 
-def find_sources(events: Sequence[str]) -> Found:
+def find_sources(events: Sequence[str]) -> FoundSources:
     """Return what the values of `--events` name.
 
     Raises: EventFileError for a path that can't be read; KafkaAddressError; UsageError for a topic that comes twice.
@@ -99,10 +99,10 @@ def find_sources(events: Sequence[str]) -> Found:
             raise UsageError(msg)
         topics[len(names)] = address
         names.append(str(address))
-    return Found(tuple(names), tuple(files), topics)
+    return FoundSources(tuple(names), tuple(files), topics)
 
 
-def named_sources(events: Sequence[str], recorded: Sequence[str]) -> tuple[Found, list[str]]:
+def named_sources(events: Sequence[str], recorded: Sequence[str]) -> tuple[FoundSources, list[str]]:
     """The sources, and for each the name that the run recorded for it, in reading order.
 
     Files that lie elsewhere now, and brokers that have another address, are taken by their place in the order.
@@ -185,7 +185,10 @@ class TopicReading(NamedTuple):
 
 
 def plan_sources(
-    found: Found, starts: Mapping[int, Offsets], reading: TopicReading, known: Mapping[str, Identity] | None = None
+    found: FoundSources,
+    starts: Mapping[int, Offsets],
+    reading: TopicReading,
+    known: Mapping[str, TopicIdentity] | None = None,
 ) -> Sources:
     """Cut the files into chunks, and ask the brokers where the topics begin and end.
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from confluent_kafka import KafkaException
 
-from freshet.job.console import Progress, say
+from freshet.job.console import ProgressDisplay, say
 from freshet.job.errors import JobFailed
 from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
@@ -23,7 +23,7 @@ from freshet.job.run.prepare.job import Job
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of
 from freshet.operators.record_blocks import records_of
 from freshet.operators.sink.coalesce import Changes, TextIds
-from freshet.operators.sink.kafka_records import Records
+from freshet.operators.sink.kafka_records import RecordBlocks
 from freshet.state.served.ids import Texts
 
 _ROWS_AT_ONCE = 16_384
@@ -39,13 +39,13 @@ def put_start(job: Job, properties: ClientProperties, out: Path) -> None:
     if topic is None or done.exists():
         return
     assert job.settings.outlet is not None
-    records = Records(job.settings.outlet.model_tag, job.settings.outlet.embedding_format)
+    records = RecordBlocks(job.settings.outlet.model_tag, job.settings.outlet.embedding_format)
     count = _put(topic, properties, records, out)
     done.touch()
     say(f"embeddings-from-start: {count:,} embeddings of the snapshot are in the topic {topic.topic}")
 
 
-def _put(topic: TopicOutput, properties: ClientProperties, records: Records, out: Path) -> int:
+def _put(topic: TopicOutput, properties: ClientProperties, records: RecordBlocks, out: Path) -> int:
     failed: list[Any] = []
     count = 0
 
@@ -55,7 +55,7 @@ def _put(topic: TopicOutput, properties: ClientProperties, records: Records, out
 
     producer = producer_to(topic.address, properties)
     try:
-        with Progress("embeddings to the topic") as bar:
+        with ProgressDisplay("embeddings to the topic") as bar:
             for changes in _changes(out):
                 for block in records.blocks(changes):
                     for key, value, _ in records_of(block):

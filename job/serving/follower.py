@@ -21,7 +21,7 @@ from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.log_proof import newest_base
 from freshet.operators.sink.tail.reader import Beat, TailEpoch
 from freshet.state.served.ids import Ids, Texts, slice_of, text_bytes
-from freshet.state.served.layout import HISTORY_BYTES, RUNS, SHM, T_HEAP_USED, T_LIVE, Shape
+from freshet.state.served.layout import HISTORY_BYTES, RUNS, SHM, T_HEAP_USED, T_LIVE, TableShape
 from freshet.state.served.mapped import HistoryTooShortError
 from freshet.state.served.reader import TableReader
 from freshet.state.served.writer import TableWriter
@@ -286,7 +286,7 @@ class Follower:
             table.path.unlink(missing_ok=True)
 
     def _table_for(self, ids: int, text: int) -> TableWriter:
-        shape = Shape.of(self.job.width, self.job.strings, 2 * ids, 2 * text, self._history_bytes)
+        shape = TableShape.of(self.job.width, self.job.strings, 2 * ids, 2 * text, self._history_bytes)
         return place.new_table(self.job, self.tables, shape)
 
     def _beat(self, now: float) -> None:

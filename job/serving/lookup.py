@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.job.serving.bounds.budget import Budget
-from freshet.job.serving.bounds.neighbours import METRICS, Neighbours
+from freshet.job.serving.bounds.neighbours import METRICS, NearestRows
 from freshet.job.serving.bounds.sizes import RowShape
 from freshet.job.serving.bounds.waiting import WaitingRoom
 from freshet.job.serving.place import read_table_file
@@ -143,7 +143,7 @@ class Lookup:
         """
         self._table, self.sources, self._plan, self.consistency = table, sources, plan, consistency
         self.ids_found = self.ids_missing = 0
-        self._neighbours = Neighbours(lambda: self.table, consistency == EPOCH)
+        self._neighbours = NearestRows(lambda: self.table, consistency == EPOCH)
         self.budget, self.room = Budget(), cast(WaitingRoom[Wanted] | None, None)  # of a server: `as_server`
 
     def as_server(self, budget: Budget | None = None) -> None:

@@ -21,7 +21,7 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import boot_word
-from freshet.state.served.layout import SHM, T_BOOT, T_JOB, Shape
+from freshet.state.served.layout import SHM, T_BOOT, T_JOB, TableShape
 from freshet.state.served.mapped import MappedTable, NoTableError, is_held
 from freshet.state.served.plain import PlainReader
 
@@ -76,7 +76,7 @@ def read_table_file(tables: Path) -> Path | None:
     return None if path is None else Path(path)
 
 
-def new_table(job: ServedJob, tables: Path, shape: Shape) -> TableWriter:
+def new_table(job: ServedJob, tables: Path, shape: TableShape) -> TableWriter:
     """An empty table; nobody knows of it yet.
 
     Raises: OSError when there is no space for it.
@@ -147,7 +147,7 @@ def _prefix(job: ServedJob, tables: Path) -> str:
 
 
 def mark_of(tables: Path) -> str:
-    """Of a folder: one that was copied has another server, and its own tables."""
+    """Return the mark of a folder: a copied one has another server, and its own tables."""
     return hashlib.sha256(str(tables.absolute()).encode()).hexdigest()[:8]
 
 

@@ -27,7 +27,7 @@ from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob
 from freshet.job.serving.workers.answering import Answering, Doors
 from freshet.job.serving.workers.keeper import Keeper
-from freshet.job.serving.workers.worker import Work
+from freshet.job.serving.workers.worker import WorkerSettings
 
 # What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class _Servers:
         lookup.as_server(budget)
         self._answering = Answering(self._doors, 0, lookup, health)
         common = lookup.sources, lookup.consistency, options.stale_after_s
-        work = Work(self._doors, 0, os.getpid(), str(lookup.folder), *common, shared)
+        work = WorkerSettings(self._doors, 0, os.getpid(), str(lookup.folder), *common, shared)
         self._tables, self._workers, self._told = lookup.folder, list[int](), False
         self._keeper = Keeper(work, self._changed, budget.forget)
 

@@ -14,7 +14,7 @@ from freshet.gnn.synopses.of_messages import Synopsis
 from freshet.operators.aggregates.accumulator import Accumulator
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.fold import MessageFold
-from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.sources import SourceRows
 from freshet.operators.graph.topology import Topology
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
@@ -32,10 +32,10 @@ class SynopsisStore(Protocol):
     z: Table
     """(slots, message_width) float32: what each source sends."""
 
-    def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
+    def merge(self, epoch: int, topology: Block, sources: SourceRows, own: Table | None) -> None:
         """Apply an epoch's edge changes and new source values; own rows go to `own`."""
 
-    def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
+    def load(self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int) -> None:
         """Apply epoch 0 like `merge`, if possible in passes that each change about `rows_at_once` rows."""
 
     def touched(self) -> np.ndarray:

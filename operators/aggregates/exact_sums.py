@@ -35,7 +35,7 @@ _ROUND_UP = 1.0 + 2.0**-22  # of a bound that is kept as float32
 
 
 class NotedSums(Protocol):
-    """What a kernel gets of sums and their notes, with more beside them."""
+    """Sums and their notes as a kernel gets them, perhaps with more beside them."""
 
     @property
     def s(self) -> View:

@@ -21,7 +21,7 @@ from freshet.operators.graph.edge_changes import EdgeChanges
 from freshet.operators.graph.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, room_for
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import put
-from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.sources import SourceRows
 from freshet.operators.graph.topology import LostUpdateError, Topology
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
@@ -59,7 +59,7 @@ class FoldStore:
             self.z.view, self._count.view, self.topology.out.view, self.topology.inn.view, self._layer.skip_loops
         )
 
-    def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
+    def merge(self, epoch: int, topology: Block, sources: SourceRows, own: Table | None) -> None:
         """Apply an epoch's edge changes and new source values; own rows go to `own`.
 
         Raises:
@@ -84,12 +84,12 @@ class FoldStore:
         edges, come = self._put_in(edges, added, come)
         self._touched = self.fold.arrive(edges, kept, come, serial)
 
-    def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
+    def load(self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int) -> None:
         """Epoch 0 as `merge` has it; in one pass, whatever `rows_at_once`."""
         self.merge(0, topology, sources, own)
 
     def _take_out(
-        self, edges: Edges, changes: EdgeChanges, sources: Sources, serial: int
+        self, edges: Edges, changes: EdgeChanges, sources: SourceRows, serial: int
     ) -> tuple[Edges, Messages, Moves, Messages]:
         """Forget deleted edges; returns all edges, removed messages, changed sources, and their kept messages."""
         if self._moved.size < len(self.z.data):

@@ -47,7 +47,7 @@ class Vectors:
         return ir.VectorType(kind, self.LANES)
 
     def element(self, array: int, at: Any, kind: ir.Type) -> Any:
-        """Where an element of an array lies, as one of another kind."""
+        """Address of an element of an array, as one of another kind."""
         byte = pointer_to(self._context, self.build, self._kinds[array], self.args[array], at)
         return self.build.bitcast(byte, kind.as_pointer())
 

@@ -12,7 +12,7 @@ import numpy as np
 from freshet.gnn.plan import Context, LayerPlan
 from freshet.operators.embed.hot_kernels import Items
 from freshet.operators.embed.rows_file import RowsFile
-from freshet.operators.embed.topology import Topology
+from freshet.operators.embed.topology import EmbedTopology
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Chunks:
 
     def __init__(
         self,
-        topology: Topology,
+        topology: EmbedTopology,
         chunk_rows: int,
         chunk_edges: int,
         rows: RowsFile | None = None,

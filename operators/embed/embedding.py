@@ -24,12 +24,12 @@ from freshet.operators.embed.engine import (
 from freshet.operators.embed.files import EmbedError, full_disk
 from freshet.operators.embed.hot_kernels import NEXT_USE
 from freshet.operators.embed.id_numbers import SavedIds
-from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.journal import StepJournal
 from freshet.operators.embed.orchestrator import POLICIES
 from freshet.operators.embed.output import write_embeddings
 from freshet.operators.embed.prepare import FEATURES, Preparation, Prepared
 from freshet.operators.embed.rows_file import RowsFile
-from freshet.operators.embed.topology import Topology
+from freshet.operators.embed.topology import EmbedTopology
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.output_folders import EMBEDDINGS
 from freshet.operators.snapshot.reader import Snapshot
@@ -96,7 +96,7 @@ class Embedding:
         resumed = self.begin()
         self.do(PREPARED)
         for number in range(1, len(self._plan.layers) + 1):
-            for k in range(self._engine_of(Journal(self._work)).begin(number)):
+            for k in range(self._engine_of(StepJournal(self._work)).begin(number)):
                 self.do(pass_name(number, k))
         self.do(WRITTEN)
         if self._engine is not None:
@@ -114,7 +114,7 @@ class Embedding:
 
         Raises: EmbedError naming a file that is not what was written. Rows are checked when they are read.
         """
-        found = Journal(self._work).get(PREPARED)
+        found = StepJournal(self._work).get(PREPARED)
         if found is not None:
             prepared = Prepared(**found)
             prepared.check(self._work)
@@ -123,7 +123,7 @@ class Embedding:
 
     def do(self, name: str) -> dict[str, int]:
         """Do one step, unless it is finished, whose wave's turn it is; checksums of what it has left by file."""
-        journal = Journal(self._work)
+        journal = StepJournal(self._work)
         if name == PREPARED:
             if journal.get(PREPARED) is None:
                 journal.put(PREPARED, self._prepare()._asdict())
@@ -147,7 +147,7 @@ class Embedding:
 
         Raises: EmbedError where rows are missing, or there are too many.
         """
-        journal = Journal(self._work)
+        journal = StepJournal(self._work)
         prepared = Prepared(**journal.get(PREPARED))
         layers = [self._layer_report(journal, number) for number in range(1, len(self._plan.layers) + 1)]
         report = EmbeddingReport(prepared.vertices, prepared.edges, resumed, journal.get(WRITTEN)["bytes"], layers)
@@ -156,7 +156,7 @@ class Embedding:
             raise EmbedError(msg)
         return report
 
-    def _layer_report(self, journal: Journal, number: int) -> LayerReport:
+    def _layer_report(self, journal: StepJournal, number: int) -> LayerReport:
         passes = journal.get(layer_name(number))["passes"]
         whole = LayerReport(number, passes, 0)
         for k in range(passes):
@@ -181,10 +181,10 @@ class Embedding:
             topology.follow()
             topology.close()
 
-    def _topology(self, prepared: Prepared) -> Topology:
-        return Topology(self._work, prepared.vertices, prepared.edges, weighted=self._rules.weighted)
+    def _topology(self, prepared: Prepared) -> EmbedTopology:
+        return EmbedTopology(self._work, prepared.vertices, prepared.edges, weighted=self._rules.weighted)
 
-    def _engine_of(self, journal: Journal) -> Engine:
+    def _engine_of(self, journal: StepJournal) -> Engine:
         """The engine, made when the graph is prepared; it has its contexts in memory."""
         if self._engine is None:
             prepared = Prepared(**journal.get(PREPARED))
@@ -194,7 +194,7 @@ class Embedding:
             )  # fmt: skip
         return self._engine
 
-    def _write(self, journal: Journal) -> int:
+    def _write(self, journal: StepJournal) -> int:
         """Write the embeddings; the bytes of their files."""
         rows = self._engine_of(journal).written_by(len(self._plan.layers))
         ids = SavedIds(self._work, self._snapshot.id_kind)

@@ -19,10 +19,10 @@ from freshet.operators.embed.cold_store import ColdStore
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.graduation import Graduation
 from freshet.operators.embed.hot_kernels import NEXT_USE, Items, Task
-from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.journal import StepJournal
 from freshet.operators.embed.memory_plan import (
+    LayerColumns,
     LayerMemory,
-    Shape,
     held_passes,
     layer_memory,
     output_block_rows,
@@ -32,7 +32,7 @@ from freshet.operators.embed.orchestrator import POLICIES, Orchestrator, PassCou
 from freshet.operators.embed.passes import cheapest
 from freshet.operators.embed.ranges.range_pass import RangePass
 from freshet.operators.embed.rows_file import RowsFile
-from freshet.operators.embed.topology import Topology
+from freshet.operators.embed.topology import EmbedTopology
 
 COLD, LAYER = "cold", "layer"
 _NO_USE = np.empty(0, np.int32)
@@ -96,7 +96,7 @@ class _Pass(NamedTuple):
 
     number: int
     layer: LayerPlan
-    shape: Shape
+    shape: LayerColumns
     memory: LayerMemory
     k: int
     out: RowsFile
@@ -140,10 +140,10 @@ class Engine:
     def __init__(
         self,
         plan: Plan,
-        topology: Topology,
+        topology: EmbedTopology,
         features: Callable[[], RowsFile],
         folder: Path,
-        journal: Journal,
+        journal: StepJournal,
         options: EngineOptions,
         progress: Progress = lambda _: None,
     ) -> None:
@@ -226,7 +226,7 @@ class Engine:
             self.rows.close()
         self._topology.close()
 
-    def _memory(self, shape: Shape, passes: int, block_rows: int, reading_rows: int) -> LayerMemory:
+    def _memory(self, shape: LayerColumns, passes: int, block_rows: int, reading_rows: int) -> LayerMemory:
         next_use = POLICIES[self._options.eviction] == NEXT_USE
         planned = layer_memory(
             self._options.memory, self._topology.vertices, shape, passes, block_rows,
@@ -291,7 +291,7 @@ class Engine:
     def _orchestrator(
         self,
         layer: LayerPlan,
-        shape: Shape,
+        shape: LayerColumns,
         slots: int,
         first: int,
         last: int,
@@ -324,7 +324,7 @@ class Engine:
         self._progress(line)
 
     @property
-    def topology(self) -> Topology:
+    def topology(self) -> EmbedTopology:
         """The edges."""
         return self._topology
 

@@ -11,7 +11,7 @@ from freshet.gnn.plan import Context, LayerPlan
 from freshet.operators.embed.rows_file import RowsFile
 
 
-class Block:
+class FinishedBlock:
     """Finished vertices on their way: as many as there is room for.
 
     Shapes: vertices (g,) int32; sums (g, message_width) float32; owns (g, own_width) float32.
@@ -38,16 +38,16 @@ class Graduation:
         self, layer: LayerPlan, context: Context, out: RowsFile, block_rows: int, own_width: int, update_rows: int
     ) -> None:
         self._layer, self._context, self._out, self._update_rows = layer, context, out, max(1, update_rows)
-        self._empty: queue.Queue[Block] = queue.Queue()
-        self._full: queue.Queue[Block | None] = queue.Queue()
-        self._empty.put(Block(block_rows, layer.message_width, own_width))
-        self.block = Block(block_rows, layer.message_width, own_width)
+        self._empty: queue.Queue[FinishedBlock] = queue.Queue()
+        self._full: queue.Queue[FinishedBlock | None] = queue.Queue()
+        self._empty.put(FinishedBlock(block_rows, layer.message_width, own_width))
+        self.block = FinishedBlock(block_rows, layer.message_width, own_width)
         self._error: BaseException | None = None
         self.graduated = 0
         self._thread = threading.Thread(target=self._run, name="graduation", daemon=True)
         self._thread.start()
 
-    def exchange(self) -> Block:
+    def exchange(self) -> FinishedBlock:
         """Hand in the block and return an empty one."""
         self._full.put(self.block)
         self.block = self._empty.get()
@@ -78,7 +78,7 @@ class Graduation:
                     self._error = error
             self._empty.put(block)
 
-    def _take(self, block: Block) -> None:
+    def _take(self, block: FinishedBlock) -> None:
         n = block.count
         order = np.argsort(block.vertices[:n], kind="stable")
         for begin in range(0, n, self._update_rows):

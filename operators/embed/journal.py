@@ -13,7 +13,7 @@ FORMAT = 3
 NAME = "journal.json"
 
 
-class Journal:
+class StepJournal:
     """The finished steps by name. What a step says is on the disk before the step is in the journal."""
 
     def __init__(self, folder: Path) -> None:

@@ -25,7 +25,7 @@ class BudgetError(InputError):
     """The budget is too small for the graph; the message says what would do."""
 
 
-class Shape(NamedTuple):
+class LayerColumns(NamedTuple):
     """Columns that a layer keeps of a destination and computes of it."""
 
     in_width: int
@@ -46,13 +46,13 @@ class Shape(NamedTuple):
         return 0 if self.held else self.message + (self.own + 1) // 2
 
 
-def shape_of(layer: LayerPlan) -> Shape:
+def shape_of(layer: LayerPlan) -> LayerColumns:
     """Return the shape of a layer, with the place of its own row in the sent row, if it waits for that."""
     sent = layer.message_width + layer.self_width
     own, own_from = 0, 0
     if layer.reads_self:
         own, own_from = (layer.message_width, 0) if layer.self_is_message else (layer.self_width, layer.message_width)
-    shape = Shape(layer.in_width, sent, layer.message_width, own, own_from, layer.out_width)
+    shape = LayerColumns(layer.in_width, sent, layer.message_width, own, own_from, layer.out_width)
     synopsis, aggregate = layer.synopsis, aggregate_of(layer.synopsis)
     if aggregate.spills:
         return shape
@@ -86,7 +86,7 @@ def file_block_rows(memory: int, vertices: int, width: int) -> int:
     return max(16, min(max(vertices, 1), room // (4 * max(width, 1) + 12)))
 
 
-def output_block_rows(memory: int, vertices: int, shape: Shape, passes: int | None) -> int:
+def output_block_rows(memory: int, vertices: int, shape: LayerColumns, passes: int | None) -> int:
     """Rows of a block of a layer's output: as `file_block_rows`, and so few that each given pass has a block."""
     rows = file_block_rows(memory, vertices, shape.out)
     return rows if passes is None else max(16, min(rows, -(-vertices // passes)))
@@ -99,7 +99,7 @@ def _rest(memory: int, vertices: int) -> int:
 def layer_memory(
     memory: int,
     vertices: int,
-    shape: Shape,
+    shape: LayerColumns,
     passes: int,
     block_rows: int,
     *,
@@ -139,7 +139,7 @@ def _too_little(memory: int, vertices: int, passes: int) -> BudgetError:
     return BudgetError(f"{memory:,} bytes are too few for {vertices:,} vertices in {passes} passes")
 
 
-def _held_memory(memory: int, vertices: int, shape: Shape, given: LayerMemory) -> LayerMemory:
+def _held_memory(memory: int, vertices: int, shape: LayerColumns, given: LayerMemory) -> LayerMemory:
     """Divide the budget where all destinations of a pass are in memory; `given.bytes` are taken by reading."""
     rest = max(_rest(memory, vertices), 0)
     chunk = min(8 * _MIB, rest // 40)
@@ -156,7 +156,7 @@ def _held_memory(memory: int, vertices: int, shape: Shape, given: LayerMemory) -
     return LayerMemory(given.passes, slots, slots, chunk_rows, chunk_edges, block_rows, update_rows, total)
 
 
-def held_passes(memory: int, vertices: int, shape: Shape, least: int) -> int:
+def held_passes(memory: int, vertices: int, shape: LayerColumns, least: int) -> int:
     """The fewest passes, from `least` on, whose destinations all fit in memory.
 
     Raises: BudgetError where no number of passes does.
@@ -176,7 +176,7 @@ def block_rows_bytes(width: int, rows: int) -> int:
     return rows * (4 * width + 12)
 
 
-def passes_without_cold_store(memory: int, vertices: int, shape: Shape, block_rows: int, most: int) -> int:
+def passes_without_cold_store(memory: int, vertices: int, shape: LayerColumns, block_rows: int, most: int) -> int:
     """The fewest passes in which every destination has a slot; 0 if `most` are not enough."""
     for passes in range(1, most + 1):
         try:
@@ -187,7 +187,7 @@ def passes_without_cold_store(memory: int, vertices: int, shape: Shape, block_ro
     return 0
 
 
-def least_memory(vertices: int, shapes: list[Shape]) -> int:
+def least_memory(vertices: int, shapes: list[LayerColumns]) -> int:
     """The smallest budget, to a mebibyte, with which every layer can be done in some number of passes up to 16."""
     low, high = 1, 1 << 24
     while low < high:
@@ -199,7 +199,7 @@ def least_memory(vertices: int, shapes: list[Shape]) -> int:
     return low * _MIB
 
 
-def _fits(memory: int, vertices: int, shape: Shape) -> bool:
+def _fits(memory: int, vertices: int, shape: LayerColumns) -> bool:
     try:
         passes = held_passes(memory, vertices, shape, 1) if shape.held else 1
         layer_memory(

@@ -10,7 +10,7 @@ import numpy as np
 from freshet.operators.embed import hot_kernels as hot
 from freshet.operators.embed.cold_store import ColdStore
 from freshet.operators.embed.files import EmbedError
-from freshet.operators.embed.graduation import Block, Graduation
+from freshet.operators.embed.graduation import FinishedBlock, Graduation
 from freshet.operators.embed.hot_kernels import Hot, Items, Task
 from freshet.operators.embed.row_kernels import fill_rows
 
@@ -79,7 +79,7 @@ class Orchestrator:
     def __init__(self, store: Hot, cold: ColdStore, task: Task, graduation: Graduation | None) -> None:
         """Without `graduation` finished vertices are dropped: a trial."""
         self._hot, self._cold, self._task, self._graduation = store, cold, task, graduation
-        self._block = Block(1024, 0, 0) if graduation is None else graduation.block
+        self._block = FinishedBlock(1024, 0, 0) if graduation is None else graduation.block
         self._need = np.empty(len(store.vertex), np.int32)
         self.counts = PassCounts()
 

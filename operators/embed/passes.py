@@ -11,10 +11,10 @@ import numpy as np
 
 from freshet.gnn.plan import Context, LayerPlan
 from freshet.operators.embed.cold_store import ColdStore
-from freshet.operators.embed.memory_plan import BudgetError, Shape, layer_memory, passes_without_cold_store
+from freshet.operators.embed.memory_plan import BudgetError, LayerColumns, layer_memory, passes_without_cold_store
 from freshet.operators.embed.orchestrator import PassCounts
 from freshet.operators.embed.rows_file import RowsFile
-from freshet.operators.embed.topology import Topology
+from freshet.operators.embed.topology import EmbedTopology
 from freshet.state.memory.machine_memory import available_memory
 
 _PROBE_BYTES = 32 << 20
@@ -26,7 +26,7 @@ class Trier(Protocol):
     """Interface of the engine for the choice of passes."""
 
     @property
-    def topology(self) -> Topology:
+    def topology(self) -> EmbedTopology:
         """The edges."""
 
     @property
@@ -99,7 +99,7 @@ def measure(engine: Trier, layer: LayerPlan, columns: int, *, cached: bool) -> S
     return Speeds(1 / max(median(reading), 1e-12), median(evicting), median(reloading))
 
 
-def cheapest(engine: Trier, number: int, layer: LayerPlan, shape: Shape, block_rows: int) -> int:
+def cheapest(engine: Trier, number: int, layer: LayerPlan, shape: LayerColumns, block_rows: int) -> int:
     """The number of passes with the least expected time, of 1, 2, 4, ... and the fewest that need no cold store.
 
     What a number of passes evicts and reloads is counted by a trial over the topology, without rows.

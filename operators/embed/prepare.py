@@ -14,7 +14,7 @@ from freshet.operators.embed.id_numbers import IdNumbers, SavedIds, save_ids
 from freshet.operators.embed.memory_plan import bucket_edges, file_block_rows
 from freshet.operators.embed.order_kernels import completion_scores, count_sources
 from freshet.operators.embed.rows_file import RowsFile
-from freshet.operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT, Topology
+from freshet.operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT, EmbedTopology
 from freshet.operators.snapshot.reader import Snapshot, SnapshotError
 from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, REASONS, GraphRules
 from freshet.partitioner.events import OP_ADD_VERTEX, Events
@@ -194,7 +194,7 @@ class Preparation:
     def _reorder(self, vertices: int, edges: int) -> Prepared:
         """Renumber the vertices, first those whose destinations wait for the fewest others."""
         self._progress("ordering the vertices by completion score")
-        topology = Topology(self._folder, vertices, edges, weighted=self._rules.weighted)
+        topology = EmbedTopology(self._folder, vertices, edges, weighted=self._rules.weighted)
         order = self._completion_order(topology)
         rank = np.empty(vertices, np.int32)
         rank[order] = np.arange(vertices, dtype=np.int32)
@@ -216,7 +216,7 @@ class Preparation:
         self._sort(vertices, edges, counts, keep_all=True)
         return self._prepared(vertices, edges, self._moved(vertices, rank), shuffled=True)
 
-    def _completion_order(self, topology: Topology) -> np.ndarray:
+    def _completion_order(self, topology: EmbedTopology) -> np.ndarray:
         vertices, step = topology.vertices, 1 << 16
         count, scores = topology.contexts().count, np.empty(vertices, np.float64)
         for first in range(0, vertices, step):

@@ -15,7 +15,7 @@ COUNT, DEGREE, LOOP = "count", "degree", "loop"
 _NONE_F, _NONE_I = np.empty(0, np.float32), np.empty(0, np.int32)
 
 
-class Topology:
+class EmbedTopology:
     """The edges of a graph whose vertices are numbered; those of one source by destination.
 
     Shapes: offsets (vertices + 1,) int64; dst (edges,) int32; weight (edges,) float32, where any layer wants it;

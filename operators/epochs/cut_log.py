@@ -22,8 +22,8 @@ from pathlib import Path
 from freshet.operators.epochs.cut import Cut, LostCutError
 from freshet.operators.epochs.cut_segments import (
     KEPT,
+    CutSegment,
     FencedError,
-    Segment,
     SegmentWriter,
     newest_attempt,
     read_segment,
@@ -68,7 +68,7 @@ class CutLog:
         self.path, self.job, self.retention = path, job, retention
         self._keep, self._segment_bytes = keep, segment_bytes
         self._cuts: dict[int, Cut] = {}  # without a path all; with one those of the segment that was read last
-        self._segments: list[Segment] = []
+        self._segments: list[CutSegment] = []
         self._writer: SegmentWriter | None = None
         self._pending: deque[tuple[int, object]] = deque()  # (epoch, note): a state behind the note needs none up to it
         self.attempt, self.last = 0, 0
@@ -210,7 +210,7 @@ class CutLog:
             self._writer = None
 
 
-def all_cuts(segments: list[Segment], job: str = "") -> dict[int, Cut]:
+def all_cuts(segments: list[CutSegment], job: str = "") -> dict[int, Cut]:
     """The cuts of segments in order, each up to where the next one begins."""
     found: dict[int, Cut] = {}
     for segment, following in zip(segments, [*segments[1:], None], strict=False):

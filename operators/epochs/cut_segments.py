@@ -65,7 +65,7 @@ class Attempt(NamedTuple):
     path: Path
 
 
-class Segment(NamedTuple):
+class CutSegment(NamedTuple):
     """The cuts that an attempt has decided from epoch `first` on."""
 
     attempt: int
@@ -123,19 +123,19 @@ def _attempt_name(number: int, run: int) -> str:
     return f"attempt-{number:09}-run-{run:06}"
 
 
-def segments_in(folder: Path) -> list[Segment]:
+def segments_in(folder: Path) -> list[CutSegment]:
     """The segments of a folder in the order of their epochs; where two begin at one, the later attempt's counts."""
     if not folder.is_dir():
         return []
     found = [
-        Segment(int(match[1]), int(match[2]), path)
+        CutSegment(int(match[1]), int(match[2]), path)
         for path in folder.iterdir()
         if (match := _SEGMENT.fullmatch(path.name))
     ]
     return sorted(found, key=lambda one: (one.first, one.attempt))
 
 
-def read_segment(segment: Segment, until: int | None, job: str = "") -> dict[int, Cut]:
+def read_segment(segment: CutSegment, until: int | None, job: str = "") -> dict[int, Cut]:
     """The cuts of a segment, up to epoch `until` where another one follows.
 
     A last line that is not whole is left out: the process or the machine died while it was written.
@@ -170,19 +170,19 @@ def read_segment(segment: Segment, until: int | None, job: str = "") -> dict[int
     return cuts
 
 
-def _header(segment: Segment, job: str) -> bytes:
+def _header(segment: CutSegment, job: str) -> bytes:
     fields = {"format": FORMAT, "job": job, "attempt": segment.attempt, "first": segment.first}
     return orjson.dumps(fields) + b"\n"
 
 
-def _refuse_lost_end(segment: Segment, rest: bytes) -> None:
+def _refuse_lost_end(segment: CutSegment, rest: bytes) -> None:
     """Refuse a last line whose end alone is damaged: one that was torn has less than the whole cut."""
     if Cut.decode(rest[:-1]) is not None:
         msg = f"{segment.path}: damaged: the last line ends with {rest[-1:]!r}; restore it, or start from a snapshot"
         raise LostCutError(msg)
 
 
-def _check_header(segment: Segment, line: bytes, job: str) -> int:
+def _check_header(segment: CutSegment, line: bytes, job: str) -> int:
     """Check the first line; returns the format."""
     try:
         header = orjson.loads(line)
@@ -209,7 +209,7 @@ class SegmentWriter:
             FencedError: another attempt has taken the folder.
             OSError: there is no room for its first line; then there is no file.
         """
-        self.segment = Segment(attempt, first, folder / f"cuts-{attempt:09}-{first:015}.jsonl")
+        self.segment = CutSegment(attempt, first, folder / f"cuts-{attempt:09}-{first:015}.jsonl")
         self.size = 0
         try:
             self._file = os.open(self.segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, FILE)

@@ -35,7 +35,7 @@ class LostBlockError(RuntimeError):
     """A token came to a task that has no block for it."""
 
 
-class Address(NamedTuple):
+class TaskAddress(NamedTuple):
     """A task of a job: the job's id in Flink, the operator, and the task's number."""
 
     job: str
@@ -53,7 +53,7 @@ class _Waiting(NamedTuple):
     level: Level
 
 
-mailboxes: dict[Address, Mailbox] = {}
+mailboxes: dict[TaskAddress, Mailbox] = {}
 
 
 def _fits(level: Level, size: int) -> bool:
@@ -72,7 +72,7 @@ def is_token(value: bytes) -> bool:
 class Mailbox:
     """The blocks in memory that wait for the tasks of one receiver; they go with it."""
 
-    def __init__(self, addresses: Iterable[Address], attempt: int = 0) -> None:
+    def __init__(self, addresses: Iterable[TaskAddress], attempt: int = 0) -> None:
         """Register for senders of the same attempt, under these addresses.
 
         Flink may drop the functions of a failed attempt at any time: their mailboxes are closed here.
@@ -203,7 +203,7 @@ class Neighbours:
             return None
         ring = self._rings.get((to, task))
         if ring is None:
-            name = Address(self._job, self._receivers[to], task).name(self._attempt)
+            name = TaskAddress(self._job, self._receivers[to], task).name(self._attempt)
             ring = self._rings[to, task] = SendingRing(name, self._in_rings[to])
         # Waited for once, as above, and for all rings together not longer than for one.
         patience_s = 0.0 if (to, task) in self._asked else self._patience_s
@@ -218,8 +218,8 @@ class Neighbours:
         return ring.put(pieces_of(block.header, block.columns) if isinstance(block, Block) else [block], size)
 
     def _mailbox(self, kind: str, task: int) -> Mailbox | None:
-        """Where a task of that kind takes its blocks, if it is in this process."""
-        found = mailboxes.get(Address(self._job, self._receivers.get(kind, ""), task))
+        """Mailbox of a task of that kind, if it is in this process."""
+        found = mailboxes.get(TaskAddress(self._job, self._receivers.get(kind, ""), task))
         if found is None or found.attempt != self._attempt:
             return None
         # One mailbox for each kind: a level counts what one thread brings and one other takes.

@@ -23,7 +23,7 @@ from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
 from freshet.operators.dataflow import PARTITIONER, SINK, TAIL, Place, tasks_of
 from freshet.operators.flink.metrics import OperatorMetrics
-from freshet.operators.flink.neighbours import Address, Mailbox, Neighbours, is_token
+from freshet.operators.flink.neighbours import Mailbox, Neighbours, TaskAddress, is_token
 from freshet.operators.flink.opening import counted_as_loading
 from freshet.operators.flink.worker import Worker
 from freshet.operators.outcome import Message, Outcome
@@ -244,7 +244,7 @@ class KeyedShell(Shell, KeyedProcessFunction):
             for task in own:
                 arguments = (self._factory, self._stage_config, self.operator, task)
                 self._ready[task] = self._worker.call(_preloaded, *arguments)
-            self._mailbox = Mailbox((Address(self._job, self.operator, task) for task in own), self._attempt)
+            self._mailbox = Mailbox((TaskAddress(self._job, self.operator, task) for task in own), self._attempt)
 
     def close(self) -> None:
         """Close the stages, and the mailbox with them."""

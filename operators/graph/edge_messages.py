@@ -28,7 +28,7 @@ _AHEAD = 12
 _NEAR = 6
 
 
-class Message(NamedTuple):
+class EdgeMessage(NamedTuple):
     """The message of one edge, by the rows of its ends, with all that it may read of the edge."""
 
     src: int
@@ -76,16 +76,16 @@ class Moves(NamedTuple):
 
 
 @inner
-def message_at(messages: Messages, i: int) -> Message:
+def message_at(messages: Messages, i: int) -> EdgeMessage:
     """Return one of the messages."""
-    return Message(messages.src[i], messages.dst[i], messages.weight[i])
+    return EdgeMessage(messages.src[i], messages.dst[i], messages.weight[i])
 
 
 @inner
-def in_message(edges: Edges, base: int, row: int, k: int) -> Message:
+def in_message(edges: Edges, base: int, row: int, k: int) -> EdgeMessage:
     """Return the message of the in-edge of `row` that stands at `k` in the pool of lists; `base` is that of the row."""
     inn = edges.inn
-    return Message(base + inn.pool.data[k], row, inn.weight.data[k] if inn.weighted else np.float32(1))
+    return EdgeMessage(base + inn.pool.data[k], row, inn.weight.data[k] if inn.weighted else np.float32(1))
 
 
 @inner

@@ -13,7 +13,7 @@ from freshet.state.codec import Block
 _NO_SLOTS = frozen(np.empty(0, np.int32))
 
 
-class Sources(NamedTuple):
+class SourceRows(NamedTuple):
     """Row `rows[places[i]]` is what the vertex in `slots[i]` sends from now on.
 
     `selves` are slots and rows of the masters among them, block by block: the columns after the message are their self
@@ -49,7 +49,7 @@ def _take_apart(keys: np.ndarray, slots: np.ndarray, places: np.ndarray) -> None
         slots[i], places[i] = keys[i] >> 32, keys[i] & 0xFFFFFFFF
 
 
-def read_sources(blocks: list[Block], at: PartRows, width: int) -> Sources:
+def read_sources(blocks: list[Block], at: PartRows, width: int) -> SourceRows:
     """The sources of an epoch's blocks; `width` is that of messages.
 
     A job of several parts orders them by slot: then sums, which may be rounded, depend neither on who sent them nor on
@@ -57,12 +57,12 @@ def read_sources(blocks: list[Block], at: PartRows, width: int) -> Sources:
     """
     found = [block for block in blocks if "zo" in block.columns or "z" in block.columns]
     if not found:
-        return Sources(_NO_SLOTS, _NO_SLOTS, frozen(np.empty((0, width), np.float32)), [])
+        return SourceRows(_NO_SLOTS, _NO_SLOTS, frozen(np.empty((0, width), np.float32)), [])
     matrices = [block.columns["zo" if "zo" in block.columns else "z"] for block in found]
     rows = matrices[0]
     if at.tasks.parts == 1:  # and one sender
         masters = found[0].get("o_slot")
-        return Sources(masters, frozen(np.arange(masters.size, dtype=np.int32)), rows, [(masters, rows)])
+        return SourceRows(masters, frozen(np.arange(masters.size, dtype=np.int32)), rows, [(masters, rows)])
     keys = np.empty(sum(block.get("o_slot").size + block.get("z_slot").size for block in found), np.int64)
     selves, done, begin = [], 0, 0
     for block, matrix in zip(found, matrices, strict=True):
@@ -79,4 +79,4 @@ def read_sources(blocks: list[Block], at: PartRows, width: int) -> Sources:
     _take_apart(keys, slots, places)
     if len(matrices) > 1:
         rows = frozen(np.concatenate([matrix[:, :width] for matrix in matrices]))
-    return Sources(frozen(slots), frozen(places), rows, selves)
+    return SourceRows(frozen(slots), frozen(places), rows, selves)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from freshet.gnn.plan import Plan
 from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator
 from freshet.operators.embed.files import EmbedError, full_disk
-from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.journal import StepJournal
 from freshet.operators.factory import dataflow_of
 from freshet.operators.initial.column_files import are_whole, check_columns, remove_columns
 from freshet.operators.initial.embeddings import write_sink
@@ -31,7 +31,7 @@ PLACED = PARTITIONER  # the first step, by its name in the journal: the topology
 Blocks = Callable[[], Iterable[Events]]
 
 
-class Step(NamedTuple):
+class ImageStep(NamedTuple):
     """Unit of work: an operator's part; `layer` counts as in the dataflow."""
 
     operator: Operator
@@ -83,7 +83,7 @@ class InitialImage:
     def begin(self) -> bool:
         """Check what an earlier attempt has left; whether it has left anything."""
         self._work.mkdir(parents=True, exist_ok=True)
-        journal = Journal(self._work)
+        journal = StepJournal(self._work)
         self._check(journal)
         return len(journal.steps) > 1
 
@@ -92,7 +92,7 @@ class InitialImage:
 
         Raises: EmbedError naming the steps that are missing.
         """
-        journal = Journal(self._work)
+        journal = StepJournal(self._work)
         missing = [name for wave in self.waves for name in wave if journal.get(name) is None]
         if missing:
             msg = f"{self._work}: {', '.join(missing[:5])} not done, of {sum(map(len, self.waves))} steps"
@@ -105,7 +105,7 @@ class InitialImage:
         Processes may do the steps of a wave side by side. The first of them removes what only waves before have read.
         """
         try:
-            journal = Journal(self._work)
+            journal = StepJournal(self._work)
             if name == PLACED:
                 return self._place(journal, blocks)
             step = next(one for operator in self._flow.staged for one in self._steps(operator) if one.name == name)
@@ -120,7 +120,7 @@ class InitialImage:
         except OSError as error:
             raise full_disk(Path(error.filename or self._work), error) from None
 
-    def _place(self, journal: Journal, blocks: Blocks) -> dict[str, int]:
+    def _place(self, journal: StepJournal, blocks: Blocks) -> dict[str, int]:
         """Write the snapshot's events to files, and place its topology."""
         features, kind = self._plan.features, self._settings.id_kind
         events = self._work / EVENTS
@@ -133,10 +133,10 @@ class InitialImage:
             journal.put(PLACED, {"vertices": vertices, "edges": edges})
         return {}
 
-    def _steps(self, operator: Operator) -> Iterator[Step]:
-        return (Step(operator, part) for part in range(self._settings.parts))
+    def _steps(self, operator: Operator) -> Iterator[ImageStep]:
+        return (ImageStep(operator, part) for part in range(self._settings.parts))
 
-    def _do(self, step: Step, vertices: int) -> dict[str, int]:
+    def _do(self, step: ImageStep, vertices: int) -> dict[str, int]:
         if step.operator.kind == SINK:
             write_sink(self._settings, self._plan, self._work, step.part, vertices)
             return {}
@@ -150,7 +150,7 @@ class InitialImage:
             elif done.kind == TAIL or (done.kind == STORAGE and self._settings.parts == 1):
                 self._layers.forget(done.layer)
 
-    def _check(self, journal: Journal) -> None:
+    def _check(self, journal: StepJournal) -> None:
         """Check that what an earlier attempt has left is what it wrote.
 
         Raises: EmbedError naming the file.

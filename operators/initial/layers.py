@@ -19,7 +19,7 @@ from freshet.operators.factory import dataflow_of, make_core
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.routing import route_partials
 from freshet.operators.graph.row_kernels import gather, put
-from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.sources import SourceRows
 from freshet.operators.graph.topology import SPLIT
 from freshet.operators.initial.column_files import ColumnWriter, read_block, read_columns, remove_columns
 from freshet.operators.initial.graph_events import X
@@ -129,7 +129,7 @@ class LayerImages:
         width = layer.message_width + layer.self_width
         return [Sent(self._work, number - 1, part, width) for part in range(self._settings.parts)]
 
-    def _sources(self, core: LayerStorage, block: Block, sent: list[Sent], part: int, path: Path) -> Sources:
+    def _sources(self, core: LayerStorage, block: Block, sent: list[Sent], part: int, path: Path) -> SourceRows:
         """The values of the part's masters and replicas; own rows go to their table."""
         masters, width = block.get("m_slot"), core.shape.layer.message_width
         size = self._rows(2 * sent[part].whole.shape[1])
@@ -139,7 +139,7 @@ class LayerImages:
                 put(own.view, some, frozen(sent[part].gather(some)), width)
                 core.tables.let_go()
         if self._settings.parts == 1:
-            return Sources(masters, masters, sent[0].whole, [])
+            return SourceRows(masters, masters, sent[0].whole, [])
         slots = np.concatenate([masters, block.get("r_slot")])
         rows = SlotRows(path, len(slots), width)
         places = np.arange(len(slots), dtype=np.int32)
@@ -152,7 +152,7 @@ class LayerImages:
                 rows.put(places[some], one.gather(block.get("r_home")[some], width))
         rows.finish()
         order = np.argsort(slots, kind="stable").astype(np.int32)
-        return Sources(frozen(slots[order]), frozen(order), mapped(path, "f4", width), [])
+        return SourceRows(frozen(slots[order]), frozen(order), mapped(path, "f4", width), [])
 
     def _write_partials(self, core: LayerStorage, part: int, number: int, block: Block, touched: np.ndarray) -> None:
         """The partial synopses of the part's split vertices, for the tails of their masters."""

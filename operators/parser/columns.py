@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.operators.parser.rejects import LinePlace, Place
+from freshet.operators.parser.rejects import LinePlace, TablePlace
 from freshet.operators.parser.rules import Rules
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, OP_SET_FEATURES, Events, Ids
 from freshet.schema import ATTR, WEIGHT, EdgeValues, FeatureRows
@@ -26,7 +26,7 @@ class Numbers(NamedTuple):
     given: np.ndarray
 
 
-class Lists(NamedTuple):
+class ListColumn(NamedTuple):
     """A column of lists of numbers: row i is values[begin[i]:end[i]] (in a null row too, which need not be empty).
 
     `is_odd`: the column has other values than lists of numbers, and each row that is given is bad; no end is then at or
@@ -89,8 +89,8 @@ class Fields(NamedTuple):
     ids_good: np.ndarray
     weight: Numbers | None
     types: TypeNames
-    attr: Lists | None
-    x: Lists | None
+    attr: ListColumn | None
+    x: ListColumn | None
 
 
 class Taken(NamedTuple):
@@ -100,7 +100,7 @@ class Taken(NamedTuple):
     bad: np.ndarray
 
 
-def take(fields: Fields, rules: Rules, place: Place | LinePlace) -> Taken:
+def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
     """Judge all records at once."""
     op, edge, n = fields.op, fields.edge, len(fields.op)
     adds = op == OP_ADD_EDGE
@@ -150,7 +150,7 @@ def _weights(numbers: Numbers | None, n: int) -> tuple[np.ndarray, np.ndarray]:
     return values, np.isfinite(values)
 
 
-def _sizes(lists: Lists | None, n: int) -> tuple[np.ndarray | None, np.ndarray]:
+def _sizes(lists: ListColumn | None, n: int) -> tuple[np.ndarray | None, np.ndarray]:
     """(n,) int32 lengths, -1 where there is no list, and where rows are good: absent or lists of finite numbers."""
     if lists is None:
         return None, np.ones(n, bool)
@@ -161,7 +161,7 @@ def _sizes(lists: Lists | None, n: int) -> tuple[np.ndarray | None, np.ndarray]:
     return np.where(lists.given, lists.end - lists.begin, -1).astype(np.int32), good
 
 
-def _features(lists: Lists | None, op: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _features(lists: ListColumn | None, op: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features of the rows that may carry them.
 
     Returns:
@@ -178,7 +178,7 @@ def _features(lists: Lists | None, op: np.ndarray, width: int) -> tuple[np.ndarr
     return x, rows[x_good], good
 
 
-def _rows_of_width(lists: Lists, rows: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _rows_of_width(lists: ListColumn, rows: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """The (k, width) float32 lists of those of the rows that are good, and which are.
 
     Returns:

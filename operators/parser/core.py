@@ -15,8 +15,8 @@ from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
 from freshet.operators.parser.json_lines.text import Text
 from freshet.operators.parser.mapping import MappedRules
-from freshet.operators.parser.messages import Messages, RawMessage
-from freshet.operators.parser.rejects import LinePlace, Origin, Place
+from freshet.operators.parser.messages import MessageValues, RawMessage
+from freshet.operators.parser.rejects import LinePlace, Origin, TablePlace
 from freshet.operators.parser.rules import Rules
 from freshet.operators.parser.table import Parsed, Table, is_quick, parse_table
 from freshet.partitioner.events import Events
@@ -88,9 +88,9 @@ class Parser:
 
     def parse_messages(self, messages: Sequence[RawMessage], origin: Origin, arrival_ms: float = 0.0) -> Parsed:
         """Like `parse_batch`, for single messages."""
-        return self.parse_batch(Messages.of(messages), origin, arrival_ms)
+        return self.parse_batch(MessageValues.of(messages), origin, arrival_ms)
 
-    def parse_batch(self, messages: Messages, origin: Origin, arrival_ms: float = 0.0) -> Parsed:
+    def parse_batch(self, messages: MessageValues, origin: Origin, arrival_ms: float = 0.0) -> Parsed:
         """Parse Kafka messages of one partition, in the order of their offsets.
 
         A message has one or several events as JSON, one a line, or an Arrow IPC stream, recognised by its first bytes.
@@ -109,7 +109,7 @@ class Parser:
                 found.append(self._parse_text(messages, first, len(messages), origin, arrival_ms))
         return Events.concatenate([events for events, _ in found]), [one for _, letters in found for one in letters]
 
-    def _parse_text(self, messages: Messages, first: int, last: int, origin: Origin, arrival_ms: float) -> Parsed:
+    def _parse_text(self, messages: MessageValues, first: int, last: int, origin: Origin, arrival_ms: float) -> Parsed:
         """The events of messages `first` to `last`, which are JSON."""
         text = messages.text(first, last)
         end = int(messages.offsets[last - 1]) + 1 if last else 0
@@ -123,7 +123,7 @@ class Parser:
             builder.reject()
             letter = DeadLetter(table, origin.name, origin.partition, offset, value or b"")
             return builder.build(offset + 1, origin.source, origin.partition, arrival_ms), [letter]
-        place = Place(origin, offset, table.num_rows, arrival_ms, partial(_same, table), in_message=True)
+        place = TablePlace(origin, offset, table.num_rows, arrival_ms, partial(_same, table), in_message=True)
         return parse_table(table, self._rules, place)
 
     def _read_arrow(self, value: bytes) -> pa.Table | str:
@@ -145,7 +145,7 @@ class Parser:
 
         `whole` gives the same rows with all columns, for dead letters, where the table has some of them alone.
         """
-        place = Place(origin, first_row, table.num_rows, arrival_ms, whole or partial(_same, table))
+        place = TablePlace(origin, first_row, table.num_rows, arrival_ms, whole or partial(_same, table))
         return parse_table(table, self._rules, place)
 
 

@@ -30,7 +30,7 @@ class TopicMessage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class MessageValues:
     """Messages of one partition.
 
     Shapes:
@@ -46,12 +46,12 @@ class Messages:
     size: np.ndarray
 
     @staticmethod
-    def of(messages: Sequence[RawMessage]) -> Messages:
+    def of(messages: Sequence[RawMessage]) -> MessageValues:
         """Return single messages as one piece."""
         size = np.array([_NO_VALUE if value is None else len(value) for _, value in messages], np.int64)
         offsets = np.array([offset for offset, _ in messages], np.int64)
         data = b"".join([value + b"\n" for _, value in messages if value is not None])
-        return Messages(data, offsets, _begins(size), size)
+        return MessageValues(data, offsets, _begins(size), size)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -85,7 +85,7 @@ class Messages:
         return Text.of_messages(b"".join([self.data[a:b] for a, b in bounds]), ends, self.offsets[first:last] + 1)
 
 
-def messages_in(batch: bytes) -> dict[int, Messages]:
+def messages_in(batch: bytes) -> dict[int, MessageValues]:
     """Return the messages of a batch by partition, in the order of their first ones.
 
     A batch is int64 m; of m messages, in the order in which they were read, int64 offsets, int32 partitions and int32
@@ -100,11 +100,11 @@ def messages_in(batch: bytes) -> dict[int, Messages]:
     begin = _begins(size) + (8 + 16 * count)
     found, first = np.unique(partitions, return_index=True)
     if len(found) == 1:
-        return {int(found[0]): Messages(batch, offsets, begin, size)}
+        return {int(found[0]): MessageValues(batch, offsets, begin, size)}
     messages = {}
     for partition in found[np.argsort(first)].tolist():
         rows = np.flatnonzero(partitions == partition)
-        messages[partition] = Messages(batch, offsets[rows], begin[rows], size[rows])
+        messages[partition] = MessageValues(batch, offsets[rows], begin[rows], size[rows])
     return messages
 
 

@@ -36,7 +36,7 @@ def rest_of_message(origin: Origin, offset: int, records: int) -> DeadLetter:
     return DeadLetter(error, origin.name, origin.partition, offset, b"", records)
 
 
-class Place(NamedTuple):
+class TablePlace(NamedTuple):
     """Place of a table in its source: rows from `first` on, or all in the message at that offset."""
 
     origin: Origin
@@ -102,7 +102,7 @@ class LineLetters:
 class Rejects:
     """The letters of a table's bad rows, in order; each holds its row with all columns."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TablePlace) -> None:
         self._place = place
         self._columns: dict[str, pa.Array] | None = None  # of the whole table, once a row is bad
         self._letters: list[DeadLetter] = []

@@ -13,7 +13,7 @@ from freshet.operators.parser.arrow.fields import are_exact, op_codes, read_fiel
 from freshet.operators.parser.columns import NO_OP, take
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.records import records
-from freshet.operators.parser.rejects import Place, Rejects
+from freshet.operators.parser.rejects import Rejects, TablePlace
 from freshet.operators.parser.rules import Rules
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import Events
@@ -25,7 +25,7 @@ Arrays: TypeAlias = Mapping[str, pa.Array]
 _PEEK = 256  # rows looked at together where the rules are asked for each
 
 
-def parse_table(table: Table, rules: Rules, place: Place) -> Parsed:
+def parse_table(table: Table, rules: Rules, place: TablePlace) -> Parsed:
     """The events of a table's rows, and the letters of its bad ones."""
     with np.errstate(over="ignore"):
         if rules.is_mapped:
@@ -40,7 +40,7 @@ def is_quick(table: Table, rules: Rules) -> bool:
     return not rules.is_mapped and are_exact(known_columns(table))
 
 
-def _by_columns(columns: Arrays, rules: Rules, place: Place, early: Mapping[int, str]) -> Parsed | None:
+def _by_columns(columns: Arrays, rules: Rules, place: TablePlace, early: Mapping[int, str]) -> Parsed | None:
     """All rows at once; None where one looks bad that is not. `early`: why the first rows are bad."""
     fields = read_fields(columns, place.rows, rules.id_kind, rules.id_bytes_max)
     events, bad = take(fields, rules, place)
@@ -50,7 +50,7 @@ def _by_columns(columns: Arrays, rules: Rules, place: Place, early: Mapping[int,
     return None if letters is None else (events, letters)
 
 
-def _by_rows(columns: Arrays, rules: Rules, place: Place) -> Parsed:
+def _by_rows(columns: Arrays, rules: Rules, place: TablePlace) -> Parsed:
     """All rows one by one: slow, and taken only for mapped records and odd columns."""
     builder, rejects, positions = rules.builder(), Rejects(place), place.positions().tolist()
     for begin in range(0, place.rows, _PEEK):
@@ -82,7 +82,7 @@ def _decide_id_kind(columns: Arrays, rules: Rules, n: int) -> dict[int, str]:
 
 
 def _explain(
-    columns: Arrays, rows: np.ndarray, rules: Rules, place: Place, early: Mapping[int, str]
+    columns: Arrays, rows: np.ndarray, rules: Rules, place: TablePlace, early: Mapping[int, str]
 ) -> list[DeadLetter] | None:
     """The letters of rows that look bad; None if the rules take one of them after all."""
     rejects, exact = Rejects(place), are_exact(columns)

@@ -8,7 +8,7 @@ from pathlib import Path
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.file_stage import block_size, encoded_blocks
 from freshet.operators.parser.letter_box import LetterBox
-from freshet.operators.parser.messages import Messages, messages_in
+from freshet.operators.parser.messages import MessageValues, messages_in
 from freshet.operators.telemetry.status_file import StatusFile, read_statuses
 
 STATUS_PREFIX = "kafka-"
@@ -47,7 +47,7 @@ class MessageStage:
         self._tell(arrival_ms)
         return blocks
 
-    def _blocks(self, partition: int, messages: Messages, arrival_ms: float) -> list[bytes]:
+    def _blocks(self, partition: int, messages: MessageValues, arrival_ms: float) -> list[bytes]:
         origin = self._origin._replace(partition=partition)
         events, letters = self._parser.parse_batch(messages, origin, arrival_ms)
         if letters and self.dead_letters is not None:

@@ -111,7 +111,7 @@ def _put_json(out: np.ndarray, at: int, text: np.ndarray, digits: np.ndarray) ->
 
 @inner
 def _put_little(out: np.ndarray, at: int, number: int, size: int) -> int:
-    """An integer of so many bytes, little-endian."""
+    """Write an integer of `size` bytes, little-endian."""
     for k in range(size):
         out[at + k] = (number >> (8 * k)) & 255
     return at + size
@@ -181,7 +181,7 @@ def record_bytes_max(width: int, form: str, model: str, id_bytes_max: int) -> in
     return id_bytes_max + text + vector + len(orjson.dumps(model)) + _NUMBER_BYTES + _FIXED_BYTES
 
 
-class Records:
+class RecordBlocks:
     """Writes changes as blocks of records."""
 
     def __init__(self, model: str, form: str = BASE64) -> None:

@@ -17,7 +17,7 @@ from freshet.operators.dataflow import OUTLET
 from freshet.operators.outcome import Message
 from freshet.operators.sink.coalesce import Coalescer
 from freshet.operators.sink.epoch_rows import EpochRows
-from freshet.operators.sink.kafka_records import Records
+from freshet.operators.sink.kafka_records import RecordBlocks
 from freshet.operators.sink.output import SinkPart
 from freshet.operators.telemetry.level import Level
 
@@ -32,7 +32,9 @@ class Outlet:
 
     leaves_by_epoch = True
 
-    def __init__(self, part: int, width: int, id_kind: str, records: Records, bytes_held: int = BYTES_HELD) -> None:
+    def __init__(
+        self, part: int, width: int, id_kind: str, records: RecordBlocks, bytes_held: int = BYTES_HELD
+    ) -> None:
         self.part = part
         self.flushed = 0  # the epoch up to which rows were handed over; OutletStage keeps it
         self._width, self._id_kind = width, id_kind

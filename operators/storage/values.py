@@ -11,7 +11,7 @@ import numpy as np
 from freshet.gnn.plan import LayerPlan
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.row_kernels import gather
-from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.sources import SourceRows
 from freshet.operators.graph.topology import Topology
 from freshet.operators.storage.owner import Changed, Owner
 from freshet.operators.storage.root_rows import RootRows
@@ -36,7 +36,7 @@ class Values:
         if self._roots is not None:
             self._roots.clear()
 
-    def merge(self, epoch: int, topology: Block, sources: Sources) -> None:
+    def merge(self, epoch: int, topology: Block, sources: SourceRows) -> None:
         """Apply an epoch's edge changes, new source values and self inputs."""
         if self._roots is not None:
             self._roots.reserve(len(self.synopses.z.data))

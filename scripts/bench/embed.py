@@ -42,9 +42,9 @@ from freshet.gnn.rows.chains import chain_tensors
 from freshet.job.units import parse_size
 from freshet.kernels.kernel import kernel
 from freshet.operators.embed.engine import Engine, EngineOptions
-from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.journal import StepJournal
 from freshet.operators.embed.prepare import Preparation, Prepared
-from freshet.operators.embed.topology import Topology
+from freshet.operators.embed.topology import EmbedTopology
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.partitioner.config import GraphRules
@@ -168,7 +168,7 @@ def gather_sums(z: np.ndarray, ends: np.ndarray, src: np.ndarray, out: np.ndarra
                 out[v, j] += np.float64(z[src[e], j])
 
 
-def gathered(plan: Plan, topology: Topology, features: Any, folder: Path | None) -> float:
+def gathered(plan: Plan, topology: EmbedTopology, features: Any, folder: Path | None) -> float:
     """Seconds of all layers by gathering, over mapped files in `folder` or, without one, in memory."""
     n = topology.vertices
     offsets = topology.offsets(0, n)
@@ -219,7 +219,7 @@ def reloads(plan: Plan, snapshot: Path, work: Path) -> Iterator[dict[str, Any]]:
         n = topology.vertices
         for policy in POLICIES:
             options = EngineOptions(WIDE, 1, policy)
-            engine = Engine(plan, topology, partial(prepared.features, folder), folder, Journal(folder), options)
+            engine = Engine(plan, topology, partial(prepared.features, folder), folder, StepJournal(folder), options)
             for share in SHARES:
                 began = time.perf_counter()
                 counts = engine.trial(layer, max(1, int(share * n)), 0, n, 1024, 1 << 16)
@@ -234,10 +234,10 @@ def reloads(plan: Plan, snapshot: Path, work: Path) -> Iterator[dict[str, Any]]:
         shutil.rmtree(folder)
 
 
-def prepare(plan: Plan, snapshot: Path, folder: Path, order: str) -> tuple[Topology, Prepared]:
+def prepare(plan: Plan, snapshot: Path, folder: Path, order: str) -> tuple[EmbedTopology, Prepared]:
     """The prepared graph and its features."""
     prepared = Preparation(open_snapshot(snapshot, plan.features), GraphRules(), folder, WIDE).run(order)
-    return Topology(folder, prepared.vertices, prepared.edges, weighted=True), prepared
+    return EmbedTopology(folder, prepared.vertices, prepared.edges, weighted=True), prepared
 
 
 def plot(found: list[dict[str, Any]], path: Path) -> None:

@@ -27,7 +27,7 @@ from freshet.operators.aggregates.gates import fold as gates
 from freshet.operators.aggregates.gates.fold import GatedFold
 from freshet.operators.aggregates.products.fold import ProductFold
 from freshet.operators.graph.edge_messages import Edges
-from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.sources import SourceRows
 from freshet.operators.storage.layer import LayerStorage
 from freshet.state.codec import Block
 
@@ -111,7 +111,7 @@ class Watch:
         for fold in _extrema_of(layer):
             fold.settle = self._settling(number, fold, lambda: lost)  # type: ignore[method-assign]
 
-        def counting(epoch: int, topology: Block, sources: Sources, own: Any) -> None:
+        def counting(epoch: int, topology: Block, sources: SourceRows, own: Any) -> None:
             nonlocal lost
             lost = topology.get("del_dst")
             moved = _moved(layer.values.synopses, sources)
@@ -164,7 +164,7 @@ def _extrema_of(layer: LayerStorage) -> list[ExtremaFold]:
     return [fold for fold in folds_of(layer) if isinstance(fold, ExtremaFold)]
 
 
-def _moved(synopses: Any, sources: Sources) -> np.ndarray:
+def _moved(synopses: Any, sources: SourceRows) -> np.ndarray:
     """The sources whose values change in any bit."""
     old = synopses.z.data
     new = sources.rows[sources.places, : old.shape[1]]

@@ -91,7 +91,7 @@ def of_slots(tables: TableSet) -> list[Table]:
 
 
 def measure(parts: int, strategy: str, src: np.ndarray, dst: np.ndarray) -> Cost:
-    """Take the edges through a job of so many parts on one task."""
+    """Take the edges through a job of `parts` parts on one task."""
     layers = [GraphConv(in_channels=1, out_channels=1, edge_weights=True) for _ in range(2)]
     weights = {name: np.ones(shape) for name, shape in chain_tensors(layers, "layers").items()}
     plan = compile_plan(build_model(layers=layers, weights=weights))

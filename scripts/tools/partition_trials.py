@@ -80,7 +80,7 @@ class Graph:
         return Features(found()) if self.plan is None else self.plan.features
 
     def config(self, options: PartitioningOptions, id_kind: str) -> PartitionerConfig:
-        """What a Partitioner is told."""
+        """Settings of a Partitioner."""
         undirected = self.undirected
         rules = GraphRules(undirected) if self.plan is None else graph_rules(self.plan, undirected=undirected)
         return PartitionerConfig.of(rules, **told(options, PartitionerConfig), id_kind=id_kind)

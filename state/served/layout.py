@@ -54,7 +54,7 @@ RING_MIN = 4096
 _ROUND = 4096
 
 
-class Shape(NamedTuple):
+class TableShape(NamedTuple):
     """Sizes of the regions of a table: slots, index words, ring entries, bytes of the heap."""
 
     width: int
@@ -65,13 +65,13 @@ class Shape(NamedTuple):
     heap: int
 
     @staticmethod
-    def of(width: int, strings: bool, capacity: int, heap_bytes: int, history_bytes: int) -> Shape:
+    def of(width: int, strings: bool, capacity: int, heap_bytes: int, history_bytes: int) -> TableShape:
         """Return the shape for this many ids; the ring takes at most `history_bytes`, less for few ids."""
         capacity = max(1024, capacity)
         entry = 8 * row_words(width)
         ring = max(RING_MIN, min(history_bytes // entry, 4 * capacity))
         heap = max(_ROUND, heap_bytes) if strings else 0
-        return Shape(width, strings, capacity, 1 << (2 * capacity - 1).bit_length(), ring, heap + -heap % 8)
+        return TableShape(width, strings, capacity, 1 << (2 * capacity - 1).bit_length(), ring, heap + -heap % 8)
 
     @property
     def places(self) -> dict[int, int]:

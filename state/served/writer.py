@@ -53,7 +53,7 @@ from freshet.state.served.layout import (
     T_VERSION,
     T_WIDTH,
     VERSION,
-    Shape,
+    TableShape,
 )
 from freshet.state.served.mapped import Found
 from freshet.state.served.reader import TableReader
@@ -82,7 +82,7 @@ class TableWriter:
     Invariant: what an epoch up to the published one has shown is never changed; rows past it are seen by nobody.
     """
 
-    def __init__(self, path: Path, shape: Shape, job: int, boot: int, folder: str = "") -> None:
+    def __init__(self, path: Path, shape: TableShape, job: int, boot: int, folder: str = "") -> None:
         """Make an empty table, at epoch -1; its blocks are reserved, and it is for this user alone.
 
         `folder`: whose table it is, for whoever finds it later.

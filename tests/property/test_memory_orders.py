@@ -20,7 +20,7 @@ import pytest
 from freshet.kernels import atomics
 from freshet.state import salt
 from freshet.state.served import read_kernels, write_kernels
-from freshet.state.served.layout import T_EPOCH, T_RING, Shape
+from freshet.state.served.layout import T_EPOCH, T_RING, TableShape
 from freshet.state.served.writer import TableWriter
 from tests.support.serving.stepped_memory import (
     Beside,
@@ -104,7 +104,7 @@ SCENES: dict[str, Scene] = {
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
     """A table at epoch 1 with one id."""
-    table = TableWriter(tmp_path_factory.mktemp("table") / "a.table", Shape.of(WIDTH, False, 8, 0, 0), 1, 1)
+    table = TableWriter(tmp_path_factory.mktemp("table") / "a.table", TableShape.of(WIDTH, False, 8, 0, 0), 1, 1)
     table.put(1, np.array([ID]), np.full((1, WIDTH), 1, np.float32))
     table.set_positions(POSITIONS[1])
     table.publish(1)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet.operators.control import FLUSH, LAST, REPLAY, control_values
-from freshet.operators.sink.kafka_records import Records
+from freshet.operators.sink.kafka_records import RecordBlocks
 from freshet.operators.sink.outlet import Outlet
 from freshet.operators.sink.outlet_stage import OutletStage
 from freshet.state.block_columns import ROWS
@@ -50,7 +50,7 @@ class Run:
         self.stage = self._restored(0)
 
     def _restored(self, at: int) -> OutletStage:
-        outlet = Outlet(0, WIDTH, "int", Records("m"), self.held)
+        outlet = Outlet(0, WIDTH, "int", RecordBlocks("m"), self.held)
         core = sink_of(self.out, width=WIDTH, sources=["events"], topic=outlet)
         stage = OutletStage("sink-0", core, 1)
         stage.restore(self.state.items())

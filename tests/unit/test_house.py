@@ -209,6 +209,26 @@ def test_modules_make_no_circle(arrows: list[tuple[str, str]]) -> None:
     sorter.prepare()  # raises CycleError, which names the circle
 
 
+def public_classes(file: Path) -> Iterator[str]:
+    """The public classes of a module; those inside a class or function are no names of their own."""
+    left: list[ast.AST] = [ast.parse(file.read_text())]
+    while left:
+        for node in ast.iter_child_nodes(left.pop()):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name
+            elif isinstance(node, ast.If | ast.Try | ast.With):
+                left.append(node)
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    named: dict[str, list[str]] = {}
+    for file in package_files():
+        for name in public_classes(file):
+            named.setdefault(name, []).append(str(file.relative_to(ROOT)))
+    assert len(named) > 500
+    assert not {name: files for name, files in named.items() if len(files) > 1}
+
+
 def test_no_module_is_long() -> None:
     long = {str(f.relative_to(ROOT)): n for f in modules() if (n := len(f.read_text().splitlines())) > LINES_MAX}
     assert not long

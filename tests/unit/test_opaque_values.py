@@ -49,7 +49,7 @@ schema.PLAIN_EDGE += (0,)
 
 import numpy as np
 
-from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.edges import SortedEdges
 from freshet.job.results.plain_graph import PlainGraph, SnapshotGraph
 from freshet.job.results.plain_rules import Event
 from freshet.operators.graph.edge_changes import edge_changes
@@ -98,7 +98,8 @@ checked = PlainGraph(Features(1), snapshot=edge)
 checked.take(Event("add_edge", 1, 2, values=schema.edge_row({"mass": 4.0})))
 checked.take(Event("add_edge", 2, 2, values=schema.edge_row({"mass": 5.0})))
 _, src, dst, values = checked.arrays().graph
-assert [part.values.kept().tolist() for *_, part in Edges(2, src, dst, values).pieces()] == [[[1.0, 1.0], [4.0, 5.0]]]
+pieces = SortedEdges(2, src, dst, values).pieces()
+assert [part.values.kept().tolist() for *_, part in pieces] == [[[1.0, 1.0], [4.0, 5.0]]]
 print("done")
 """
 

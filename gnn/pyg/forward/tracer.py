@@ -23,11 +23,11 @@ _LIBRARIES = ("torch", "torch_geometric", "freshet", "importlib", "inspect", "co
 
 
 def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A method of `Rows` that notes an operator in place, which torch.fx takes for the one that makes a new tensor."""
+    """Return a method of `RowsProxy` for an operator in place, which torch.fx takes for the one that makes a tensor."""
     return lambda rows, other: rows.tracer.create_proxy("call_function", function, (rows, other), {})
 
 
-class Rows(torch.fx.Proxy):
+class RowsProxy(torch.fx.Proxy):
     """Placeholder of a tensor."""
 
     _is_param = _is_buffer = False  # what torch asks of a tensor to see whether it is one of a module's
@@ -53,14 +53,14 @@ class Rows(torch.fx.Proxy):
 
 @contextmanager
 def rows_as_tensors() -> Iterator[None]:
-    """Have `Rows` pass for tensors where Python asks by isinstance, as the tensors of a job will.
+    """Have `RowsProxy` pass for tensors where Python asks by isinstance, as the tensors of a job will.
 
     There alone: torch's own code reads the memory of what it takes for a tensor (so no `__class__` may say it).
     """
     true_isinstance, a_tensor = isinstance, torch.empty(0)
 
     def passes(one: Any, kinds: Any) -> bool:
-        return true_isinstance(one, kinds) or (type(one) is Rows and true_isinstance(a_tensor, kinds))
+        return true_isinstance(one, kinds) or (type(one) is RowsProxy and true_isinstance(a_tensor, kinds))
 
     builtins.isinstance = passes
     try:
@@ -79,11 +79,11 @@ class Tracer(torch.fx.Tracer):
 
     def proxy(self, node: Any) -> Any:
         """Return the placeholder for the result of an operation."""
-        return Rows(node, self)
+        return RowsProxy(node, self)
 
     def create_arg(self, a: Any) -> Any:
         """An argument as the graph has it."""
-        return a.node if type(a) is Rows else super().create_arg(a)
+        return a.node if type(a) is RowsProxy else super().create_arg(a)
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """Return whether a module is one operation; True for a user's own conv, which is then refused by name."""

@@ -9,9 +9,9 @@ from freshet.job.errors import UsageError
 from freshet.job.options.run_config import RunConfig
 from freshet.job.run.outputs import Outputs, plan_outputs
 from freshet.job.run.positions import Position, known_topics, match, read_positions
-from freshet.job.run.prepare.model import Model
+from freshet.job.run.prepare.model import PreparedModel
 from freshet.job.run.schemas import tell_schemas
-from freshet.job.run.sources import Found, Sources, TopicReading, find_sources, plan_sources
+from freshet.job.run.sources import FoundSources, Sources, TopicReading, find_sources, plan_sources
 from freshet.operators.parser.core import Parser
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.partitioner.events import INT
@@ -22,13 +22,13 @@ class Ends:
     """The sources of a new job (`given` as its options name them), its output topics, and the kind of its ids."""
 
     given: tuple[str, ...]
-    found: Found
+    found: FoundSources
     sources: Sources
     outputs: Outputs
     id_kind: str
 
 
-def plan_ends(config: RunConfig, model: Model, job_id: str) -> Ends:
+def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     """Plan inputs and outputs; make missing topics, and wait for a first event if it decides the kind of ids.
 
     Raises: InputError for a bad input file; UsageError for options that do not fit; JobFailed without brokers.
@@ -70,7 +70,9 @@ def _positions(config: RunConfig, graph: Snapshot) -> list[Position]:
     return [] if config.ignore_positions else positions
 
 
-def _starts(config: RunConfig, graph: Snapshot, positions: list[Position], found: Found) -> dict[int, dict[int, int]]:
+def _starts(
+    config: RunConfig, graph: Snapshot, positions: list[Position], found: FoundSources
+) -> dict[int, dict[int, int]]:
     """Return where the events continue after the snapshot, if it has positions, by source and partition.
 
     Raises: UsageError if they do not fit the options.

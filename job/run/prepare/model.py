@@ -41,7 +41,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Model:
+class PreparedModel:
     """A new job's model, the number of its parts, and the snapshot that it starts from (None: an empty graph)."""
 
     folder: Path
@@ -50,7 +50,7 @@ class Model:
     start: Start | None
 
 
-def read_model(config: RunConfig) -> Model:
+def read_model(config: RunConfig) -> PreparedModel:
     """Read the model and open the snapshot of a new job.
 
     Raises: UsageError where --pipeline or the snapshot does not fit the model; SnapshotError.
@@ -61,7 +61,7 @@ def read_model(config: RunConfig) -> Model:
     start = None
     if config.snapshot is not None:
         start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max)
-    return Model(folder, plan, parts, start)
+    return PreparedModel(folder, plan, parts, start)
 
 
 def parts_of(config: RunConfig, layers: int) -> int:

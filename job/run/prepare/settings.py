@@ -13,7 +13,7 @@ from freshet.job.options.run_config import RunConfig, that_hold
 from freshet.job.options.told import told, told_again
 from freshet.job.run.outputs import Outputs, outlet_settings, refuse_large_records
 from freshet.job.run.prepare.ends import Ends
-from freshet.job.run.prepare.model import Model
+from freshet.job.run.prepare.model import PreparedModel
 from freshet.job.run.processor import of_new_job
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.epochs.config import CutLogConfig, SealingConfig
@@ -28,7 +28,7 @@ from freshet.state.seed import new_seed
 _LOCAL_EPOCHS = 8
 
 
-def new_job(config: RunConfig, model: Model, ends: Ends, job_id: str, out: Path) -> SavedJob:
+def new_job(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str, out: Path) -> SavedJob:
     """Return the record of a new job.
 
     Raises: UsageError where the options do not fit the snapshot's state, the processor or the topic of embeddings.
@@ -59,7 +59,7 @@ def new_job(config: RunConfig, model: Model, ends: Ends, job_id: str, out: Path)
     return SavedJob(settings, model.plan.sha256, snapshot, config.runtime, topics, kept_options(config))
 
 
-def _placed(model: Model, wanted: PartitionerConfig, processor: dict[str, str]) -> PartitionerConfig:
+def _placed(model: PreparedModel, wanted: PartitionerConfig, processor: dict[str, str]) -> PartitionerConfig:
     """Return how the graph is placed; of a snapshot with an image, as there.
 
     Raises: UsageError where the options do not fit that.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COSINE, DOT = METRICS = ("cosine", "dot")
 
 
-class Rows(NamedTuple):
+class TableRows(NamedTuple):
     """All rows at one epoch, their lengths, and what the table was when they were read."""
 
     moment: tuple[object, ...]
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
     norms: np.ndarray
 
 
-class Neighbours:
+class NearestRows:
     """Finds the rows that are nearest to a vector; safe for threads, which take turns.
 
     Each turn takes the whole processor anyway, and calls at once would each hold a copy, of an epoch of its own.
@@ -39,7 +39,7 @@ class Neighbours:
     def __init__(self, table: Callable[[], TableReader | PlainReader], by_epochs: bool = True) -> None:
         """`by_epochs`: a row does not change without the epoch."""
         self._table, self._by_epochs = table, by_epochs
-        self._rows: Rows | None = None
+        self._rows: TableRows | None = None
         self._lock = threading.Lock()
 
     def best(self, query: np.ndarray, k: int, metric: str) -> tuple[int, Ids, np.ndarray, np.ndarray, np.ndarray]:
@@ -57,7 +57,7 @@ class Neighbours:
             best = best[np.argsort(-scores[best], kind="stable")]
             return rows.epoch, taken(rows.ids, best), rows.found.own[best], rows.found.rows[best], scores[best]
 
-    def _newest(self) -> Rows:
+    def _newest(self) -> TableRows:
         """Kept until the next epoch, or the next row that comes without one."""
         table = self._table()
         moment: tuple[object, ...] = table.path, table.epoch
@@ -67,5 +67,5 @@ class Neighbours:
             self._rows = None  # before the next one is made
             ids, found = table.all()
             norms = np.sqrt(np.einsum("ij,ij->i", found.rows, found.rows))
-            self._rows = Rows((table.path, found.epoch, *moment[2:]), found.epoch, ids, found, norms)
+            self._rows = TableRows((table.path, found.epoch, *moment[2:]), found.epoch, ids, found, norms)
         return self._rows

@@ -41,7 +41,7 @@ _ROWS_AT_ONCE = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ChangeEnd:
     """Metadata beside the rows of the last piece of a change."""
 
     arrived_us: int
@@ -53,7 +53,7 @@ class Told:
     positions: list[list[int]]
 
 
-def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change, Told | None]]:
+def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change, ChangeEnd | None]]:
     """Yield all rows first, in pieces, the last one with metadata, then each change; an empty one as a heartbeat.
 
     Raises: NotReadyError while no table is kept; ExhaustedError, TooSlowError for a slow reader.
@@ -105,12 +105,12 @@ def ended_of(told: Mapping[str, Any]) -> int:
     return STOPPED if told.get("stopped") is True else ENDED if told["ended"] is True else RUNS
 
 
-def told_of(lookup: Lookup) -> Told:
+def told_of(lookup: Lookup) -> ChangeEnd:
     """Return the metadata of the table, as of now."""
     table = lookup.table
     beat_us = table.word(T_SOURCE_BEAT_US)
     ended = told_end(table.word(T_ENDED))
-    return Told(
+    return ChangeEnd(
         table.word(T_ARRIVED_US),
         table.word(T_PUBLISHED_US),
         time.time_ns() // 1000 - beat_us if beat_us else None,
@@ -126,7 +126,7 @@ def schema_of(strings: bool, width: int) -> pa.Schema:
     return pa.schema([("id", kind), ("epoch", pa.int64()), ("embedding", pa.list_(pa.float32(), width))])
 
 
-def batches_of(change: Change, told: Told | None) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+def batches_of(change: Change, told: ChangeEnd | None) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """A change in pieces, each with how many of its rows live; the last one says what stands beside, if anything."""
     width, live, dead = change.rows.shape[1], len(change.own), len(change.dead)
     parts = [(_batch(change.ids, change.own, change.rows, a), True) for a in range(0, live, _ROWS_AT_ONCE)]

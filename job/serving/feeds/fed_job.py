@@ -106,7 +106,7 @@ class FedJob(ServedJob):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FedServer:
     """One server, at one of the addresses that its name stands for."""
 
     address: Address
@@ -116,7 +116,7 @@ class Source:
         return f"{self.address.host}:{self.address.port}"
 
 
-class Sources:
+class FedServers:
     """The servers to feed from, in turns; a name may stand for several addresses."""
 
     def __init__(self, addresses: list[str], token: str | None, roots: bytes | None = None) -> None:
@@ -144,17 +144,17 @@ class Sources:
                 raise UsageError(msg)
             time.sleep(RETRY_S)
 
-    def changes(self, job_id: str, source: Source | None = None) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    def changes(self, job_id: str, source: FedServer | None = None) -> Iterator[tuple[Any, pa.RecordBatch]]:
         """Pieces of changes from one server, until it fails; without `source` each call asks the next one."""
         return self._stream({"changes": True, "job": job_id}, source or self._next())
 
-    def tails(self, job_id: str, wanted: list[int], source: Source) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    def tails(self, job_id: str, wanted: list[int], source: FedServer) -> Iterator[tuple[Any, pa.RecordBatch]]:
         """Records of a server's tails from these epochs on, one for each part, and what it knows besides."""
         return self._stream({"tails": wanted, "job": job_id, "version": VERSION}, source)
 
-    def all(self) -> tuple[set[Source], dict[Address, str]]:
+    def all(self) -> tuple[set[FedServer], dict[Address, str]]:
         """Every server at every address, and the names that nobody knows just now, with the reason."""
-        found, unknown = set[Source](), dict[Address, str]()
+        found, unknown = set[FedServer](), dict[Address, str]()
         for one in self._addresses:
             try:
                 found.update(_sources_of(one))
@@ -164,7 +164,7 @@ class Sources:
                 unknown[address] = getattr(error, "strerror", None) or str(error)
         return found, unknown
 
-    def _stream(self, ticket: dict[str, Any], source: Source) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    def _stream(self, ticket: dict[str, Any], source: FedServer) -> Iterator[tuple[Any, pa.RecordBatch]]:
         client, options = self._connected(source)
         try:
             yield from whole_batches(client.do_get(flight.Ticket(orjson.dumps(ticket)), options))
@@ -204,17 +204,17 @@ class Sources:
     def _headers(self) -> list[tuple[bytes, bytes]]:
         return [(b"authorization", f"Bearer {self._token}".encode())] if self._token else []
 
-    def _next(self) -> Source:
+    def _next(self) -> FedServer:
         self._turn += 1
         found = _sources_of(self._addresses[self._turn % len(self._addresses)])
         return found[self._turn // len(self._addresses) % len(found)]
 
-    def _connected(self, source: Source, timeout_s: float | None = None) -> tuple[Any, Any]:
+    def _connected(self, source: FedServer, timeout_s: float | None = None) -> tuple[Any, Any]:
         options = flight.FlightCallOptions(headers=self._headers, timeout=timeout_s)
         return source.address.connect(self._roots, _ALIVE, source.at), options
 
 
-def _sources_of(given: str) -> list[Source]:
+def _sources_of(given: str) -> list[FedServer]:
     """Return the servers at all addresses of a name.
 
     Raises: OSError where it is not known, UnicodeError where nobody could know it.
@@ -222,7 +222,7 @@ def _sources_of(given: str) -> list[Source]:
     address = Address.parse(given)
     assert address is not None
     told = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    return [Source(address, at) for at in sorted({str(info[4][0]) for info in told})]
+    return [FedServer(address, at) for at in sorted({str(info[4][0]) for info in told})]
 
 
 def _has_model(noted: dict[str, Any]) -> bool:

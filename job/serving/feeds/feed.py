@@ -64,10 +64,10 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
 
 
 def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
-    from freshet.job.serving.feeds.fed_job import Sources
+    from freshet.job.serving.feeds.fed_job import FedServers
 
     tables = _tables_of(options, options.sources)
-    sources = Sources(list(options.sources), options.source_token, options.source_roots)
+    sources = FedServers(list(options.sources), options.source_token, options.source_roots)
 
     def own() -> ServedJob | None:
         """Return the feed of a folder that also has the change log."""

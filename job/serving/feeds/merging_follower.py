@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from freshet.job.console import say
-from freshet.job.serving.feeds.fed_job import FedJob, Source, Sources
+from freshet.job.serving.feeds.fed_job import FedJob, FedServer, FedServers
 from freshet.job.serving.feeds.peer_tails import PeerTails, newest_beat
 from freshet.job.serving.feeds.table_flow import TableChange, TableFlow
 from freshet.job.serving.follower import Follower
@@ -61,7 +61,7 @@ class MergingFollower(Follower):
         self,
         job: ServedJob,
         tables: Path,
-        sources: Sources,
+        sources: FedServers,
         until: Callable[[], bool],
         history_bytes: int = HISTORY_BYTES,
     ) -> None:
@@ -72,7 +72,7 @@ class MergingFollower(Follower):
         self._parts: list[PartTails] = [_MergedTails(job, part, self._peers) for part in range(job.parts)]
         self._knows_log = not isinstance(job, FedJob)
         self._lacking_since, self._look_at = float("inf"), 0.0
-        self._flow_of: Source | None = None
+        self._flow_of: FedServer | None = None
         self._nothing_since = float("inf")  # it has told nothing new
 
     def start(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -135,7 +135,7 @@ class MergingFollower(Follower):
                     self._say_once(f"there is no table to begin with: {self._who_could_help()}")
                 time.sleep(_POLL_S)
 
-    def _flow_from(self, further: Source | None) -> None:
+    def _flow_from(self, further: FedServer | None) -> None:
         """Take in the next piece of another server's table; one that stands still gives way to one that is further."""
         now = time.monotonic()
         if further not in (None, self._flow_of) and now - self._nothing_since > _GAP_S:

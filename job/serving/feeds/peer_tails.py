@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from freshet.job.serving.feeds.change_stream import ended_of
 from freshet.job.serving.feeds.checked import is_integer, is_row_of_integers
-from freshet.job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
+from freshet.job.serving.feeds.fed_job import FAILURES, RETRY_S, FedServer, FedServers, reason_of
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import R_BYTES
@@ -36,7 +36,7 @@ _PATIENCE_S, _PATIENCE_MAX_S = 1.0, 16.0  # without a new epoch of the table, un
 class _Peer:
     """State of a peer server."""
 
-    source: Source
+    source: FedServer
     table: int = -1
     ended: int = RUNS
     beats: list[Beat | None] = field(default_factory=list)
@@ -61,13 +61,13 @@ class _Peer:
 class PeerTails:
     """Tails of a job on other servers; `get` is for one thread, which reports by `pass_epoch` what it has."""
 
-    def __init__(self, sources: Sources, job: ServedJob) -> None:
+    def __init__(self, sources: FedServers, job: ServedJob) -> None:
         self._sources, self._job = sources, job
         self._held: list[dict[int, TailEpoch]] = [{} for _ in range(job.parts)]
         self._bytes, self._epoch = 0, -1
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._peers: dict[Source, _Peer] = {}
+        self._peers: dict[FedServer, _Peer] = {}
         self._unknown: dict[Address, str] = {}
         self._thread = threading.Thread(target=self._run, name="freshet-peers", daemon=True)
 
@@ -105,7 +105,7 @@ class PeerTails:
         told = [peer.beats for peer in list(self._peers.values()) if peer.beats]
         return [newest_beat([beats[part] for beats in told]) for part in range(self._job.parts)]
 
-    def further(self) -> Source | None:
+    def further(self) -> FedServer | None:
         """The server whose table is the furthest, if it is further than ours."""
         best = max(self._peers.copy().values(), key=lambda peer: peer.table, default=None)
         return best.source if best is not None and best.table > self._epoch else None

@@ -12,7 +12,7 @@ import pyarrow as pa
 from freshet.job.console import say
 from freshet.job.serving.feeds.change_stream import schema_of
 from freshet.job.serving.feeds.checked import change_head, check_rows
-from freshet.job.serving.feeds.fed_job import FAILURES, RETRY_S, Source, Sources, reason_of
+from freshet.job.serving.feeds.fed_job import FAILURES, RETRY_S, FedServer, FedServers, reason_of
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of, values_of
 from freshet.job.serving.served_job import ServedJob
 from freshet.state.served.ids import Ids, text_bytes
@@ -39,7 +39,7 @@ class TableChange(NamedTuple):
 class TableFlow:
     """The changes of one server's table after the other; where one fails, those of the next one."""
 
-    def __init__(self, sources: Sources, job: ServedJob) -> None:
+    def __init__(self, sources: FedServers, job: ServedJob) -> None:
         self._sources, self._job = sources, job
         self._steps: Iterator[TableChange | None] | None = None
         self.said = ""  # the failure that people know of
@@ -53,7 +53,7 @@ class TableFlow:
         """Let the server go."""
         self._steps = None
 
-    def next(self, source: Source | None = None) -> TableChange | None:
+    def next(self, source: FedServer | None = None) -> TableChange | None:
         """The next change, of this source or of the next one in turn where none is followed yet.
 
         None while it is under way, and after a failure, which is said.
@@ -73,7 +73,7 @@ class TableFlow:
             self.said = ""
         return found
 
-    def _follow(self, source: Source | None) -> Iterator[TableChange | None]:
+    def _follow(self, source: FedServer | None) -> Iterator[TableChange | None]:
         """An item for each piece that comes: the change that it completes, or None."""
         pieces: list[tuple[bool, pa.RecordBatch]] = []
         for sent, batch in self._sources.changes(self._job.job_id, source):

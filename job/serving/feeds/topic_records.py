@@ -49,7 +49,7 @@ class Kind:
 
     @staticmethod
     def of(record: Record) -> Kind | None:
-        """By a record with a row; None where it has none, or can't be read."""
+        """Return the kind that a record with a row shows; None where it has no row, or can't be read."""
         value = record.value or b"null"
         try:
             if value[:1] == _BINARY:
@@ -122,7 +122,7 @@ def _read(record: Record, kind: Kind) -> tuple[int | str, int, bytes | None]:
 
 
 def _binary(value: bytes) -> tuple[bool, int, str, np.ndarray]:
-    """Whether ids are strings, the epoch, the model and the row of a value in binary."""
+    """Return whether ids are strings, the epoch, the model and the row of a value in binary."""
     if len(value) < BINARY_HEAD.size or (len(value) - BINARY_HEAD.size) % 4:
         msg = f"value: expected a head of {BINARY_HEAD.size} bytes and float32, got {len(value)} bytes"
         raise BadRecordError(msg)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from freshet.job.console import say
 from freshet.job.machine.python_path import python_environ
-from freshet.job.serving.workers.worker import READY, Work
+from freshet.job.serving.workers.worker import READY, WorkerSettings
 
 _POLL_S = 0.05
 _END_S = 5.0
@@ -24,7 +24,10 @@ class Keeper:
     """The workers beside the process that keeps the table, numbered from 1."""
 
     def __init__(
-        self, work: Work, changed: Callable[[list[int]], None], ended: Callable[[int], None] = lambda number: None
+        self,
+        work: WorkerSettings,
+        changed: Callable[[list[int]], None],
+        ended: Callable[[int], None] = lambda number: None,
     ) -> None:
         """`work` is common to all, except the number; `changed` is called with the processes when they change.
 

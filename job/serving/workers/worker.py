@@ -27,7 +27,7 @@ _SWITCH_INTERVAL_S = 5e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkerSettings:
     """Configuration of a worker, on its standard input, so that the token is in no list of processes."""
 
     doors: Doors
@@ -44,20 +44,20 @@ class Work:
         return orjson.dumps(asdict(self))
 
     @staticmethod
-    def load(raw: bytes) -> Work:
+    def load(raw: bytes) -> WorkerSettings:
         """The inverse."""
         told = orjson.loads(raw)
         doors = told.pop("doors")
         doors["flight_ports"] = tuple(doors["flight_ports"])
         doors["tails"] = doors["tails"] and TailsHere(**doors["tails"])
         told["sources"] = tuple(told["sources"])
-        return Work(Doors(**doors), **told)
+        return WorkerSettings(Doors(**doors), **told)
 
 
 def main() -> int:
     """Answer until SIGTERM, or until the process that keeps the table ends."""
     faulthandler.enable()
-    work = Work.load(sys.stdin.buffer.read())
+    work = WorkerSettings.load(sys.stdin.buffer.read())
     ended, tell = os.pipe()  # not an Event: one signal amid another would wait for its lock for ever
     for number in STOPS:
         signal.signal(number, lambda *_: os.write(tell, b"."))

@@ -38,7 +38,7 @@ class _Lanes(Vectors):
         return self.build.fptrunc(values, self.of(_FLOAT))
 
     def terms(self, factor: int, array: int, at: int) -> Any:
-        """What a message adds: a factor times values, rounded."""
+        """Terms of a message: a factor times values, rounded."""
         return self.wide(self.build.fmul(self.all(self.args[factor]), self.values(array, at, _FLOAT)))
 
     def share(self, array: int, at: int, factor: int) -> Any:

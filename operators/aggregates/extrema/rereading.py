@@ -35,7 +35,7 @@ _LIST_AHEAD = 128  # in-edges of a row that are asked for before the cells are l
 _FOUR = 4  # cells that `merge_four` takes
 
 
-class Plan(NamedTuple):
+class RereadPlan(NamedTuple):
     """Memory for the exposed blocks of some rows at a time, and for *cells*: blocks of the values of in-edges."""
 
     rows: np.ndarray  # (ROWS_AT_ONCE,) int32: rows that have any
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
     cursor: np.ndarray  # (3,) int64: the row, block and in-edge to go on from
 
 
-def plan_for(width: int) -> Plan:
+def plan_for(width: int) -> RereadPlan:
     """Memory for rows of that width."""
     many = ROWS_AT_ONCE * -(-width // LANES)
     rows, first = np.empty(ROWS_AT_ONCE, np.int32), np.empty(ROWS_AT_ONCE + 1, np.int64)
@@ -58,11 +58,11 @@ def plan_for(width: int) -> Plan:
     best, found = np.empty(many * LANES, np.float32), np.empty(many * LANES, np.int32)
     cells = np.zeros(CELLS_AT_ONCE + _FAR, np.uint64)
     factors, ends, blocks = (np.empty(CELLS_AT_ONCE, kind) for kind in ("f4", "i4", "i8"))
-    return Plan(rows, first, columns, best, found, cells, factors, ends, blocks, cursor)
+    return RereadPlan(rows, first, columns, best, found, cells, factors, ends, blocks, cursor)
 
 
 @inner
-def _list_blocks(ext: Extrema, plan: Plan, row: int, at: np.int64) -> np.int64:
+def _list_blocks(ext: Extrema, plan: RereadPlan, row: int, at: np.int64) -> np.int64:
     """List the blocks of a row that have an exposed channel, from place `at` on; returns the place behind them."""
     holders, width = ext.holders.data, ext.s.data.shape[1]
     for j in range(0, width, LANES):
@@ -80,7 +80,7 @@ def _list_blocks(ext: Extrema, plan: Plan, row: int, at: np.int64) -> np.int64:
 
 
 @inner
-def _find_exposed(ext: Extrema, plan: Plan, edges: Edges, begin: int, end: int) -> int:
+def _find_exposed(ext: Extrema, plan: RereadPlan, edges: Edges, begin: int, end: int) -> int:
     """Plan the touched rows from `begin` to `end` that have exposed channels; returns how many those are."""
     s, holders, count, at = ext.s.data, ext.holders.data, 0, np.int64(0)
     for i in range(begin, end):
@@ -111,7 +111,7 @@ def _find_exposed(ext: Extrema, plan: Plan, edges: Edges, begin: int, end: int) 
 
 
 @inner
-def _list_cells(ext: Extrema, plan: Plan, edges: Edges, planned: int) -> int:
+def _list_cells(ext: Extrema, plan: RereadPlan, edges: Edges, planned: int) -> int:
     """List as many cells as there is memory for, from the cursor on; returns in how many pieces.
 
     A piece is of one block of one row: a hub's cells may be more than fit.
@@ -141,7 +141,7 @@ def _list_cells(ext: Extrema, plan: Plan, edges: Edges, planned: int) -> int:
 
 
 @inner
-def _merge_cells(plan: Plan, z: np.ndarray, weighted: bool, pieces: int) -> None:
+def _merge_cells(plan: RereadPlan, z: np.ndarray, weighted: bool, pieces: int) -> None:
     """Merge the listed cells into what was found so far."""
     cells, factors, best, found, width, n = plan.cells, plan.factors, plan.best, plan.found, z.shape[1], np.int64(0)
     asked = min(np.int64(plan.ends[pieces - 1]), np.int64(_FAR))
@@ -167,7 +167,7 @@ def _merge_cells(plan: Plan, z: np.ndarray, weighted: bool, pieces: int) -> None
 
 
 @inner
-def _put(ext: Extrema, plan: Plan, planned: int) -> None:
+def _put(ext: Extrema, plan: RereadPlan, planned: int) -> None:
     """Give the exposed channels what was found for them."""
     s, holders, width = ext.s.data, ext.holders.data, ext.s.data.shape[1]
     for i in range(planned):
@@ -183,7 +183,7 @@ def _put(ext: Extrema, plan: Plan, planned: int) -> None:
 
 
 @kernel
-def settle(ext: Extrema, plan: Plan, edges: Edges) -> int:
+def settle(ext: Extrema, plan: RereadPlan, edges: Edges) -> int:
     """Reread exposed channels; the altered rows are then the first of `touched`. Returns how many."""
     count = 0
     for i in range(_FOUR):

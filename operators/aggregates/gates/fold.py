@@ -33,7 +33,7 @@ from freshet.operators.aggregates.exact_sums import (
     stamp_of,
 )
 from freshet.operators.aggregates.fold import StepwiseFold
-from freshet.operators.graph.edge_messages import Edges, Message, Messages, Moves, in_message, message_at, turns
+from freshet.operators.graph.edge_messages import EdgeMessage, Edges, Messages, Moves, in_message, message_at, turns
 from freshet.state.adjacency import base_of, place_of
 from freshet.state.table import Table, TableSet, View
 
@@ -54,7 +54,7 @@ class Gates(NamedTuple):
 
 
 @inner
-def gated_message(z: np.ndarray, message: Message, c: int) -> np.float64:
+def gated_message(z: np.ndarray, message: EdgeMessage, c: int) -> np.float64:
     """What a channel of the message's source brings to its target."""
     u, v, channels = message.src, message.dst, z.shape[1] // 3
     term = np.float64(z[u, channels + c]) + np.float64(z[v, 2 * channels + c])

@@ -16,7 +16,7 @@ from freshet.operators.aggregates.sums import synopses
 from freshet.operators.aggregates.sums.finishing import finish
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import put
-from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.sources import SourceRows
 from freshet.operators.graph.topology import LostUpdateError, Topology
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
@@ -64,7 +64,7 @@ class SumStore:
             self._layer.skip_loops,
         )
 
-    def merge(self, epoch: int, topology: Block, sources: Sources, own: Table | None) -> None:
+    def merge(self, epoch: int, topology: Block, sources: SourceRows, own: Table | None) -> None:
         """Apply an epoch's edge changes and new source values; own rows go to `own`.
 
         Raises:
@@ -106,7 +106,7 @@ class SumStore:
             at = int(self._result[1])
         self._recompute(int(self._result[2]))
 
-    def load(self, topology: Block, sources: Sources, own: Table | None, rows_at_once: int) -> None:
+    def load(self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int) -> None:
         """Apply epoch 0 like `merge`, in passes over the edges: each for `rows_at_once` neighbouring rows.
 
         Only the sums of a pass are written at random places; sources are read in order if edges are sorted by them.

@@ -15,7 +15,7 @@ from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.embed.chunks import Chunks
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.hot_kernels import Items
-from freshet.operators.embed.memory_plan import LayerMemory, Shape
+from freshet.operators.embed.memory_plan import LayerColumns, LayerMemory
 from freshet.operators.embed.orchestrator import PassCounts
 from freshet.operators.embed.ranges.kernels import RangeTask, list_messages
 from freshet.operators.embed.rows_file import RowsFile
@@ -29,7 +29,7 @@ class RangePass:
     Invariant: a synopsis depends on its messages in the order of their sources, on neither range nor chunk.
     """
 
-    def __init__(self, layer: LayerPlan, shape: Shape, memory: LayerMemory, first: int, last: int) -> None:
+    def __init__(self, layer: LayerPlan, shape: LayerColumns, memory: LayerMemory, first: int, last: int) -> None:
         self._layer, self._shape, self._first, self._last = layer, shape, first, last
         self._update_rows = memory.update_rows
         self.reads_targets = layer.synopsis.reads_targets

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.operators.parser.arrow.arrays import is_list, is_number, is_text, valid
-from freshet.operators.parser.columns import NO_OP, Fields, Lists, Numbers, TypeNames
+from freshet.operators.parser.columns import NO_OP, Fields, ListColumn, Numbers, TypeNames
 from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, WHOLE_MAX
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_NAMES, STRING, Ids
 
@@ -168,12 +168,12 @@ def _without_decimals(array: pa.Array) -> pa.Array:
     return array.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(array.type) else array
 
 
-def _lists(array: pa.Array) -> Lists:
+def _lists(array: pa.Array) -> ListColumn:
     """A column of lists of numbers, a null number as NaN; of any other column, odd ones."""
     kind = array.type
     if not is_list(kind) or not is_number(kind.value_type):
         nowhere = np.zeros(len(array), np.int64)
-        return Lists(np.empty(0, np.float32), nowhere, nowhere - 1, valid(array), is_odd=True)
+        return ListColumn(np.empty(0, np.float32), nowhere, nowhere - 1, valid(array), is_odd=True)
     if pa.types.is_fixed_size_list(kind):
         begin = (array.offset + np.arange(len(array), dtype=np.int64)) * kind.list_size
         end = begin + kind.list_size
@@ -184,7 +184,7 @@ def _lists(array: pa.Array) -> Lists:
     child = _without_decimals(array.values.slice(first, last - first))
     if child.null_count:
         child = child.cast(pa.float64(), safe=False).fill_null(float("nan"))
-    return Lists(child.to_numpy(zero_copy_only=False), begin - first, end - first, valid(array))
+    return ListColumn(child.to_numpy(zero_copy_only=False), begin - first, end - first, valid(array))
 
 
 def _type_names(array: pa.Array | None, n: int) -> TypeNames:

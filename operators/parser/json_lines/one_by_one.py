@@ -1,4 +1,4 @@
-"""Lines of JSON judged one by one, with the reason where a line is no event. What is said here holds."""
+"""Lines of JSON judged one by one, with the reason where a line is no event. These reasons hold."""
 
 from __future__ import annotations
 

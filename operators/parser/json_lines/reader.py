@@ -42,7 +42,7 @@ def read_columns(text: Text, shape: Shape) -> dict[str, pa.Array]:
     odd = odd_lines(text)
     if len(odd):
         raise OddLinesError(odd)
-    table = _read(text, shape.schema)
+    table = read_json(text, shape.schema)
     if table.num_rows != len(text):
         raise OddLinesError
     read = {name: one_array(column) for name, column in zip(table.schema.names, table.columns, strict=True)}
@@ -51,7 +51,12 @@ def read_columns(text: Text, shape: Shape) -> dict[str, pa.Array]:
     return shape.fields(read, len(text))
 
 
-def _read(text: Text, schema: pa.Schema) -> pa.Table:
+def read_json(text: Text, schema: pa.Schema) -> pa.Table:
+    """Parse lines.
+
+    Raises:
+        OddLinesError: some lines are no JSON, or have values of other types.
+    """
     try:
         return pj.read_json(
             pa.BufferReader(text.data),

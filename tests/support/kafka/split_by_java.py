@@ -14,7 +14,7 @@ from freshet.job.machine.artifacts import connector_jars
 from freshet.job.machine.java import prepare_environment
 from freshet.operators.record_blocks import EPOCH_HEADER, KafkaRecord, blocks_of, records_of
 from freshet.operators.sink.coalesce import Changes, TextIds
-from freshet.operators.sink.kafka_records import Records
+from freshet.operators.sink.kafka_records import RecordBlocks
 
 ODD = ["", "a", "tab\there", "line\nend", 'quote"\\', "ä", "😀 and é", "\x00\x1f\x7f", "x" * 300, " ", "%_", "\t\t"]
 OTHERS = [KafkaRecord(b"", b""), KafkaRecord(b"\xff\x00", bytes(range(256))), KafkaRecord(b"k", None, 2**62)]
@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
     ids = TextIds(offsets, np.frombuffer(b"".join(texts), np.uint8).copy())
     gone = np.arange(n) < len(ODD)
     changes = Changes(ids, np.arange(n) * 10, gone, np.ones((n, 3), np.float32))
-    blocks = [*Records("m").blocks(changes), *Records("0a" * 6, "binary").blocks(changes), *blocks_of(OTHERS)]
+    blocks = [*RecordBlocks("m").blocks(changes), *RecordBlocks("0a" * 6, "binary").blocks(changes), *blocks_of(OTHERS)]
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(1)
     add_connector(env, connector_jars())

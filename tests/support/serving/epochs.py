@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.state.served.layout import Shape
+from freshet.state.served.layout import TableShape
 from freshet.state.served.writer import TableWriter
 
 IDS, WIDTH, EPOCHS = 400, 5, 3000
@@ -46,7 +46,7 @@ def main(path: str, until: int) -> None:
     if Path(path).exists():
         table = TableWriter.take_over(Path(path))
     else:
-        table = TableWriter(Path(path), Shape.of(WIDTH, False, IDS, 0, 1 << 20), 1, 1)
+        table = TableWriter(Path(path), TableShape.of(WIDTH, False, IDS, 0, 1 << 20), 1, 1)
     print("ready", flush=True)
     for epoch in range(table.epoch + 1, EPOCHS + 1):
         write_epoch(table, epoch, own, lives)

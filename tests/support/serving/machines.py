@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from freshet.job.machine.ports import server_port
-from freshet.job.serving.feeds.fed_job import Sources
+from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
@@ -28,7 +28,7 @@ class Merging:
         self, tables: Path, at: str, others: list[str], own: ServedJob | None = None, kind: type = MergingFollower
     ) -> None:
         self._stop, self.tables, self.at = threading.Event(), tables, at
-        sources = Sources(others, "secret")
+        sources = FedServers(others, "secret")
         self.job = own or sources.job(tables, self._stop.is_set, 20)
         self.lookup = Lookup(CurrentTable(tables), self.job.sources)
         self.health = Health(self.lookup, stale_after_s=1.0)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.state.served.ids import frozen
-from freshet.state.served.layout import SHM, Shape
+from freshet.state.served.layout import SHM, TableShape
 from freshet.state.served.reader import TableReader
 from freshet.state.served.writer import TableWriter
 
@@ -44,7 +44,7 @@ def rows_of(ids: np.ndarray, own: np.ndarray) -> np.ndarray:
 
 def write(path: Path) -> None:
     """Write epochs until killed."""
-    table = TableWriter(path, Shape.of(WIDTH, False, IDS, 0, 1 << 20), 1, 1)
+    table = TableWriter(path, TableShape.of(WIDTH, False, IDS, 0, 1 << 20), 1, 1)
     ids, epoch = np.arange(IDS), 0
     while True:
         changed = ids[(epoch + ids) % (7 + ids % 13) == 0]

@@ -12,7 +12,7 @@ from freshet.gnn.plan import compile_plan
 from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.part_rows import PartRows, frozen
-from freshet.operators.graph.sources import Sources
+from freshet.operators.graph.sources import SourceRows
 from freshet.operators.graph.topology import Topology
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
@@ -50,7 +50,7 @@ class Twin:
         slots = np.array(list(values), np.int32)
         sent = np.array(list(values.values()), np.float32).reshape(-1, self.layer.message_width)
         order = frozen(np.arange(slots.size, dtype=np.int32))
-        sources = Sources(frozen(slots), order, frozen(sent), [])
+        sources = SourceRows(frozen(slots), order, frozen(sent), [])
         self.store.merge(self.epoch, topology(self.epoch, **columns), sources, None)
         self.edges = dict(edges)
         self.values[slots] = sent

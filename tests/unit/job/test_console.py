@@ -1,6 +1,6 @@
 import io
 
-from freshet.job.console import Progress, Stats, format_stats
+from freshet.job.console import ProgressDisplay, Stats, format_stats
 
 FULL = Stats(
     events=12_345,
@@ -47,7 +47,7 @@ def test_unknown_figures_show_as_dashes() -> None:
 
 def test_without_a_terminal_a_line_every_ten_seconds_and_the_last() -> None:
     clock, stream = Clock(), io.StringIO()
-    with Progress(stream=stream, clock=clock) as progress:
+    with ProgressDisplay(stream=stream, clock=clock) as progress:
         for second in range(25):
             clock.now = float(second)
             progress.update(FULL._replace(epoch=second))
@@ -57,14 +57,14 @@ def test_without_a_terminal_a_line_every_ten_seconds_and_the_last() -> None:
 
 def test_nothing_is_printed_when_nothing_was_reported() -> None:
     stream = io.StringIO()
-    with Progress(stream=stream, clock=Clock()):
+    with ProgressDisplay(stream=stream, clock=Clock()):
         pass
     assert stream.getvalue() == ""
 
 
 def test_on_a_terminal_the_line_is_redrawn_in_place() -> None:
     clock, stream = Clock(), Terminal()
-    with Progress(stream=stream, clock=clock) as progress:
+    with ProgressDisplay(stream=stream, clock=clock) as progress:
         for tick in range(10):
             clock.now = tick * 0.15
             progress.update(FULL._replace(epoch=tick))

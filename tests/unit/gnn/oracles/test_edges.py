@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from freshet.gnn.oracles.edges import Edges
+from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.scaled import Scaled, aggregated
 from freshet.schema import EdgeValues
 
@@ -35,7 +35,7 @@ def test_it_gathers_what_numpy_does(kind, odd, dtype):
         scale[3, 2] = np.inf
     src, dst, factor = rng.integers(0, 9, 40), rng.integers(0, 7, 40), rng.uniform(-1, 2, 40)
     factor[5] = 0
-    edges = Edges(9, src, dst, EdgeValues.default(40))
+    edges = SortedEdges(9, src, dst, EdgeValues.default(40))
     with np.errstate(all="ignore"):
         for weight, given in ((factor[np.argsort(dst, kind="stable")], factor), (None, np.ones(40))):
             got, expected = edges.gather(kind, x, scale, weight), one_by_one(kind, x, scale, src, dst, given, 9)
@@ -49,13 +49,13 @@ def test_it_gathers_what_numpy_does(kind, odd, dtype):
 
 def test_one_edge_with_a_factor_of_its_own():
     for factor, expected in ((np.array([3.0]), 6.0), (None, 2.0)):
-        edges = Edges(2, np.array([0]), np.array([1]), EdgeValues.default(1))
+        edges = SortedEdges(2, np.array([0]), np.array([1]), EdgeValues.default(1))
         out, *_ = edges.gather("sum", np.array([[2.0], [5.0]]), np.ones((2, 1)), factor)
         assert out.tolist() == [[0.0], [expected]]
 
 
 def test_an_aggregate_that_the_oracle_lacks_is_refused_by_name():
-    edges, x = Edges(2, np.array([0]), np.array([1]), EdgeValues.default(1)), np.ones((2, 1))
+    edges, x = SortedEdges(2, np.array([0]), np.array([1]), EdgeValues.default(1)), np.ones((2, 1))
     with pytest.raises(ValueError, match="the oracle knows no aggregate 'median'"):
         aggregated("median", Scaled(x, x), edges, None, 1e-7)
 
@@ -65,7 +65,7 @@ def test_pieces_have_so_many_edges_and_vertices_at_most(monkeypatch):
     monkeypatch.setattr("freshet.gnn.oracles.edges._CHUNK_VERTICES", 4)
     rng = np.random.default_rng(1)
     dst = np.sort(np.append(rng.integers(0, 6, 30), np.full(9, 40)))
-    edges = Edges(50, np.arange(39), dst, EdgeValues.default(39))
+    edges = SortedEdges(50, np.arange(39), dst, EdgeValues.default(39))
     seen = [(vertices, here, len(part.dst)) for vertices, here, part in edges.pieces()]
     assert [one[0].start for one in seen[1:]] == [one[0].stop for one in seen[:-1]]
     assert [one[1].start for one in seen[1:]] == [one[1].stop for one in seen[:-1]]

@@ -12,7 +12,7 @@ import pytest
 
 from freshet.gnn.model import load_model, save_model
 from freshet.gnn.plan import compile_plan
-from freshet.job.embed.step import Serving, Told, do_step, settings_of, steps_of
+from freshet.job.embed.step import Serving, StepSettings, do_step, settings_of, steps_of
 from freshet.job.embed.streaming import partitioning_of
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.operators.embed.files import EmbedError
@@ -27,23 +27,23 @@ PARTS = 2
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
+def told(tmp_path: Path) -> StepSettings:
     save_model(make_model(1, LAYERS), tmp_path / "model")
     folder = write_graph(tmp_path / "S", random_graph(2, vertices=60, edges=300))
     plan = compile_plan(make_model(1, LAYERS))
     placed = PartitioningOptions(parts=PARTS, partitioner="hdrf")
     partitioning = partitioning_of(placed, plan, open_snapshot(folder, Features(IN_WIDTH)), 5, undirected=False)
     settings = settings_of(tmp_path / "model", tmp_path / "work", PARTS, partitioning)
-    made = Told(settings.to_dict(), str(folder), 1 << 24, str(tmp_path / "work"))
+    made = StepSettings(settings.to_dict(), str(folder), 1 << 24, str(tmp_path / "work"))
     made.folder.mkdir(parents=True)
     return made
 
 
-def waves_of(told: Told) -> list[list[str]]:
+def waves_of(told: StepSettings) -> list[list[str]]:
     return steps_of(told, open_snapshot(Path(told.snapshot), Features(IN_WIDTH))).waves
 
 
-def do_all(told: Told) -> list[dict[str, Any]]:
+def do_all(told: StepSettings) -> list[dict[str, Any]]:
     """As Flink does it: what a wave says goes to all steps of the next one."""
     said: list[dict[str, Any]] = []
     before: list[dict[str, Any]] = []
@@ -53,7 +53,7 @@ def do_all(told: Told) -> list[dict[str, Any]]:
     return said
 
 
-def test_all_steps_may_be_asked_for_again_when_what_the_first_ones_left_is_gone(told: Told) -> None:
+def test_all_steps_may_be_asked_for_again_when_what_the_first_ones_left_is_gone(told: StepSettings) -> None:
     first = do_all(told)
     gone = [name for one in first for name in one["files"] if not (told.folder / name).exists()]
     assert gone
@@ -64,7 +64,7 @@ def test_all_steps_may_be_asked_for_again_when_what_the_first_ones_left_is_gone(
     ]
 
 
-def test_a_step_waits_for_another_process_that_is_at_it(told: Told) -> None:
+def test_a_step_waits_for_another_process_that_is_at_it(told: StepSettings) -> None:
     name = waves_of(told)[0][0]
     with (told.folder / f"{name}.lock").open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -76,16 +76,16 @@ def test_a_step_waits_for_another_process_that_is_at_it(told: Told) -> None:
     assert not other.is_alive() and (told.folder / "journal.json").exists()
 
 
-def for_serving(told: Told, work: Path, memory: int = 1 << 20, eviction: str = "next-use") -> Told:
+def for_serving(told: StepSettings, work: Path, memory: int = 1 << 20, eviction: str = "next-use") -> StepSettings:
     """The same snapshot and model, for serving: attention between sums, in so many passes."""
     layers = (conv("sage_conv", IN_WIDTH, 8), conv("gat_conv", 8, 6, heads=2), conv("gcn_conv", 6, 4))
     save_model(make_model(1, layers), work / "model")
     given = Serving(str(work / "model"), False, "completion", eviction, [2, 3, 5], 2 * memory)
     (work / "work").mkdir()
-    return Told(None, told.snapshot, memory, str(work / "work"), asdict(given))
+    return StepSettings(None, told.snapshot, memory, str(work / "work"), asdict(given))
 
 
-def test_steps_for_serving_leave_what_one_process_leaves(told: Told, tmp_path: Path) -> None:
+def test_steps_for_serving_leave_what_one_process_leaves(told: StepSettings, tmp_path: Path) -> None:
     (tmp_path / "serving").mkdir()
     serving = for_serving(told, tmp_path / "serving")
     assert list(map(len, waves_of(serving))) == [1, 2, 3, 5, 1]
@@ -101,7 +101,7 @@ def test_steps_for_serving_leave_what_one_process_leaves(told: Told, tmp_path: P
     assert file_bytes(serving.folder) == file_bytes(tmp_path / "local")
 
 
-def test_a_file_of_another_size_than_the_wave_before_has_left_is_refused(told: Told, tmp_path: Path) -> None:
+def test_a_file_of_another_size_than_the_wave_before_has_left_is_refused(told: StepSettings, tmp_path: Path) -> None:
     (tmp_path / "serving").mkdir()
     serving = for_serving(told, tmp_path / "serving")
     prepared = do_step(serving, "prepared", [])

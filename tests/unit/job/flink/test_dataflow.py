@@ -6,7 +6,7 @@ import pytest
 
 from freshet.job.flink.dataflow import chained_operators
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.flink.pipeline import Pipeline
+from freshet.job.flink.pipeline import OperatorGroups
 from freshet.operators.dataflow import FEATURES, SINK, Dataflow
 
 LAYERS = 2
@@ -30,7 +30,7 @@ def test_those_do_that_hear_one_task_alone(
 ) -> None:
     stage = {"tasks": tasks}
     spec = JobSpec(out="out", layers=LAYERS, parts=parts, stage=stage, parallelism=parallelism, pipeline=pipeline)
-    flow, groups = Dataflow(LAYERS, parts), Pipeline(LAYERS, spec.groups)
+    flow, groups = Dataflow(LAYERS, parts), OperatorGroups(LAYERS, spec.groups)
     found = chained_operators(spec, flow, groups)
     assert found == chained
     for name in found:

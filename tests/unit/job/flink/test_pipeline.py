@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from freshet.gnn.model import MAX_CONVS
 from freshet.job.errors import UsageError
-from freshet.job.flink.pipeline import Pipeline, groups_max, pipeline_of
+from freshet.job.flink.pipeline import OperatorGroups, groups_max, pipeline_of
 from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, Dataflow
 
 
 @given(st.integers(1, MAX_CONVS), st.integers(1, 4), st.data())
 def test_groups_are_neighbours_in_the_order_of_the_flow(layers: int, parts: int, data: st.DataObject) -> None:
     groups = data.draw(st.integers(1, groups_max(layers)))
-    pipeline, flow = Pipeline(layers, groups), Dataflow(layers, parts)
+    pipeline, flow = OperatorGroups(layers, groups), Dataflow(layers, parts)
     found = [pipeline.group_of(name) for name in flow]
     assert found == sorted(found), "no message goes back"
     assert set(found) == set(range(groups)), "each group has something to do"
@@ -27,11 +27,13 @@ def test_groups_are_neighbours_in_the_order_of_the_flow(layers: int, parts: int,
 
 
 def test_groups_have_about_the_same_to_do() -> None:
-    assert Pipeline(2, 2).told(1) == "2 processes share the layers: parser to storage1; storage2 to sink"
-    assert Pipeline(2, 3).told(1) == "3 processes share the layers: parser to storage0; storage1; storage2 to sink"
-    assert Pipeline(1, 3).told(2) == "3 processes share the layers, 2 of each: parser to storage0; storage1; sink"
-    assert Pipeline(4, 2).group_of("tail2") == 0
-    assert Pipeline(4, 2).group_of("storage3") == Pipeline(4, 2).group_of(SINK) == 1
+    assert OperatorGroups(2, 2).told(1) == "2 processes share the layers: parser to storage1; storage2 to sink"
+    assert (
+        OperatorGroups(2, 3).told(1) == "3 processes share the layers: parser to storage0; storage1; storage2 to sink"
+    )
+    assert OperatorGroups(1, 3).told(2) == "3 processes share the layers, 2 of each: parser to storage0; storage1; sink"
+    assert OperatorGroups(4, 2).group_of("tail2") == 0
+    assert OperatorGroups(4, 2).group_of("storage3") == OperatorGroups(4, 2).group_of(SINK) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from freshet.job.errors import UsageError
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.produce import Outbox, Written, explained, producer_to
-from freshet.job.kafka.produce_messages import Message
+from freshet.job.kafka.produce_messages import ProducedMessage
 
 Report = Callable[[Any, Any], None]
 
@@ -56,8 +56,8 @@ class Client:
         return len(self.held)
 
 
-def messages(count: int) -> list[Message]:
-    return [Message(k % 2, None, b"%d" % k, 1 + k % 3) for k in range(count)]
+def messages(count: int) -> list[ProducedMessage]:
+    return [ProducedMessage(k % 2, None, b"%d" % k, 1 + k % 3) for k in range(count)]
 
 
 def outbox(client: Client) -> Outbox:

@@ -14,9 +14,9 @@ from kafka.partitioner.default import murmur2 as one_by_one
 from freshet.job.kafka.produce_messages import (
     MESSAGE_BYTES,
     Line,
-    Message,
     NoArrowError,
     Packer,
+    ProducedMessage,
     Router,
     murmur2,
     read_lines,
@@ -79,15 +79,15 @@ def lines(*places: int) -> list[Line]:
     return [Line(place, b"%d" % k, b"line %d" % k) for k, place in enumerate(places)]
 
 
-def pack(packer: Packer, *given: Line) -> list[Message]:
+def pack(packer: Packer, *given: Line) -> list[ProducedMessage]:
     return [*packer.add(given), *packer.rest()]
 
 
 def test_messages_keep_the_order_of_their_partition() -> None:
     assert pack(Packer(2, "jsonl"), *lines(0, 1, 0, 0)) == [
-        Message(0, None, b"line 0\nline 2", 2),
-        Message(0, b"3", b"line 3", 1),
-        Message(1, b"1", b"line 1", 1),
+        ProducedMessage(0, None, b"line 0\nline 2", 2),
+        ProducedMessage(0, b"3", b"line 3", 1),
+        ProducedMessage(1, b"1", b"line 1", 1),
     ]
 
 

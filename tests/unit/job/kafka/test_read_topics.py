@@ -15,12 +15,12 @@ from freshet.job.kafka import read_topics
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.read_topics import plan_topic, read_partition, resumed_topic
-from freshet.job.kafka.topic_specs import Identity, TopicInput, from_recorded
+from freshet.job.kafka.topic_specs import TopicIdentity, TopicInput, from_recorded
 
 OUT, NONE = Path("O"), ClientProperties()
 ADDRESS = KafkaAddress("new:1", "t")
 UUID, ID = "2fc60b40-8f84-42ec-ac51-1e0c8d29c40e", "L8YLQI-EQuysUR4MjSnEDg"  # the same, as Kafka's tools write it
-HAD = Identity(ID, "one")
+HAD = TopicIdentity(ID, "one")
 
 
 class Brokers:
@@ -76,7 +76,7 @@ def test_a_job_notes_which_topic_its_offsets_are_of(brokers: Brokers) -> None:
     assert plan_topic(0, ADDRESS, "earliest", True, NONE) == had({0: 7, 1: 0}).at(ADDRESS)
     for none in (None, "00000000-0000-0000-0000-000000000000"):  # of brokers before 2.8
         brokers.topic_id = none
-        assert plan_topic(0, ADDRESS, "earliest", False, NONE).identity == Identity(None, "one")
+        assert plan_topic(0, ADDRESS, "earliest", False, NONE).identity == TopicIdentity(None, "one")
 
 
 @pytest.mark.parametrize("other", ["topic", "cluster"])
@@ -96,8 +96,8 @@ def test_another_topic_of_that_name_is_refused(brokers: Brokers, other: str) -> 
 
 def test_what_nobody_noted_is_not_compared(brokers: Brokers) -> None:
     brokers.topic_id = None
-    assert resumed(had(None)).identity == Identity(None, "one")
-    assert plan_topic(0, ADDRESS, "earliest", False, NONE, {0: 3}, Identity()).start == {0: 3, 1: 0}
+    assert resumed(had(None)).identity == TopicIdentity(None, "one")
+    assert plan_topic(0, ADDRESS, "earliest", False, NONE, {0: 3}, TopicIdentity()).start == {0: 3, 1: 0}
 
 
 def test_a_bounded_topic_ends_where_it_ends_at_the_resume(brokers: Brokers) -> None:
@@ -113,11 +113,11 @@ def test_a_bounded_topic_ends_where_it_ends_at_the_resume(brokers: Brokers) -> N
 def test_a_job_of_a_version_without_ids_goes_on(brokers: Brokers) -> None:
     told = {"source": 0, "bootstrap": "old:1", "topic": "t", "start": {"0": 0}}
     (unbounded,) = from_recorded([told])
-    assert unbounded.identity == Identity()
+    assert unbounded.identity == TopicIdentity()
     assert resumed(unbounded).identity == HAD, "from now on they are compared"
     (bounded,) = from_recorded([told | {"end": {"0": 3}}])
     again = resumed(bounded)
-    assert (again.end, again.identity) == ({0: 3}, Identity()), "its state does not have what was read to its end"
+    assert (again.end, again.identity) == ({0: 3}, TopicIdentity()), "its state does not have what was read to its end"
 
 
 def test_ids_in_a_snapshot(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_ids_in_a_snapshot(tmp_path: Path) -> None:
     }
     assert known_topics(read_positions({"positions": written}, tmp_path)) == {"t": HAD}
     without = [{"source": "kafka://old:1/t", "next_offset": 7}, {"source": "a.jsonl", "next_offset": 1}]
-    assert known_topics(read_positions({"positions": without}, tmp_path)) == {"t": Identity()}
+    assert known_topics(read_positions({"positions": without}, tmp_path)) == {"t": TopicIdentity()}
 
 
 def test_messages_with_a_codec_are_read() -> None:

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from freshet.job.console import Progress
+from freshet.job.console import ProgressDisplay
 from freshet.job.results.check_progress import CheckProgress
 
 
 def test_what_goes_on_is_shown_while_the_caller_is_busy() -> None:
     shown, seconds = io.StringIO(), itertools.count(0, 11)  # every look at the clock is 11 s later
-    progress = CheckProgress(Progress("freshet check", shown, lambda: float(next(seconds))), clock=lambda: 0.0)
+    progress = CheckProgress(ProgressDisplay("freshet check", shown, lambda: float(next(seconds))), clock=lambda: 0.0)
     deadline = time.monotonic() + 20
     with progress:
         progress.tell("full pass over 3 vertices")
@@ -27,6 +27,6 @@ def test_what_goes_on_is_shown_while_the_caller_is_busy() -> None:
 
 def test_nothing_is_shown_of_a_check_that_takes_no_time() -> None:
     shown = io.StringIO()
-    with pytest.raises(ValueError, match="wrong"), CheckProgress(Progress("freshet check", shown)):
+    with pytest.raises(ValueError, match="wrong"), CheckProgress(ProgressDisplay("freshet check", shown)):
         raise ValueError("wrong")
     assert shown.getvalue() == ""

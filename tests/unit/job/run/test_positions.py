@@ -20,7 +20,7 @@ from freshet.job.run.file_source import FileSource
 from freshet.job.run.positions import Position, match, read_positions
 from freshet.job.run.prepare.job import prepare
 from freshet.job.run.resume import resume
-from freshet.job.run.sources import Found, find_sources, load_starts
+from freshet.job.run.sources import FoundSources, find_sources, load_starts
 from freshet.operators.parser.event_files import EventFileError
 from freshet.operators.parser.file_stage import read_plan
 from freshet.operators.snapshot.writer import write_snapshot
@@ -30,7 +30,7 @@ SNAPSHOT = Path("S")
 TOPIC = "kafka://old-broker:9092/changes"
 
 
-def sources(folder: Path, *names: str) -> Found:
+def sources(folder: Path, *names: str) -> FoundSources:
     for name in names:
         if not name.startswith("kafka"):
             lines = [orjson.dumps({"op": "add_vertex", "id": k}) for k in range(10)]

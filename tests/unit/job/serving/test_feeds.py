@@ -15,7 +15,7 @@ from freshet.gnn.model import ModelError
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
 from freshet.job.serving import place
-from freshet.job.serving.feeds.fed_job import Sources
+from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.sent_model import digest_of, folder_of, take
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
@@ -29,7 +29,7 @@ class Fed:
     """A server without a folder in common with the job, in this process."""
 
     def __init__(self, tables: Path, addresses: list[str], token: str | None = None) -> None:
-        sources = Sources(addresses, token)
+        sources = FedServers(addresses, token)
         self._stop = threading.Event()
         self.job = sources.job(tables, self._stop.is_set, 20)
         self.follower = FedFollower(self.job, tables, sources, self._stop.is_set, 1 << 20)
@@ -143,13 +143,13 @@ def test_logits_by_the_model_that_is_sent(source, tmp_path, capsys):
             take(pieces, tmp_path / "other", digest)
     weights.write_bytes(b"pickle" + whole)  # the source's digest fits, but it is no model
     (tmp_path / "again").mkdir()
-    job = Sources([f"127.0.0.1:{source.port}"], "secret").job(tmp_path / "again" / "tables", lambda: False, 5)
+    job = FedServers([f"127.0.0.1:{source.port}"], "secret").job(tmp_path / "again" / "tables", lambda: False, 5)
     assert job.model == ""
     assert "no logits: " in capsys.readouterr().err
     assert not folder_of(tmp_path / "again" / "tables", digest_of(str(source.hand.out / "model"))).exists()
 
 
 def test_no_source_is_said(tmp_path):
-    sources = Sources([f"127.0.0.1:{server_port()}"], None)
+    sources = FedServers([f"127.0.0.1:{server_port()}"], None)
     with pytest.raises(UsageError, match="no server answers"):
         sources.job(tmp_path / "tables", lambda: False, 0.1)

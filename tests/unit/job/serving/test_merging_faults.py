@@ -16,7 +16,7 @@ import pytest
 from freshet.job.folder import run_file
 from freshet.job.machine.processes import allow_many_files
 from freshet.job.serving import place
-from freshet.job.serving.feeds.fed_job import FedJob, Source, Sources
+from freshet.job.serving.feeds.fed_job import FedJob, FedServer, FedServers
 from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.feeds.peer_tails import PeerTails
 from freshet.job.serving.follower import Follower
@@ -45,15 +45,17 @@ def machines(tmp_path) -> Iterator[Machines]:
 
 
 class Teller:
-    """In place of `Sources`: one server that tells these pieces."""
+    """In place of `FedServers`: one server that tells these pieces."""
 
     def __init__(self, *pieces: tuple[dict[str, Any], np.ndarray]) -> None:
         self.pieces, self.told = pieces, 0
 
-    def all(self) -> tuple[set[Source], dict[Address, str]]:
-        return {Source(Address("teller", 1, False), "127.0.0.1")}, {}
+    def all(self) -> tuple[set[FedServer], dict[Address, str]]:
+        return {FedServer(Address("teller", 1, False), "127.0.0.1")}, {}
 
-    def tails(self, job_id: str, wanted: list[int], source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    def tails(
+        self, job_id: str, wanted: list[int], source: FedServer
+    ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         for head, raw in self.pieces:
             yield head, pa.RecordBatch.from_arrays([pa.array(raw, pa.uint8())], ["record"])
             self.told += 1
@@ -189,7 +191,7 @@ def test_a_name_that_nobody_knows_is_said(machines):
     one = machines.serve("one", "nobody")
     one.until(lambda: "nobody.invalid:47470: " in str(one.health.figures()["reason"]))
     odd = "x" * 70 + ".org"
-    found, unknown = Sources([f"{odd}:1", "127.0.0.1:2"], None).all()
+    found, unknown = FedServers([f"{odd}:1", "127.0.0.1:2"], None).all()
     assert [str(one) for one in found] == ["127.0.0.1:2"]
     assert [one.host for one in unknown] == [odd]
 
@@ -266,15 +268,17 @@ class Tables(Teller):
         self.epochs = epochs
         self.asked: list[str] = []
 
-    def all(self) -> tuple[set[Source], dict[Address, str]]:
-        return {Source(Address(name, 1, False), "127.0.0.1") for name in self.epochs}, {}
+    def all(self) -> tuple[set[FedServer], dict[Address, str]]:
+        return {FedServer(Address(name, 1, False), "127.0.0.1") for name in self.epochs}, {}
 
-    def tails(self, job_id: str, wanted: list[int], source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    def tails(
+        self, job_id: str, wanted: list[int], source: FedServer
+    ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         while True:
             yield {"beats": [None, None], "table": self.epochs[source.address.host], "ended": False}, None
             time.sleep(0.05)
 
-    def changes(self, job_id: str, source: Source) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    def changes(self, job_id: str, source: FedServer) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         epoch = self.epochs[source.address.host]
         self.asked.append(source.address.host)
         told = dict.fromkeys(("behind_us", "arrived_us", "published_us", "tail_failures"), 0)

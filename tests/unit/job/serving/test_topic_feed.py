@@ -20,7 +20,7 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.machine.ports import server_port
 from freshet.job.serving import place
-from freshet.job.serving.feeds.fed_job import FedJob, Sources
+from freshet.job.serving.feeds.fed_job import FedJob, FedServers
 from freshet.job.serving.feeds.topic import Topic
 from freshet.job.serving.feeds.topic_follower import TopicFollower
 from freshet.job.serving.feeds.topic_reader import OffsetsGoneError
@@ -31,7 +31,7 @@ from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.operators.sink.coalesce import Changes, TextIds
-from freshet.operators.sink.kafka_records import FORMS, Records
+from freshet.operators.sink.kafka_records import FORMS, RecordBlocks
 from freshet.state.served.layout import T_BEAT_US
 from tests.support.kafka.records import split_epochs
 
@@ -49,7 +49,7 @@ def records(*changes: tuple[int, int, float | None], strings: bool = False, form
     names = [f"v{one}".encode() for one in ids]
     text = TextIds(np.cumsum([0, *map(len, names)]).astype(np.int64), np.frombuffer(b"".join(names), np.uint8).copy())
     put = Changes(text if strings else np.array(ids, np.int64), np.array(epochs, np.int64), gone, rows)
-    found = [one for block in Records(MODEL, form).blocks(put) for one in split_epochs(block)]
+    found = [one for block in RecordBlocks(MODEL, form).blocks(put) for one in split_epochs(block)]
     return [Record(key, value, () if epoch is None else (("epoch", b"%d" % epoch),)) for key, value, epoch in found]
 
 
@@ -287,7 +287,7 @@ def test_what_answers_say(script, strings):
             assert (told["consistency"], told["job"], told["ready"]) == ("row", "unknown", True)
             assert told["positions"][0]["next_offset"] == 2
     with pytest.raises(UsageError, match=r"no server answers .*give --kafka instead"):
-        Sources([f"127.0.0.1:{port}"], None).job(tables.parent / "other" / "tables", lambda: False, 0.1)
+        FedServers([f"127.0.0.1:{port}"], None).job(tables.parent / "other" / "tables", lambda: False, 0.1)
     flights.shutdown()
     follower.close(forget=True)
 

@@ -10,7 +10,7 @@ import pytest
 from freshet.job.machine.ports import server_port
 from freshet.job.serving.served_job import TailsHere
 from freshet.job.serving.workers.answering import Answering, Doors
-from freshet.job.serving.workers.worker import Work
+from freshet.job.serving.workers.worker import WorkerSettings
 from tests.support.serving.hand_job import JOB_ID, WIDTH
 from tests.support.serving.served import Served
 
@@ -22,8 +22,8 @@ def doors(host: str = "127.0.0.1", **options: object) -> Doors:
 
 def test_what_a_worker_is_told():
     here = TailsHere("O/tables/tail", JOB_ID, 2, False, WIDTH, True)
-    work = Work(doors(token="secret", tails=here), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0)
-    assert Work.load(work.dump()) == work
+    work = WorkerSettings(doors(token="secret", tails=here), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0)
+    assert WorkerSettings.load(work.dump()) == work
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -12,9 +12,9 @@ import pytest
 from freshet.operators.embed.cold_store import ColdStore
 from freshet.operators.embed.edge_sort import EDGE, EdgeSorter
 from freshet.operators.embed.files import DiskFile, EmbedError, full_disk
-from freshet.operators.embed.journal import Journal
+from freshet.operators.embed.journal import StepJournal
 from freshet.operators.embed.rows_file import RowsFile
-from freshet.operators.embed.topology import Topology
+from freshet.operators.embed.topology import EmbedTopology
 
 
 def full(path: Path) -> RowsFile:
@@ -172,7 +172,7 @@ def test_edges_are_sorted_in_buckets_of_any_size(bucket_edges: int, tmp_path: Pa
     left = sorter.sort(tmp_path / "raw", 600, counts, keep_all=False, loop_twice=loops.append)
     last = {(e["src"], e["dst"], e["etype"]): e["weight"] for e in edges}
     want = sorted((int(u), int(v), int(t), float(w)) for (u, v, t), w in last.items())
-    topology = Topology(tmp_path, 20, left, weighted=True)
+    topology = EmbedTopology(tmp_path, 20, left, weighted=True)
     offsets = topology.offsets(0, 20)
     dst, weight, _ = topology.read(0, left)
     got = list(zip(np.repeat(np.arange(20), np.diff(offsets)).tolist(), dst.tolist(), weight.tolist(), strict=True))
@@ -187,11 +187,11 @@ def test_edges_are_sorted_in_buckets_of_any_size(bucket_edges: int, tmp_path: Pa
 
 
 def test_a_journal_is_whole_or_refused(tmp_path: Path) -> None:
-    Journal(tmp_path).put("step", {"done": 1})
-    assert Journal(tmp_path).get("step") == {"done": 1}
+    StepJournal(tmp_path).put("step", {"done": 1})
+    assert StepJournal(tmp_path).get("step") == {"done": 1}
     (tmp_path / "journal.json").write_text("{")
     with pytest.raises(EmbedError, match=r"journal.json: damaged"):
-        Journal(tmp_path)
+        StepJournal(tmp_path)
     (tmp_path / "journal.json").write_text('{"format": 99}')
     with pytest.raises(EmbedError, match="of another version of Freshet"):
-        Journal(tmp_path)
+        StepJournal(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from freshet.operators.embed.memory_plan import (
     BudgetError,
-    Shape,
+    LayerColumns,
     file_block_rows,
     layer_memory,
     least_memory,
@@ -16,15 +16,15 @@ from freshet.operators.embed.memory_plan import (
 )
 
 NARROW, WIDE, OWN = (
-    Shape(128, 40, 40, 0, 0, 40),
-    Shape(1024, 1024, 1024, 0, 0, 256),
-    Shape(128, 256, 128, 128, 128, 128),
+    LayerColumns(128, 40, 40, 0, 0, 40),
+    LayerColumns(1024, 1024, 1024, 0, 0, 256),
+    LayerColumns(128, 256, 128, 128, 128, 128),
 )
 
 
 @pytest.mark.parametrize("shape", [NARROW, WIDE, OWN])
 @pytest.mark.parametrize("vertices", [1, 1000, 1_000_000, 8_000_000])
-def test_no_layer_takes_more_than_the_budget(vertices: int, shape: Shape) -> None:
+def test_no_layer_takes_more_than_the_budget(vertices: int, shape: LayerColumns) -> None:
     planned = 0
     for size, passes in itertools.product((1, 8, 64, 256, 1024, 4096), (1, 3, 16)):
         memory = size << 20

@@ -13,7 +13,7 @@ import pytest
 
 from freshet.operators.dataflow import STORAGE, TAIL
 from freshet.operators.flink import neighbours
-from freshet.operators.flink.neighbours import BOUND_BYTES, Address, LostBlockError, Mailbox, Neighbours, is_token
+from freshet.operators.flink.neighbours import BOUND_BYTES, LostBlockError, Mailbox, Neighbours, TaskAddress, is_token
 from freshet.operators.outcome import Message
 from freshet.state.block_columns import SYNC
 from freshet.state.codec import Block, Header, decode, seal
@@ -25,7 +25,7 @@ JOB, ANOTHER_JOB = secrets.token_hex(8), secrets.token_hex(8)  # no other proces
 @pytest.fixture
 def mailbox() -> Iterator[Mailbox]:
     """That of storage 1, which has two tasks here."""
-    one = Mailbox(Address(JOB, "storage1", task) for task in (0, 1))
+    one = Mailbox(TaskAddress(JOB, "storage1", task) for task in (0, 1))
     yield one
     one.close()
 
@@ -116,7 +116,7 @@ def test_attempts_do_not_mix(mailbox: Mailbox, sender: Neighbours) -> None:
     (left,) = sent(sender, message())
     later = Neighbours(JOB, {STORAGE: "storage1"}, attempt=1)
     assert not is_token(*sent(later, message())), "Flink has not dropped the failed attempt's receiver yet"
-    following = Mailbox([Address(JOB, "storage1", 0)], attempt=1)
+    following = Mailbox([TaskAddress(JOB, "storage1", 0)], attempt=1)
     with pytest.raises(LostBlockError):
         mailbox.taken(left)  # gone with the attempt
     assert not is_token(*sent(sender, message())), "the failed attempt's sender finds nobody"
@@ -161,7 +161,7 @@ def test_a_task_of_another_process_gets_its_blocks_by_a_ring(mailbox: Mailbox, s
 
 
 def test_an_act_waits_once_for_a_ring_and_for_all_rings_no_longer_than_for_one(sender: Neighbours) -> None:
-    boxes = [Mailbox([Address(JOB, "storage1", task)]) for task in range(4)]
+    boxes = [Mailbox([TaskAddress(JOB, "storage1", task)]) for task in range(4)]
     large = 300_000  # rows: two of them do not fit in a ring
     with unknown_here(boxes[0]):
         for task, box in enumerate(boxes):
@@ -181,7 +181,7 @@ def test_a_receiver_that_could_not_open_leaves_nothing(monkeypatch: pytest.Monke
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    address = Address(JOB, "storage1", 0)
+    address = TaskAddress(JOB, "storage1", 0)
     with monkeypatch.context() as patched, pytest.raises(MemoryError):
         patched.setattr(neighbours, "ReceivingRings", refuse)
         Mailbox([address])
@@ -194,7 +194,7 @@ def test_a_later_attempt_has_rings_of_its_own(mailbox: Mailbox, sender: Neighbou
         while not is_token(token := sent(sender, message())[0]):
             mailbox.taken(b"")
             assert not is_token(*sent(later, message()))
-        following = Mailbox([Address(JOB, "storage1", 0)], attempt=1)
+        following = Mailbox([TaskAddress(JOB, "storage1", 0)], attempt=1)
         with pytest.raises(LostBlockError):
             following.taken(token)
         following.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from freshet.operators.dataflow import PARTITIONER
-from freshet.operators.flink.neighbours import Address, Mailbox, is_token
+from freshet.operators.flink.neighbours import Mailbox, TaskAddress, is_token
 from freshet.operators.flink.parser_shells import MessageParserShell
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.messages import TopicMessage
@@ -114,7 +114,7 @@ def test_a_timer_of_an_earlier_attempt_does_no_harm(attempt: Attempt) -> None:
 
 
 def test_a_shell_that_has_ended_tells_of_nothing_that_waits(tmp_path: Path) -> None:
-    receiver = Mailbox([Address("f00d", PARTITIONER, 0)])
+    receiver = Mailbox([TaskAddress("f00d", PARTITIONER, 0)])
     attempt = Attempt(tmp_path)
     sent = list(attempt.shell.process_element(batch_of([TopicMessage(0, 4, value(1))]), attempt.ctx))
     attempt.shell.close()

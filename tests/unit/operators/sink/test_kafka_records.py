@@ -5,7 +5,7 @@ import pytest
 
 from freshet.operators.record_blocks import BLOCK_BYTES, blocks_of, records_of
 from freshet.operators.sink.coalesce import Changes, TextIds
-from freshet.operators.sink.kafka_records import FORMS, Records, record_bytes_max
+from freshet.operators.sink.kafka_records import FORMS, RecordBlocks, record_bytes_max
 from tests.support.kafka.records import parse, split, split_epochs
 
 MODEL = "0123456789ab"
@@ -26,7 +26,7 @@ def changes(ids, width=3, deleted=(), seed=1):
 
 
 def records(given, **options):
-    return [record for block in Records(MODEL, **options).blocks(given) for record in split(block)]
+    return [record for block in RecordBlocks(MODEL, **options).blocks(given) for record in split(block)]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -63,14 +63,14 @@ def test_string_ids_whatever_they_hold(form):
 @pytest.mark.parametrize("ids", [[7, 8, 9], ["", "plain", "ta\tb"]])
 def test_a_tombstone_has_its_epoch(ids):
     given = changes(ids, deleted=[0, 2])
-    found = [one for block in Records(MODEL).blocks(given) for one in split_epochs(block)]
+    found = [one for block in RecordBlocks(MODEL).blocks(given) for one in split_epochs(block)]
     assert [epoch for _, _, epoch in found] == [0, None, 2 * 10**12]
     assert [value is None for _, value, _ in found] == [True, False, True]
 
 
 @pytest.mark.parametrize("ids", [[7, -8], ODD])
 def test_records_of_a_block(ids):
-    blocks = list(Records(MODEL).blocks(changes(ids, deleted=[1])))
+    blocks = list(RecordBlocks(MODEL).blocks(changes(ids, deleted=[1])))
     assert list(blocks_of(one for block in blocks for one in records_of(block))) == blocks
 
 
@@ -99,7 +99,7 @@ def test_values_that_are_not_finite():
 def test_many_changes_come_in_blocks(width):
     n = 10_000 if width == 8 else 40
     given = changes(list(range(n)), width, deleted=range(0, n, 7))
-    blocks = list(Records(MODEL).blocks(given))
+    blocks = list(RecordBlocks(MODEL).blocks(given))
     assert len(blocks) > 3
     assert all(0 < len(block) <= BLOCK_BYTES for block in blocks)
     found = [record for block in blocks for record in split(block)]
@@ -109,7 +109,7 @@ def test_many_changes_come_in_blocks(width):
 
 def test_a_line_that_is_longer_than_a_block():
     given = changes([1, 2, 3], 40_000)
-    blocks = list(Records(MODEL).blocks(given))
+    blocks = list(RecordBlocks(MODEL).blocks(given))
     assert [len(split(block)) for block in blocks] == [1, 1, 1]
     assert np.array_equal(parse(split(blocks[2])[0][1])["embedding"], given.rows[2])
 
@@ -120,7 +120,7 @@ def test_nothing():
 
 def test_an_unknown_form():
     with pytest.raises(ValueError, match="got 'csv', expected one of base64, list, binary"):
-        Records(MODEL, "csv")
+        RecordBlocks(MODEL, "csv")
 
 
 WIDEST = np.array([-1.1754944e-38, -3.4028235e38, -1e-45, 1.2345679e-10, -0.000123456], np.float32)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from freshet.operators.sink.dealing import BadEpochError, deal
-from freshet.operators.sink.kafka_records import Records
+from freshet.operators.sink.kafka_records import RecordBlocks
 from freshet.operators.sink.outlet import Outlet
 from freshet.operators.sink.outlet_stage import OutletStage
 from freshet.operators.sink.task import TaskSink, of_task
@@ -128,7 +128,9 @@ def test_a_part_that_can_not_be_closed_leaves_the_others_closed(tmp_path):
 
 
 def test_each_part_keeps_how_far_it_has_handed_over(tmp_path):
-    sinks = [sink_of(tmp_path, part, topic=Outlet(part, WIDTH, "int", Records("m", "list"))) for part in range(PARTS)]
+    sinks = [
+        sink_of(tmp_path, part, topic=Outlet(part, WIDTH, "int", RecordBlocks("m", "list"))) for part in range(PARTS)
+    ]
     stage = OutletStage("sink-0", of_task(sinks, PARTS), 1, parts=range(4, 4 + PARTS))
     stage.restore([], [("flushed", b"1")], [])
     outcome = stage.act([bundled(1, [([3], []), ([1], []), ([], [])], control=control(flags=4))])

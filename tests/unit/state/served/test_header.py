@@ -18,7 +18,7 @@ from freshet.state.served.layout import (
     T_READABLE_US,
     T_SOURCE_BEAT_US,
     T_TAIL_FAILURES,
-    Shape,
+    TableShape,
 )
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.writer import TableWriter
@@ -26,7 +26,7 @@ from freshet.state.served.writer import TableWriter
 
 @pytest.fixture
 def table(tmp_path: Path) -> TableWriter:
-    return TableWriter(tmp_path / "a.table", Shape.of(2, False, 16, 0, 0), 1, 1)
+    return TableWriter(tmp_path / "a.table", TableShape.of(2, False, 16, 0, 0), 1, 1)
 
 
 @pytest.mark.parametrize("ended", [RUNS, ENDED, STOPPED])

@@ -17,7 +17,7 @@ from freshet.state.served.layout import (
     T_RING,
     T_ROW_WORDS,
     T_ROWS_AT,
-    Shape,
+    TableShape,
 )
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.read_kernels import MISSED, read_these, slots_in_ring
@@ -29,7 +29,7 @@ WIDTH, IDS, RING = 2, 8, 3
 @pytest.fixture
 def table(tmp_path: Path) -> TableWriter:
     """Epoch 1 of eight ids, and a ring of three entries."""
-    made = TableWriter(tmp_path / "a.table", Shape.of(WIDTH, False, 16, 0, 0), 1, 1)
+    made = TableWriter(tmp_path / "a.table", TableShape.of(WIDTH, False, 16, 0, 0), 1, 1)
     made.mem[T_RING] = RING
     put(made, 1, *range(IDS))
     made.publish(1)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from freshet.kernels.atomics import publish_word
 from freshet.state.served.ids import Texts, frozen
-from freshet.state.served.layout import R_SEQ, T_POSITION_SEQ, T_RESERVED, T_ROWS_AT, T_USED, Shape
+from freshet.state.served.layout import R_SEQ, T_POSITION_SEQ, T_RESERVED, T_ROWS_AT, T_USED, TableShape
 from freshet.state.served.mapped import HistoryTooShortError, NoTableError, WriterGoneError
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.reader import ChangeReader, TableReader
@@ -52,7 +52,7 @@ def test_every_epoch_as_a_dict_has_it(stream, strings, again):
 
     def make(capacity):
         made.append(folder / f"freshet-test-{os.getpid()}-{random.randrange(1 << 40)}")
-        return TableWriter(made[-1], Shape.of(3, strings, capacity, 4096, 1 << 20), 1, 1)
+        return TableWriter(made[-1], TableShape.of(3, strings, capacity, 4096, 1 << 20), 1, 1)
 
     try:
         table, oracle = make(4), {}
@@ -157,7 +157,7 @@ def child(path: Path, until: int = EPOCHS) -> subprocess.Popen[bytes]:
 
 def load_kernels(path: Path) -> None:
     """Or the first read takes longer than the writer lives."""
-    table = TableWriter(path, Shape.of(5, False, IDS, 0, 1), 1, 1)
+    table = TableWriter(path, TableShape.of(5, False, IDS, 0, 1), 1, 1)
     table.publish(0)
     TableReader(path).get(frozen(np.arange(IDS)))
     TableReader(path).all()
@@ -222,7 +222,7 @@ def assert_plain_reads(path, own, lives):
 @pytest.mark.parametrize("killed", ["before its epoch", "amid the vector", "set again", "set again for a shown epoch"])
 def test_readers_take_what_a_half_written_row_was_until_it_is_put_back(path, monkeypatch, killed):
     own, lives = histories()
-    table = TableWriter(path, Shape.of(5, False, IDS, 0, 1 << 20), 1, 1)
+    table = TableWriter(path, TableShape.of(5, False, IDS, 0, 1 << 20), 1, 1)
     for epoch in (0, 1):
         write_epoch(table, epoch, own, lives)
     reader = TableReader(path)
@@ -260,7 +260,7 @@ def test_readers_take_what_a_half_written_row_was_until_it_is_put_back(path, mon
 
 
 def test_a_slot_that_the_index_names_counts_after_a_kill(path):
-    table = TableWriter(path, Shape.of(2, True, 10, 4096, 1 << 20), 1, 1)
+    table = TableWriter(path, TableShape.of(2, True, 10, 4096, 1 << 20), 1, 1)
     table.put(0, Texts.encode(["a", "bb"]), np.ones((2, 2), np.float32))
     table.publish(0)
     publish_word(table.mem, T_USED, 1)  # killed just before
@@ -273,7 +273,7 @@ def test_a_slot_that_the_index_names_counts_after_a_kill(path):
 
 
 def test_a_ring_that_has_moved_on_is_said(path, monkeypatch):
-    table = TableWriter(path, Shape.of(2, False, 10, 0, 1), 1, 1)
+    table = TableWriter(path, TableShape.of(2, False, 10, 0, 1), 1, 1)
     ids = np.arange(10)
     table.put(0, ids, np.zeros((10, 2), np.float32))
     table.publish(0)
@@ -293,7 +293,7 @@ def test_a_ring_that_has_moved_on_is_said(path, monkeypatch):
 
 def test_positions_that_were_being_written_are_none(path):
     """Who takes over says them anew."""
-    table = TableWriter(path, Shape.of(2, False, 10, 0, 1), 1, 1)
+    table = TableWriter(path, TableShape.of(2, False, 10, 0, 1), 1, 1)
     table.set_positions(np.array([[0, 1, 20, 3]]))
     table.mem[T_POSITION_SEQ] += 1  # killed amid the rows
     assert PlainReader(path).positions().tolist() == []
@@ -304,7 +304,7 @@ def test_positions_that_were_being_written_are_none(path):
 
 
 def test_another_reader_takes_the_place_of_the_plain_one(path):
-    table = TableWriter(path, Shape.of(2, True, 10, 4096, 1 << 20), 1, 1)
+    table = TableWriter(path, TableShape.of(2, True, 10, 4096, 1 << 20), 1, 1)
     table.put(0, Texts.encode(["a", "a name of more than eight bytes", ""]), np.ones((3, 2), np.float32))
     table.set_positions(np.array([[0, 1, 20, 3]]))
     table.publish(0)
@@ -319,7 +319,7 @@ def test_another_reader_takes_the_place_of_the_plain_one(path):
 
 
 def test_bounds(path):
-    table = TableWriter(path, Shape.of(2, False, 10, 0, 1), 1, 1)
+    table = TableWriter(path, TableShape.of(2, False, 10, 0, 1), 1, 1)
     with pytest.raises(TableFullError):
         table.put(0, np.arange(1025), np.zeros((1025, 2), np.float32))
     table.set_positions(np.array([[0, 1, 20, 3]]))

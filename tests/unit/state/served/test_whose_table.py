@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from freshet.state.served.layout import PAGE, Shape
+from freshet.state.served.layout import PAGE, TableShape
 from freshet.state.served.mapped import MappedTable, NoTableError, is_held
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.writer import TableWriter
 
 
 def table(path: Path) -> TableWriter:
-    return TableWriter(path, Shape.of(2, False, 16, 0, 0), 1, 1)
+    return TableWriter(path, TableShape.of(2, False, 16, 0, 0), 1, 1)
 
 
 def test_a_table_is_held_until_its_writer_is_gone(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def test_good_lines_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch
 
 def test_texts_that_are_odd_throughout_are_not_read_by_columns_first(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
-    read = reader._read
-    monkeypatch.setattr(reader, "_read", lambda text, schema: (tried.append(len(text)), read(text, schema))[1])
+    read = reader.read_json
+    monkeypatch.setattr(reader, "read_json", lambda text, schema: (tried.append(len(text)), read(text, schema))[1])
     floats = b"\n".join(b'{"op":"del_vertex","id":%d.0}' % k for k in range(1000))
     parser = Parser(Features(WIDTH), "int")
     for _ in range(5):
