@@ -12,8 +12,8 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties, connection
 from freshet.job.machine.ports import why_silent
 
-_CONNECT_S = 2.5  # in which a server takes a connection
-_ANSWER_S = 3.5  # in which one that does also answers as a broker
+CONNECT_S = 2.5  # in which a server takes a connection
+ANSWER_S = 3.5  # in which one that does also answers as a broker
 _POLL_S = 0.01
 
 
@@ -41,7 +41,7 @@ class _Asked:
 
     def __init__(self, name: str, address: KafkaAddress, properties: ClientProperties) -> None:
         self.name, self.answered = name, False
-        self._options = connection(address, properties) | {"bootstrap_timeout_ms": int(1e3 * _ANSWER_S)}
+        self._options = connection(address, properties) | {"bootstrap_timeout_ms": int(1e3 * ANSWER_S)}
         servers = address.bootstrap.split(",")
         self._count = len(servers)
         self._silent: list[str | None] = []  # why a server takes no connection, None for one that does
@@ -57,23 +57,23 @@ class _Asked:
         seconds = time.monotonic() - self._began
         if self._error is not None:
             return f"no Kafka broker answers there ({one_line(self._error)})"
-        if seconds > _ANSWER_S and self._is_broker:
+        if seconds > ANSWER_S and self._is_broker:
             return (
                 "a broker answers there, but not at the address that it gives out for itself; check its "
                 "advertised.listeners"
             )
-        if None in self._silent and seconds > _ANSWER_S:
+        if None in self._silent and seconds > ANSWER_S:
             return (
-                f"something takes connections there, but does not answer as a Kafka broker within {_ANSWER_S:g} s; "
+                f"something takes connections there, but does not answer as a Kafka broker within {ANSWER_S:g} s; "
                 "check the port, and login and TLS (`kafka:` in the --config file)"
             )
-        if None in self._silent or (seconds < _CONNECT_S and len(self._silent) < self._count):
+        if None in self._silent or (seconds < CONNECT_S and len(self._silent) < self._count):
             return None
         cause = self._silent[0] if self._silent else "no answer"
         return f"no broker is there ({cause}); check host and port, and that the broker runs"
 
     def _connect(self, server: str) -> None:
-        self._silent.append(why_silent(server, _CONNECT_S))
+        self._silent.append(why_silent(server, CONNECT_S))
 
     def _ask(self) -> None:
         from kafka import KafkaAdminClient

@@ -30,7 +30,7 @@ from freshet.kernels.user_cache import make_readable
 
 # One kernel takes a third of the time of all, so that more processes have nothing to do.
 _PROCESSES_MAX = 4
-_FLAGS = ("-P", "-m")  # the folder that one happens to be in is no place of modules
+PYTHON_FLAGS = ("-P", "-m")  # the folder that one happens to be in is no place of modules
 
 
 class Compiled(NamedTuple):
@@ -166,7 +166,7 @@ def rehearsed_calls(jobs: Jobs | None = None) -> Iterator[Call]:
 
     Raises: JobFailed when it fails.
     """
-    command = [sys.executable, *_FLAGS, "freshet.operators.rehearsal", *(jobs.options if jobs else [])]
+    command = [sys.executable, *PYTHON_FLAGS, "freshet.operators.rehearsal", *(jobs.options if jobs else [])]
     environ = python_environ() | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
     assert process.stdout is not None
@@ -179,7 +179,7 @@ def rehearsed_calls(jobs: Jobs | None = None) -> Iterator[Call]:
 @contextmanager
 def _workers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that compile what they read; they end when they read no more."""
-    command = [sys.executable, *_FLAGS, "freshet.kernels.kernel_calls"]
+    command = [sys.executable, *PYTHON_FLAGS, "freshet.kernels.kernel_calls"]
     workers = [
         subprocess.Popen(
             command, env=python_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=die_with_parent

@@ -23,7 +23,7 @@ def test_disk_and_start_up_are_bounded(tmp_path: Path) -> None:
 
 def test_without_compaction_they_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above could fail."""
-    monkeypatch.setattr(Week, "_compact", lambda self: None)
+    monkeypatch.setattr(Week, "compact", lambda self: None)
     samples = list(week(tmp_path / "O", replace(DAYS, days=0.25)))
     assert {"files", "change_log_bytes"} & set(judge(samples).grew), samples
 

@@ -108,7 +108,7 @@ class Week:
                 log_of(self.hand.sinks[0]).writer.wait()
                 self._catch_up()
             if self.epoch % per_compaction == 0:
-                self._compact()
+                self.compact()
 
     def sample(self) -> WeekSample:
         """Start the server anew from base and change log, and look."""
@@ -161,7 +161,7 @@ class Week:
     def _now_s(self) -> float:
         return self._begin_s + self.epoch * self.plan.step_s
 
-    def _compact(self) -> None:
+    def compact(self) -> None:
         for path, _ in self._files("embeddings"):  # as old as they are on the simulated clock
             number = path.stem.rpartition("-")[2]
             if not path.name.startswith(BASE_PREFIX) and int(number) > self._dated:

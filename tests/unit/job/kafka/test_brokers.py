@@ -24,8 +24,8 @@ NONE = ClientProperties()
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brokers, "_CONNECT_S", 0.5)
-    monkeypatch.setattr(brokers, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(brokers, "CONNECT_S", 0.5)
+    monkeypatch.setattr(brokers, "ANSWER_S", 1.0)
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_a_process_that_fails_ends_it(stamp: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_so_does_a_rehearsal_that_fails(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_FLAGS", ("-c", "raise SystemExit(7)"))
+    monkeypatch.setattr(kernels, "PYTHON_FLAGS", ("-c", "raise SystemExit(7)"))
     with pytest.raises(JobFailed, match="exit 7"):
         kernels.compile_ahead()
     assert not stamp.exists()
