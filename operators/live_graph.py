@@ -115,7 +115,7 @@ class LiveState:
 
     @property
     def attrs(self) -> tuple[int, int] | None:
-        """How many numbers the dropped attr of its edges had, and how many events brought one; None without any."""
+        """Length of the dropped attr of its edges, and number of events that brought one; None without any."""
         width = self.core.attr_width
         return None if width is None or not dropped_among([ATTR]) else (width, self.partitioner.progress.attrs)
 

@@ -84,7 +84,7 @@ def close_epoch(
 
 @inner
 def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
-    """Of the logged edges emit the deleted and the changed ones, and collect the rows of the added ones."""
+    """Emit the deleted and the changed ones of the logged edges, and collect the rows of the added ones."""
     counts, deleted, reweighted = out.counts, out.deleted.view(np.float32), out.reweighted.view(np.float32)
     for k in range(log.counts[LOGGED_EDGES]):
         row = log.edges[k, E_ROW]

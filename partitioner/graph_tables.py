@@ -78,7 +78,7 @@ class GraphView(NamedTuple):
 
 @inner
 def value_column(value: int) -> int:
-    """Where an edge's row has one of its values."""
+    """Return the place of one value in an edge's row."""
     return VALUE if value == 0 else EDGE_WIDTH + value - 1
 
 
@@ -173,7 +173,7 @@ class GraphTables:
         return np.flatnonzero(~np.isnan(self.edge.data.view(np.float32)[: self.scalar(EDGE_ROWS), VALUE]))
 
     def values_of(self, edges: np.ndarray) -> EdgeValues:
-        """What the edges in these rows carry."""
+        """Return the values of the edges in these rows."""
         carried = self.edge.data.view(np.float32)
         return EdgeValues.of_kept([carried[edges, k] for k in (VALUE, *range(EDGE_WIDTH, carried.shape[1]))])
 

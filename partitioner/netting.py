@@ -148,7 +148,7 @@ def _new_edge_row(scalars: np.ndarray, edge: np.ndarray) -> int:
 
 @inner
 def _carries(g: GraphView, row: int, batch: Batch, i: int) -> bool:
-    """Whether the edge in `row` carries what the event's does."""
+    """Return whether the edge in `row` has the values of the event's edge."""
     for k in range(g.values):
         if g.carried[row, value_column(k)] != batch.values[k, i]:
             return False

@@ -142,7 +142,7 @@ def _remove(job: ServedJob, tables: Path, keep: Path | None) -> None:
 
 
 def _prefix(job: ServedJob, tables: Path) -> str:
-    """How the names of the tables of one folder begin."""
+    """Prefix of the names of the tables of one folder."""
     return f"freshet-{job.job_id}-{mark_of(tables)}-"
 
 

@@ -52,7 +52,7 @@ class Vectors:
         return self.build.bitcast(byte, kind.as_pointer())
 
     def place(self, array: int, at: int, kind: ir.Type) -> Any:
-        """Where the lanes of an array begin."""
+        """Address of the lanes of an array."""
         return self.element(array, self.args[at], self.of(kind))
 
     def load(self, place: Any) -> Any:

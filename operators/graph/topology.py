@@ -110,7 +110,7 @@ class Topology:
     """
 
     def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan, following: LayerPlan | None) -> None:
-        """Of edges it knows the weights if the layer reads them."""
+        """Edges have their weights if the layer reads them."""
         self.at, self.masters, self._edge_value = at, Masters(tables, at, layer, following), layer.edge_value
         self.home = tables.add("home", "i4", 2, fill=-1)
         self.out, self.inn = (Lists(tables, name, layer.weighted) for name in ("out", "in"))

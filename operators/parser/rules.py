@@ -30,7 +30,7 @@ WHOLE_MAX = 2**53  # a float of this size or less is the integer that was meant:
 
 
 class FieldKind(Enum):
-    """What a field of an event holds."""
+    """Kinds of values of the fields of events."""
 
     TEXT, ID, NUMBER, NUMBERS, FEATURES, UNREAD = range(6)
 

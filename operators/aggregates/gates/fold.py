@@ -55,7 +55,7 @@ class Gates(NamedTuple):
 
 @inner
 def gated_message(z: np.ndarray, message: EdgeMessage, c: int) -> np.float64:
-    """What a channel of the message's source brings to its target."""
+    """Return the product that a channel of the message's source adds to its target."""
     u, v, channels = message.src, message.dst, z.shape[1] // 3
     term = np.float64(z[u, channels + c]) + np.float64(z[v, 2 * channels + c])
     small = math.exp(-abs(term))
