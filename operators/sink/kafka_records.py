@@ -173,7 +173,7 @@ def _write(
 
 
 def record_bytes_max(width: int, form: str, model: str, id_bytes_max: int) -> int:
-    """Return the largest size of a record of one vertex, key and value: `id_bytes_max` is its id's, as UTF-8 or digits."""
+    """Return the largest size of a record of a vertex, key and value; `id_bytes_max`: of its id as UTF-8 or digits."""
     if form == BINARY:
         return id_bytes_max + BINARY_HEAD.size + 4 * width
     vector = _LISTED_BYTES * width + 2 if form == LIST else 4 * -(-4 * width // 3) + 2
