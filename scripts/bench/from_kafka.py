@@ -1,14 +1,17 @@
-"""Throughput of the source: the stream of `make bench` from files and from a Kafka broker on the same machine.
+"""Throughput from and to a Kafka broker on the same machine, beside files: the stream of `make bench`.
 
-From Kafka as JSON (one event a message, many) and as Arrow, over four partitions. Each line is one `freshet run` on
-Flink, checked at the end; `parser` and `partitioner` are the seconds that these operators' own code took, `busy` the
-share of the streaming time in which the Parser's thread did anything at all (parsing, keyed state, handing on).
+Sources: a Parquet file, a JSON Lines file, and topics of four partitions with JSON (one event a message, many) or
+Arrow. Sinks: none, or a topic of changed embeddings (`--coalesce 500ms`) in the formats of `--embedding-format`. Each
+line is one `freshet run` on Flink; `--check` compares its result with a full pass. `cpu us` is the processor time of
+the job's processes an event, `broker us` that of the broker; `parser us` is the Parser's own. With `--before CHECKOUT`
+each run is made with that checkout's .venv as well, by turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from freshet.job.dev.broker import start_broker
+from freshet.job.dev.broker import Broker, start_broker
 from freshet.job.kafka.produce_messages import read_lines
 from freshet.operators.parser.files import ChunkReader, plan_chunks
 from scripts.bench.arxiv_stream import generate_once
+from scripts.bench.parts import Cpu
 from scripts.bench.throughput import FRESHET, ROOT, machine
 
 PARTITIONS = 4
@@ -36,85 +41,140 @@ SOURCES: dict[str, tuple[str, int]] = {
     "json, 100 a message": ("jsonl", 100),
     "arrow, 1000 a message": ("arrow", 1000),
 }
+SINKS = ("none", "base64", "binary", "list")
+Figures = dict[str, Any]
 
 
-def freshet(command: str, *arguments: object) -> dict[str, Any]:
-    """Run a command; its last line on stdout."""
+def freshet(command: str, *arguments: object) -> Figures:
+    """Run a command and return its last line on stdout."""
     done = subprocess.run([str(FRESHET), command, *map(str, arguments)], capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1) or not done.stdout.strip():
         sys.exit(f"freshet {command}: exit {done.returncode}\n{done.stderr[-3000:]}")
-    found: dict[str, Any] = orjson.loads(done.stdout.splitlines()[-1])
+    found: Figures = orjson.loads(done.stdout.splitlines()[-1])
     return found | {"code": done.returncode}
 
 
 def write_jsonl(folder: Path) -> None:
-    """The stream as JSON Lines."""
+    """Write the stream as JSON Lines."""
     reader = ChunkReader(every_column=True)
     with (folder / "events.jsonl").open("wb") as file:
         for chunk in plan_chunks([str(folder / "events.parquet")]):
             file.writelines(line + b"\n" for line in read_lines(chunk, reader))
 
 
-def measure(folder: Path, name: str, events: str, count: int, options: list[object]) -> dict[str, Any]:
-    """Run and check one job; `count` is the number of events."""
+def broker_s(broker: Broker) -> float:
+    """Return the broker's processor time so far, in seconds."""
+    times = psutil.Process(broker.pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def measure(binary: Path, folder: Path, events: str, broker: Broker, options: list[object], check: bool) -> Figures:
+    """Make one run of the job and return its figures.
+
+    Raises: SystemExit when it fails.
+    """
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    given = ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", events, "--out", out]
-    result = freshet("run", *given, *options)
-    check = freshet("check", "--oracle", "own", *given)
+    given: list[object] = [
+        "--model",
+        folder / "model",
+        "--snapshot",
+        folder / "snapshot",
+        "--events",
+        events,
+        "--out",
+        out,
+    ]
+    before = broker_s(broker)
+    with (folder / "said.log").open("wb") as said:
+        command = [str(binary), "run", *map(str, (*given, *options))]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said)
+        cpu = Cpu(process, out)
+        stdout, _ = process.communicate()
+    if process.returncode:
+        sys.exit(f"{' '.join(command)}: exit {process.returncode}\n{(folder / 'said.log').read_text()[-3000:]}")
+    result: Figures = orjson.loads(stdout.splitlines()[-1])
     run = orjson.loads((out / "run.json").read_bytes())
-    profile = {operator.partition("-")[0]: counts for operator, counts in run["profile"].items()}
-    parser = profile["parser"]
-    busy = sum(parser[part] for part in ("stage", "hand_over", "state", "emit")) / result["seconds"]
-    return {
-        "source": name,
-        **{key: result[key] for key in ("events", "seconds", "events_per_s", "applied_ms_p50", "applied_ms_p99")},
-        "parser_s": parser["stage"],
-        "parser_calls": parser["acts"],
-        "partitioner_s": profile["partitioner"]["stage"],
-        "parser_busy": round(busy, 2),
-        "max_rel_error": check["max_rel_error"],
-        "correct": check["code"] == 0 and result["events"] == count,
+    parser = next(counts for name, counts in run["profile"].items() if name.startswith("parser"))
+    count = result["events"]
+    figures: Figures = {name: result[name] for name in ("events", "events_per_s", "applied_ms_p50", "applied_ms_p99")}
+    figures |= {
+        "cpu_us": round(cpu.us_per_event(), 1),
+        "broker_us": round(1e6 * (broker_s(broker) - before) / count, 1),
+        "parser_us": round(1e6 * parser["stage"] / count, 1),
+        "rows_per_event": round(result.get("rows", 0) / count, 1),
     }
+    if check:
+        figures["max_rel_error"] = freshet("check", "--oracle", "own", *given)["max_rel_error"]
+    return figures
 
 
-def report(results: list[dict[str, Any]]) -> None:
-    """For people, on stderr."""
-    table = Table(title=f"arxiv-shaped stream on Flink, by source ({machine()})")
-    for name in results[0]:
-        table.add_column(name.replace("_", " "), justify="right")
+def report(results: list[Figures]) -> None:
+    """Print the medians for people, on stderr."""
+    table = Table(title=f"arxiv-shaped stream on Flink ({machine()}), medians")
+    rows: dict[tuple[str, str, str], list[Figures]] = {}
     for one in results:
-        table.add_row(*(f"{value:,}" if isinstance(value, int | float) else str(value) for value in one.values()))
+        rows.setdefault((one["source"], one["sink"], one["version"]), []).append(one)
+    names = [name for name in results[0] if name not in ("source", "sink", "version", "round")]
+    for name in ("source", "sink", "version", *names):
+        table.add_column(name.replace("_", " "), justify="right")
+    for key, some in rows.items():
+        table.add_row(*key, *(f"{statistics.median(one[name] for one in some):,g}" for name in names))
     Console(stderr=True, width=180).print(table)
 
 
 def main() -> int:
-    """Generate, produce, run, check; JSON lines on stdout, one per source."""
+    """Generate, produce, run; JSON lines on stdout, one a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-kafka", help="inputs and outputs")
-    parser.add_argument("--events", type=int, default=300_000, help="length of the stream")
-    parser.add_argument("--epoch-events", type=int, default=1000)
+    parser.add_argument("--events", type=int, default=600_000, help="length of the stream (default: 600,000)")
+    parser.add_argument("--epoch-events", type=int, default=1000, help="0: adaptive epochs (default: 1000)")
     parser.add_argument("--sources", nargs="+", default=list(SOURCES), choices=list(SOURCES))
+    parser.add_argument("--sinks", nargs="+", default=["none"], choices=SINKS)
+    parser.add_argument("--delivery", default="upsert", choices=["upsert", "exactly-once"])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--before", type=Path, help="a checkout of another version, with its .venv")
+    parser.add_argument("--check", action="store_true", help="compare each result with a full pass")
     options = parser.parse_args()
     folder = generate_once(options.folder, options.events, write_jsonl)
-    results = []
-    more: list[object] = ["--epoch-events", options.epoch_events]
+    results: list[Figures] = []
+    versions = {"now": FRESHET}
+    if options.before:
+        versions["before"] = options.before / ".venv" / "bin" / "freshet"
+    epochs = ["--epoch-events", options.epoch_events] if options.epoch_events else ["--latency-target", "50ms"]
     with tempfile.TemporaryDirectory(prefix="freshet-bench-") as data, start_broker(Path(data) / "broker") as broker:
-        for number, name in enumerate(options.sources):
-            print(f"{name} ...", file=sys.stderr)
-            kind, batch = SOURCES[name]
-            if not kind:
-                file = folder / f"events.{name.split()[0]}"
-                results.append(measure(folder, name, str(file), options.events, more))
-            else:
-                topic = f"kafka://{broker.address}/bench-{number}"
-                how = ["--partitions", PARTITIONS, "--format", kind, "--batch", batch, "--to", topic]
-                freshet("produce", "--events", folder / "events.jsonl", *how)
-                results.append(measure(folder, name, topic, options.events, [*more, "--until", "latest"]))
+        places = {name: place_of(name, folder, broker) for name in options.sources}
+        runs = [
+            (turn, name, sink, version)
+            for turn in range(options.rounds)
+            for name in options.sources
+            for sink in options.sinks
+            for version in versions
+        ]
+        for number, (turn, name, sink, version) in enumerate(runs):
+            print(f"{number + 1} of {len(runs)}: {name}, sink {sink}, {version} ...", file=sys.stderr)
+            more: list[object] = [*epochs, *(["--until", "latest"] if SOURCES[name][0] else [])]
+            if sink != "none":
+                topic = f"kafka://{broker.address}/out-{number}"
+                more += ["--embeddings-to", topic, "--embedding-format", sink, "--coalesce", "500ms"]
+                more += ["--delivery", options.delivery]
+            figures = measure(versions[version], folder, places[name], broker, more, options.check)
+            results.append({"source": name, "sink": sink, "version": version, "round": turn, **figures})
             print(orjson.dumps(results[-1]).decode(), flush=True)
     shutil.rmtree(folder / "out")
     report(results)
-    return 0 if all(result["correct"] for result in results) else 1
+    return 0
+
+
+def place_of(name: str, folder: Path, broker: Broker) -> str:
+    """Return the `--events` of a source, whose topic is filled."""
+    kind, batch = SOURCES[name]
+    if not kind:
+        return str(folder / f"events.{name.split()[0]}")
+    topic = f"kafka://{broker.address}/{kind}-{batch}"
+    how = ["--partitions", PARTITIONS, "--format", kind, "--batch", batch, "--to", topic]
+    freshet("produce", "--events", folder / "events.jsonl", *how)
+    return topic
 
 
 if __name__ == "__main__":
