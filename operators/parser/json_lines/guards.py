@@ -1,7 +1,8 @@
 """Lines that orjson reads and Arrow's JSON reader does not, or the other way round, or each in its own way.
 
 Both read what RFC 8259 allows. Arrow's reader also takes several values on a line, values that span lines, NaN and
-infinity, text that is not UTF-8, and any depth; it passes over a byte order mark, and it reads the integer -0 as -0.0.
+infinity, numbers past float64, text that is not UTF-8, and any depth; it passes over a byte order mark, and it reads
+the integer -0 as -0.0.
 Such lines are found here before, in the whole text at once. A good line may be called odd, never the other way round.
 """
 
@@ -13,12 +14,16 @@ import numpy as np
 
 from freshet.operators.parser.json_lines.text import Text
 
-_OPEN, _CLOSE, _RETURN, _SPACE = np.frombuffer(b"{}\r ", np.uint8)
+_OPEN, _CLOSE, _RETURN, _SPACE, _E, _PLUS, _MINUS, _POINT, _ZERO = np.frombuffer(b"{}\r e+-.0", np.uint8)
+_BEFORE_NUMBER = np.frombuffer(b"[:, \t\r", np.uint8)
 # A number that is none, where a value may begin.
 _NO_NUMBER = re.compile(rb"[\[:,\s]-?(?:NaN|Inf)")
 _MINUS_ZERO = re.compile(rb"[\[:,\s]-0(?![0-9.eE])")
 # orjson reads 1,024 levels. A line of less than twice as many bytes has fewer.
 _LEVELS = 1000
+# A number of fewer than twice as many digits, and an exponent of two, is within float64.
+_DIGITS = 64
+_EIGHT_TRUE = np.frombuffer(b"\1" * 8, np.uint64)[0]
 
 
 def odd_lines(text: Text) -> np.ndarray:
@@ -32,7 +37,10 @@ def odd_lines(text: Text) -> np.ndarray:
     if len(odd):
         return odd
     found = _first_odd_byte(text.data)
-    return _deep_lines(text, data) if found is None else np.array([text.line_at(found)])
+    if found is not None:
+        return np.array([text.line_at(found)])
+    large = _large_numbers(data)
+    return np.unique(np.searchsorted(text.begin, large, "right") - 1) if len(large) else _deep_lines(text, data)
 
 
 def _first_odd_byte(data: bytes) -> int | None:
@@ -46,6 +54,28 @@ def _first_odd_byte(data: bytes) -> int | None:
         found = _NO_NUMBER.search(data)
         return None if found is None else found.end() - 1
     return None
+
+
+def _large_numbers(data: np.ndarray) -> np.ndarray:
+    """Return a place in each number that may be past float64: one of many digits, or of three in its exponent."""
+    digit = (data - _ZERO) < 10
+    whole = digit[: len(digit) // _DIGITS * _DIGITS].view(np.uint64) == _EIGHT_TRUE
+    long = np.flatnonzero(whole.reshape(-1, _DIGITS // 8).all(axis=1)) * _DIGITS
+    # e123 or e+123; a line ends with "}"
+    at = np.flatnonzero(((data[:-3] | _SPACE) == _E) & digit[2:-1] & digit[3:])
+    at = at[digit[at + 1] | ((data[at + 1] == _PLUS) & digit[np.minimum(at + 4, len(data) - 1)])]
+    at = at[digit[at - 1]]
+    begin, left = at - 1, np.arange(len(at))
+    for _ in range(2 * _DIGITS):  # back to where the number begins, or what looks like one in a string
+        begin[left] -= 1
+        here = begin[left]
+        left = left[digit[here] | (data[here] == _POINT)]
+        if not len(left):
+            break
+    begin -= data[begin] == _MINUS
+    odd = np.isin(data[begin], _BEFORE_NUMBER)
+    odd[left] = True
+    return np.concatenate([long, at[odd]])
 
 
 def _deep_lines(text: Text, data: np.ndarray) -> np.ndarray:

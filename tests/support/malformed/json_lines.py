@@ -15,7 +15,17 @@ _OPS = [b'"add_vertex"', b'"del_vertex"', b'"set_features"', b'"add_edge"', b'"d
 _KEYS = [b"op", b"id", b"src", b"dst", b"x", b"weight", b"type", b"attr", b"ts", b"junk", b"n\\u006f", b"\\u006fp"]
 _NUMBERS = b"""1 1.0 -0 -0.0 0 9007199254740993 9223372036854775807 -9223372036854775808 9223372036854775808 -5
 18446744073709551615 18446744073709551616 123456789012345678901234567890 1e3 1E+2 1e400 -1e400 1e-400 4e38 0.1
-3.4028235677973366e38 3.4028235e38 0.30000001192092896 NaN Infinity -Infinity Inf 01 1. .5 +1 -""".split()
+3.4028235677973366e38 3.4028235e38 0.30000001192092896 NaN Infinity -Infinity Inf 01 1. .5 +1 - -1e+400 1e-0400
+1.7976931348623159e308 1.7976931348623157e308 17.976931348623159E+0307""".split()
+# Numbers past float64 by their digits, some of which an exponent brings back.
+_NUMBERS += [
+    b"9" * 309,
+    b"-" + b"9" * 400 + b".5",
+    b"9" * 300 + b"e99",
+    b"9" * 400 + b"e-99",
+    b"0." + b"0" * 400 + b"1e401",
+]
+_NUMBERS += [b"9" * 120 + b"." + b"9" * 120 + b"e250", b'"' + b"9" * 400 + b'"', b'"9e400"', b'"a,9e400"']
 _TEXTS = b"""null true false "" "a" "NaN" "x:NaN" "\\u0061" "\\ud83d\\ude00" "\\ud800" "\\udc00" "\\n" "a\\"b" "\\x"
 "user-0" "a,-0" """.split()
 _NESTED = b"""[] [1] [1,2,3] [1,-0,3] [1,-0.0,0.1] [1,null,3] [1,true,3] [1e39,1,1] ["1",2,3] [[1,2,3]] {}

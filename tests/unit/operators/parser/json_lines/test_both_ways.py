@@ -83,11 +83,13 @@ def test_the_kind_of_ids_is_decided_by_the_first_line_that_is_accepted() -> None
 
 
 def test_a_guard_names_the_line() -> None:
-    for line in (DEEP, GOOD[:-1] + b',"junk":NaN}', GOOD[:-1] + b',"junk":"\xff"}', b"5"):
+    large = [GOOD[:-1] + b',"junk":%s}' % number for number in (b"9" * 400, b"[-1.5E+400]", b"12e3456")]
+    for line in (DEEP, GOOD[:-1] + b',"junk":NaN}', GOOD[:-1] + b',"junk":"\xff"}', b"5", *large):
         text, end = Text.of_lines(b"\n".join([GOOD, b"", VERTEX, line, GOOD]), 0)
         assert (len(text), end) == (4, 5)
         np.testing.assert_array_equal(odd_lines(text), [2])
-    assert not len(odd_lines(Text.of_lines(GOOD + b"\n" + VERTEX, 0)[0]))
+    good = GOOD + b"\n" + VERTEX + b'\n{"a":["0e123","3e1456-e123","-12e345"],"b":1e-123,"c":2.5e+12,"d":3e99}'
+    assert not len(odd_lines(Text.of_lines(good, 0)[0]))
 
 
 def test_the_rules_have_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
