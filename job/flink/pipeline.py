@@ -1,9 +1,9 @@
 """Division of a job's work among its processes: first the layers, one after another, then the parts.
 
 With a process for each part, a change crosses between processes in every layer, and every process has a row of each
-vertex that its edges read. K subtasks./Between layers, a changed row is sent once. So processes form a *pipeline* of
-layers first, and further processes divide the parts: with `--parallelism` N and a pipeline of K, each of K groups of
-neighbouring operators has N / K subtasks./ K subtasks. Flink gives each group slots of its own.
+vertex that its edges read. Between layers, a changed row is sent once. So processes form a *pipeline* of layers first,
+and further processes divide the parts: with `--parallelism` N and a pipeline of K, each of K groups of neighbouring
+operators has N / K subtasks. Flink gives each group slots of its own.
 """
 
 from __future__ import annotations
