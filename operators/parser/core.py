@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -98,33 +99,43 @@ class Parser:
         rest.
         """
         found: list[Parsed] = []
-        first = 0
+        first, refused = 0, dict[int, DeadLetter]()
         with np.errstate(over="ignore"):
             for k in messages.apart(ARROW_STREAM):
+                offset, value = int(messages.offsets[k]), messages.value(k)
+                table = _NO_VALUE if value is None else self._read_arrow(value)
+                if isinstance(table, str):
+                    refused[k] = DeadLetter(table, origin.name, origin.partition, offset, value or b"")
+                    continue
                 if first < k:
-                    found.append(self._parse_text(messages, first, k, origin, arrival_ms))
-                found.append(self._parse_apart(int(messages.offsets[k]), messages.value(k), origin, arrival_ms))
-                first = k + 1
+                    found.append(self._parse_text(messages, range(first, k), refused, origin, arrival_ms))
+                place = TablePlace(origin, offset, table.num_rows, arrival_ms, partial(_same, table), in_message=True)
+                found.append(parse_table(table, self._rules, place))
+                first, refused = k + 1, {}
             if first < len(messages) or not found:
-                found.append(self._parse_text(messages, first, len(messages), origin, arrival_ms))
+                found.append(self._parse_text(messages, range(first, len(messages)), refused, origin, arrival_ms))
         return Events.concatenate([events for events, _ in found]), [one for _, letters in found for one in letters]
 
-    def _parse_text(self, messages: MessageValues, first: int, last: int, origin: Origin, arrival_ms: float) -> Parsed:
-        """The events of messages `first` to `last`, which are JSON."""
-        text = messages.text(first, last)
-        end = int(messages.offsets[last - 1]) + 1 if last else 0
-        return self._lines.parse(text, LinePlace(origin, end, arrival_ms, text.positions))
-
-    def _parse_apart(self, offset: int, value: bytes | None, origin: Origin, arrival_ms: float) -> Parsed:
-        """The events of a message that is an Arrow IPC stream, or has no value."""
-        table = _NO_VALUE if value is None else self._read_arrow(value)
-        if isinstance(table, str):
-            builder = self._rules.builder()
-            builder.reject()
-            letter = DeadLetter(table, origin.name, origin.partition, offset, value or b"")
-            return builder.build(offset + 1, origin.source, origin.partition, arrival_ms), [letter]
-        place = TablePlace(origin, offset, table.num_rows, arrival_ms, partial(_same, table), in_message=True)
-        return parse_table(table, self._rules, place)
+    def _parse_text(
+        self,
+        messages: MessageValues,
+        some: range,
+        refused: Mapping[int, DeadLetter],
+        origin: Origin,
+        arrival_ms: float,
+    ) -> Parsed:
+        """The events of some messages, which are JSON except the refused ones; `refused`: letters by message."""
+        rows = np.array([k for k in some if k not in refused] if refused else some, np.int64)
+        text = messages.text(rows)
+        end = int(messages.offsets[some[-1]]) + 1 if some else 0
+        events, letters = self._lines.parse(text, LinePlace(origin, end, arrival_ms, text.positions))
+        if not refused:
+            return events, letters
+        # all at once: a block for each of thousands of tombstones would take a hundred times as long
+        offsets = [letter.offset for letter in refused.values()]
+        rejects = np.append(events.reject_rows, np.searchsorted(events.position, offsets, "right"))
+        events = replace(events, reject_rows=np.sort(rejects).astype(np.int32))
+        return events, sorted([*letters, *refused.values()], key=lambda letter: letter.offset)
 
     def _read_arrow(self, value: bytes) -> pa.Table | str:
         """The table in a message, or why it can't be taken."""

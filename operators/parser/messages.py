@@ -74,15 +74,16 @@ class MessageValues:
         apart[long[starts]] = True
         return np.flatnonzero(apart).tolist()
 
-    def text(self, first: int, last: int) -> Text:
-        """Return the lines of messages `first` to `last`, which have values."""
-        begin, end = self.begin[first:last], self.begin[first:last] + self.size[first:last]
-        if first == last:
+    def text(self, rows: np.ndarray) -> Text:
+        """Return the lines of some messages, in ascending order, which have values."""
+        begin, size = self.begin[rows], self.size[rows]
+        if not len(rows):
             return Text.of_messages(b"", begin, begin)
-        runs = [0, *(np.flatnonzero(begin[1:] != end[:-1] + 1) + 1).tolist(), last - first]
+        end = begin + size
+        runs = [0, *(np.flatnonzero(begin[1:] != end[:-1] + 1) + 1).tolist(), len(rows)]
         bounds = [(int(begin[a]), int(end[b - 1]) + 1) for a, b in itertools.pairwise(runs)]
-        ends = np.cumsum(self.size[first:last] + 1) - 1
-        return Text.of_messages(b"".join([self.data[a:b] for a, b in bounds]), ends, self.offsets[first:last] + 1)
+        ends = np.cumsum(size + 1) - 1
+        return Text.of_messages(b"".join([self.data[a:b] for a, b in bounds]), ends, self.offsets[rows] + 1)
 
 
 def messages_in(batch: bytes) -> dict[int, MessageValues]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from freshet.operators.parser.columns import NO_OP
@@ -11,6 +12,7 @@ from freshet.operators.parser.json_lines import parse, reader
 from freshet.operators.parser.json_lines.guards import odd_lines
 from freshet.operators.parser.json_lines.text import Text
 from freshet.operators.parser.messages import RawMessage
+from freshet.partitioner.events import Events
 from freshet.schema import Features
 from tests.support.malformed.json_lines import DEEP, VALUES, WIDTH, around, compare, outcome
 
@@ -99,3 +101,33 @@ def test_the_rules_have_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = b"\n".join([GOOD, VERTEX, b'{"op":"fly"}', GOOD])
     by_columns, one_by_one = (Parser(Features(WIDTH), "int", lines_min=few) for few in (1, 1 << 60))
     assert outcome(by_columns, lines) == outcome(one_by_one, lines)
+
+
+def test_messages_that_are_refused_stand_among_the_others_and_are_no_blocks_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = pa.table({"op": ["del_vertex"] * 2, "id": [8, 9]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    arrow, values = (
+        sink.getvalue().to_pybytes(),
+        [None, GOOD, b"\xff\xff\xff\xffno", b"nonsense\n" + VERTEX, None, None],
+    )
+    values = [*values, b"", arrow, None, GOOD + b"\n" + GOOD, None, b"nonsense", arrow, None]
+    messages = [RawMessage(3 * k, value) for k, value in enumerate(values)]
+    alone = [Parser(Features(WIDTH), "int").parse_messages([one], Origin(1, "topic", 2)) for one in messages]
+    events, letters = Parser(Features(WIDTH), "int", lines_min=1).parse_messages(messages, Origin(1, "topic", 2))
+    assert events.encode() == Events.concatenate([one for one, _ in alone]).encode()
+    assert letters == [letter for _, some in alone for letter in some]
+    parsed: list[int] = []
+    parse_text = parse.LineParser.parse
+    monkeypatch.setattr(
+        parse.LineParser,
+        "parse",
+        lambda self, text, place: (parsed.append(len(text)), parse_text(self, text, place))[1],
+    )
+    Parser(Features(WIDTH), "int").parse_messages(
+        [RawMessage(k, GOOD if k % 2 else None) for k in range(999)], Origin()
+    )
+    assert parsed == [499]
