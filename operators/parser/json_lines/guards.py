@@ -23,6 +23,7 @@ _MINUS_ZERO = re.compile(rb"[\[:,\s]-0(?![0-9.eE])")
 _LEVELS = 1000
 # A number of fewer than twice as many digits, and an exponent of two, is within float64.
 _DIGITS = 64
+_WINDOW = 1 << 16  # bytes of a text that are looked at together; whole numbers of _DIGITS
 _EIGHT_TRUE = np.frombuffer(b"\1" * 8, np.uint64)[0]
 
 
@@ -58,24 +59,36 @@ def _first_odd_byte(data: bytes) -> int | None:
 
 def _large_numbers(data: np.ndarray) -> np.ndarray:
     """Return a place in each number that may be past float64: one of many digits, or of three in its exponent."""
-    digit = (data - _ZERO) < 10
+    found = [place for first in range(0, len(data), _WINDOW) for place in _large_from(data, first)]
+    return np.concatenate(found)
+
+
+def _large_from(data: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return places in a window of the text: in numbers of many digits, and at the e of large exponents."""
+    window = data[first : first + _WINDOW + 4]
+    digit = _are_digits(window)
     whole = digit[: len(digit) // _DIGITS * _DIGITS].view(np.uint64) == _EIGHT_TRUE
-    long = np.flatnonzero(whole.reshape(-1, _DIGITS // 8).all(axis=1)) * _DIGITS
-    # e123 or e+123; a line ends with "}"
-    at = np.flatnonzero(((data[:-3] | _SPACE) == _E) & digit[2:-1] & digit[3:])
-    at = at[digit[at + 1] | ((data[at + 1] == _PLUS) & digit[np.minimum(at + 4, len(data) - 1)])]
-    at = at[digit[at - 1]]
+    long = np.flatnonzero(whole.reshape(-1, _DIGITS // 8).all(axis=1)) * _DIGITS + first
+    # e123 or e+123; a text ends with "}", so there is a byte behind digits
+    at = np.flatnonzero(((window[:-3] | _SPACE) == _E) & digit[2:-1] & digit[3:]) + first
+    at = at[_are_digits(data[at - 1])]
+    sign = data[at + 1]
+    at = at[_are_digits(sign) | ((sign == _PLUS) & _are_digits(data[at + 4]))]
     begin, left = at - 1, np.arange(len(at))
     for _ in range(2 * _DIGITS):  # back to where the number begins, or what looks like one in a string
-        begin[left] -= 1
-        here = begin[left]
-        left = left[digit[here] | (data[here] == _POINT)]
         if not len(left):
             break
+        begin[left] -= 1
+        here = data[begin[left]]
+        left = left[_are_digits(here) | (here == _POINT)]
     begin -= data[begin] == _MINUS
     odd = np.isin(data[begin], _BEFORE_NUMBER)
     odd[left] = True
-    return np.concatenate([long, at[odd]])
+    return long, at[odd]
+
+
+def _are_digits(data: np.ndarray) -> np.ndarray:
+    return (data - _ZERO) < 10
 
 
 def _deep_lines(text: Text, data: np.ndarray) -> np.ndarray:
