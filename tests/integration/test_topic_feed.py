@@ -54,7 +54,7 @@ def until(what: str, condition: Callable[[], bool], timeout_s: float = 120) -> N
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("delivery", "form"), [("upsert", "base64"), ("exactly-once", "list")])
+@pytest.mark.parametrize(("delivery", "form"), [("upsert", "binary"), ("exactly-once", "list")])
 def test_five_kills(stack: ExitStack, tmp_path: Path, delivery: str, form: str) -> None:
     require_jars()
     broker = stack.enter_context(start_broker(stack.enter_context(broker_folder(tmp_path)), sasl=False, tls=False))
