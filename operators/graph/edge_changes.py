@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,17 +24,21 @@ class EdgeChanges(NamedTuple):
     added: tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-_GROUPS = DELETED_EDGES, CHANGED_EDGES, ADDED_EDGES
+_DELETED, _CHANGED, _ADDED = (group.name for group in (DELETED_EDGES, CHANGED_EDGES, ADDED_EDGES))
 _KEPT = kept_columns()
+# By value, its columns in the three groups of records.
 _COLUMNS = {
-    column.name: [(group.name, group.names[2 + k :: len(_KEPT)]) for group in _GROUPS] for k, column in enumerate(_KEPT)
+    column.name: [group.names[2 + k :: len(_KEPT)] for group in (DELETED_EDGES, CHANGED_EDGES, ADDED_EDGES)]
+    for k, column in enumerate(_KEPT)
 }
 
 
 def edge_changes(block: Block, at: PartRows, value: str) -> EdgeChanges:
     """Return the edges of a TOPOLOGY block with this value of theirs."""
-    return EdgeChanges(*(_records(block, at, *one) for one in _COLUMNS[value]))  # type: ignore[arg-type]
-
-
-def _records(block: Block, at: PartRows, group: str, columns: Sequence[str]) -> tuple[np.ndarray, ...]:
-    return at.of(block, group, "src"), at.of(block, group, "dst"), *map(block.get, columns)
+    rows, get = at.of, block.get  # each layer asks in each epoch, which may have one event
+    (gone,), (before, after), (come,) = _COLUMNS[value]
+    return EdgeChanges(
+        (rows(block, _DELETED, "src"), rows(block, _DELETED, "dst"), get(gone)),
+        (rows(block, _CHANGED, "src"), rows(block, _CHANGED, "dst"), get(before), get(after)),
+        (rows(block, _ADDED, "src"), rows(block, _ADDED, "dst"), get(come)),
+    )
