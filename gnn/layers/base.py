@@ -64,7 +64,7 @@ class LayerPlan:
     weighted: bool
     """Messages are multiplied by a value of their edge."""
     edge_value: str = WEIGHT
-    """Which value that is, by its name in schema.EDGE_COLUMNS."""
+    """Name of the value of edges that messages read, as in schema.EDGE_COLUMNS."""
     skip_loops: bool = False
     """Self-loop edges are no messages."""
     one_loop: bool = False

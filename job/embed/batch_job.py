@@ -52,30 +52,30 @@ class Spread:
 
 
 def run_on_flink(
-    told: StepSettings, snapshot: Snapshot, spread: Spread, progress: Callable[[str], None]
+    settings: StepSettings, snapshot: Snapshot, spread: Spread, progress: Callable[[str], None]
 ) -> tuple[Any, int | None]:
-    """Run the steps, or the remaining ones, on Flink; `told.memory` is the memory of one step.
+    """Run the steps, or the remaining ones, on Flink; `settings.memory` is the memory of one step.
 
     Returns the report, and the peak of the private memory of all processes, in bytes, if all are on this machine.
     Raises: SnapshotError for bad rows; EmbedError or JobFailed for a full disk or a damaged file.
     """
-    made = steps_of(told, snapshot)
+    made = steps_of(settings, snapshot)
     resumed = made.begin()
-    told.failed.unlink(missing_ok=True)
-    told.write()
-    waves, out, memory = made.waves, Path(told.work) / _FLINK, SampledMemory()
+    settings.failed.unlink(missing_ok=True)
+    settings.write()
+    waves, out, memory = made.waves, Path(settings.work) / _FLINK, SampledMemory()
 
     def look() -> None:
-        if (error := failure_of(told)) is not None:  # Flink would try again and again
+        if (error := failure_of(settings)) is not None:  # Flink would try again and again
             raise error
         memory.sample()
-        progress(_how_far(StepJournal(told.folder), waves))
+        progress(_how_far(StepJournal(settings.folder), waves))
 
-    run = FlinkRun(_spec(out, spread), lambda env, _: draw(env, waves, told, spread.parallelism))
+    run = FlinkRun(_spec(out, spread), lambda env, _: draw(env, waves, settings, spread.parallelism))
     try:
         _run(run, look)
     except JobFailed as failed:
-        raise failure_of(told) or _with_way_out(failed, told) from None
+        raise failure_of(settings) or _with_way_out(failed, settings) from None
     peak = memory.peak if spread.cluster is None else None  # the processes of a cluster are not below this one
     return made.report(resumed=resumed), peak
 
@@ -112,13 +112,13 @@ def _run(run: FlinkRun, look: Callable[[], None]) -> None:
             run.close()
 
 
-def _with_way_out(failed: JobFailed, told: StepSettings) -> JobFailed:
+def _with_way_out(failed: JobFailed, settings: StepSettings) -> JobFailed:
     if _NO_ROOM not in str(failed):
         return failed
-    return JobFailed(f"{told.work}: no room left on the disk ({failed}); free some and run the same command again")
+    return JobFailed(f"{settings.work}: no room left on the disk ({failed}); free some and run the same command again")
 
 
-def draw(env: StreamExecutionEnvironment, waves: list[list[str]], told: StepSettings, parallelism: int) -> None:
+def draw(env: StreamExecutionEnvironment, waves: list[list[str]], settings: StepSettings, parallelism: int) -> None:
     """Draw the waves on an environment."""
     from pyflink.common import WatermarkStrategy
     from pyflink.common.typeinfo import Types
@@ -128,7 +128,7 @@ def draw(env: StreamExecutionEnvironment, waves: list[list[str]], told: StepSett
 
     # an environment in which Python finds the packages where this process has them
     where = f"PYTHONPATH={':'.join(own_folders())}"
-    command = ["env", where, sys.executable, "-P", "-m", "freshet.job.embed.step", str(told.path)]
+    command = ["env", where, sys.executable, "-P", "-m", "freshet.job.embed.step", str(settings.path)]
     source = NumberSequenceSource(0, len(waves[0]) - 1)
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "steps", type_info=Types.LONG())
     stream = named(named(numbers, "steps", 1).process(FirstShell(waves[0]), Types.STRING()), "first", 1)

@@ -115,26 +115,29 @@ class Steps(NamedTuple):
     report: Callable[..., Any]
 
 
-def steps_of(told: StepSettings, snapshot: Snapshot, progress: Callable[[str], None] = lambda _: None) -> Steps:
+def steps_of(settings: StepSettings, snapshot: Snapshot, progress: Callable[[str], None] = lambda _: None) -> Steps:
     """Return the steps for these options."""
-    if told.serving is None:
-        made, blocks = initial_image(told, snapshot, progress)
+    if settings.serving is None:
+        made, blocks = initial_image(settings, snapshot, progress)
         return Steps(made.waves, made.begin, partial(made.do, blocks=blocks), made.report)
-    given = Serving(**told.serving)
-    options = EngineOptions(told.memory, eviction=given.eviction)
+    given = Serving(**settings.serving)
+    options = EngineOptions(settings.memory, eviction=given.eviction)
     embedding = Embedding(
-        load_plan(given.model), snapshot, told.folder, Path(told.work), options, undirected=given.undirected,
+        load_plan(given.model), snapshot, settings.folder, Path(settings.work), options, undirected=given.undirected,
         order=given.order, progress=progress, passes=given.passes, prepare_memory=given.prepare_memory,
     )  # fmt: skip
     return Steps(embedding.waves, embedding.begin, embedding.do, embedding.report)
 
 
-def initial_image(told: StepSettings, snapshot: Snapshot, progress: Any = lambda _: None) -> tuple[InitialImage, Any]:
+def initial_image(
+    settings: StepSettings, snapshot: Snapshot, progress: Any = lambda _: None
+) -> tuple[InitialImage, Any]:
     """The image that is to be made, and what gives the snapshot's events in blocks."""
-    settings = Settings.from_dict(told.settings or {})
-    plan = load_plan(settings.model)
-    rows = max(256, min(65_536, told.memory // 32 // (16 * max(plan.features.width, 8))))
-    return InitialImage(settings, plan, told.folder, told.memory, progress), lambda: snapshot.blocks(rows, mapped=False)
+    operators = Settings.from_dict(settings.settings or {})
+    plan = load_plan(operators.model)
+    rows = max(256, min(65_536, settings.memory // 32 // (16 * max(plan.features.width, 8))))
+    image = InitialImage(operators, plan, settings.folder, settings.memory, progress)
+    return image, lambda: snapshot.blocks(rows, mapped=False)
 
 
 def settings_of(model: Path, work: Path, parts: int, partitioning: Any) -> Settings:
@@ -143,20 +146,21 @@ def settings_of(model: Path, work: Path, parts: int, partitioning: Any) -> Setti
     return Settings(model=str(model), out=str(work), image=str(image), parts=parts, partitioning=partitioning)
 
 
-def do_step(told: StepSettings, name: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+def do_step(settings: StepSettings, name: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
     """Do a step, unless it is finished; returns its manifest.
 
     Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file.
     """
-    plan = load_plan(told.model)
-    snapshot = open_snapshot(Path(told.snapshot), plan.features, edge_types=plan.edge_types or None)
-    steps = steps_of(told, snapshot)
+    plan = load_plan(settings.model)
+    snapshot = open_snapshot(Path(settings.snapshot), plan.features, edge_types=plan.edge_types or None)
+    steps = steps_of(settings, snapshot)
     for manifest in inputs:
-        _check_input(told.folder, manifest)
-    with _alone(told.folder / f"{name}.lock"):
+        _check_input(settings.folder, manifest)
+    with _alone(settings.folder / f"{name}.lock"):
         found = steps.do(name)
-    there = {file: crc32 for file, crc32 in found.items() if (told.folder / file).exists()}  # a later wave removes them
-    return {"step": name, "files": {file: [(told.folder / file).stat().st_size, there[file]] for file in there}}
+    # a later wave removes some
+    there = {file: crc32 for file, crc32 in found.items() if (settings.folder / file).exists()}
+    return {"step": name, "files": {file: [(settings.folder / file).stat().st_size, there[file]] for file in there}}
 
 
 @contextmanager
@@ -185,31 +189,31 @@ def main() -> int:
     die_with_parent()
     write_for_owner_only()  # also on a cluster that others have started
     try:
-        told, asked = StepSettings.read(Path(sys.argv[1])), orjson.loads(sys.stdin.read())
+        settings, asked = StepSettings.read(Path(sys.argv[1])), orjson.loads(sys.stdin.read())
     except EmbedError as error:
         print(error, file=sys.stderr)
         return exit_code(error)
-    if (failure := failure_of(told)) is not None:
+    if (failure := failure_of(settings)) is not None:
         return exit_code(failure)
     try:
-        manifest = do_step(told, asked["step"], asked["inputs"])
+        manifest = do_step(settings, asked["step"], asked["inputs"])
     except FreshetError as error:
-        _note_failure(told, error)
+        _note_failure(settings, error)
         print(one_line(error), file=sys.stderr)
         return exit_code(error)
     print(orjson.dumps(manifest).decode(), flush=True)
     return EXIT_DONE
 
 
-def _note_failure(told: StepSettings, error: FreshetError) -> None:
+def _note_failure(settings: StepSettings, error: FreshetError) -> None:
     with suppress(OSError):  # a full disk, most likely: then Flink tries again, and gives up by itself
-        write_json(told.failed, {"exit": exit_code(error), "message": one_line(error)})
+        write_json(settings.failed, {"exit": exit_code(error), "message": one_line(error)})
 
 
-def failure_of(told: StepSettings) -> FreshetError | None:
+def failure_of(settings: StepSettings) -> FreshetError | None:
     """Return the reason for which a step has reported that no attempt will succeed."""
     try:
-        found = read_json(told.failed, _Failure, _ADVICE)
+        found = read_json(settings.failed, _Failure, _ADVICE)
     except DamagedFileError as error:
         return JobFailed(str(error))
     if found is None:

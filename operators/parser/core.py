@@ -17,7 +17,7 @@ from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
 from freshet.operators.parser.json_lines.text import Text
 from freshet.operators.parser.mapping import MappedRules
 from freshet.operators.parser.messages import MessageValues, RawMessage
-from freshet.operators.parser.rejects import LinePlace, Origin, TablePlace
+from freshet.operators.parser.rejects import Origin, TablePlace
 from freshet.operators.parser.rules import Rules
 from freshet.operators.parser.table import Parsed, Table, is_quick, parse_table
 from freshet.partitioner.events import Events
@@ -85,7 +85,7 @@ class Parser:
         """The events of whole lines, the first of which is line `first_line` of its file."""
         text, end = Text.of_lines(data, first_line)
         with np.errstate(over="ignore"):
-            return self._lines.parse(text, LinePlace(origin, end, arrival_ms, text.positions))
+            return self._lines.parse(text, origin, end, arrival_ms)
 
     def parse_messages(self, messages: Sequence[RawMessage], origin: Origin, arrival_ms: float = 0.0) -> Parsed:
         """Like `parse_batch`, for single messages."""
@@ -128,7 +128,7 @@ class Parser:
         rows = np.array([k for k in some if k not in refused] if refused else some, np.int64)
         text = messages.text(rows)
         end = int(messages.offsets[some[-1]]) + 1 if some else 0
-        events, letters = self._lines.parse(text, LinePlace(origin, end, arrival_ms, text.positions))
+        events, letters = self._lines.parse(text, origin, end, arrival_ms)
         if not refused:
             return events, letters
         # all at once: a block for each of thousands of tombstones would take a hundred times as long

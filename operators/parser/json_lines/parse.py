@@ -14,7 +14,7 @@ from freshet.operators.parser.json_lines.one_by_one import append_lines
 from freshet.operators.parser.json_lines.reader import OddLinesError, read_columns
 from freshet.operators.parser.json_lines.shape import Shape, shape_of
 from freshet.operators.parser.json_lines.text import Text
-from freshet.operators.parser.rejects import LineLetters, LinePlace
+from freshet.operators.parser.rejects import LineLetters, LinePlace, Origin
 from freshet.operators.parser.rules import Rules
 from freshet.partitioner.events import Events
 
@@ -37,9 +37,9 @@ class LineParser:
         self._shape: Shape | None = None
         self._is_shaped = False
 
-    def parse(self, text: Text, place: LinePlace) -> tuple[Events, list[DeadLetter]]:
-        """Return the events of a text, and the letters of its bad lines."""
-        found = _Found(place)
+    def parse(self, text: Text, origin: Origin, end: int, arrival_ms: float) -> tuple[Events, list[DeadLetter]]:
+        """Return the events of a text, and the letters of its bad lines; `end` is the position after the text."""
+        found = _Found(origin, end, arrival_ms)
         first = self._decide(text, found)
         if first < len(text) or not found.blocks:
             self._by_columns(text.part(first, len(text)), found)
@@ -79,10 +79,10 @@ class LineParser:
         """Judge lines by their columns; if the rules take one that looks bad, one by one."""
         rules, rejected = self._rules, list[tuple[str, int, bytes]]()
         fields = read_fields(columns, len(text), rules.id_kind, rules.id_bytes_max)
-        events, bad = take(fields, rules, found.place._replace(after=text.positions))
+        events, bad = take(fields, rules, LinePlace(found.origin, found.end, found.arrival_ms, text.positions))
         if len(bad):
             scratch = rules.builder()
-            append_lines(*text.rows(bad), rules, scratch, lambda *one: rejected.append(one))
+            append_lines(*text.lines(bad), rules, scratch, lambda *one: rejected.append(one))
             if len(scratch):
                 self._one_by_one(text, found)
                 return
@@ -91,18 +91,18 @@ class LineParser:
         found.blocks.append(events)
 
     def _one_by_one(self, text: Text, found: _Found) -> None:
-        place, builder = found.place, self._rules.builder()
-        append_lines(text.lines(), text.positions.tolist(), self._rules, builder, found.letters.add)
-        found.blocks.append(builder.build(place.end, place.origin.source, place.origin.partition, place.arrival_ms))
+        builder, origin = self._rules.builder(), found.origin
+        append_lines(*text.lines(slice(None)), self._rules, builder, found.letters.add)
+        found.blocks.append(builder.build(found.end, origin.source, origin.partition, found.arrival_ms))
 
 
 class _Found:
     """Results found in a text so far."""
 
-    def __init__(self, place: LinePlace) -> None:
-        self.place = place
+    def __init__(self, origin: Origin, end: int, arrival_ms: float) -> None:
+        self.origin, self.end, self.arrival_ms = origin, end, arrival_ms
         self.blocks: list[Events] = []
-        self.letters = LineLetters(place.origin)
+        self.letters = LineLetters(origin)
 
 
 def _cut(text: Text, odd: np.ndarray | None) -> list[Text]:

@@ -48,18 +48,15 @@ class Text:
     def __len__(self) -> int:
         return len(self.begin)
 
-    def lines(self) -> list[bytes]:
-        """Return all lines."""
-        data = self.data
-        return [data[begin:end] for begin, end in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
-
-    def rows(self, rows: np.ndarray) -> tuple[list[bytes], list[int]]:
+    def lines(self, rows: np.ndarray | slice) -> tuple[list[bytes], list[int]]:
         """Return some lines and their positions."""
         data, bounds = self.data, zip(self.begin[rows].tolist(), self.end[rows].tolist(), strict=True)
         return [data[begin:end] for begin, end in bounds], self.positions[rows].tolist()
 
     def part(self, first: int, last: int) -> Text:
-        """Return lines `first` to `last`."""
+        """Return lines `first` to `last`; all of them are the text itself."""
+        if first == 0 and last == len(self):
+            return self
         if first >= last:
             return Text(b"", self.begin[:0], self.end[:0], self.positions[:0])
         base = int(self.begin[first])

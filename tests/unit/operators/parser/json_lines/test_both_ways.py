@@ -125,7 +125,7 @@ def test_messages_that_are_refused_stand_among_the_others_and_are_no_blocks_of_t
     monkeypatch.setattr(
         parse.LineParser,
         "parse",
-        lambda self, text, place: (parsed.append(len(text)), parse_text(self, text, place))[1],
+        lambda self, text, *place: (parsed.append(len(text)), parse_text(self, text, *place))[1],
     )
     Parser(Features(WIDTH), "int").parse_messages(
         [RawMessage(k, GOOD if k % 2 else None) for k in range(999)], Origin()
