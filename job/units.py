@@ -81,8 +81,10 @@ def seconds(value: object) -> float:
     return parse_duration(value if isinstance(value, str) else f"{value}")
 
 
-def seconds_or_off(value: object) -> float:
-    """Seconds of an option with a unit, 0 for `off` (which YAML reads as false)."""
+def seconds_or_off(value: object) -> float | None:
+    """Seconds of an option with a unit, 0 for `off` (which YAML reads as false), None where it was not given."""
+    if value is None:
+        return None
     return 0.0 if value is False or value == OFF else seconds(value)
 
 

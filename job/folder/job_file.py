@@ -19,7 +19,12 @@ from freshet.job.options.run_config import RunConfig
 from freshet.operators.factory import load_plan
 from freshet.operators.settings import Settings
 
-_RENAMED = {"epoch_events": "epoch_events_given"}  # options that had another name when the job was saved
+# Options that had another name when the job was saved. Those of epochs then had the values that hold, not those given.
+_RENAMED = {
+    "epoch_events": "epoch_events_given",
+    "epoch_ms": "epoch_ms_given",
+    "latency_target_s": "latency_target_given",
+}
 _ADVICE = (
     "no other file has all of it: put it back from a copy, or start the job again in a new --out (from a snapshot of "
     "its graph, where there is one)"

@@ -22,7 +22,7 @@ def number(value: object) -> object:
 Count = Annotated[int, BeforeValidator(number)]
 Ratio = Annotated[float, BeforeValidator(number)]
 Duration = Annotated[float, BeforeValidator(seconds)]  # in seconds, from text such as 10s
-DurationOrOff = Annotated[float, BeforeValidator(seconds_or_off)]  # 0 for `off`
+DurationOrOff = Annotated[float | None, BeforeValidator(seconds_or_off)]  # 0 for `off`, None where not given
 ShareOrOff = Annotated[float | None, BeforeValidator(share_or_off)]  # from 0 to 1, from text such as 5%
 Size = Annotated[int, BeforeValidator(size_in_bytes)]  # in bytes, from text such as 2GiB
 

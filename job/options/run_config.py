@@ -22,7 +22,7 @@ class RunConfig(
 ):
     """Every option of `freshet run`, by the name that its flag and its key in the --config file have.
 
-    Units: `checkpoint_interval_s`, `latency_target_s` seconds, `memory_bytes` bytes, `epoch_ms` milliseconds.
+    Units: `checkpoint_interval_s`, `latency_target_given` seconds, `memory_bytes` bytes, `epoch_ms_given` milliseconds.
     Raises: ValidationError naming each option that does not fit; `load_run_config` words it for people.
     """
 

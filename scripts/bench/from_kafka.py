@@ -128,7 +128,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-kafka", help="inputs and outputs")
     parser.add_argument("--events", type=int, default=600_000, help="length of the stream (default: 600,000)")
-    parser.add_argument("--epoch-events", type=int, default=1000, help="0: adaptive epochs (default: 1000)")
+    parser.add_argument("--epoch-events", type=int, default=1000, help="0: adaptive (default: 1000)")
     parser.add_argument("--sources", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument("--sinks", nargs="+", default=["none"], choices=SINKS)
     parser.add_argument("--delivery", default="upsert", choices=["upsert", "exactly-once"])
@@ -141,7 +141,7 @@ def main() -> int:
     versions = {"now": FRESHET}
     if options.before:
         versions["before"] = options.before / ".venv" / "bin" / "freshet"
-    epochs = ["--epoch-events", options.epoch_events] if options.epoch_events else ["--latency-target", "50ms"]
+    epochs = ["--epoch-events", options.epoch_events] if options.epoch_events else []
     with tempfile.TemporaryDirectory(prefix="freshet-bench-") as data, start_broker(Path(data) / "broker") as broker:
         places = {name: place_of(name, folder, broker) for name in options.sources}
         runs = [

@@ -47,8 +47,13 @@ def inputs_in(folder: Path, events: str = "events.parquet") -> list[str | Path]:
     return ["--model", folder / "model", "--snapshot", folder / "snapshot", "--events", folder / events]
 
 
+def named(epoch_events: int) -> str:
+    """How epochs are cut, for people."""
+    return f"epochs of {epoch_events:,}" if epoch_events else "adaptive epochs"
+
+
 def run(folder: Path, runtime: str, epoch_events: int, options: list[str]) -> dict[str, Any]:
-    """One run; its summary, profile and start-up times."""
+    """One run; its summary, profile and start-up times. `epoch_events` 0: without an option, so that epochs adapt."""
     out = folder / f"out-{runtime}-{epoch_events}"
     shutil.rmtree(out, ignore_errors=True)
     command = [
@@ -59,8 +64,7 @@ def run(folder: Path, runtime: str, epoch_events: int, options: list[str]) -> di
         out,
         "--runtime",
         runtime,
-        "--epoch-events",
-        epoch_events,
+        *(["--epoch-events", epoch_events] if epoch_events else []),
         *options,
     ]
     began = time.perf_counter()
@@ -93,18 +97,18 @@ def report(results: list[dict[str, Any]]) -> None:
     console = Console(stderr=True, width=140)
     table = Table(title=f"arxiv-shaped stream, GraphConv-sum 128-128-40 ({machine()})")
     latency = ("applied p50, p99 ms", "readable p50, p99 ms")
-    for name in ("runtime", "epoch", "events", "events/s", *latency, "rows", "max rel error", "correct"):
+    for name in ("runtime", "epochs", "events", "events/s", *latency, "rows", "max rel error", "correct"):
         table.add_column(name, justify="right")
     for one in results:
         latencies = [f"{one[f'{name}_ms_p50']:,.0f}, {one[f'{name}_ms_p99']:,.0f}" for name in ("applied", "latency")]
         error = f"{one['check']['max_rel_error']:.1e}"
         rate = f"{one['events_per_s']:,.0f}"
-        cells = [one["runtime"], f"{one['epoch_events']:,}", f"{one['events']:,}", rate, *latencies]
+        cells = [one["runtime"], named(one["epoch_events"]), f"{one['events']:,}", rate, *latencies]
         table.add_row(*cells, f"{one['rows']:,}", error, "yes" if one["correct"] else "NO")
     console.print(table)
     for one in results:
         console.print(
-            f"{one['runtime']}, epochs of {one['epoch_events']:,}: ms per epoch and operator (threads overlap)"
+            f"{one['runtime']}, {named(one['epoch_events'])}: ms per epoch and operator (threads overlap)"
         )
         console.print("   ", "  ".join(f"{name} {ms}" for name, ms in one["profile_ms_per_epoch"].items()))
         console.print("    start-up:", "  ".join(f"{name} {s} s" for name, s in one["startup_seconds"].items()))
@@ -115,7 +119,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench", help="where inputs and outputs go")
     parser.add_argument("--events", type=int, default=1_000_000, help="length of the stream")
-    parser.add_argument("--epoch-events", type=int, nargs="+", default=[1000, 100, 10_000])
+    what = "events an epoch, one run each; 0: without an option (adaptive)"
+    parser.add_argument("--epoch-events", type=int, nargs="+", default=[0, 1000, 100, 10_000], help=what)
     parser.add_argument("--runtimes", nargs="+", default=["local", "flink"], choices=["local", "flink"])
     parser.add_argument("--keep", action="store_true", help="keep the outputs")
     parser.add_argument("options", nargs="*", help="further options of freshet run, after --")
@@ -124,7 +129,7 @@ def main() -> int:
     results = []
     for runtime in options.runtimes:
         for epoch_events in options.epoch_events:
-            print(f"{runtime}, epochs of {epoch_events:,} ...", file=sys.stderr)
+            print(f"{runtime}, {named(epoch_events)} ...", file=sys.stderr)
             result = run(folder, runtime, epoch_events, options.options)
             result |= check(folder, result)
             print(orjson.dumps(result).decode(), flush=True)

@@ -30,7 +30,7 @@ def saved_in(out: Path, model: Path) -> SavedJob:
         str(model), parts=2, job_id=JOB, cuts=CutLogConfig(str(out / "checkpoints" / "cuts")), **paths_of(out)
     )
     topic = TopicInput(source=0, bootstrap="h:1", topic="t", start={0: 7})
-    saved = SavedJob(settings, load_plan(str(model)).sha256, None, "flink", (topic,), {"epoch_ms": 5})
+    saved = SavedJob(settings, load_plan(str(model)).sha256, None, "flink", (topic,), {"epoch_ms_given": 5})
     saved.write(out)
     return saved
 

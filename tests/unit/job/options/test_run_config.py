@@ -29,7 +29,7 @@ def refusal(**flags: Any) -> str:
 def test_defaults_are_those_of_the_interface() -> None:
     config = load()
     assert (config.runtime, config.parallelism, config.part_count) == ("flink", 1, 1)
-    assert (config.epoch_events, config.epoch_ms, config.strategy) == (1000, 20, "hybrid")
+    assert (config.latency_target_ms, config.epoch_events, config.strategy) == (50.0, 10_000, "hybrid")
     assert config.checkpoint_interval_s == 10.0
     assert checkpoint_folder(config.checkpoint_dir, config.out) == Path("O/checkpoints")
     assert dead_letters_to(config.dead_letters, config.out) == str(Path("O/dead_letters.jsonl").absolute())
@@ -42,6 +42,12 @@ def test_with_a_latency_target_the_number_of_events_is_a_ceiling() -> None:
     assert (config.latency_target_ms, config.epoch_events, config.epoch_ms) == (50.0, 10_000, 20)
     assert load(latency_target="50ms", epoch_events=300).epoch_events == 300
     assert load(latency_target="off", epoch_ms=0).latency_target_ms == 0
+
+
+@pytest.mark.parametrize("given", [{"epoch_events": 1000}, {"epoch_ms": 20}, {"latency_target": "off"}])
+def test_epochs_do_not_adapt_where_their_size_or_age_is_given(given: dict[str, Any]) -> None:
+    config = load(**given)
+    assert (config.latency_target_ms, config.epoch_events, config.epoch_ms) == (0.0, 1000, 20)
 
 
 def test_yaml_has_a_word_for_off(tmp_path: Path) -> None:

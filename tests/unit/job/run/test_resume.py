@@ -120,14 +120,28 @@ def test_epochs_may_begin_to_adapt_and_cease(folder: Path) -> None:
     assert sealing(latency_target="off") == (0, 500), "it was given, so it stays"
 
 
-def test_the_events_of_an_epoch_are_known_by_their_former_name(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("saved_options", "sealing"),
+    [
+        ({"epoch_events": 40, "epoch_ms": 20}, (40, 20, 0)),  # before epochs could adapt
+        ({"epoch_events_given": None, "epoch_ms": 20, "latency_target_s": 0.0}, (1000, 20, 0)),  # without any option
+        ({"epoch_events_given": None, "epoch_ms": 20, "latency_target_s": 0.02}, (10_000, 20, 20)),
+    ],
+)
+def test_a_job_of_a_version_before_keeps_its_epochs(
+    folder: Path, saved_options: dict[str, Any], sealing: tuple[int, int, float]
+) -> None:
     saved = folder / "out" / "job" / "job.json"
     content = orjson.loads(saved.read_bytes())
-    del content["options"]["epoch_events_given"]
-    content["options"]["epoch_events"] = 40
+    for name in ("epoch_events_given", "epoch_ms_given", "latency_target_given"):
+        del content["options"][name]
+    content["options"] |= saved_options
     write_json(saved, content)
-    config, job = resumed(folder)
-    assert (config.epoch_events, job.settings.sealing.epoch_events) == (40, 40)
+    for _ in range(2):
+        config, job = resumed(folder)
+        found = job.settings.sealing
+        assert (found.epoch_events, found.epoch_ms, found.latency_target_ms) == sealing
+        assert (config.epoch_events, config.epoch_ms, config.latency_target_ms) == sealing
 
 
 @pytest.mark.parametrize(
@@ -277,7 +291,6 @@ def test_every_option_for_life_is_known_of_a_job(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "read"),
     [
-        ("epoch_ms", (7, 5), lambda settings: settings.sealing.epoch_ms),
         ("keep_cuts", (True, False), lambda settings: settings.cuts.keep_cuts),
         ("dead_letters_max_bytes", ("5MiB", "6MiB"), lambda settings: settings.letters.dead_letters_max_bytes),
     ],
