@@ -19,6 +19,7 @@ from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.factory import dataflow_of, load_plan, make_outlet, stages_of
 from freshet.operators.network import Network
 from freshet.operators.outcome import Outcome
+from freshet.operators.parser.json_lines import guards
 from freshet.operators.settings import Settings
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
@@ -64,6 +65,7 @@ def take_events(settings: Settings, plan: Plan, *, sinks: bool) -> None:
     for stage in stages.values():
         stage.restore(*((),) * len(stage.parts))
     network = Network(flow, stages)
+    guards.warm_up()
     events = throwaway_events(settings, plan)
     for at in range(0, len(events), 4):
         _deliver(network, partitioner.receive(events.slice(at, at + 4).encode(), float(at * 10 + 1)))

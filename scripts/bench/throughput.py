@@ -107,9 +107,7 @@ def report(results: list[dict[str, Any]]) -> None:
         table.add_row(*cells, f"{one['rows']:,}", error, "yes" if one["correct"] else "NO")
     console.print(table)
     for one in results:
-        console.print(
-            f"{one['runtime']}, {named(one['epoch_events'])}: ms per epoch and operator (threads overlap)"
-        )
+        console.print(f"{one['runtime']}, {named(one['epoch_events'])}: ms per epoch and operator (threads overlap)")
         console.print("   ", "  ".join(f"{name} {ms}" for name, ms in one["profile_ms_per_epoch"].items()))
         console.print("    start-up:", "  ".join(f"{name} {s} s" for name, s in one["startup_seconds"].items()))
 

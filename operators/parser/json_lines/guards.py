@@ -9,12 +9,15 @@ Such lines are found here before, in the whole text at once. A good line may be 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 
+from freshet.kernels.kernel import kernel
 from freshet.operators.parser.json_lines.text import Text
 
-_OPEN, _CLOSE, _RETURN, _SPACE, _E, _PLUS, _MINUS, _POINT, _ZERO = np.frombuffer(b"{}\r e+-.0", np.uint8)
+_OPEN, _CLOSE, _RETURN, _SPACE, _E, _PLUS, _MINUS, _POINT, _ZERO, _N, _I = np.frombuffer(b"{}\r e+-.0NI", np.uint8)
+_TEN, _FALSE, _TRUE = np.array([10, 0, 1], np.uint8)
 _BEFORE_NUMBER = np.frombuffer(b"[:, \t\r", np.uint8)
 # A number that is none, where a value may begin.
 _NO_NUMBER = re.compile(rb"[\[:,\s]-?(?:NaN|Inf)")
@@ -23,8 +26,14 @@ _MINUS_ZERO = re.compile(rb"[\[:,\s]-0(?![0-9.eE])")
 _LEVELS = 1000
 # A number of fewer than twice as many digits, and an exponent of two, is within float64.
 _DIGITS = 64
-_WINDOW = 1 << 16  # bytes of a text that are looked at together; whole numbers of _DIGITS
-_EIGHT_TRUE = np.frombuffer(b"\1" * 8, np.uint64)[0]
+_AHEAD = 4  # bytes behind a block that are looked at with it
+_LONG, _LARGE = 1, 2  # marks of a block: digits alone; the e of an exponent of three digits
+
+
+def warm_up() -> None:
+    """Compile the kernel of the Parsers, or load it."""
+    with np.errstate(over="ignore"):  # where kernels are plain Python
+        odd_lines(Text.of_lines(b"{}", 0)[0])
 
 
 def odd_lines(text: Text) -> np.ndarray:
@@ -37,40 +46,85 @@ def odd_lines(text: Text) -> np.ndarray:
     odd = np.flatnonzero((data[text.begin] != _OPEN) | (last != _CLOSE))
     if len(odd):
         return odd
-    found = _first_odd_byte(text.data)
+    marks = _marks_of(data)
+    found = _first_odd_byte(text.data, marks)
     if found is not None:
         return np.array([text.line_at(found)])
-    large = _large_numbers(data)
-    return np.unique(np.searchsorted(text.begin, large, "right") - 1) if len(large) else _deep_lines(text, data)
+    if marks.blocks.any() and len(large := _large_numbers(data, marks.blocks)):
+        return np.unique(np.searchsorted(text.begin, large, "right") - 1)
+    return _deep_lines(text, marks.opening)
 
 
-def _first_odd_byte(data: bytes) -> int | None:
-    if not data.isascii():
+class _Marks(NamedTuple):
+    """Findings of one pass over a text."""
+
+    blocks: np.ndarray  # (b,) uint8, of each 64 bytes
+    is_ascii: bool
+    letters: bool  # whether there is an N or an I
+    opening: int  # brackets and braces
+
+
+def _marks_of(data: np.ndarray) -> _Marks:
+    whole = max(0, len(data) - _AHEAD) // _DIGITS
+    blocks = np.zeros(whole + 2, np.uint8)
+    rest = np.zeros(2 * _DIGITS + _AHEAD, np.uint8)  # with bytes behind it that mean nothing
+    rest[: len(data) - whole * _DIGITS] = data[whole * _DIGITS :]
+    found = _mark(data, blocks[:whole]), _mark(rest, blocks[whole:])
+    high, letters, opening = (sum(both) for both in zip(*found, strict=True))
+    return _Marks(blocks, not high, bool(letters), opening)
+
+
+@kernel
+def _mark(data: np.ndarray, blocks: np.ndarray) -> tuple[int, int, int]:
+    """Mark blocks of 64 bytes; return whether some byte is no ASCII, whether there is an N or I, and what opens."""
+    high = letters = opening = 0
+    for block in range(len(blocks)):
+        begin = block * _DIGITS
+        every, large, bits, either, opens = _TRUE, _FALSE, _FALSE, _FALSE, _FALSE
+        for k in range(_DIGITS):  # of single bytes alone: made of vector instructions
+            byte = data[begin + k]
+            first = np.uint8(np.uint8(data[begin + k + 1] - _ZERO) < _TEN)
+            second = np.uint8(np.uint8(data[begin + k + 2] - _ZERO) < _TEN)
+            third = np.uint8(np.uint8(data[begin + k + 3] - _ZERO) < _TEN)
+            fourth = np.uint8(np.uint8(data[begin + k + 4] - _ZERO) < _TEN)
+            signed = np.uint8(np.uint8(data[begin + k + 1] == _PLUS) & fourth)
+            exponent = np.uint8(np.uint8(second & third) & np.uint8(first | signed))
+            every = np.uint8(every & np.uint8(np.uint8(byte - _ZERO) < _TEN))
+            large = np.uint8(large | np.uint8(np.uint8(np.uint8(byte | _SPACE) == _E) & exponent))
+            bits = np.uint8(bits | byte)
+            either = np.uint8(either | np.uint8(np.uint8(byte == _N) | np.uint8(byte == _I)))
+            opens = np.uint8(opens + np.uint8(np.uint8(byte | _SPACE) == _OPEN))
+        blocks[block] = every * _LONG + large * _LARGE
+        high |= bits >> 7
+        letters |= either
+        opening += opens
+    return high, letters, opening
+
+
+def _first_odd_byte(data: bytes, marks: _Marks) -> int | None:
+    if not marks.is_ascii:
         try:
             data.decode()
         except UnicodeDecodeError as error:
             return error.start
     # single letters first, which are found by vector instructions
-    if (b"N" in data and b"NaN" in data) or (b"I" in data and b"Inf" in data):
+    if marks.letters and (b"NaN" in data or b"Inf" in data):
         found = _NO_NUMBER.search(data)
         return None if found is None else found.end() - 1
     return None
 
 
-def _large_numbers(data: np.ndarray) -> np.ndarray:
+def _large_numbers(data: np.ndarray, blocks: np.ndarray) -> np.ndarray:
     """Return a place in each number that may be past float64: one of many digits, or of three in its exponent."""
-    found = [place for first in range(0, len(data), _WINDOW) for place in _large_from(data, first)]
-    return np.concatenate(found)
+    long = np.flatnonzero(blocks & _LONG) * _DIGITS
+    large = np.flatnonzero(blocks & _LARGE) * _DIGITS
+    return np.concatenate([long, _large_at((large[:, None] + np.arange(_DIGITS)).ravel(), data)])
 
 
-def _large_from(data: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return places in a window of the text: in numbers of many digits, and at the e of large exponents."""
-    window = data[first : first + _WINDOW + 4]
-    digit = _are_digits(window)
-    whole = digit[: len(digit) // _DIGITS * _DIGITS].view(np.uint64) == _EIGHT_TRUE
-    long = np.flatnonzero(whole.reshape(-1, _DIGITS // 8).all(axis=1)) * _DIGITS + first
-    # e123 or e+123; a text ends with "}", so there is a byte behind digits
-    at = np.flatnonzero(((window[:-3] | _SPACE) == _E) & digit[2:-1] & digit[3:]) + first
+def _large_at(places: np.ndarray, data: np.ndarray) -> np.ndarray:
+    """Return those of some places that are the e of a number with an exponent of three digits."""
+    at = places[places < len(data) - _AHEAD]  # a text ends with "}", so there is a byte behind digits
+    at = at[((data[at] | _SPACE) == _E) & _are_digits(data[at + 2]) & _are_digits(data[at + 3])]
     at = at[_are_digits(data[at - 1])]
     sign = data[at + 1]
     at = at[_are_digits(sign) | ((sign == _PLUS) & _are_digits(data[at + 4]))]
@@ -84,15 +138,14 @@ def _large_from(data: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
     begin -= data[begin] == _MINUS
     odd = np.isin(data[begin], _BEFORE_NUMBER)
     odd[left] = True
-    return long, at[odd]
+    return at[odd]
 
 
 def _are_digits(data: np.ndarray) -> np.ndarray:
     return (data - _ZERO) < 10
 
 
-def _deep_lines(text: Text, data: np.ndarray) -> np.ndarray:
-    opening = np.count_nonzero((data | _SPACE) == _OPEN)  # "[" and "{" differ in the bit of a space
+def _deep_lines(text: Text, opening: int) -> np.ndarray:
     if opening - len(text) < _LEVELS:  # each line has one at least
         return np.empty(0, np.int64)
     count = text.data.count

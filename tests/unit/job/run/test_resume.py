@@ -121,30 +121,6 @@ def test_epochs_may_begin_to_adapt_and_cease(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved_options", "sealing"),
-    [
-        ({"epoch_events": 40, "epoch_ms": 20}, (40, 20, 0)),  # before epochs could adapt
-        ({"epoch_events_given": None, "epoch_ms": 20, "latency_target_s": 0.0}, (1000, 20, 0)),  # without any option
-        ({"epoch_events_given": None, "epoch_ms": 20, "latency_target_s": 0.02}, (10_000, 20, 20)),
-    ],
-)
-def test_a_job_of_a_version_before_keeps_its_epochs(
-    folder: Path, saved_options: dict[str, Any], sealing: tuple[int, int, float]
-) -> None:
-    saved = folder / "out" / "job" / "job.json"
-    content = orjson.loads(saved.read_bytes())
-    for name in ("epoch_events_given", "epoch_ms_given", "latency_target_given"):
-        del content["options"][name]
-    content["options"] |= saved_options
-    write_json(saved, content)
-    for _ in range(2):
-        config, job = resumed(folder)
-        found = job.settings.sealing
-        assert (found.epoch_events, found.epoch_ms, found.latency_target_ms) == sealing
-        assert (config.epoch_events, config.epoch_ms, config.latency_target_ms) == sealing
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"partitioner": "hash"}, "--partitioner hash: fixed at hdrf"),
