@@ -18,6 +18,7 @@ from freshet.operators.outcome import Outcome
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.telemetry.level import AnyLevel
 from freshet.operators.telemetry.sum_report import SumReport
+from freshet.operators.telemetry.traffic import Traffic
 from freshet.state.codec import Block, decode, read_header
 
 
@@ -70,6 +71,14 @@ class EpochStage(KeyedStage, Protocol):
         """The newest one that it has computed."""
 
 
+class SendingStage(EpochStage, Protocol):
+    """A Sink that writes a topic."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """Messages that it has sent."""
+
+
 class SealingStage(KeyedStage, RejectingStage, Protocol):
     """The Partitioner: begins an attempt, then seals epochs of the events that it receives."""
 
@@ -115,6 +124,9 @@ class TopicStage(RejectingStage, Protocol):
 
     status_behind: bool
     """Whether its status is still to be written."""
+
+    traffic: Traffic
+    """Messages that it has taken."""
 
     def parse(self, batch: bytes) -> list[bytes]:
         """The blocks of events of a batch of messages; an empty one writes the status."""

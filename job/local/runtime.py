@@ -29,6 +29,7 @@ from freshet.operators.network import Network
 from freshet.operators.outcome import Message, Outcome
 from freshet.operators.settings import Settings
 from freshet.operators.stage import Stage
+from freshet.operators.telemetry.profile import Profile, forget_profiles
 from freshet.operators.telemetry.sum_report import SumReport, all_sums
 from freshet.operators.warm_up import warm_up
 from freshet.state.sweep import Mutations
@@ -39,6 +40,7 @@ SWITCH_INTERVAL_S = 2e-4
 READ_POSITION = "input"  # the entry that says which chunk is under way, and how many of its blocks are journaled
 
 
+COMMIT = "commit"  # counted like an operator: the write of all state changes of an outcome
 _PARTITIONER = Place(PARTITIONER, 0)
 
 
@@ -141,6 +143,7 @@ class LocalRuntime:
         self._under_way = UnderWay()
         self._stop = threading.Event()
         self._finished = False
+        self._profiles: dict[str, Profile] = {}
 
     def stop(self) -> None:
         """Stop after the block under way; the output is complete up to the last epoch committed."""
@@ -151,6 +154,31 @@ class LocalRuntime:
 
         Raises: whatever failed in a stage.
         """
+        out = Path(self.settings.out)
+        forget_profiles(out)
+        for name in (PARSER, PARTITIONER, *(row.name for row in self.flow.staged), COMMIT):
+            self._profiles[name] = Profile(out, name, 0)
+        try:
+            return self._run(self._watched(on_progress))
+        finally:
+            self._write_profiles(now=True)
+
+    def _watched(self, on_progress: Callable[[], None]) -> Callable[[], None]:
+        def watch() -> None:
+            self._write_profiles()
+            on_progress()
+
+        return watch
+
+    def _write_profiles(self, *, now: bool = False) -> None:
+        for name, profile in self._profiles.items():
+            profile.stage = self.times.seconds.get(name, 0.0)
+            if now:
+                profile.write()
+            else:
+                profile.write_if_changed()
+
+    def _run(self, on_progress: Callable[[], None]) -> bool:
         self._store = SealedStore(self._state)
         warm_up(self._config)
         partitioner: PartitionerStage = make_stage(self._config, PARTITIONER, 0)
@@ -264,4 +292,4 @@ class LocalRuntime:
         self._held = {}
         self._commits.commit(self._uncommitted)
         self._uncommitted = 0
-        self.times.add("commit", since)
+        self.times.add(COMMIT, since)

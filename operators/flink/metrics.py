@@ -15,18 +15,28 @@ from freshet.operators.telemetry.profile import COUNTS, Profile
 
 GROUP = "freshet"
 INTERVAL_S = 0.5
+METER_S = 10  # the time that a rate covers; Java updates it every five seconds
+# Name of a load's rate, by that of its sum, and the units in a sum of 1: shares are told in milliseconds a second.
+_METERS = {
+    "busy_s": ("busy_ms_per_s", 1000),
+    "blocked_s": ("blocked_ms_per_s", 1000),
+    "messages": ("messages_per_s", 1),
+    "bytes": ("bytes_per_s", 1),
+}
 
 
 class OperatorMetrics:
-    """The metrics `OPERATOR.freshet.NAME` of one subtask: what its profile counts, and of each level three.
+    """The metrics `OPERATOR.freshet.NAME` of one subtask: what its profile counts, of each level three, and its loads.
 
-    Names: those of the profile's counts; of a level LEVEL, LEVEL_peak and, where it has one, LEVEL_bound.
+    Names: those of the profile's counts; of a level LEVEL, LEVEL_peak and, where it has one, LEVEL_bound; of a load
+    the names in `_METERS`, after PLACE_ if it is not the operator's own. Java lets these fall while nothing is counted.
     """
 
     def __init__(self, context: RuntimeContext, profile: Profile) -> None:
         self._group = context.get_metrics_group().add_group(GROUP)
         self._profile = profile
         self._gauges: dict[str, Any] = {}
+        self._meters: dict[str, tuple[Any, int]] = {}  # with what was counted so far
         self._set_at = float("-inf")
 
     def update(self) -> None:
@@ -41,6 +51,18 @@ class OperatorMetrics:
             self._set(name, level["now"])
             self._set(f"{name}_peak", level["peak"])
             self._set(f"{name}_bound", level["bound"])
+
+        for place, sums in self._profile.loads.sums().items():
+            prefix = "" if place == self._profile.operator else f"{place.partition('-')[0]}_"
+            for total, (name, units) in _METERS.items():
+                if total in sums:
+                    self._mark(prefix + name, int(sums[total] * units))
+
+    def _mark(self, name: str, total: int) -> None:
+        meter, before = self._meters.get(name) or (self._group.meter(name, METER_S), 0)
+        self._meters[name] = meter, max(total, before)
+        if total > before:
+            meter.mark_event(total - before)
 
     def _set(self, name: str, value: int | None) -> None:
         if value is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyflink.common import Row
@@ -12,7 +12,9 @@ from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 from freshet.operators.dataflow import PARSER, PARTITIONER
 from freshet.operators.flink.opening import await_others, counted_as_loading
 from freshet.operators.flink.shell import FINISH, PARTITIONER_KEY, START, Shell, set_timer
+from freshet.operators.flink.task_clock import TaskClock
 from freshet.operators.stage import ChunkStage, TopicStage
+from freshet.operators.telemetry.load import Sums, source_of
 
 # A topic's status goes on being written when its stream pauses.
 STATUS_MS = 600
@@ -60,10 +62,16 @@ class MessageParserShell(_ParserShell, KeyedProcessFunction):
         """Take plain data; `operator` names the topic's Parser."""
         super().__init__(operator, config, [PARTITIONER_KEY], {PARTITIONER: PARTITIONER})
 
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Watch the task: the source is in it, too."""
+        super().open(runtime_context)
+        self._task_clock = TaskClock(runtime_context, self._profile)
+
     def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
         """Parse a batch."""
         if self._stage is None:
-            self._stage = self._stages[0] = self._build(0)
+            stage = self._stage = self._stages[0] = self._build(0)
+            self._profile.loads.places[source_of(self.operator)] = self._source_load(stage)
         yield from self._parse(self._stage, value, ctx)
 
     def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
@@ -71,7 +79,17 @@ class MessageParserShell(_ParserShell, KeyedProcessFunction):
         if self._stage is not None and self._stage.status_behind:
             yield from self._parse(self._stage, b"", ctx)
 
+    def _source_load(self, stage: TopicStage) -> Callable[[], Sums]:
+        """Return what gives the load of the source: all that its thread did beside this operator, and its messages."""
+        clock, traffic = self._task_clock, stage.traffic
+
+        def sums() -> Sums:
+            return {"busy_s": clock.beside_s, **traffic.sums()}
+
+        return sums
+
     def _parse(self, stage: TopicStage, batch: bytes, ctx: Any) -> Iterator[Any]:
+        self._task_clock.look()
         blocks = self._act(stage.parse, batch)
         yield from self._events(blocks)
         yield from self._letters(stage)

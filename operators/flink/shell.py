@@ -29,6 +29,7 @@ from freshet.operators.flink.worker import Worker
 from freshet.operators.outcome import Message, Outcome
 from freshet.operators.stage import KeyedStage, RejectingStage, RunningStage
 from freshet.operators.telemetry.level import AnyLevel, Level
+from freshet.operators.telemetry.load import LETTERS
 from freshet.operators.telemetry.profile import Profile
 from freshet.state.checksums.entries import SealedEntries
 from freshet.state.flink_backend import FlinkBackend
@@ -161,6 +162,7 @@ class Shell:
     def _events(self, blocks: Sequence[bytes]) -> Iterator[Any]:
         """A Parser's blocks, to the Partitioner."""
         began = time.perf_counter()
+        self._profile.emits_since = began
         self._outbox.set(sum(map(len, blocks)))
         messages = self._worker.call(self._neighbours.sendable, [Message(PARTITIONER, 0, 0, block) for block in blocks])
         self._profile.bytes_out += self._neighbours.counted()[0]
@@ -170,10 +172,17 @@ class Shell:
                 self._profile.bytes_out += len(message.block)
             yield Row(PARTITIONER_KEY, message.block)
         self._outbox.set(0)
-        self._profile.emit += time.perf_counter() - began
+        self._emitted(began)
+
+    def _emitted(self, since: float) -> None:
+        """Count the time in which Flink took what was sent."""
+        self._profile.emits_since = None
+        self._profile.emit += time.perf_counter() - since
 
     def _letters(self, stage: RejectingStage) -> Iterator[Any]:
         """The records that the stage has rejected, where a topic gets them."""
+        if self._letters_tag and stage.dead_letters and LETTERS not in self._profile.loads.places:
+            self._profile.loads.places[LETTERS] = stage.dead_letters.traffic.sums
         for block in stage.dead_letters.take() if self._letters_tag and stage.dead_letters else ():
             self._profile.bytes_out += len(block)
             self._profile.bytes_away += len(block)
@@ -291,11 +300,12 @@ class KeyedShell(Shell, KeyedProcessFunction):
             profile.bytes_state += sum(len(value) for _, value in sealed.puts)
         applied = time.perf_counter()
         profile.state += applied - began
+        profile.emits_since = applied
         blocks = (message.block for message in outcome.messages)
         self._outbox.set(sum(len(block) for block in blocks if isinstance(block, bytes)))
         yield from self._elements(outcome.messages)
         self._outbox.set(0)
-        profile.emit += time.perf_counter() - applied
+        self._emitted(applied)
 
     def _elements(self, messages: Sequence[Message]) -> Iterator[Any]:
         for message in messages:

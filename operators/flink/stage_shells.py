@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pyflink.common import Row
 from pyflink.datastream import RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
-from freshet.operators.dataflow import SINK
+from freshet.operators.dataflow import OUTLET, SINK
 from freshet.operators.epochs.under_way import UnderWay, of_attempt
 from freshet.operators.flink.shell import KeyedShell
 from freshet.operators.outcome import Message
-from freshet.operators.stage import EpochStage
+from freshet.operators.stage import EpochStage, SendingStage
+from freshet.operators.telemetry.load import Sums
 from freshet.operators.telemetry.sum_report import all_sums
+from freshet.operators.telemetry.traffic import all_traffic
 
 
 class StageShell(KeyedShell):
@@ -57,6 +59,18 @@ class OutletShell(StageShell):
     def __init__(self, config: str, keys: list[int]) -> None:
         """Take plain data only."""
         super().__init__(SINK, config, keys, {})
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Count the writer of the topic, which takes records in this thread, and its messages."""
+        super().open(runtime_context)
+        profile, stages = self._profile, cast(dict[int, SendingStage], self._stages_here)
+        profile.loads.places[SINK] = lambda: {"busy_s": profile.own_s}
+
+        def sums() -> Sums:
+            traffic = all_traffic(stage.traffic for stage in list(stages.values()))
+            return {"busy_s": profile.emit_s, **traffic.sums()}
+
+        profile.loads.places[OUTLET] = sums
 
     def _elements(self, messages: Sequence[Message]) -> Iterator[Any]:
         for message in messages:

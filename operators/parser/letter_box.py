@@ -15,6 +15,7 @@ from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
 from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
 from freshet.operators.record_blocks import KafkaRecord, blocks_of
 from freshet.operators.telemetry.status_file import LAST_STATUS, REASONS_PREFIX, StatusFile, read_statuses
+from freshet.operators.telemetry.traffic import Traffic
 
 STATUS_PREFIX = "letters-"
 _INTERVAL_MS = 100.0  # --max-rejected ends a run by what is told
@@ -61,6 +62,7 @@ class LetterQueue:
     def __init__(self, record_bytes: int = RECORD_BYTES) -> None:
         self._record_bytes = record_bytes - RECORD_SPARE
         self._records: list[KafkaRecord] = []
+        self.traffic = Traffic()
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
         """Append letters."""
@@ -70,7 +72,9 @@ class LetterQueue:
             key = f"{record['source']}/{letter.partition}/{letter.offset}".encode()
             if len(key) + len(text) > self._record_bytes:
                 text = _cut(record, letter.raw, self._record_bytes - len(key))
-            self._records.append(KafkaRecord(key, text.encode()))
+            value = text.encode()
+            self.traffic.add(1, len(key) + len(value))
+            self._records.append(KafkaRecord(key, value))
 
     def take(self) -> list[bytes]:
         """All records since the last call, in blocks."""
@@ -143,6 +147,11 @@ class LetterBox:
     def take(self) -> list[bytes]:
         """Blocks of records for the topic; none where there is a file."""
         return self._target.take() if isinstance(self._target, LetterQueue) else []
+
+    @property
+    def traffic(self) -> Traffic:
+        """Messages for the topic."""
+        return self._target.traffic if isinstance(self._target, LetterQueue) else Traffic()
 
     @property
     def dropped(self) -> int:

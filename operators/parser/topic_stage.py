@@ -10,6 +10,7 @@ from freshet.operators.parser.file_stage import block_size, encoded_blocks
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.messages import MessageValues, messages_in
 from freshet.operators.telemetry.status_file import StatusFile, read_statuses
+from freshet.operators.telemetry.traffic import Traffic
 
 STATUS_PREFIX = "kafka-"
 
@@ -36,6 +37,7 @@ class MessageStage:
         self._next: dict[int, int] = {}
         self._status = StatusFile(out, f"{STATUS_PREFIX}{origin.source}") if out is not None else None
         self.status_behind = False
+        self.traffic = Traffic()
 
     def parse(self, batch: bytes) -> list[bytes]:
         """The blocks of a batch of messages; the rejected records are in the dead letters when this returns."""
@@ -43,6 +45,7 @@ class MessageStage:
         blocks: list[bytes] = []
         for partition, found in messages_in(batch).items():
             blocks += self._blocks(partition, found, arrival_ms)
+            self.traffic.add(len(found), int(found.size.clip(0).sum()))
             self._next[partition] = int(found.offsets[-1]) + 1
         self._tell(arrival_ms)
         return blocks

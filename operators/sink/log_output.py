@@ -22,6 +22,7 @@ from freshet.operators.sink.output import SinkPart
 from freshet.operators.sink.scalars import EPOCH, GROUP, GROUP_ROWS, NUMBER
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.traffic import Traffic
 
 EPOCHS_PER_FILE = 2_000
 BYTES_PER_FILE = 64 << 20
@@ -67,6 +68,7 @@ class LogOutput:
 
     leaves_by_epoch = False
     flushed = 0
+    traffic = Traffic()
 
     def __init__(self, log: ChangeLog, limits: FileLimits = FileLimits()) -> None:
         self._log, self._limits, self._width = log, limits, log.width

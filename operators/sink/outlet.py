@@ -15,11 +15,13 @@ import numpy as np
 from freshet.operators.control import FLAGS, FLUSH, LAST, control_values, is_marker
 from freshet.operators.dataflow import OUTLET
 from freshet.operators.outcome import Message
+from freshet.operators.record_blocks import HEAD
 from freshet.operators.sink.coalesce import Coalescer
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.sink.kafka_records import RecordBlocks
 from freshet.operators.sink.output import SinkPart
 from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.traffic import Traffic
 
 BYTES_HELD = 64 << 20
 
@@ -42,6 +44,7 @@ class Outlet:
         self._records, self._bytes_held = records, bytes_held
         self._level = Level(bytes_held)
         self.levels = {"outlet_bytes": self._level}
+        self.traffic = Traffic()
 
     def begin(self, part: SinkPart) -> None:
         """Nothing is shared."""
@@ -92,4 +95,6 @@ class Outlet:
         self.flushed = epoch
         changes = self._coalescer.take()
         self._level.set(0)
-        return [Message(OUTLET, self.part, epoch, block) for block in self._records.blocks(changes)]
+        blocks = list(self._records.blocks(changes))
+        self.traffic.add(len(changes), sum(map(len, blocks)) - HEAD.size * len(changes))
+        return [Message(OUTLET, self.part, epoch, block) for block in blocks]

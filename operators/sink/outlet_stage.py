@@ -8,6 +8,7 @@ from freshet.operators.outcome import Outcome
 from freshet.operators.sink.core import Sink
 from freshet.operators.sink.task import TaskSink
 from freshet.operators.stage import Stage
+from freshet.operators.telemetry.traffic import Traffic, all_traffic
 from freshet.state.codec import Block
 
 _FLUSHED = "flushed"  # the entry of keyed state
@@ -24,6 +25,11 @@ class OutletStage(Stage):
         for outlet, entries in zip(self.core.outlets, states, strict=True):
             outlet.flushed = int(entries.pop(_FLUSHED, b"0"))
         super().restore(*(entries.items() for entries in states))
+
+    @property
+    def traffic(self) -> Traffic:
+        """Messages to the topic, of all parts."""
+        return all_traffic(outlet.traffic for outlet in self.core.outlets)
 
     def act(self, blocks: list[Block | bytes]) -> Outcome:
         """Compute the epoch of these blocks."""

@@ -12,6 +12,7 @@ from freshet.operators.outcome import Message
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.traffic import Traffic
 from freshet.state.table import Table
 
 
@@ -41,6 +42,9 @@ class Output(Protocol):
 
     flushed: int
     """The epoch up to which rows have left the job so."""
+
+    traffic: Traffic
+    """Messages in which they left."""
 
     @property
     def levels(self) -> Mapping[str, Level]:

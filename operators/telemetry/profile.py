@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from freshet.operators.dataflow import PARTITIONER, rank
 from freshet.operators.output_folders import STATUS
 from freshet.operators.telemetry.level import AnyLevel, Told, together
-from freshet.operators.telemetry.status_file import StatusFile, read_statuses
+from freshet.operators.telemetry.load import Loads
+from freshet.operators.telemetry.status_file import PROFILE_PREFIX, StatusFile, read_statuses
 from freshet.operators.telemetry.sum_report import SumReport, all_sums
 
-PREFIX = "profile-"
 # What is counted, in the order of an act. Seconds: in the stage's own code; in the hand-over to its thread and back;
 # in writes of keyed state; and until Flink has taken what was sent (back-pressure, and operators chained behind it).
 SECONDS = ("stage", "hand_over", "state", "emit")
@@ -51,13 +51,27 @@ class Profile:
     def __init__(self, out: Path, operator: str, subtask: int) -> None:
         self.operator, self.subtask = operator, subtask
         self.stage = self.hand_over = self.state = self.emit = 0.0
+        self.emits_since: float | None = None  # on the clock of `time.perf_counter`, while Flink takes what was sent
         self.acts = self.bytes_in = self.bytes_out = self.bytes_away = self.bytes_state = 0
         self.input_ended = False  # of the Partitioner: whether it has seen the end of its input
         self.stages: dict[int, ProfiledStage] = {}
         self.sums: Callable[[], SumReport | None] = lambda: None  # what the sums of all stages have shown
         self.levels: dict[str, AnyLevel] = {}
-        self._file = StatusFile(out, f"{PREFIX}{operator}-{subtask}")
+        self.loads = Loads()
+        self.loads.places[operator] = self._own_load
+        self._file = StatusFile(out, f"{PROFILE_PREFIX}{operator}-{subtask}")
         self._told: dict[str, Any] = {}
+
+    @property
+    def own_s(self) -> float:
+        """Seconds in which it worked itself."""
+        return self.stage + self.hand_over + self.state
+
+    @property
+    def emit_s(self) -> float:
+        """Seconds until Flink had taken what was sent, with the present ones."""
+        since = self.emits_since
+        return self.emit + (time.perf_counter() - since if since is not None else 0.0)
 
     def is_due(self) -> bool:
         """Return whether it is time to write again."""
@@ -89,16 +103,21 @@ class Profile:
         held = {str(part): stage.memory_bytes for part, stage in stages}
         sums = self.sums()
         told = {} if sums is None else {"sums": sums}
+        fields |= {"began": round(self.loads.began_s, 3), "loads": self.loads.look()}
         return {**fields, "memory_bytes": held, "levels": self.all_levels(), **told}
+
+    def _own_load(self) -> dict[str, float]:
+        return {"busy_s": self.own_s, "blocked_s": self.emit_s}
 
     def _put(self, fields: dict[str, Any]) -> None:
         self._told = fields
-        self._file.write(fields, time.time() * 1e3)
+        now_s = time.time()
+        self._file.write({**fields, "time": round(now_s, 3)}, now_s * 1e3)
 
 
 def forget_profiles(out: Path) -> None:
     """Remove those of an earlier attempt, which may have had more subtasks."""
-    for path in (out / STATUS).glob(f"{PREFIX}*.json"):
+    for path in (out / STATUS).glob(f"{PROFILE_PREFIX}*.json"):
         path.unlink(missing_ok=True)
 
 
@@ -108,13 +127,13 @@ def input_ended(out: Path, *, bounded: bool) -> bool:
     The Partitioner of an attempt that goes on from a state past the end of a `bounded` input has nothing to begin with.
     """
     needs = {"operator": str, "input_ended": bool, "acts": int}
-    found = [one for one in read_statuses(out, PREFIX, needs) if one["operator"] == PARTITIONER]
+    found = [one for one in read_statuses(out, PROFILE_PREFIX, needs) if one["operator"] == PARTITIONER]
     return any(one["input_ended"] or (bounded and not one["acts"]) for one in found)
 
 
 def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
     """Return, by operator in order of the flow: seconds, counts and levels over all subtasks, and memory by part."""
-    found = read_statuses(out, PREFIX, _NEEDED)
+    found = read_statuses(out, PROFILE_PREFIX, _NEEDED)
     sums: dict[str, dict[str, Any]] = {}
     for one in sorted(found, key=lambda fields: rank(fields["operator"])):
         total = sums.setdefault(one["operator"], dict.fromkeys((*SECONDS, *COUNTS, "subtasks"), 0))

@@ -21,6 +21,7 @@ from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.leftovers import what_is_in
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
+from freshet.operators.telemetry.load import read_loads
 from tests.support.flink.state_entries import state_bytes
 from tests.support.runs.elsewhere import other_flink
 from tests.support.runs.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
@@ -69,6 +70,10 @@ def test_a_stream_to_its_end(job: Make, grown: Input, tmp_path: Path) -> None:
     assert list(run["profile_seconds"])[:3] == ["parser", "partitioner", "storage0"]
     assert run["profile"]["sink"]["acts"] == 14 * 2, "one act an epoch for the two parts of a subtask"
     assert run["profile"]["sink"]["subtasks"] == 2
+    loads = read_loads(one.out, running=False)
+    assert list(loads) == list(run["profile"]), "each operator once"
+    assert {load["subtasks"] for load in loads.values()} == {1, 2}
+    assert all(0 < load["busy_mean"] <= 1 for load in loads.values()), loads
     assert run["levels"]["in_flight_bytes"]["now"] == 0, "every byte that was handed to Flink was taken from it"
     assert sum(counts["bytes_in"] for counts in run["profile"].values()) > 0
 
@@ -164,6 +169,9 @@ def test_epochs_adapt_in_the_local_runtime_too(job: Make, stream: Input) -> None
     assert max(sizes) == 60
     assert len(sizes) > 1, "some were not full when nothing else was under way"
     one.check()
+    loads = read_loads(one.out, running=False)
+    assert list(loads)[:4] == ["parser", "partitioner", "storage0", "storage1"]
+    assert all(0 < load["busy_mean"] <= 1 for load in loads.values()), loads
 
 
 def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Input) -> None:

@@ -20,6 +20,7 @@ from freshet.job.dev.broker import Broker, start_broker
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.in_flight import in_flight_bytes, operator_levels
 from freshet.job.run.summary import progress
+from freshet.operators.telemetry.load import read_loads
 from freshet.operators.telemetry.profile import read_profiles
 from scripts.cora.graph import FOLDER, load
 from scripts.cora.stream import make_stream
@@ -93,6 +94,8 @@ def test_cora_to_a_topic(broker: Broker, job: Make, tmp_path: Path) -> None:
     assert sum(record is not None for record in last.values()) == result["vertices"] > 2_000
     assert len(found) < result["rows"], "coalesced"
     assert_as_logged(last, one.out)
+    written = read_loads(one.out, running=False)["outlet"]
+    assert (written["messages"], written["bytes"]) == (len(found), sum(map(size_of, found)))
     gone = {record.key: dict(record.headers) for record in found if last[record.key] is record.value is None}
     log = read_log(one.out)
     assert len(gone) > 0
@@ -102,6 +105,10 @@ def test_cora_to_a_topic(broker: Broker, job: Make, tmp_path: Path) -> None:
     assert {record["model"] for record in last.values() if record is not None} == {model}
     assert one.check()["vertices"] == result["vertices"], "and the change log equals the oracle"
     assert policy(broker, "cora") == "compact"
+
+
+def size_of(record: Any) -> int:
+    return len(record.key) + len(record.value or b"")
 
 
 def policy(broker: Broker, topic: str) -> str:
@@ -158,6 +165,9 @@ def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> Non
                 at.append(read_bytes(one.out))
             events = progress(one.out)["events"]
             assert_levels_in_flink(one.out)
+            loads = read_loads(one.out, running=True)
+            assert loads["outlet"]["busy"] > 0.9, "the topic is what limits"
+            assert loads["sink"]["busy"] < 0.5
             profiles = read_profiles(one.out)
             levels, under_way = operator_levels(profiles), in_flight_bytes(profiles)
         print("bytes read while the broker pauses:", at, "and then under way:", under_way, "of", levels)

@@ -19,6 +19,7 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
 from freshet.operators.snapshot.writer import write_snapshot
+from freshet.operators.telemetry.load import read_loads
 from scripts.cora.graph import FOLDER, load
 from scripts.cora.stream import make_stream
 from tests.support.graphs.streams import random_records
@@ -84,6 +85,10 @@ def test_cora_through_four_partitions(broker: Broker, tmp_path: Path, jobs: list
         where = ("--cluster", cluster.rest, "--parallelism", 2)
         done = job.done(*where, "--until", "latest", "--undirected", "--parts", 2, "--epoch-events", 100)
     assert (done["events"], done["rejected"]) == (len(records), 0)
+    source = read_loads(job.out, running=False)["source-0"]
+    assert source["messages"] == len(records)
+    assert source["bytes"] == (tmp_path / "events.jsonl").stat().st_size - len(records)
+    assert 0 <= source["busy_mean"] < 1
     assert positions(job.out) == {
         int(partition): (one["next_offset"], one["events"]) for partition, one in summary["partitions"].items()
     }

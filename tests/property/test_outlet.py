@@ -50,6 +50,7 @@ class Run:
         self.stage = self._restored(0)
 
     def _restored(self, at: int) -> OutletStage:
+        self.sent = self.sent_bytes = 0
         outlet = Outlet(0, WIDTH, "int", RecordBlocks("m"), self.held)
         core = sink_of(self.out, width=WIDTH, sources=["events"], topic=outlet)
         stage = OutletStage("sink-0", core, 1)
@@ -104,6 +105,9 @@ class Run:
                 parsed = None if value is None else parse(value)
                 entry = (-1, None) if parsed is None else (parsed["epoch"], float(parsed["embedding"][0]))
                 found.append((int(key), *entry))
+                self.sent_bytes += len(key) + len(value or b"")
+        self.sent += len(found)
+        assert (stage.traffic.messages, stage.traffic.bytes) == (self.sent, self.sent_bytes)
         return found
 
 

@@ -26,6 +26,7 @@ from freshet.operators.sink.tail.layout import FAILED, W_JOB, W_LAST, TailName, 
 from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.sink.tail.writer import BeatFile, TailFile, header_of, regions_of
 from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.traffic import Traffic
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class TailOutput:
 
     leaves_by_epoch = False
     flushed = 0
+    traffic = Traffic()
 
     def __init__(
         self, folder: Path, part: int, note: TailNote, log: LogProgress, limit_bytes: int = TAIL_BYTES

@@ -16,6 +16,7 @@ from freshet.operators.flink.parser_shells import MessageParserShell
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.messages import TopicMessage
 from freshet.operators.parser.topic_stage import MessageStage, read_positions
+from freshet.operators.telemetry.load import read_loads
 from freshet.operators.telemetry.profile import read_profiles
 from freshet.partitioner.events import Events
 from freshet.schema import Features
@@ -41,6 +42,11 @@ class Metrics(dict):  # type: ignore[type-arg]
         self[name] = None
         return SimpleNamespace(update=lambda value: self.update({name: value}))
 
+    def meter(self, name: str, time_span_in_seconds: int) -> Any:
+        assert name not in self, "registered once"
+        self[name] = 0
+        return SimpleNamespace(mark_event=lambda value: self.update({name: self[name] + value}))
+
 
 class Attempt:
     """A shell, its timers, and what it has sent."""
@@ -51,7 +57,10 @@ class Attempt:
         task = SimpleNamespace(getIndexOfThisSubtask=lambda: 0, getAttemptNumber=lambda: 0)
         self.metrics = Metrics()
         job = SimpleNamespace(getJobId=lambda: SimpleNamespace(toHexString=lambda: "f00d"))
-        java = SimpleNamespace(getTaskInfo=lambda: task, getJobInfo=lambda: job)
+        waits = SimpleNamespace(getAccumulatedCount=lambda: 0)
+        of_task = SimpleNamespace(getIdleTimeMsPerSecond=lambda: waits, getSoftBackPressuredTimePerSecond=lambda: waits)
+        group = SimpleNamespace(getTaskIOMetricGroup=lambda: of_task)
+        java = SimpleNamespace(getTaskInfo=lambda: task, getJobInfo=lambda: job, getMetricGroup=lambda: group)
         runtime = SimpleNamespace(get_metrics_group=lambda: self.metrics, _runtime_context=java)
         service = SimpleNamespace(register_processing_time_timer=self.timers.add)
         self.ctx: Any = SimpleNamespace(timer_service=lambda: service)
@@ -105,6 +114,17 @@ def test_the_status_goes_on_being_written_in_a_pause(attempt: Attempt, tmp_path:
         time.sleep(0.05)
     assert read_positions(tmp_path)[ORIGIN.name] == {0: 3}
     assert len(attempt.events) == 3, "and nothing more is sent"
+
+
+def test_messages_of_the_topic_are_counted(attempt: Attempt, tmp_path: Path) -> None:
+    attempt.batch((3, 7, value(1)), (2, 4, value(2)), (3, 8, None))
+    assert (attempt.metrics["source_messages_per_s"], attempt.metrics["source_bytes_per_s"]) == (3, 2 * len(value(1)))
+    assert attempt.metrics["busy_ms_per_s"] >= 0
+    attempt.shell.close()
+    found = read_loads(tmp_path, running=False)
+    assert list(found) == ["source-0", "parser-0"]
+    assert (found["source-0"]["messages"], found["source-0"]["bytes"]) == (3, 2 * len(value(1)))
+    assert 0 < found["parser-0"]["busy_mean"] <= 1
 
 
 def test_a_timer_of_an_earlier_attempt_does_no_harm(attempt: Attempt) -> None:

@@ -46,6 +46,8 @@ def test_a_record_says_what_the_file_form_says():
     assert [key for key, _ in found] == ["kafka://h:1/t/2/7", "ä b\t.jsonl/2/8", "kafka://h:1/t/2/0"]
     assert [value for _, value in found] == [json.loads(one.to_json()) for one in letters]
     assert records(queue) == []
+    assert queue.traffic.messages == 3
+    assert queue.traffic.bytes == sum(len(key.encode()) + len(json.dumps(value)) for key, value in found)
 
 
 @pytest.mark.parametrize("byte", [b"x", b"\x00", b"\xff"])
