@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from freshet.gnn.rows.layer import Layer, Width
 
@@ -25,6 +27,21 @@ class Conv(Layer):
 
 
 Aggregator = Literal["sum", "mean", "max", "min", "std", "var"]
+
+
+class AggregatingConv(Conv):
+    """Base of the convs that had no other aggregator than the sum once."""
+
+    LATER: ClassVar[dict[str, Any]] = {"aggr": "sum"}
+    """Options of later versions, with the values that say what layers did before these."""
+
+    aggr: Aggregator = "sum"
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave later options out where they change nothing: models of before keep their identity."""
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if self.LATER.get(name, ...) != value}
 
 
 def check_same_width(conv: Conv) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from freshet.gnn.convs.base import Aggregator, Conv, check_same_width
+from freshet.gnn.convs.base import AggregatingConv, Aggregator, Conv, check_same_width
 from freshet.gnn.rows.chains import chain_tensors, chain_width
 from freshet.gnn.rows.dense import DenseLayer, linear_shapes
 from freshet.gnn.rows.layer import Shape, Width
@@ -142,8 +142,8 @@ class SAGEConv(Conv):
         return shapes
 
 
-class DegreeScaledConv(Conv):
-    """Base of the weighted sums that are scaled by the degrees of both ends; plain sums without `normalize`.
+class DegreeScaledConv(AggregatingConv):
+    """Base of aggregates of weighted rows that are scaled by the degrees of both ends; not scaled without `normalize`.
 
     d_v is the sum of the weights w_uv of the in-edges of v, with the self-loop. A vertex that has a self-loop keeps its
     weight; one without gets a loop of `loop_weight` where `add_self_loops`.
@@ -154,13 +154,6 @@ class DegreeScaledConv(Conv):
     normalize: bool = True
     edge_weights: bool = Field(True, description="false where the module does not hand edge weights to the layer")
 
-    @model_validator(mode="after")
-    def _loops_need_normalize(self) -> DegreeScaledConv:
-        if self.add_self_loops and not self.normalize:
-            msg = f"{self.type}: add_self_loops needs normalize (as in PyG); set add_self_loops to false"
-            raise ValueError(msg)
-        return self
-
     @property
     def loop_weight(self) -> float | None:
         """Weight of the self-loop that a vertex without one gets; None where it gets none."""
@@ -168,7 +161,7 @@ class DegreeScaledConv(Conv):
 
 
 class GCNConv(DegreeScaledConv):
-    """x_v' = W sum_u(d_u^-1/2 w_uv d_v^-1/2 x_u) + b, PyG's GCNConv; the sum includes the self-loop of v.
+    """x_v' = aggr_u(d_u^-1/2 w_uv d_v^-1/2 W x_u) + b, PyG's GCNConv; the self-loop of v is among the messages.
 
     d_v is the sum of the weights w_uv of the in-edges of v, with its self-loop. A vertex that has a self-loop keeps its
     weight. A degree of 0 scales by 0.
@@ -176,8 +169,9 @@ class GCNConv(DegreeScaledConv):
     Args:
         in_channels: Width of the rows it reads, at least 1.
         out_channels: Width of the rows it makes, at least 1.
+        aggr: Aggregate of the messages: sum, mean, max, min, std or var.
         add_self_loops: Whether vertices without a self-loop get one; needs `normalize`.
-        normalize: Whether messages are scaled by degrees; without, x_v' = W sum_u(w_uv x_u) + b.
+        normalize: Whether messages are scaled by degrees; without, x_v' = aggr_u(w_uv W x_u) + b.
         edge_weights: Whether messages are multiplied by w_uv; without, w_uv is 1.
         improved: Whether added self-loops have the weight 2, else 1. Without edge weights they have 1, as in PyG.
         bias: Whether b is added.
@@ -193,6 +187,13 @@ class GCNConv(DegreeScaledConv):
     improved: bool = False
     bias: bool = True
 
+    @model_validator(mode="after")
+    def _loops_need_normalize(self) -> GCNConv:
+        if self.add_self_loops and not self.normalize:
+            msg = f"{self.type}: add_self_loops needs normalize (as in PyG); set add_self_loops to false"
+            raise ValueError(msg)
+        return self
+
     @property
     def loop_weight(self) -> float | None:
         """Weight of the self-loop that a vertex without one gets: 2 where `improved`, as PyG does it."""
@@ -206,38 +207,55 @@ class GCNConv(DegreeScaledConv):
 
 
 class Propagation(DegreeScaledConv):
-    """x_v' = sum_u(d_u^-1/2 w_uv d_v^-1/2 x_u), one hop of SGC, APPNP, TAGConv, LightGCN and others.
+    """x_v' = aggr_u(d_u^-1/2 w_uv d_v^-1/2 x_u), one hop of SGC, APPNP, TAGConv, LightGCN, ClusterGCN and others.
 
     Degrees and self-loops are those of GCNConv.
 
     Args:
         in_channels: Width of the rows it reads, at least 1.
         out_channels: The same width.
-        add_self_loops: Whether vertices without a self-loop get one, of weight 1; needs `normalize`.
-        normalize: Whether messages are scaled by degrees; without, x_v' = sum_u(w_uv x_u).
-        edge_weights: Whether messages are multiplied by w_uv; without, w_uv is 1.
+        aggr: Aggregate of the messages: sum, mean, max, min, std, var, or weighted_mean, the sum divided by the sum of
+            the weights (0 where that is 0).
+        add_self_loops: Whether vertices without a self-loop get one, of weight `self_weight`.
+        normalize: Whether messages are scaled by degrees; without, x_v' = aggr_u(w_uv x_u).
+        edge_weights: Whether messages are multiplied by w_uv; without, w_uv is 1, and self_weight in every self-loop
+            if they are added.
+        self_weight: Weight of added self-loops.
 
     Weights: none.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
-    Raises: ValueError for two different widths, `add_self_loops` without `normalize`, or an unknown option or value.
+    Raises: ValueError for two different widths, weighted_mean with `normalize`, or an unknown option or value.
     Source: Wu et al., Simplifying graph convolutional networks (2019).
     """
 
+    LATER: ClassVar[dict[str, Any]] = AggregatingConv.LATER | {"self_weight": 1.0}
+
     type: Literal["propagation"] = "propagation"
+    aggr: Aggregator | Literal["weighted_mean"] = "sum"  # type: ignore[assignment]
+    self_weight: float = 1.0
 
     @model_validator(mode="after")
-    def _keeps_its_width(self) -> Propagation:
+    def _fits(self) -> Propagation:
         check_same_width(self)
+        if self.aggr == "weighted_mean" and self.normalize:
+            msg = "propagation: aggr weighted_mean needs normalize false, since it divides by the weights itself"
+            raise ValueError(msg)
         return self
 
+    @property
+    def loop_weight(self) -> float | None:
+        """Weight of the self-loop that a vertex without one gets; None where it gets none."""
+        return self.self_weight if self.add_self_loops else None
 
-class GINConv(Conv):
-    """x_v' = nn((1 + eps) x_v + sum_u x_u), PyG's GINConv; reads no edge weights.
+
+class GINConv(AggregatingConv):
+    """x_v' = nn((1 + eps) x_v + aggr_u(x_u)), PyG's GINConv; reads no edge weights.
 
     Args:
         in_channels: Width of the rows it reads, at least 1.
         out_channels: Width of the rows it makes, at least 1.
+        aggr: Aggregate of the messages: sum, mean, max, min, std or var.
         eps: Factor of the own row beside 1; a learned one has its value at the export.
         nn: Chain of dense layers, from rows of in_channels to rows of out_channels.
 

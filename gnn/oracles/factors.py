@@ -48,10 +48,11 @@ def gcn_factors(layer: DegreeScaledConv, edges: SortedEdges) -> tuple[SortedEdge
     Shapes: factor (edges,) in the dtype of the weights
     """
     weight = weights_of(edges) if layer.edge_weights else np.ones(len(edges.src))
-    if layer.add_self_loops:  # an existing self-loop keeps its weight
+    if layer.add_self_loops:  # an existing self-loop keeps its weight, where layers read weights
         is_loop = edges.src == edges.dst
         loop = np.full(edges.vertices, layer.loop_weight, weight.dtype)
-        loop[edges.src[is_loop]] = weight[is_loop]
+        if layer.edge_weights:
+            loop[edges.src[is_loop]] = weight[is_loop]
         every = np.arange(edges.vertices)
         src, dst = np.r_[edges.src[~is_loop], every], np.r_[edges.dst[~is_loop], every]
         values = EdgeValues.from_columns({WEIGHT: np.r_[weight[~is_loop], loop]}, len(src))

@@ -127,7 +127,7 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: SortedEdges, step: fl
     if isinstance(layer, PinSAGEConv):
         return _pin_sage_conv(layer, weights, x, edges, step)
     if isinstance(layer, DegreeScaledConv):
-        return _gcn_conv(layer, weights, x, edges)
+        return _gcn_conv(layer, weights, x, edges, step)
     if isinstance(layer, GINConv):
         return _gin_conv(layer, weights, x, edges, step)
     if isinstance(layer, PNAConv):
@@ -171,7 +171,7 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: SortedEdges,
 
 def _gin_conv(layer: GINConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     def made(mine: Scaled, part: SortedEdges) -> Scaled:
-        at = plus(multiplied(mine, np.array(1 + layer.eps)), gathered(x, part, None))
+        at = plus(multiplied(mine, np.array(1 + layer.eps)), aggregated(layer.aggr, x, part, None, step))
         return _chain(layer.nn, weights, "nn.", at, step)
 
     return by_pieces(x, edges, made)
@@ -234,9 +234,13 @@ def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: So
     return with_bias(out, weights["bias"]) if layer.bias else out
 
 
-def _gcn_conv(layer: DegreeScaledConv, weights: Weights, x: Scaled, edges: SortedEdges) -> Scaled:
+def _gcn_conv(layer: DegreeScaledConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     edges, factor = gcn_factors(layer, edges)
-    at = gathered(linear(x, weights["lin.weight"]) if "lin.weight" in weights else x, edges, factor)
+    kind: str = layer.aggr
+    if kind == "weighted_mean":
+        total = np.bincount(edges.dst, factor, minlength=edges.vertices)
+        kind, factor = "sum", factor / np.where(total == 0, np.inf, total)[edges.dst]
+    at = aggregated(kind, linear(x, weights["lin.weight"]) if "lin.weight" in weights else x, edges, factor, step)
     return with_bias(at, weights["bias"]) if "bias" in weights else at
 
 

@@ -243,12 +243,12 @@ def _sage_conv(step: Step, width: int | None) -> Converted:
 
 def _gcn_conv(step: Step, width: int | None) -> Converted:
     conv: Any = step.op
-    _aggr(step, ("sum",))
     weights = tensors(step, lin=conv.lin)
     if conv.bias is not None:
         weights["bias"] = array_of(step, conv.bias)
     layer = GCNConv(
         **_sizes(step, weights["lin.weight"], None),
+        aggr=_aggr(step, _AGGREGATORS),
         improved=bool(conv.improved),
         add_self_loops=bool(conv.add_self_loops),
         normalize=bool(conv.normalize),
@@ -260,11 +260,11 @@ def _gcn_conv(step: Step, width: int | None) -> Converted:
 
 def _gin_conv(step: Step, width: int | None) -> Converted:
     conv: Any = step.op
-    _aggr(step, ("sum",))
+    aggr = _aggr(step, _AGGREGATORS)
     layers, weights, width = _nn(step, width)
     eps = float(conv.eps.detach().cpu().float().item())
     out = chain_width(layers, width, f"{step.name}.nn")
-    return GINConv(in_channels=width, out_channels=out, eps=eps, nn=layers), weights  # type: ignore[arg-type]
+    return GINConv(in_channels=width, out_channels=out, aggr=aggr, eps=eps, nn=layers), weights  # type: ignore[arg-type]
 
 
 def _edge_conv(step: Step, width: int | None) -> Converted:

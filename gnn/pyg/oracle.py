@@ -113,6 +113,8 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
     sizes = (layer.in_channels, layer.out_channels)
     if isinstance(layer, PinSAGEConv):
         return _pin_sage_conv(layer, weights, x, edges)
+    if isinstance(layer, Propagation):
+        return _propagation(layer, x, edges)
     if isinstance(layer, RootedConv):
         module = pyg.GraphConv(*sizes, aggr=layer.aggr, bias=layer.bias)
         weighted = layer.edge_weights
@@ -122,13 +124,9 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
         module, weighted = pyg.SAGEConv(*sizes, **options), False
     elif isinstance(layer, GCNConv):
         options = layer.model_dump(include={"improved", "add_self_loops", "normalize", "bias"})
-        module, weighted = pyg.GCNConv(*sizes, **options), layer.edge_weights
-    elif isinstance(layer, Propagation) and layer.add_self_loops:
-        module, weighted = pyg.APPNP(K=1, alpha=0.0), layer.edge_weights
-    elif isinstance(layer, Propagation):
-        module, weighted = pyg.LGConv(normalize=layer.normalize), layer.edge_weights
+        module, weighted = pyg.GCNConv(*sizes, aggr=layer.aggr, **options), layer.edge_weights
     elif isinstance(layer, GINConv):
-        module, weighted = pyg.GINConv(_chain(layer.nn, weights, "nn."), eps=layer.eps), False
+        module, weighted = pyg.GINConv(_chain(layer.nn, weights, "nn."), eps=layer.eps, aggr=layer.aggr), False
         weights = {"eps": module.eps.to(x.dtype)}
     elif isinstance(layer, PNAConv):
         (module, weights), weighted = _pna_conv(layer, weights), False
@@ -178,6 +176,31 @@ def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, ed
     sums, total = (add(rows, edges.index, edge_weight) for rows in (source, torch.ones_like(x[:, :1])))
     mean = torch.where(total == 0, 0, sums / total)
     return functional.linear(torch.cat([x, mean], dim=1), weights["lin.weight"], weights["lin.bias"])
+
+
+def _propagation(layer: Propagation, x: Tensor, edges: _Edges) -> Tensor:
+    """Return its rows by the one of PyG's layers that is this hop."""
+    import torch
+    from torch_geometric import nn as pyg
+    from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
+
+    index, weight = edges.index, edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
+    rows: Tensor
+    if layer.normalize and layer.aggr == "sum" and layer.add_self_loops and layer.self_weight == 1:
+        rows = pyg.APPNP(K=1, alpha=0.0)(x, index, weight)
+        return rows
+    if layer.add_self_loops and not layer.edge_weights:
+        index, weight = remove_self_loops(index, weight)
+        index, weight = add_self_loops(index, weight, layer.self_weight, len(x))
+    elif layer.add_self_loops:
+        index, weight = add_remaining_self_loops(index, weight, layer.self_weight, len(x))
+    if layer.aggr == "weighted_mean":
+        rows = pyg.WLConvContinuous()((x, None), index, weight)
+    elif layer.normalize:
+        rows = pyg.LGConv(aggr=layer.aggr)(x, index, weight)
+    else:
+        rows = pyg.SimpleConv(aggr=layer.aggr)(x, index, weight)
+    return rows
 
 
 def _pna_conv(layer: PNAConv, weights: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:

@@ -59,7 +59,9 @@ def _moment(graph: ReferenceGraph, plan: Plan) -> Moment:
         sent = layer.send(x, ctx)
         now.message.append(_bits(ids, sent[:, : layer.message_width]))
         synopses = whole_graph.aggregate(layer, sent, arrays.graph)
-        marked = np.concatenate([synopses, (ctx.count > 0).astype(np.float32)[:, None]], axis=1)
+        messages = dst[src != dst] if layer.skip_loops else dst
+        is_there = np.bincount(messages, minlength=len(ids)) > 0
+        marked = np.concatenate([synopses, is_there.astype(np.float32)[:, None]], axis=1)
         now.synopsis.append(_bits(ids, marked))
         x = _update(layer, sent, ctx, synopses)
         now.x.append(_bits(ids, x))

@@ -29,6 +29,7 @@ from freshet.gnn.rows.chains import chain_tensors
 from freshet.gnn.rows.functions import Affine, Clamp, Scale
 from freshet.gnn.rows.jumps import Join, Keep
 from tests.support.graphs.jumping import Jumps, join, jumping_layers, keep
+from tests.support.graphs.later import later_layers
 
 Spec = dict[str, Any]
 
@@ -152,7 +153,7 @@ def all_small_models(*, integer: bool = False) -> dict[str, Callable[[], Model]]
         name = "-".join(str(v) for v in norm.values())
         between = {**norm, "channels": 5}
         found[f"gcn_conv-then-{name}"] = [conv("gcn_conv", IN_WIDTH, 5), between, conv("sage_conv", 5, 3)]
-    found |= _longer() | jumping_layers(IN_WIDTH)
+    found |= _longer() | jumping_layers(IN_WIDTH) | later_layers(IN_WIDTH)
     return {
         name: partial(make_model, seed, layers, integer=integer) for seed, (name, layers) in enumerate(found.items())
     }
@@ -350,7 +351,7 @@ def _exact_options(name: str, options: Spec) -> bool:
 
 def _exact_layer(layer: Any) -> bool:
     if isinstance(layer, GINConv):
-        return all(_exact_layer(inner) for inner in layer.nn)
+        return layer.aggr in _EXACT_AGGREGATORS and all(_exact_layer(inner) for inner in layer.nn)
     if isinstance(layer, EdgeConv):
         kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
         return set(kinds) <= _EXACT_AGGREGATORS and all(_exact_layer(inner) for inner in layer.nn)
@@ -360,7 +361,7 @@ def _exact_layer(layer: Any) -> bool:
         kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
         return set(kinds) <= _EXACT_AGGREGATORS and not layer.normalize
     if isinstance(layer, DegreeScaledConv):
-        return not layer.normalize
+        return layer.aggr in _EXACT_AGGREGATORS and not layer.normalize
     if isinstance(layer, Join):
         return layer.operation not in ("product", "times_length")
     if isinstance(layer, LeakyRelu):

@@ -26,6 +26,7 @@ from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 PNA, DEGREES = ["mean", "min", "max", "std"], torch.tensor([1, 4, 2, 0, 3])
 SCALERS = ["identity", "amplification", "attenuation", "linear", "inverse_linear"]
 
+AGGREGATORS = ["mean", "max", "min", "std", "var"]
 NODE = {"mode": "node"}
 
 
@@ -97,6 +98,11 @@ MODULES = {
     "super-gat-dots": lambda: alone(pyg.SuperGATConv(IN, 3, heads=2, concat=False, attention_type="SD", bias=False)),
     "super-gat-no-loops": lambda: alone(pyg.SuperGATConv(IN, 3, add_self_loops=False)),
     "transformer": lambda: alone(pyg.TransformerConv(IN, 3, heads=2, beta=True)),
+    **{f"gcn-{aggr}": lambda aggr=aggr: pyg.GCN(IN, 8, 2, 3, aggr=aggr) for aggr in AGGREGATORS},
+    **{f"gin-{aggr}": lambda aggr=aggr: pyg.GIN(IN, 8, 2, 3, aggr=aggr) for aggr in AGGREGATORS},
+    "gcn-max-improved": lambda: alone(pyg.GCNConv(IN, 3, aggr="max", improved=True)),
+    "gcn-std-no-loops": lambda: alone(pyg.GCNConv(IN, 9, aggr="std", add_self_loops=False, bias=False)),
+    "gcn-min-plain": lambda: alone(pyg.GCNConv(IN, 9, aggr="min", normalize=False, cached=True)),
     "agnn": lambda: pyg.Sequential(
         "x, edge_index", [(nn.Linear(IN, 4), "x -> x"), (pyg.AGNNConv(), "x, edge_index -> x")]
     ),

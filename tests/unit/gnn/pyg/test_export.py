@@ -296,9 +296,9 @@ REFUSED = {
         lambda: pyg.GraphSAGE(IN, 8, 1, aggr=["mean", "mul"]),
         "with aggr=.'mean', 'mul'. is not supported",
     ),
-    "gcn mean": (
-        lambda: pyg.GCN(IN, 8, 1, aggr="mean"),
-        "GCNConv with aggr='mean' is not supported yet; supported: sum",
+    "gcn median": (
+        lambda: pyg.GCN(IN, 8, 1, aggr="median"),
+        "GCNConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
     ),
     "layer norm": (
         lambda: pyg.GCN(IN, 8, 2, norm="layer_norm"),

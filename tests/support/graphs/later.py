@@ -1,0 +1,54 @@
+"""Models that came later than others: they stand behind them, since the weights of a model depend on its place."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.support.graphs.jumping import Spec, propagation
+
+_RELU: Spec = {"type": "relu"}
+_PLAIN: Spec = {"normalize": False, "add_self_loops": False}
+
+
+def later_layers(width: int) -> dict[str, list[Spec]]:
+    """Return the layers of named models on features of that width."""
+    return _of_other_aggregators(width)
+
+
+def _of_other_aggregators(width: int) -> dict[str, list[Spec]]:
+    """Convs and hops that were sums alone once."""
+    gcn, hop = partial(_sized, "gcn_conv"), propagation
+    return {
+        "gcn_conv-max": [gcn(width, 4, aggr="max"), _RELU, gcn(4, 7, aggr="max", improved=True)],
+        "gcn_conv-min": [gcn(width, 9, aggr="min", bias=False, edge_weights=False)],
+        "gcn_conv-mean": [gcn(width, 4, aggr="mean"), _RELU, gcn(4, 5, aggr="mean", add_self_loops=False)],
+        "gcn_conv-std": [gcn(width, 4, aggr="std"), _RELU, gcn(4, 5, aggr="std", add_self_loops=False)],
+        "gcn_conv-var": [gcn(width, 4, aggr="var", edge_weights=False)],
+        "gcn_conv-max-plain": [gcn(width, 4, aggr="max", **_PLAIN), _RELU, gcn(4, 5, aggr="min", **_PLAIN)],
+        "gcn_conv-mean-plain": [gcn(width, 9, aggr="mean", **_PLAIN)],
+        "gin_conv-max": [_gin(width, 4, aggr="max"), _RELU, _gin(4, 5, aggr="min", eps=0.5)],
+        "gin_conv-mean": [_gin(width, 4, aggr="mean"), _RELU, _gin(4, 7, aggr="mean", eps=-0.25)],
+        "gin_conv-std": [_gin(width, 9, aggr="std"), _RELU, _gin(9, 5, aggr="var")],
+        "propagation-weighted_mean": [
+            *(hop(width, aggr="weighted_mean", normalize=False), _sized("linear", width, 4)),
+            hop(4, aggr="weighted_mean", edge_weights=False, **_PLAIN),
+        ],
+        "propagation-of-own-weight": [
+            hop(width, aggr="mean", normalize=False, edge_weights=False, self_weight=1.5),
+            *(_sized("linear", width, 4), hop(4, self_weight=0.25)),
+        ],
+        "propagation-max-loops": [
+            *(hop(width, aggr="max", normalize=False), _sized("linear", width, 4)),
+            hop(4, aggr="min", normalize=False, edge_weights=False, self_weight=-2.0),
+        ],
+    }
+
+
+def _sized(kind: str, in_channels: int, out_channels: int, **options: Any) -> Spec:
+    return {"type": kind, "in_channels": in_channels, "out_channels": out_channels, **options}
+
+
+def _gin(in_channels: int, out_channels: int, **options: Any) -> Spec:
+    nn = [_sized("linear", in_channels, out_channels), _RELU, _sized("linear", out_channels, out_channels)]
+    return _sized("gin_conv", in_channels, out_channels, nn=nn, **options)
