@@ -22,6 +22,7 @@ from freshet.gnn.declarations import (
     SAGEConv,
 )
 from freshet.gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, transformer_conv
+from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of, kinds_of
 from freshet.gnn.pyg.forward.fx import dense_steps
 from freshet.gnn.pyg.functions import MODULES
 from freshet.gnn.pyg.norms import NORMS
@@ -30,9 +31,6 @@ from freshet.gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name, 
 from freshet.gnn.pyg.tensors import Converted, Weights, tensors
 from freshet.gnn.rows.chains import chain_width
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
-
-_AGGREGATORS = ("sum", "mean", "max", "min", "std", "var")
-_FUSED_ONCE = ("mean", "std", "var")
 
 
 def first_width(steps: Sequence[Step]) -> int | None:
@@ -149,79 +147,19 @@ def _check_conv(step: Step) -> None:
         raise ExportError(msg)
 
 
-def _aggr(step: Step, allowed: tuple[str, ...], *, several: bool = False) -> Any:
-    conv: Any = step.op
-    return _kinds(step, conv.aggr_module, allowed, several=several)
-
-
-def _kinds(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool) -> Any:
-    from torch_geometric.nn import aggr
-
-    conv: Any = step.op
-    kinds: dict[type, str] = {
-        aggr.SumAggregation: "sum",
-        aggr.MeanAggregation: "mean",
-        aggr.MaxAggregation: "max",
-        aggr.MinAggregation: "min",
-        aggr.StdAggregation: "std",
-        aggr.VarAggregation: "var",
-    }
-    if several and type(module) is aggr.MultiAggregation and module.mode == "cat":
-        found = tuple(kinds.get(type(one)) for one in module.aggrs)
-        if set(found) <= set(allowed):
-            _refuse_twice(step, found)
-            return found
-    kind = kinds.get(type(module))
-    if kind not in allowed:
-        got = type(module).__name__ if conv.aggr is None or isinstance(module, aggr.MultiAggregation) else conv.aggr
-        kind_name = class_name(conv).rsplit(".", 1)[1]
-        if isinstance(module, aggr.MultiAggregation):
-            _refuse_several(step, kind_name, module, kinds, allowed, several=several)
-        msg = f"{step.name}: {kind_name} with aggr={got!r} is not supported yet; supported: {', '.join(allowed)}"
-        raise ExportError(msg)
-    return kind
-
-
-def _refuse_several(
-    step: Step, kind_name: str, module: Any, kinds: dict[type, str], allowed: tuple[str, ...], *, several: bool
-) -> None:
-    """Refuse a list of aggregators, naming what of it there is not.
-
-    Raises: ExportError, always.
-    """
-    names = [type(one).__name__.removesuffix("Aggregation").lower() for one in module.aggrs]
-    msg = f"{step.name}: {kind_name} with aggr={names} is not supported"
-    if not several:
-        msg += f": it has one aggregator here, {' or '.join(allowed)}"
-    elif not {kinds.get(type(one)) for one in module.aggrs} <= set(allowed):
-        msg += f" yet; supported: {', '.join(allowed)}"
-    else:
-        msg += f" with mode={module.mode!r}; mode='cat' is, with a linear layer behind it that mixes what they give"
-    raise ExportError(msg)
-
-
-def _refuse_twice(step: Step, kinds: tuple[Any, ...]) -> None:
-    """Refuse what PyG's fused aggregation gets wrong: a mean, variance or deviation that it is asked for once more."""
-    for kind in _FUSED_ONCE:
-        if kinds.count(kind) > 1:
-            msg = f"{step.name}: {kind!r} is {kinds.count(kind)} times among the aggregators, "
-            msg += "of which PyG itself makes wrong values (it divides twice). Name it once, and train the model again"
-            raise ExportError(msg)
-
-
 def _graph_conv(step: Step, width: int | None) -> Converted:
     conv: Any = step.op
     weights = tensors(step, rel=conv.lin_rel, root=conv.lin_root)
     sizes = _sizes(step, weights["rel.weight"], weights["root.weight"])
     layer = GraphConv(
-        **sizes, aggr=_aggr(step, _AGGREGATORS), bias="rel.bias" in weights, edge_weights=step.edge_weights
+        **sizes, aggr=aggr_of(step, AGGREGATORS), bias="rel.bias" in weights, edge_weights=step.edge_weights
     )
     return layer, {f"lin_{name}": value for name, value in weights.items()}
 
 
 def _sage_conv(step: Step, width: int | None) -> Converted:
     conv: Any = step.op
-    aggr = _aggr(step, _AGGREGATORS, several=True)
+    aggr = aggr_of(step, AGGREGATORS, several=True)
     modules = {"lin_l": conv.lin_l}
     if conv.root_weight:
         modules["lin_r"] = conv.lin_r
@@ -248,7 +186,7 @@ def _gcn_conv(step: Step, width: int | None) -> Converted:
         weights["bias"] = array_of(step, conv.bias)
     layer = GCNConv(
         **_sizes(step, weights["lin.weight"], None),
-        aggr=_aggr(step, _AGGREGATORS),
+        aggr=aggr_of(step, AGGREGATORS),
         improved=bool(conv.improved),
         add_self_loops=bool(conv.add_self_loops),
         normalize=bool(conv.normalize),
@@ -260,7 +198,7 @@ def _gcn_conv(step: Step, width: int | None) -> Converted:
 
 def _gin_conv(step: Step, width: int | None) -> Converted:
     conv: Any = step.op
-    aggr = _aggr(step, _AGGREGATORS)
+    aggr = aggr_of(step, AGGREGATORS)
     layers, weights, width = _nn(step, width)
     eps = float(conv.eps.detach().cpu().float().item())
     out = chain_width(layers, width, f"{step.name}.nn")
@@ -268,7 +206,7 @@ def _gin_conv(step: Step, width: int | None) -> Converted:
 
 
 def _edge_conv(step: Step, width: int | None) -> Converted:
-    aggr = _aggr(step, _AGGREGATORS, several=True)
+    aggr = aggr_of(step, AGGREGATORS, several=True)
     layers, weights, read = _nn(step, None if width is None else 2 * width)
     if read % 2:
         msg = f"{step.name}: EdgeConv's nn reads rows of width {read}, expected an even one: [x_v, x_u - x_v]"
@@ -317,7 +255,7 @@ def _pna_conv(step: Step, width: int | None) -> Converted:
     layer = PNAConv(
         in_channels=conv.in_channels,
         out_channels=conv.out_channels,
-        aggregators=_kinds(step, aggr.aggr, _AGGREGATORS, several=True),
+        aggregators=kinds_of(step, aggr.aggr, AGGREGATORS, several=True),
         scalers=tuple(aggr.scaler),
         towers=conv.towers,
         divide_input=bool(conv.divide_input),
@@ -331,7 +269,7 @@ def _gated_conv(step: Step, width: int | None) -> Converted:
     import torch
 
     conv: Any = step.op
-    _aggr(step, ("sum",))
+    aggr_of(step, ("sum",))
     if conv.edge_dim is not None:
         msg = f"{step.name}: ResGatedGraphConv with edge_dim={conv.edge_dim} is not supported yet: "
         raise ExportError(msg + "edges have no attributes here")
@@ -348,7 +286,7 @@ def _gated_conv(step: Step, width: int | None) -> Converted:
 
 def _attention(convert: Callable[[Step, int | None], Converted]) -> Callable[[Step, int | None], Converted]:
     def checked(step: Step, width: int | None) -> Converted:
-        _aggr(step, ("sum",))
+        aggr_of(step, ("sum",))
         return convert(step, width)
 
     return checked
