@@ -13,6 +13,7 @@ import numpy as np
 from freshet.gnn.declarations import Elu, Gelu, Identity, LeakyRelu, Linear, PRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.refusals import why_not_function
+from freshet.gnn.pyg.steps import Step
 from freshet.gnn.rows.functions import (
     Affine,
     Celu,
@@ -75,6 +76,20 @@ def function_layer(name: str, function: Any, args: Sequence[Any], options: Mappi
         msg = f"{name}: {error}"
         raise ExportError(msg) from None
     return made if isinstance(made, tuple) else (made, {})
+
+
+def function_step(name: str, function: Any) -> Step:
+    """Return the step of a function of rows without further arguments."""
+    layer, weights = function_layer(name, function, (), {})
+    return Step(name, layer, weights=weights)
+
+
+def callable_step(name: str, function: Any) -> Step:
+    """Return the step of an activation, which is a module or a function."""
+    from torch.nn import Module
+
+    name = name.removeprefix(".")
+    return Step(name, function) if isinstance(function, Module) else function_step(name, function)
 
 
 def arithmetic(label: str, constant: Any, *, rows_first: bool) -> list[Made]:

@@ -127,13 +127,8 @@ def _hop(step: Step, hop: Hop, width: int | None) -> Propagation:
     if channels is None:
         msg = f"{step.name}: the width of its rows is unknown, since no layer says it; {HOW_WIDE}"
         raise ExportError(msg)
-    return Propagation(
-        in_channels=channels,
-        out_channels=channels,
-        normalize=hop.normalize,
-        add_self_loops=hop.add_self_loops,
-        edge_weights=step.edge_weights,
-    )
+    options = {name: value for name, value in hop._asdict().items() if name != "channels"}
+    return Propagation(in_channels=channels, out_channels=channels, edge_weights=step.edge_weights, **options)
 
 
 def _check_conv(step: Step) -> None:

@@ -51,13 +51,9 @@ _HINTS: dict[str, str] = {
     "PDNConv": _ATTRIBUTED.format("GATConv"),
     "GENConv": "is not supported: its softmax is over messages, channel by channel. Nearest: GATv2Conv, or SAGEConv "
     "with a list of aggregators",
-    "ARMAConv": "is not supported. Nearest: TAGConv",
-    "ClusterGCNConv": "is not supported. Nearest: GCNConv and GraphConv",
-    "LEConv": "is not supported. Nearest: GraphConv",
     "MFConv": "is not supported: it has weights for each degree. Nearest: PNAConv, which reads degrees by its scalers",
     "FAConv": "is not supported. Nearest: GATv2Conv, and x + h with the first rows",
     "FeaStConv": "is not supported: its softmax is over heads. Nearest: GATv2Conv",
-    "EGConv": "is not supported. Nearest: PNAConv",
     "GeneralConv": "is not supported. Nearest: GATConv or SAGEConv",
     "FusedGATConv": "is not supported. Nearest: GATConv",
     "GatedGraphConv": "is not supported: its hops share a GRU. Nearest: ResGatedGraphConv",

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
 
 class Hop(NamedTuple):
-    """One hop of a conv that is several: a sum over the in-edges, scaled by the degrees at both ends if `normalize`.
+    """One hop of a conv: an aggregate of the in-edges, scaled by the degrees at both ends if `normalize`.
 
-    channels: the width of its rows, where the conv knows it.
+    channels: the width of its rows, where the conv knows it. self_weight: of self-loops that it adds.
     """
 
     normalize: bool
     add_self_loops: bool
     channels: int | None = None
+    aggr: str = "sum"
+    self_weight: float = 1.0
 
 
 class Step(NamedTuple):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.nodes import name_of
-from freshet.gnn.pyg.forward.opening import function_step, opened
+from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, why_kinds
+from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input
 from freshet.gnn.pyg.running import copy_of
 from freshet.gnn.pyg.steps import ExportError, Step, Traced

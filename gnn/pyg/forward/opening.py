@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.hops import opened_hops
 from freshet.gnn.pyg.forward.line import Operations
+from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.forward.untouched import is_plain
-from freshet.gnn.pyg.functions import function_layer
+from freshet.gnn.pyg.functions import callable_step
 from freshet.gnn.pyg.refusals import LSTM_JUMPS, several_rows, why_not_module
-from freshet.gnn.pyg.steps import Step, class_name, parts_of
+from freshet.gnn.pyg.steps import Step, array_of, class_name, parts_of
 from freshet.gnn.rows.functions import Normalize, Scale
 from freshet.gnn.rows.jumps import Operation
 
@@ -29,7 +32,7 @@ def opened(
 
     `other` opens modules that are neither torch's nor PyG's; without it they stay whole.
     """
-    from torch_geometric.nn import MLP, DeepGCNLayer
+    from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
     if class_name(module) == "torch.nn.Sequential":
@@ -40,6 +43,8 @@ def opened(
         return _mlp(ops, name, module, rows)
     if type(module) is DeepGCNLayer:
         return _deep_gcn_layer(ops, name, module, rows, edge_weights=edge_weights)
+    if type(module) is AntiSymmetricConv:
+        return _anti_symmetric_conv(ops, name.removeprefix("."), module, rows, edge_weights=edge_weights)
     if is_plain(module, BasicGNN):
         return _basic_gnn(ops, name, module, rows, edge_weights=edge_weights)
     name = name.removeprefix(".")
@@ -84,12 +89,6 @@ def jumping_knowledge(where: str, mode: Any) -> Operation:
     raise ExportError(msg)
 
 
-def function_step(name: str, function: Any) -> Step:
-    """Return the step of a function of rows without further arguments."""
-    layer, weights = function_layer(name, function, (), {})
-    return Step(name, layer, weights=weights)
-
-
 def _mlp(ops: Operations, name: str, module: Any, rows: str) -> str:
     plain = len(module.lins) - 1 if module.plain_last else len(module.lins)
     for i, lin in enumerate(module.lins):
@@ -101,7 +100,7 @@ def _mlp(ops: Operations, name: str, module: Any, rows: str) -> str:
 
 def _norm_and_act(ops: Operations, name: str, module: Any, i: int, rows: str) -> str:
     def act(rows: str) -> str:
-        return rows if module.act is None else ops.add(rows, _callable_step(f"{name}.act", module.act))
+        return rows if module.act is None else ops.add(rows, callable_step(f"{name}.act", module.act))
 
     if module.act_first:
         rows = act(rows)
@@ -132,7 +131,7 @@ def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, *, edge_
     def norm_and_act(rows: str) -> str:
         if module.norm is not None:
             rows = opened(ops, f"{name}.norm", module.norm, rows, edge_weights=False)
-        return rows if module.act is None else ops.add(rows, _callable_step(f"{name}.act", module.act))
+        return rows if module.act is None else ops.add(rows, callable_step(f"{name}.act", module.act))
 
     before = rows
     if module.block == "res+":
@@ -145,14 +144,22 @@ def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, *, edge_
     return ops.join(name.removeprefix("."), "cat" if module.block == "dense" else "sum", [before, rows])
 
 
+def _anti_symmetric_conv(ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool) -> str:
+    """Note x + epsilon act((W - W^T - gamma I) x + phi(x) + b), as often as it is iterated."""
+    conv = OpenedConv(ops, name, module, edge_weights, "sum")
+    given = array_of(Step(name, module), module.W).astype(np.float64)
+    weight = given - given.T - module.gamma * np.eye(len(given))
+    bias = None if module.bias is None else array_of(Step(name, module), module.bias)
+    for i in range(1, module.num_iters + 1):
+        made = opened(ops, f"{name}.phi", module.phi, rows, edge_weights=edge_weights)
+        made = conv.added(conv.linear(rows, weight, f"W{i}", bias), made, f"sum{i}")
+        if module.act is not None:
+            made = ops.add(made, callable_step(f"{name}.act{i}", module.act))
+        rows = conv.added(rows, conv.scaled(made, module.epsilon, f"epsilon{i}"), f"x{i}")
+    return rows
+
+
 def _message_norm(ops: Operations, name: str, module: Any, rows: str, messages: str) -> str:
     messages = ops.add(messages, Step(f"{name}.normalize", Normalize()))
     scaled = ops.join(name, "times_length", [messages, rows])
     return ops.add(scaled, Step(f"{name}.scale", Scale(factor=float(module.scale))))
-
-
-def _callable_step(name: str, function: Any) -> Step:
-    from torch.nn import Module
-
-    name = name.removeprefix(".")
-    return Step(name, function) if isinstance(function, Module) else function_step(name, function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.support.graphs.jumping import Spec, propagation
+from tests.support.graphs.jumping import Spec, join, keep, propagation
 
 _RELU: Spec = {"type": "relu"}
 _PLAIN: Spec = {"normalize": False, "add_self_loops": False}
@@ -13,7 +13,7 @@ _PLAIN: Spec = {"normalize": False, "add_self_loops": False}
 
 def later_layers(width: int) -> dict[str, list[Spec]]:
     """Return the layers of named models on features of that width."""
-    return _of_other_aggregators(width)
+    return _of_other_aggregators(width) | _composed(width)
 
 
 def _of_other_aggregators(width: int) -> dict[str, list[Spec]]:
@@ -43,6 +43,47 @@ def _of_other_aggregators(width: int) -> dict[str, list[Spec]]:
             hop(4, aggr="min", normalize=False, edge_weights=False, self_weight=-2.0),
         ],
     }
+
+
+def _composed(width: int) -> dict[str, list[Spec]]:
+    """Convs of PyG as their export makes them: hops with linear layers, products and sums around."""
+    lin = partial(_sized, "linear")
+    arma = partial(_sized, "gcn_conv", add_self_loops=False)
+    hops = [propagation(4, edge_weights=False), *_kept("x", propagation(4, aggr="max", **_PLAIN))]
+    return {
+        "le_conv": [
+            *(keep("x"), lin(width, 3), keep("own"), join("cat", "x"), lin(width, 4), propagation(4, **_PLAIN)),
+            *(keep("sums"), lin(4, 3), keep("count"), join("cat", "x"), lin(width, 3), join("product", "count", ".")),
+            *(keep("target"), join("cat", "sums"), lin(4, 3), join("sum", ".", "target", "own")),
+        ],
+        "cluster_gcn_conv": [
+            keep("x"),
+            propagation(width, aggr="mean", normalize=False, edge_weights=False, self_weight=1.5),
+            *(lin(width, 5), keep("out"), join("cat", "x"), lin(width, 5), join("sum", "out", ".")),
+        ],
+        "wl_conv_continuous": [
+            *(keep("x"), propagation(width, aggr="weighted_mean", **_PLAIN), join("sum", "x", ".")),
+            {"type": "scale", "factor": 0.5},
+        ],
+        "arma_conv": [
+            *(keep("x"), arma(width, 8), *_kept("x", lin(width, 8)), _RELU),
+            *(arma(8, 8), *_kept("x", lin(width, 8)), _RELU, lin(8, 4)),
+        ],
+        "anti_symmetric_conv": [
+            *(keep("x"), lin(width, width), keep("w"), join("cat", "x"), _sized("gcn_conv", width, width)),
+            *(join("sum", "w", "."), {"type": "tanh"}, {"type": "scale", "factor": 0.25}, join("sum", "x", ".")),
+        ],
+        "eg_conv": [
+            *(keep("h"), lin(width, 4), keep("x"), *hops, lin(8, 16), keep("every"), join("cat", "h")),
+            *(lin(width, 16), join("product", "every", "."), lin(16, 4)),
+        ],
+    }
+
+
+def _kept(name: str, *layers: Spec) -> list[Spec]:
+    """Return layers that read other rows than those before, and put both together."""
+    both = join("cat" if layers[0]["type"] == "propagation" else "sum", "before", ".")
+    return [keep("before"), join("cat", name), *layers, both]
 
 
 def _sized(kind: str, in_channels: int, out_channels: int, **options: Any) -> Spec:

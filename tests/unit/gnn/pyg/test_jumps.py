@@ -202,9 +202,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: nn.ModuleList([pyg.GINConv(nn.Sequential(nn.Linear(IN, IN), Skip()))]),
         "0.nn: .* a head and a conv's nn are straight lines",
     ),
-    "simple mean": (
-        lambda: nn.ModuleList([pyg.SimpleConv(aggr="mean")]),
-        "0: SimpleConv with aggr='mean' is not supported; supported: add",
+    "simple median": (
+        lambda: nn.ModuleList([pyg.SimpleConv(aggr="median")]),
+        "0: SimpleConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
     ),
     "gru": (lambda: nn.ModuleList([pyg.GatedGraphConv(4, 2)]), "its hops share a GRU. Nearest: ResGatedGraphConv"),
     "overwritten": (InPlace, "writes over what is read again"),
