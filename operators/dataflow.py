@@ -2,15 +2,15 @@
 
     parser -> partitioner -> storage0 -> storage1 [+ tail1] -> ... -> storageL [+ tailL] -> sink
 
-All files share one Parser; each topic has its own. Layers have a tail where there are several parts: what reaches the
-next layer then comes from the storage and from the tail. A message is addressed to a kind of operator; its sender
-decides which one of them that is.
+All files share one Parser; each topic has its own, with a task for each of its readers. Layers have a tail where there
+are several parts: what reaches the next layer then comes from the storage and from the tail. A message is addressed to
+a kind of operator; its sender decides which one of them that is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,9 +35,9 @@ class Place(NamedTuple):
 class Operator:
     """A row of the table: `receivers` are names, by the kind that a message is addressed to, the main one first.
 
-    `tasks` is how many of it run: those of a Storage, of a Tail and of the Sink have the job's parts between them, and
-    the others are alone. `layer` counts a storage and its tail from the raw features (0) on. `topic` is
-    that of a topic's Parser: its index among the sources.
+    `tasks` is how many of it run: those of a Storage, of a Tail and of the Sink have the job's parts between them,
+    those of a topic's Parser its partitions, and the others are alone. `layer` counts a storage and its tail from the
+    raw features (0) on. `topic` is that of a topic's Parser: its index among the sources.
     """
 
     name: str
@@ -61,12 +61,18 @@ def topic_parser(topic: int) -> str:
 class Dataflow(Mapping[str, Operator]):
     """The operators of a job by name, in the order of the flow."""
 
-    def __init__(self, layers: int, parts: int, topics: Iterable[int] = (), tasks: int | None = None) -> None:
-        """`topics` are the indexes of those sources that are Kafka topics; `tasks`: by default one for each part."""
+    def __init__(
+        self, layers: int, parts: int, topics: Mapping[int, int] | None = None, tasks: int | None = None
+    ) -> None:
+        """`topics`: number of readers of those sources (by index) that are Kafka topics.
+
+        `tasks`: of Storages, by default one for each part.
+        """
         tasks = parts if tasks is None else tasks
         events = {PARTITIONER: PARTITIONER}
         rows = [Operator(PARSER, PARSER, events)]
-        rows += [Operator(topic_parser(topic), PARSER, events, topic=topic) for topic in topics]
+        for topic, readers in (topics or {}).items():
+            rows.append(Operator(topic_parser(topic), PARSER, events, readers, topic=topic))
         rows.append(Operator(PARTITIONER, PARTITIONER, {STORAGE: FEATURES}))
         for layer in range(layers + 1):
             onward = {STORAGE: f"{STORAGE}{layer + 1}"} if layer < layers else {SINK: SINK}

@@ -52,7 +52,7 @@ def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
     plan = load_plan(settings.model)
     row = dataflow_of(settings, plan)[operator]
     if row.kind == PARSER:
-        return make_parser(settings, plan, row)
+        return make_parser(settings, plan, row, task)
     if row.kind == PARTITIONER:
         return make_partitioner(settings, plan, settings.open_cut_log(), settings.letter_box(operator))
     return _staged(settings, plan, row, task, make_core(settings, plan, row, task))
@@ -60,7 +60,8 @@ def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
 
 def dataflow_of(settings: Settings, plan: Plan) -> Dataflow:
     """The table of a job's operators."""
-    return Dataflow(len(plan.layers), settings.parts, settings.topics, settings.task_parts.tasks)
+    topics = dict(zip(settings.topics, settings.readers or (1,) * len(settings.topics), strict=True))
+    return Dataflow(len(plan.layers), settings.parts, topics, settings.task_parts.tasks)
 
 
 def stages_of(
@@ -102,14 +103,15 @@ def make_partitioner(
     return PartitionerStage(graph, sealing, log, image, dead_letters, names, streams, original)
 
 
-def make_parser(settings: Settings, plan: Plan, row: Operator) -> ParserStage | MessageStage:
-    """The Parser of the files, or of one topic."""
+def make_parser(settings: Settings, plan: Plan, row: Operator, task: int = 0) -> ParserStage | MessageStage:
+    """The Parser of the files, or a task of that of a topic."""
     parser = parser_of(settings, plan)
-    block_events, dead = settings.parsing.block_events or settings.sealing.epoch_events, settings.letter_box(row.name)
+    block_events = settings.parsing.block_events or settings.sealing.epoch_events
+    dead = settings.letter_box(str(Place(row.name, task)) if task else row.name)
     if row.topic is None:
         return ParserStage(Path(settings.chunks), parser, dead, block_events)
     origin = Origin(row.topic, settings.sources[row.topic])
-    return MessageStage(parser, origin, dead, block_events, Path(settings.out))
+    return MessageStage(parser, origin, dead, block_events, Path(settings.out), task)
 
 
 def parser_of(settings: Settings, plan: Plan) -> Parser:

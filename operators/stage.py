@@ -122,14 +122,14 @@ class ChunkStage(RejectingStage, Protocol):
 class TopicStage(RejectingStage, Protocol):
     """The Parser of a topic."""
 
-    status_behind: bool
-    """Whether its status is still to be written."""
-
     traffic: Traffic
     """Messages that it has taken."""
 
     def parse(self, batch: bytes) -> list[bytes]:
-        """The blocks of events of a batch of messages; an empty one writes the status."""
+        """The blocks of events of a batch of messages."""
+
+    def write_status(self) -> None:
+        """Write the status, if it is due and behind: in a pause, too."""
 
 
 class OutOfOrderError(RuntimeError):

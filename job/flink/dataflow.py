@@ -3,6 +3,7 @@
 source -> parser -> partitioner -> storage 0 -> storage 1 [+ tail 1] -> ... -> storage L [+ tail L] -> sink
 
 Every element is Row(key, block) from the parser on, so streams are keyed in Java without a Python key selector.
+A topic's source, batcher and Parser are one chain, with a subtask for each reader; all of them send to the Partitioner.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.flink_java import add_class, add_connector
 from freshet.job.kafka.flink_sink import SERIALIZER, write_records
-from freshet.job.kafka.flink_source import WATCHED, batch_type, topic_stream
+from freshet.job.kafka.flink_source import WATCHED, topic_stream
 from freshet.job.machine.artifacts import connector_jars
 from freshet.job.uris import file_uri
 from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, topic_parser
 
 if TYPE_CHECKING:
-    from pyflink.common.typeinfo import TypeInformation
     from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 
 
@@ -45,30 +45,31 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     if spec.embeddings_to or spec.letters_to:
         add_class(env, SERIALIZER, spec.tmp)
     keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
-    pipeline = OperatorGroups(spec.layers, spec.groups)
+    pipeline = OperatorGroups(spec.layers, spec.groups, spec.groups_with_readers)
     places = {"out": str(spec.out_path), "logs": str(spec.logs), "last_of_first": pipeline.last_of_first}
     letters = {"letters": spec.letters_to is not None}
     config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
-    events, parsers = _events(env, spec, config)
+    events, parsers = _events(env, spec, config, *pipeline.place_of(PARSER))
     chained = chained_operators(spec, flow, pipeline)
     partitioner = PartitionerShell(config, keys, spec.epoch_ms, FEATURES in chained)
-    streams = {PARTITIONER: named(keyed(events).process(partitioner, element_type()), PARTITIONER, 1)}
+    blocks = keyed(events).process(partitioner, element_type())
+    streams = {PARTITIONER: named(blocks, PARTITIONER, 1, *pipeline.place_of(PARTITIONER))}
     if spec.letters_to is not None:
-        _write_letters(spec, [*parsers, streams[PARTITIONER]])
+        _write_letters(spec, [streams[PARTITIONER], *parsers])  # with the parallelism of the first
     for row in flow.staged:
         first, *others = [streams[sender.name] for sender in flow.senders(row.name)]
         stream = _side_output(first, tail_tag()) if row.kind == TAIL else first.union(*others) if others else first
-        in_task, slots = keyed(stream, row.name in chained), pipeline.slots_of(row.name)
+        in_task, place = keyed(stream, row.name in chained), pipeline.place_of(row.name)
         if row.kind != SINK:
             same_thread = [kind for kind, name in row.receivers.items() if name in chained]
             shell = StageShell(row.name, config, keys, row.receivers, same_thread)
-            streams[row.name] = named(in_task.process(shell, element_type()), row.name, spec.subtasks, slots)
+            streams[row.name] = named(in_task.process(shell, element_type()), row.name, spec.subtasks, *place)
         elif spec.embeddings_to is None:
             rows = in_task.process(StageShell(SINK, config, keys, {}), element_type())
-            discard(named(rows, SINK, spec.subtasks, slots))
+            discard(named(rows, SINK, spec.subtasks, *place))
         else:
             blocks = in_task.process(OutletShell(config, keys), records_type())
-            _write_embeddings(spec, named(blocks, SINK, spec.subtasks, slots))
+            _write_embeddings(spec, named(blocks, SINK, spec.subtasks, *place))
 
 
 def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: OperatorGroups) -> set[str]:
@@ -102,7 +103,9 @@ def _write_letters(spec: JobSpec, streams: Sequence[DataStream]) -> None:
     write_records(blocks, spec.letters_to, ClientProperties(spec.kafka_properties), UID.format("letters"))
 
 
-def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tuple[DataStream, list[DataStream]]:
+def _events(
+    env: StreamExecutionEnvironment, spec: JobSpec, config: str, slots: str, together: str | None
+) -> tuple[DataStream, list[DataStream]]:
     """Return the Parsers' blocks together with the block that begins the job, and the streams of the Parsers."""
     from pyflink.common import WatermarkStrategy
     from pyflink.common.typeinfo import Types
@@ -114,17 +117,16 @@ def _events(env: StreamExecutionEnvironment, spec: JobSpec, config: str) -> tupl
     def numbers(name: str, last: int) -> DataStream:
         source = NumberSequenceSource(0, last)
         stream = env.from_source(source, WatermarkStrategy.no_watermarks(), name, type_info=Types.LONG())
-        return named(stream, name, 1)
+        return named(stream, name, 1, slots, together)
 
     start = named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
     parsers = []
-    for topic in spec.topics:
+    for topic, readers in zip(spec.topics, spec.topic_readers or (1,) * len(spec.topics), strict=True):
         name = topic_parser(topic.source)
         uid = UID.format(f"kafka-{topic.source}")
         places = spec.out_path, layout.topic_ended(spec.out_path, topic.source)
-        batches = topic_stream(env, topic, ClientProperties(spec.kafka_properties), uid, *places)
-        messages = keyed(batches, chained=True, value_type=batch_type())
-        parsers.append(named(messages.process(MessageParserShell(name, config), element_type()), name, 1))
+        batches = topic_stream(env, topic, readers, ClientProperties(spec.kafka_properties), uid, *places)
+        parsers.append(named(batches.process(MessageParserShell(name, config), element_type()), name, readers))
     if spec.chunks:
         parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)
         parsers.append(named(numbers("chunks", spec.chunks - 1).process(parser, element_type()), PARSER, 1))
@@ -148,10 +150,10 @@ def _idle(env: StreamExecutionEnvironment, spec: JobSpec) -> DataStream:
     return named(lines.process(StartShell(), element_type()), "idle", 1)
 
 
-def keyed(stream: DataStream, chained: bool = False, value_type: TypeInformation | None = None) -> KeyedStream:
-    """Key a stream of Row(key, value) by its first field, as PyFlink's `key_by` does after its own Python operator.
+def keyed(stream: DataStream, chained: bool = False) -> KeyedStream:
+    """Key a stream of Row(key, block) by its first field, as PyFlink's `key_by` does after its own Python operator.
 
-    `chained`: the stream is keyed so already, and stays in its task. `value_type`: None for a block.
+    `chained`: the stream is keyed so already, and stays in its task.
     """
     from pyflink.common.typeinfo import Types
     from pyflink.datastream import KeyedStream
@@ -159,7 +161,7 @@ def keyed(stream: DataStream, chained: bool = False, value_type: TypeInformation
 
     selector = get_gateway().jvm.KeyByKeySelector()
     key_type = Types.ROW([Types.INT()]).get_java_type_info()
-    value_type = value_type or Types.PICKLED_BYTE_ARRAY()
+    value_type = Types.PICKLED_BYTE_ARRAY()
     if chained:
         utils = get_gateway().jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
         again = utils.reinterpretAsKeyedStream(stream._j_data_stream, selector, key_type)
@@ -174,9 +176,17 @@ def _side_output(stream: DataStream, tag: object) -> DataStream:
     return DataStream(stream._j_data_stream.getSideOutput(tag.get_java_output_tag()))  # type: ignore[attr-defined]
 
 
-def named(stream: DataStream, name: str, parallelism: int, slots: str | None = None) -> DataStream:
-    """Name a stream's operator, its state's uid too; `slots`: by default those of what sends to it."""
+def named(
+    stream: DataStream, name: str, parallelism: int, slots: str | None = None, together: str | None = None
+) -> DataStream:
+    """Name a stream's operator, its state's uid too.
+
+    `slots`: by default those of what sends to it. `together`: of all operators with this name, Flink puts the subtasks
+    of one number into one slot.
+    """
     made = stream.name(name).uid(UID.format(name)).set_parallelism(parallelism)
+    if together is not None:
+        made._j_data_stream.getTransformation().setCoLocationGroupKey(together)
     return made if slots is None else made.slot_sharing_group(slots)
 
 

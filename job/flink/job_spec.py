@@ -38,6 +38,7 @@ class JobSpec(BaseModel):
 
     chunks: int = Field(default=0, ge=0)  # of a bounded input, numbered from 0
     topics: tuple[TopicInput, ...] = ()
+    topic_readers: tuple[int, ...] = ()  # subtasks that read each of them and parse; empty: one
     embeddings_to: TopicOutput | None = None
     letters_to: TopicOutput | None = None
     # Secrets may stand in them, so they are never written down: not in files, not in messages.
@@ -89,6 +90,26 @@ class JobSpec(BaseModel):
     def subtasks(self) -> int:
         """Number of subtasks of each Storage, Tail and Sink."""
         return self.parallelism // self.groups
+
+    @property
+    def readers_most(self) -> int:
+        """Largest number of readers of a topic."""
+        return max(self.topic_readers, default=1)
+
+    @property
+    def shares_slots(self) -> bool:
+        """True if groups of operators share slots, since readers run beside each of them (see flink.pipeline)."""
+        return self.starts_task_managers and self.readers_most > self.subtasks
+
+    @property
+    def groups_with_readers(self) -> int:
+        """Number of groups that share slots; 0: the readers fit into those of the first."""
+        return min(self.groups, -(-self.readers_most // self.subtasks)) if self.shares_slots else 0
+
+    @property
+    def slots_of_process(self) -> int:
+        """Number of slots of each process that the run starts: one, unless there are more readers than processes."""
+        return -(-self.readers_most // self.parallelism)
 
     @property
     def starts_task_managers(self) -> bool:

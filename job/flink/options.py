@@ -58,10 +58,11 @@ def _checkpoint_options(spec: JobSpec) -> dict[str, str]:
 
 def _work_options(spec: JobSpec) -> dict[str, str]:
     """Options of whatever process does the work of an embedded job: the only one, or each TaskManager."""
-    memory = memory_of_worker(spec)
+    memory, slots = memory_of_worker(spec), spec.slots_of_process
     return {
-        "taskmanager.numberOfTaskSlots": "1",
-        "taskmanager.memory.managed.size": f"{memory.managed_mb}m",
+        "taskmanager.numberOfTaskSlots": f"{slots}",
+        # Flink divides it among slots, and readers need none.
+        "taskmanager.memory.managed.size": f"{memory.managed_mb * slots}m",
         "taskmanager.memory.network.min": f"{memory.network_mb}m",
         "taskmanager.memory.network.max": f"{memory.network_mb}m",
         "taskmanager.memory.segment-size": "256kb",
@@ -109,6 +110,8 @@ def _processes_options(spec: JobSpec) -> dict[str, str]:
         "restart-strategy.failure-rate.delay": f"{max(spec.restart_delay_ms, _MISSED_MS)} ms",
         # One that we could not take along ends by itself.
         "taskmanager.registration.timeout": "1 min",
+        # Each group of operators gets slots of its own by the number of tasks, if it has none by name.
+        **({"taskmanager.load-balance.mode": "TASKS"} if spec.shares_slots else {}),
     }
 
 

@@ -4,6 +4,11 @@ With a process for each part, a change crosses between processes in every layer,
 vertex that its edges read. Between layers, a changed row is sent once. So processes form a *pipeline* of layers first,
 and further processes divide the parts: with `--parallelism` N and a pipeline of K, each of K groups of neighbouring
 operators has N / K subtasks. Flink gives each group slots of its own.
+
+The readers of a topic, each a source with its Parser, run in the first group as long as it has a slot for each. More of
+them run beside further groups: an operator has slots of one name only, so groups with readers share one name. They
+are kept apart by Flink, which gives each group (a *co-location group*, whose subtasks are together) the slots with the
+fewest tasks. On a cluster that was started by others, Flink may not do that; more readers then take slots of their own.
 """
 
 from __future__ import annotations
@@ -23,9 +28,12 @@ class OperatorGroups:
     The first one has everything up to the storage of the raw features, and more.
     """
 
-    def __init__(self, layers: int, groups: int = 1) -> None:
-        """`layers` are the model's convs; 1 <= groups <= `groups_max(layers)`."""
-        self.groups, self._alone = groups, groups == groups_max(layers)
+    def __init__(self, layers: int, groups: int = 1, with_readers: int = 0) -> None:
+        """`layers` are the model's convs; 1 <= groups <= `groups_max(layers)`.
+
+        `with_readers`: how many of the first groups have slots of one name; 0: the readers fit into those of the first.
+        """
+        self.groups, self._alone, self._with_readers = groups, groups == groups_max(layers), with_readers
         self._first = _first_layers(layers, groups)
 
     def group_of(self, operator: str) -> int:
@@ -42,10 +50,11 @@ class OperatorGroups:
         """The last operator that runs beside the Partitioner and acts on every epoch."""
         return SINK if self.groups == 1 else f"{STORAGE}{self._first[1] - 1}"
 
-    def slots_of(self, operator: str) -> str:
-        """The name of the group's slots, for Flink."""
+    def place_of(self, operator: str) -> tuple[str, str | None]:
+        """The names of an operator's slots and of its co-location group, for Flink; None: its slots are not shared."""
         group = self.group_of(operator)
-        return f"pipeline-{group}" if group else "default"
+        slots = "default" if group < max(1, self._with_readers) else f"pipeline-{group}"
+        return slots, f"group-{group}" if group < self._with_readers else None
 
     def told(self, subtasks: int) -> str:
         """Describe, for people, the operators of each process; `subtasks` is the number of each layer."""

@@ -14,8 +14,8 @@ import org.apache.flink.streaming.runtime.tasks.StreamTask;
 import org.apache.flink.types.Row;
 
 /**
- * Gathers the messages of a topic, so that Python is called once for many: Row(partition, offset, value) in,
- * Row(0, batch) out. A batch is a long m; of m messages, in the order in which they came, long offsets, int partitions
+ * Gathers the messages of a topic, so that Python is called once for many: Row(partition, offset, value) in, batches
+ * as bytes out. A batch is a long m; of m messages, in the order in which they came, long offsets, int partitions
  * and int lengths (-1: the message has no value), little-endian; and the values, each followed by a line feed. So JSON
  * is lines of text already, whichever messages it came in, and Python never looks at a single one.
  *
@@ -124,7 +124,7 @@ public class MessageBatcher extends AbstractStreamOperator
             batch.put(values.toByteArray());
             values.reset();
             messages = 0;
-            output.collect(new StreamRecord(Row.of(new Object[] {Integer.valueOf(0), batch.array()})));
+            output.collect(new StreamRecord(batch.array()));
             sentNs = System.nanoTime(); // after the batch was parsed, and however long that had to wait
         }
     }

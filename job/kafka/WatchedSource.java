@@ -9,10 +9,12 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -44,6 +46,9 @@ import org.apache.flink.util.SerializedThrowable;
  *
  * <p>A failure that comes again with every restart is not worth one, and a topic that grows until an old offset fits
  * would be read from the middle.
+ *
+ * <p>The partitions of a topic have several readers, which end together: of a source of which some subtasks have ended,
+ * a state no longer has the partitions that these had read.
  *
  * <p>The state is Flink's own. Of a bounded topic it also has the partitions that were read to their end, as splits
  * without a message, so that a resume knows where they go on.
@@ -96,7 +101,7 @@ public class WatchedSource implements Source {
     }
 
     public SourceReader createReader(SourceReaderContext context) throws Exception {
-        return new Reader(source.createReader(context));
+        return new Reader(source.createReader(context), context);
     }
 
     public SplitEnumerator createEnumerator(SplitEnumeratorContext context) throws Exception {
@@ -139,14 +144,24 @@ public class WatchedSource implements Source {
         return null;
     }
 
+    /** To the enumerator: a reader has read all its partitions to their ends. To a reader: all readers have. */
+    private static class ReadToTheEnd implements SourceEvent {
+
+        private static final long serialVersionUID = 1L;
+    }
+
     /** Reads the splits up to the ends of this run. */
     private class Reader implements SourceReader {
 
         private final SourceReader inner;
+        private final SourceReaderContext context;
         private final Map known = new HashMap(); // by split id
+        private final CompletableFuture allHaveRead = new CompletableFuture();
+        private boolean hasRead = false;
 
-        Reader(SourceReader inner) {
+        Reader(SourceReader inner, SourceReaderContext context) {
             this.inner = inner;
+            this.context = context;
         }
 
         public void addSplits(List splits) {
@@ -192,11 +207,19 @@ public class WatchedSource implements Source {
 
         public InputStatus pollNext(ReaderOutput output) throws Exception {
             try {
-                InputStatus status = inner.pollNext(output);
-                if (status == InputStatus.END_OF_INPUT) {
-                    new File(ended).createNewFile();
+                if (!hasRead) {
+                    InputStatus status = inner.pollNext(output);
+                    if (status != InputStatus.END_OF_INPUT) {
+                        return status;
+                    }
+                    hasRead = true;
+                    context.sendSourceEventToCoordinator(new ReadToTheEnd());
                 }
-                return status;
+                if (!allHaveRead.isDone()) {
+                    return InputStatus.NOTHING_AVAILABLE;
+                }
+                new File(ended).createNewFile();
+                return InputStatus.END_OF_INPUT;
             } catch (Exception error) {
                 for (Throwable cause = error; cause != null; cause = cause.getCause()) {
                     if (cause instanceof InvalidOffsetException) {
@@ -230,7 +253,7 @@ public class WatchedSource implements Source {
         }
 
         public CompletableFuture isAvailable() {
-            return inner.isAvailable();
+            return hasRead ? allHaveRead : inner.isAvailable();
         }
 
         public void notifyNoMoreSplits() {
@@ -238,7 +261,11 @@ public class WatchedSource implements Source {
         }
 
         public void handleSourceEvents(SourceEvent event) {
-            inner.handleSourceEvents(event);
+            if (event instanceof ReadToTheEnd) {
+                allHaveRead.complete(null);
+            } else {
+                inner.handleSourceEvents(event);
+            }
         }
 
         public void pauseOrResumeSplits(Collection toPause, Collection toResume) {
@@ -258,7 +285,7 @@ public class WatchedSource implements Source {
         }
     }
 
-    /** Assigns partitions, looks at the topic, and says when a reader has all of them. */
+    /** Assigns partitions, looks at the topic, and says when a reader has all of its own, and when all have read them. */
     private class Enumerator implements SplitEnumerator {
 
         private final SplitEnumeratorContext context;
@@ -266,6 +293,7 @@ public class WatchedSource implements Source {
         private AdminClient admin;
         private int looksWithoutTopic = 0;
         private int calls = 0;
+        private final Set haveRead = new HashSet(); // readers, by subtask
         private boolean hasAll = false; // the first look at the partitions found none that is not assigned
 
         Enumerator(SplitEnumeratorContext context) {
@@ -347,6 +375,7 @@ public class WatchedSource implements Source {
         }
 
         public void addReader(int subtask) {
+            haveRead.remove(Integer.valueOf(subtask)); // it may have begun again
             inner.addReader(subtask);
             signal(subtask);
         }
@@ -369,7 +398,16 @@ public class WatchedSource implements Source {
         }
 
         public void handleSourceEvent(int subtask, SourceEvent event) {
-            inner.handleSourceEvent(subtask, event);
+            if (!(event instanceof ReadToTheEnd)) {
+                inner.handleSourceEvent(subtask, event);
+                return;
+            }
+            haveRead.add(Integer.valueOf(subtask));
+            if (haveRead.size() == context.currentParallelism()) {
+                for (Iterator each = haveRead.iterator(); each.hasNext();) {
+                    context.sendEventToSourceReader(((Integer) each.next()).intValue(), new ReadToTheEnd());
+                }
+            }
         }
 
         public Object snapshotState(long checkpoint) throws Exception {

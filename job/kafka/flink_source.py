@@ -1,11 +1,11 @@
-"""A Kafka topic as a stream: Row(0, batch of messages), in one task with its Parser.
+"""A Kafka topic as a stream of batches of messages, in one task with its Parser.
 
 PyFlink's KafkaSource gives values only, so the Table connector reads: value as it is, partition and offset as metadata.
 A call into Python costs 16 us and takes the interpreter lock several times, in competition with busy operators: with
 one call per message a source would read 8,000 messages a second. So messages are gathered in Java (see
 MessageBatcher.java).
-Source, table operators, batcher and Parser are chained, one subtask each. The source is wrapped by WatchedSource.java,
-which is compiled here and goes along in a jar.
+Source, table operators, batcher and Parser are chained, with a subtask for each reader of the topic. The source is
+wrapped by WatchedSource.java, which is compiled here and goes along in a jar.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from freshet.job.kafka.flink_java import java_operator
 from freshet.job.kafka.topic_specs import TopicInput, advice
 
 if TYPE_CHECKING:
-    from pyflink.common.typeinfo import TypeInformation
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
     from pyflink.table import TableDescriptor
 
@@ -28,37 +27,39 @@ BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 1 << 20, 4000, 10
 
 
 def topic_stream(
-    env: StreamExecutionEnvironment, topic: TopicInput, properties: ClientProperties, uid: str, out: Path, ended: Path
+    env: StreamExecutionEnvironment,
+    topic: TopicInput,
+    readers: int,
+    properties: ClientProperties,
+    uid: str,
+    out: Path,
+    ended: Path,
 ) -> DataStream:
     """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
 
-    `operators.parser.topic_stage` reads the batches. `out` is the job's output folder, for what its errors advise;
-    the file `ended` is made when a topic has been read to its end.
+    Each of the `readers` reads some of its partitions. `operators.parser.topic_stage` reads the batches. `out` is the
+    job's output folder, for what its errors advise; the file `ended` is made when a topic has been read to its end.
     """
     from pyflink.table import StreamTableEnvironment
     from pyflink.table.expressions import col
 
     tables = StreamTableEnvironment.create(env)
-    tables.get_config().set("table.exec.resource.default-parallelism", "1")
+    tables.get_config().set("table.exec.resource.default-parallelism", str(readers))
     messages = tables.from_descriptor(_descriptor(topic, properties))
     stream = tables.to_data_stream(messages.select(col("partition"), col("offset"), col("value")))
     _set_up_source(stream._j_data_stream.getTransformation(), topic, uid, str(ended), advice(out))
     return in_batches(stream)
 
 
-def batch_type() -> TypeInformation:
-    """Return the type of a batch: plain bytes, for what comes from outside is never unpickled."""
-    from pyflink.common.typeinfo import Types
-
-    return Types.PRIMITIVE_ARRAY(Types.BYTE())
-
-
 def in_batches(messages: DataStream) -> DataStream:
-    """Put the batcher behind a stream of Row(partition, offset, value); returns one of Row(0, batch)."""
+    """Put the batcher behind a stream of Row(partition, offset, value); returns one of batches.
+
+    They are plain bytes, for what comes from outside is never unpickled.
+    """
     from pyflink.common.typeinfo import Types
 
     limits = BATCH_BYTES, BATCH_MESSAGES, LINGER_MS
-    return java_operator(messages, BATCHER, limits, Types.ROW([Types.INT(), batch_type()]), "batches")
+    return java_operator(messages, BATCHER, limits, Types.PRIMITIVE_ARRAY(Types.BYTE()), "batches")
 
 
 def _descriptor(topic: TopicInput, properties: ClientProperties) -> TableDescriptor:

@@ -58,6 +58,13 @@ class RuntimeOptions(Options):
         description="Pipeline stages that the layers are divided into; each layer has --parallelism / --pipeline "
         "subtasks (default: the largest divisor of --parallelism up to the model's convs + 2).",
     )
+    readers: Annotated[Count | None, Option(RUNTIME, Holds.KEPT)] = Field(
+        default=None,
+        ge=1,
+        le=FLINK_PARTS_MAX,
+        description="Readers of each Kafka topic, which divide its partitions and parse their messages (default: one "
+        "for each of the --parallelism processes; with --cluster one for each subtask of a layer).",
+    )
     state_backend: Annotated[StateBackend, Option(FILE, Holds.KEPT)] = Field(
         default="rocksdb", description="Backend of the durable state between checkpoints."
     )

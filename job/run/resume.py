@@ -117,6 +117,8 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
         )
         raise UsageError(msg)
     former = {name: value for name, value in saved.options.items() if name not in given}
+    if "parallelism" in given:
+        former.pop("readers", None)  # were for other processes
     if "parallelism" in given and former.get("pipeline"):
         subtasks, left = divmod(config.parallelism, former["pipeline"])
         if left or subtasks > saved.settings.parts:

@@ -35,6 +35,7 @@ from freshet.job.run.job_states import JobStates
 from freshet.job.run.lag import Lag
 from freshet.job.run.prepare.job import Job, prepare
 from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
+from freshet.job.run.readers import Processes, readers_of
 from freshet.job.run.rejected import RejectWatch
 from freshet.job.run.resume import has_finished, resume, state_to_resume
 from freshet.job.run.summary import closing_summary, complete_epoch, profile, progress
@@ -277,15 +278,19 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
     pipeline = pipeline_of(config.parallelism, config.pipeline, layers, job.settings.parts)
     if pipeline > 1:
         say(OperatorGroups(layers, pipeline).told(config.parallelism // pipeline))
-    tasks = parts_by_subtask(job.settings.parts, config.parallelism // pipeline, FLINK_PARTS_MAX).counts
+    subtasks = config.parallelism // pipeline
+    tasks = parts_by_subtask(job.settings.parts, subtasks, FLINK_PARTS_MAX).counts
+    processes = Processes(config.parallelism, subtasks, config.cluster is not None)
+    readers = readers_of(job.sources.topics, config.readers, processes, resumes=config.resume is not None)
     found = {
         "pipeline": pipeline,
         "out": str(states.out),
         "parts": job.settings.parts,
         "layers": layers,
-        "stage": replace(job.settings, tasks=tasks).to_dict(),
+        "stage": replace(job.settings, tasks=tasks, readers=readers).to_dict(),
         "chunks": len(job.sources.chunks),
         "topics": job.sources.topic_specs,
+        "topic_readers": readers,
         "embeddings_to": job.outputs.embeddings,
         "letters_to": job.outputs.letters,
         "kafka_properties": dict(config.client_properties),

@@ -6,18 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyflink.common import Row
-from pyflink.datastream import KeyedProcessFunction, ProcessFunction, RuntimeContext
-from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
+from pyflink.datastream import ProcessFunction, RuntimeContext
 
 from freshet.operators.dataflow import PARSER, PARTITIONER
 from freshet.operators.flink.opening import await_others, counted_as_loading
-from freshet.operators.flink.shell import FINISH, PARTITIONER_KEY, START, Shell, set_timer
+from freshet.operators.flink.shell import FINISH, PARTITIONER_KEY, START, Shell
 from freshet.operators.flink.task_clock import TaskClock
 from freshet.operators.stage import ChunkStage, TopicStage
 from freshet.operators.telemetry.load import Sums, source_of
-
-# A topic's status goes on being written when its stream pauses.
-STATUS_MS = 600
 
 
 class _ParserShell(Shell):
@@ -53,8 +49,8 @@ class ParserShell(_ParserShell, ProcessFunction):
             yield Row(PARTITIONER_KEY, FINISH)
 
 
-class MessageParserShell(_ParserShell, KeyedProcessFunction):
-    """Turns batches of a topic's messages into blocks of events; keyed for the sake of timers alone."""
+class MessageParserShell(_ParserShell, ProcessFunction):
+    """Turns batches of a topic's messages into blocks of events; each subtask has some of the topic's partitions."""
 
     _stage: TopicStage | None
 
@@ -67,17 +63,15 @@ class MessageParserShell(_ParserShell, KeyedProcessFunction):
         super().open(runtime_context)
         self._task_clock = TaskClock(runtime_context, self._profile)
 
-    def process_element(self, value: bytes, ctx: _Keyed.Context) -> Iterator[Any]:
+    def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Iterator[Any]:
         """Parse a batch."""
         if self._stage is None:
-            stage = self._stage = self._stages[0] = self._build(0)
+            stage = self._stage = self._stages[0] = self._build(self._profile.subtask)
+            self._idle_work.append(stage.write_status)
             self._profile.loads.places[source_of(self.operator)] = self._source_load(stage)
-        yield from self._parse(self._stage, value, ctx)
-
-    def on_timer(self, timestamp: int, ctx: _Keyed.OnTimerContext) -> Iterator[Any]:
-        """Write the status that is behind."""
-        if self._stage is not None and self._stage.status_behind:
-            yield from self._parse(self._stage, b"", ctx)
+        self._task_clock.look()
+        yield from self._events(self._act(self._stage.parse, value))
+        yield from self._letters(self._stage)
 
     def _source_load(self, stage: TopicStage) -> Callable[[], Sums]:
         """Return what gives the load of the source: all that its thread did beside this operator, and its messages."""
@@ -87,14 +81,6 @@ class MessageParserShell(_ParserShell, KeyedProcessFunction):
             return {"busy_s": clock.beside_s, **traffic.sums()}
 
         return sums
-
-    def _parse(self, stage: TopicStage, batch: bytes, ctx: Any) -> Iterator[Any]:
-        self._task_clock.look()
-        blocks = self._act(stage.parse, batch)
-        yield from self._events(blocks)
-        yield from self._letters(stage)
-        if stage.status_behind:
-            set_timer(ctx, STATUS_MS)
 
 
 class StartShell(ProcessFunction):

@@ -102,7 +102,9 @@ class Shell:
         self._metrics = OperatorMetrics(runtime_context, profile)
         errors = Path(settings["logs"]) / "python-errors.log"
         # While Flink's thread waits for the next operator, the file still tells what waits here.
-        self._worker: Any = Worker(self.operator, errors, partial(_when_idle, profile, self._neighbours))
+        self._idle_work: list[Callable[[], None]] = []  # must not hold this shell (see `Worker`)
+        when_idle = partial(_when_idle, profile, self._neighbours, self._idle_work)
+        self._worker: Any = Worker(self.operator, errors, when_idle)
         self._stages: dict[int, RunningStage] = {}
         self._tag = tail_tag() if TAIL in self.receivers else None
         self._letters_tag = letters_tag() if settings.get("letters") else None
@@ -197,10 +199,12 @@ def set_timer(ctx: Any, wait_ms: int) -> None:
     ctx.timer_service().register_processing_time_timer((int(time.time() * 1e3) // wait_ms + 1) * wait_ms)
 
 
-def _when_idle(profile: Profile, neighbours: Neighbours) -> None:
+def _when_idle(profile: Profile, neighbours: Neighbours, more: Sequence[Callable[[], None]]) -> None:
     """Idle work of a worker."""
     neighbours.hear()
     profile.write_if_changed()
+    for work in more:
+        work()
 
 
 def _sendable(neighbours: Neighbours, fn: Callable[..., Any], *args: Any) -> Any:

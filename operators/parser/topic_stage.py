@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from freshet.files.json_file import as_kind
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.file_stage import block_size, encoded_blocks
 from freshet.operators.parser.letter_box import LetterBox
@@ -13,10 +15,18 @@ from freshet.operators.telemetry.status_file import StatusFile, read_statuses
 from freshet.operators.telemetry.traffic import Traffic
 
 STATUS_PREFIX = "kafka-"
+_NEXT = list[tuple[int, int] | tuple[int, int, int]]  # earlier versions wrote no times
+
+
+class _Next(NamedTuple):
+    """Offset of a partition's next message, as of a time."""
+
+    offset: int
+    time_ms: int = 0
 
 
 class MessageStage:
-    """Parses the messages of one topic, many at once.
+    """Parses the messages of some partitions of a topic, many at once.
 
     Invariant: the events of a partition follow one another as its messages do, whatever is handed over at once. A
     message that is larger than a block goes on in the next one, and the block says so (its end is the message's own
@@ -30,13 +40,16 @@ class MessageStage:
         dead_letters: LetterBox | None,
         epoch_events: int,
         out: Path | None = None,
+        task: int = 0,
     ) -> None:
-        """`origin` has the topic's index and name; `out`: where the status is written, None: nowhere."""
+        """`origin` has the topic's index and name; `out`: where the task's status is written, None: nowhere."""
         self._parser, self._origin, self.dead_letters = parser, origin, dead_letters
         self._block_events = block_size(epoch_events)
-        self._next: dict[int, int] = {}
-        self._status = StatusFile(out, f"{STATUS_PREFIX}{origin.source}") if out is not None else None
-        self.status_behind = False
+        name = f"{STATUS_PREFIX}{origin.source}" + (f"-{task}" if task else "")
+        self._status = StatusFile(out, name) if out is not None else None
+        # A partition may be another task's now, and have no message since: this task's file alone tells of it then.
+        self._next = {} if self._status is None else _next_in(self._status.read())
+        self._status_behind = False
         self.traffic = Traffic()
 
     def parse(self, batch: bytes) -> list[bytes]:
@@ -46,9 +59,14 @@ class MessageStage:
         for partition, found in messages_in(batch).items():
             blocks += self._blocks(partition, found, arrival_ms)
             self.traffic.add(len(found), int(found.size.clip(0).sum()))
-            self._next[partition] = int(found.offsets[-1]) + 1
+            self._next[partition] = _Next(int(found.offsets[-1]) + 1, int(arrival_ms))
+            self._status_behind = self._status is not None
         self._tell(arrival_ms)
         return blocks
+
+    def write_status(self) -> None:
+        """Write down how far each partition has been read, if that is due and not in the file: in a pause, too."""
+        self._tell(time.time() * 1e3)
 
     def _blocks(self, partition: int, messages: MessageValues, arrival_ms: float) -> list[bytes]:
         origin = self._origin._replace(partition=partition)
@@ -60,19 +78,34 @@ class MessageStage:
         return [block.encoded for block in encoded_blocks(events, letters, self._block_events)]
 
     def _tell(self, now_ms: float) -> None:
-        """Write down how far each partition has been read."""
-        self.status_behind = self._status is not None
-        if self._status is not None and self._status.is_due(now_ms):
-            self._status.write({"source": self._origin.name, "next": list(self._next.items())}, now_ms)
-            self.status_behind = False
+        if self._status is not None and self._status_behind and self._status.is_due(now_ms):
+            told = [(partition, *found) for partition, found in self._next.items()]
+            self._status.write({"source": self._origin.name, "next": told}, now_ms)
+            self._status_behind = False
 
     def close(self) -> None:
         """Write the last status."""
-        if self._status is not None and self.status_behind:
-            self._tell(float("inf"))
+        self._tell(float("inf"))
+
+
+def _next_in(status: dict[str, Any]) -> dict[int, _Next]:
+    """Return the positions in a status file, by partition; none where it has none."""
+    try:
+        found = as_kind(status.get("next", []), _NEXT)
+    except ValueError:
+        return {}
+    return {partition: _Next(*rest) for partition, *rest in found}
 
 
 def read_positions(out: Path) -> dict[str, dict[int, int]]:
-    """Return, by source and partition, the offset of the next message that the job will read."""
-    found = read_statuses(out, STATUS_PREFIX, needs={"source": str, "next": list[tuple[int, int]]})
-    return {one["source"]: {int(partition): int(offset) for partition, offset in one["next"]} for one in found}
+    """Return, by source and partition, the offset of the next message that the job will read.
+
+    A partition may have been read by several tasks, one after the other, of which some are gone: the last one counts.
+    """
+    newest: dict[str, dict[int, _Next]] = {}
+    for one in read_statuses(out, STATUS_PREFIX, needs={"source": str, "next": _NEXT}):
+        known = newest.setdefault(one["source"], {})
+        for partition, found in _next_in(one).items():
+            if partition not in known or found.time_ms >= known[partition].time_ms:
+                known[partition] = found
+    return {source: {partition: one.offset for partition, one in known.items()} for source, known in newest.items()}

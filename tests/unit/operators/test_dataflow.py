@@ -27,9 +27,9 @@ def test_how_many_blocks_an_epoch_brings(parts: int, expected: dict[str, int]) -
 
 
 def test_every_topic_has_a_parser_and_senders_mirror_receivers() -> None:
-    flow = Dataflow(2, 3, topics=[1, 4])
+    flow = Dataflow(2, 3, topics={1: 1, 4: 2})
     assert [row.name for row in flow.senders(PARTITIONER)] == ["parser", "parser-1", "parser-4"]
-    assert [flow[name].topic for name in list(flow)[:3]] == [None, 1, 4]
+    assert [(flow[name].topic, flow[name].tasks) for name in list(flow)[:3]] == [(None, 1), (1, 1), (4, 2)]
     pairs = {(sender.name, name) for name in flow for sender in flow.senders(name)}
     assert pairs == {(row.name, to) for row in flow.values() for to in row.receivers.values()}
 
@@ -40,7 +40,7 @@ def test_a_place_is_called_by_operator_and_part() -> None:
 
 
 def test_names_alone_tell_the_order_of_the_flow() -> None:
-    names = list(Dataflow(11, 2, topics=[0]))
+    names = list(Dataflow(11, 2, topics={0: 1}))
     mixed = random.Random(1).sample(names, len(names))
     assert sorted(sorted(mixed), key=rank) == names
     assert sorted(["stranger", SINK, "parser-3"], key=rank) == ["parser-3", SINK, "stranger"]

@@ -35,4 +35,4 @@ def test_those_do_that_hear_one_task_alone(
     assert found == chained
     for name in found:
         (sender,) = flow.senders(name)
-        assert groups.slots_of(sender.name) == groups.slots_of(name), "they are in one process"
+        assert groups.place_of(sender.name) == groups.place_of(name), "they are in one process"

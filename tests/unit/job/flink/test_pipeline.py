@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from freshet.gnn.model import MAX_CONVS
 from freshet.job.errors import UsageError
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.options import flink_options
 from freshet.job.flink.pipeline import OperatorGroups, groups_max, pipeline_of
 from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, Dataflow
 
@@ -22,7 +24,8 @@ def test_groups_are_neighbours_in_the_order_of_the_flow(layers: int, parts: int,
     assert pipeline.group_of(PARTITIONER) == pipeline.group_of(FEATURES) == 0, "these two may be one task"
     first = [name for name in flow if pipeline.group_of(name) == 0 and not name.startswith("tail")]
     assert pipeline.last_of_first == first[-1]
-    assert len({pipeline.slots_of(name) for name in flow}) == groups
+    assert {pipeline.place_of(name)[1] for name in flow} == {None}
+    assert len({pipeline.place_of(name) for name in flow}) == groups
     assert pipeline.told(1).count(";") == groups - 1
 
 
@@ -55,3 +58,39 @@ def test_what_is_given_must_fit() -> None:
         pipeline_of(4, 4, layers=1, parts=4)
     with pytest.raises(UsageError, match="2 subtasks, and the job has 1 parts; give --parallelism 2 or lower"):
         pipeline_of(4, 2, layers=2, parts=1)
+
+
+def test_groups_that_run_beside_readers_share_slots_and_stay_together() -> None:
+    """An operator has slots of one name only; a co-location group keeps the others of its group in the same ones."""
+    pipeline = OperatorGroups(2, 3, with_readers=2)
+    assert pipeline.place_of("parser-0") == pipeline.place_of(FEATURES) == ("default", "group-0")
+    assert pipeline.place_of("storage1") == ("default", "group-1")
+    assert pipeline.place_of(SINK) == ("pipeline-2", None)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "pipeline", "readers", "groups", "slots"),
+    [
+        (1, 1, (), 0, 1),
+        (1, 1, (1, 3), 0, 3),  # one process has as many slots
+        (2, 1, (2,), 0, 1),  # beside the two subtasks of each layer
+        (2, 2, (2,), 2, 1),
+        (2, 1, (3,), 1, 2),
+        (4, 4, (2,), 2, 1),
+        (4, 2, (4, 1), 2, 1),
+        (2, 2, (5,), 2, 3),
+    ],
+)
+def test_readers_run_in_the_processes_that_the_layers_have(
+    parallelism: int, pipeline: int, readers: tuple[int, ...], groups: int, slots: int
+) -> None:
+    shape = {"parallelism": parallelism, "pipeline": pipeline, "parts": 4, "topic_readers": readers}
+    spec = JobSpec.model_validate({"out": "out", "layers": 2, **shape})
+    assert (spec.groups_with_readers, spec.slots_of_process) == (groups, slots)
+    options = flink_options(spec)
+    assert options["taskmanager.numberOfTaskSlots"] == str(slots)
+    assert (options.get("taskmanager.load-balance.mode") == "TASKS") == (groups > 0)
+    with_one = flink_options(spec.model_copy(update={"topic_readers": ()}))
+    per_slot = [int(one["taskmanager.memory.managed.size"].removesuffix("m")) for one in (options, with_one)]
+    assert per_slot[0] // slots == per_slot[1], "the layers have no less of it"
+    assert spec.model_copy(update={"cluster": "h:1"}).groups_with_readers == 0

@@ -27,7 +27,7 @@ ORIGIN = Origin(0, "kafka://localhost:9092/events")
 
 def make(config: dict[str, Any], operator: str, part: int) -> MessageStage:
     """The stage's factory."""
-    return MessageStage(Parser(Features(1), "int"), ORIGIN, None, 1000, Path(config["out"]))
+    return MessageStage(Parser(Features(1), "int"), ORIGIN, None, 1000, Path(config["out"]), part)
 
 
 class Metrics(dict):  # type: ignore[type-arg]
@@ -49,12 +49,11 @@ class Metrics(dict):  # type: ignore[type-arg]
 
 
 class Attempt:
-    """A shell, its timers, and what it has sent."""
+    """A shell, and what it has sent."""
 
-    def __init__(self, out: Path) -> None:
-        self.timers: set[int] = set()
+    def __init__(self, out: Path, subtask: int = 0) -> None:
         self.events: list[tuple[int, int, Any]] = []
-        task = SimpleNamespace(getIndexOfThisSubtask=lambda: 0, getAttemptNumber=lambda: 0)
+        task = SimpleNamespace(getIndexOfThisSubtask=lambda: subtask, getAttemptNumber=lambda: 0)
         self.metrics = Metrics()
         job = SimpleNamespace(getJobId=lambda: SimpleNamespace(toHexString=lambda: "f00d"))
         waits = SimpleNamespace(getAccumulatedCount=lambda: 0)
@@ -62,8 +61,7 @@ class Attempt:
         group = SimpleNamespace(getTaskIOMetricGroup=lambda: of_task)
         java = SimpleNamespace(getTaskInfo=lambda: task, getJobInfo=lambda: job, getMetricGroup=lambda: group)
         runtime = SimpleNamespace(get_metrics_group=lambda: self.metrics, _runtime_context=java)
-        service = SimpleNamespace(register_processing_time_timer=self.timers.add)
-        self.ctx: Any = SimpleNamespace(timer_service=lambda: service)
+        self.ctx: Any = SimpleNamespace()
         config = {"factory": f"{__name__}:make", "stage": {"out": str(out)}, "out": str(out), "logs": str(out)}
         self.shell = MessageParserShell("parser-0", json.dumps(config))
         self.shell.open(runtime)  # type: ignore[arg-type]
@@ -76,12 +74,6 @@ class Attempt:
 
     def batch(self, *messages: tuple[int, int, bytes | None]) -> None:
         self._take(self.shell.process_element(batch_of(TopicMessage(*message) for message in messages), self.ctx))
-
-    def fire(self) -> None:
-        """The timers that are due."""
-        for at in sorted(at for at in self.timers if at <= time.time() * 1e3):
-            self.timers.discard(at)
-            self._take(self.shell.on_timer(at, self.ctx))
 
 
 @pytest.fixture
@@ -107,13 +99,11 @@ def test_the_status_goes_on_being_written_in_a_pause(attempt: Attempt, tmp_path:
     for offset in range(3):
         attempt.batch((0, offset, value(offset)))
     assert read_positions(tmp_path)[ORIGIN.name] == {0: 1}, "at most twice a second"
-    assert attempt.timers
-    deadline = time.monotonic() + 10
-    while attempt.timers and time.monotonic() < deadline:
-        attempt.fire()
+    deadline = time.monotonic() + 30
+    while read_positions(tmp_path)[ORIGIN.name] != {0: 3}:
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert read_positions(tmp_path)[ORIGIN.name] == {0: 3}
-    assert len(attempt.events) == 3, "and nothing more is sent"
+    assert len(attempt.events) == 3
 
 
 def test_messages_of_the_topic_are_counted(attempt: Attempt, tmp_path: Path) -> None:
@@ -127,10 +117,15 @@ def test_messages_of_the_topic_are_counted(attempt: Attempt, tmp_path: Path) -> 
     assert 0 < found["parser-0"]["busy_mean"] <= 1
 
 
-def test_a_timer_of_an_earlier_attempt_does_no_harm(attempt: Attempt) -> None:
-    attempt.timers.add(0)
-    attempt.fire()
-    assert not attempt.events
+def test_each_subtask_is_a_task_of_the_parser(tmp_path: Path) -> None:
+    """And tells in files of its own what it has done."""
+    for subtask in (0, 2):
+        attempt = Attempt(tmp_path, subtask)
+        attempt.batch((subtask, 4, value(1)))
+        attempt.shell.close()
+    assert read_positions(tmp_path)[ORIGIN.name] == {0: 5, 2: 5}
+    profile = read_profiles(tmp_path)["parser-0"]
+    assert (profile["subtasks"], profile["acts"]) == (2, 2)
 
 
 def test_a_shell_that_has_ended_tells_of_nothing_that_waits(tmp_path: Path) -> None:

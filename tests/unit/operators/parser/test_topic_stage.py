@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
+import pytest
 
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.messages import TopicMessage
 from freshet.operators.parser.topic_stage import MessageStage, read_positions
+from freshet.operators.telemetry.status_file import StatusFile
 from freshet.partitioner.events import Events
 from freshet.schema import Features
 from tests.support.kafka.batches import batch_of, messages_of
@@ -22,8 +24,10 @@ def lines(*vertices: int) -> bytes:
     return b"\n".join(orjson.dumps({"op": "add_vertex", "id": vertex}) for vertex in vertices)
 
 
-def stage_in(out: Path | None = None, letters: DeadLetterFile | None = None, epoch_events: int = 1000) -> MessageStage:
-    return MessageStage(Parser(Features(1), "int"), ORIGIN, letters, epoch_events, out)
+def stage_in(
+    out: Path | None = None, letters: DeadLetterFile | None = None, epoch_events: int = 1000, task: int = 0
+) -> MessageStage:
+    return MessageStage(Parser(Features(1), "int"), ORIGIN, letters, epoch_events, out, task)
 
 
 def test_a_batch_holds_messages_as_they_are() -> None:
@@ -74,7 +78,35 @@ def test_the_status_tells_how_far_partitions_were_read(tmp_path: Path) -> None:
     stage.parse(batch_of([TopicMessage(0, 4, lines(1)), TopicMessage(3, 10, b"nonsense")]))
     assert read_positions(tmp_path) == {ORIGIN.name: {0: 5, 3: 11}}
     stage.parse(batch_of([TopicMessage(0, 5, lines(1))]))
-    assert stage.status_behind
+    stage.write_status()
     assert read_positions(tmp_path)[ORIGIN.name][0] == 5, "at most twice a second"
     stage.close()
     assert read_positions(tmp_path)[ORIGIN.name][0] == 6
+
+
+def test_the_last_task_that_read_a_partition_tells_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks come and go at a resume with another number of readers, and their files stay."""
+    now = [1000.0]
+    monkeypatch.setattr("freshet.operators.parser.topic_stage.time.time", lambda: now[0])
+
+    def read(task: int, *messages: tuple[int, int]) -> None:
+        now[0] += 10
+        stage = stage_in(tmp_path, task=task)
+        stage.parse(batch_of(TopicMessage(partition, offset, lines(1)) for partition, offset in messages))
+        stage.close()
+
+    read(0, (0, 10))
+    read(1, (1, 20), (3, 5))
+    read(2, (2, 30))
+    assert read_positions(tmp_path) == {ORIGIN.name: {0: 11, 1: 21, 2: 31, 3: 6}}
+    read(0, (2, 25))  # from a state before that; task 2 is gone
+    read(1, (0, 15))  # and partition 3, of which no more messages come, is another task's
+    assert read_positions(tmp_path) == {ORIGIN.name: {0: 16, 1: 21, 2: 26, 3: 6}}
+
+
+def test_positions_of_the_version_before_are_read(tmp_path: Path) -> None:
+    """It had one file for each topic, and no times."""
+    StatusFile(tmp_path, "kafka-1").write({"source": ORIGIN.name, "next": [[0, 7], [2, 9]]}, 0)
+    assert read_positions(tmp_path) == {ORIGIN.name: {0: 7, 2: 9}}
+    stage_in(tmp_path, task=1).parse(batch_of([TopicMessage(2, 3, lines(1))]))
+    assert read_positions(tmp_path) == {ORIGIN.name: {0: 7, 2: 4}}

@@ -1,0 +1,52 @@
+"""Number of readers of each topic: a source with its Parser, for some of the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from freshet.job.console import say
+from freshet.job.run.topic_source import TopicSource
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a job on Flink: groups of neighbouring operators have as many each as a layer has subtasks."""
+
+    count: int
+    subtasks: int
+    of_cluster: bool = False  # that was started by others
+
+    def readers_by_default(self) -> int:
+        """Return one reader for each process that is known to have room for one.
+
+        A cluster may have no slots but those of the layers, and of these only the first group's have room.
+        """
+        return self.subtasks if self.of_cluster else self.count
+
+    def whole_groups(self, readers: int, *, more: bool) -> int:
+        """Return the next number of readers, not above or (`more`) not below this one, that fills whole groups."""
+        if self.of_cluster or not self.subtasks < readers < self.count or readers % self.subtasks == 0:
+            return readers
+        return readers + (self.subtasks if more else 0) - readers % self.subtasks
+
+
+def readers_of(
+    topics: Sequence[TopicSource], given: int | None, processes: Processes, *, resumes: bool
+) -> tuple[int, ...]:
+    """Return the number of readers of each topic, `given` or by default, and at most its partitions.
+
+    Raises: JobFailed when the brokers can't be reached.
+    """
+    return tuple(_readers(topic, given, processes, resumes) for topic in topics)
+
+
+def _readers(topic: TopicSource, given: int | None, processes: Processes, resumes: bool) -> int:
+    wanted = given or processes.readers_by_default()
+    partitions = len(topic.start if topic.end is None else topic.end)
+    if wanted > partitions and topic.end is None and resumes:
+        partitions = len(topic.ends_now())  # some may have been added
+    if given and given > partitions:
+        read = "1 partition, so one reader reads it" if partitions == 1 else f"{partitions} partitions, so as many do"
+        say(f"--readers {given}: {topic.name} has {read}")
+    return processes.whole_groups(max(1, min(wanted, partitions)), more=given is not None)

@@ -1,0 +1,58 @@
+"""How many subtasks read a topic: as many as there are processes, as options say, and no more than partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import TopicInput
+from freshet.job.run.readers import Processes, readers_of
+from freshet.job.run.topic_source import TopicSource
+
+
+def topic(partitions: int, *, ends: int | None = None) -> TopicSource:
+    end = None if ends is None else dict.fromkeys(range(ends), 9)
+    spec = TopicInput(source=0, bootstrap="h:1", topic="t", start=dict.fromkeys(range(partitions), 0), end=end)
+    return TopicSource(spec, "kafka://h:1/t", ClientProperties())
+
+
+def readers(
+    *topics: TopicSource, given: int | None = None, count: int = 1, subtasks: int = 1, cluster: bool = False
+) -> tuple[int, ...]:
+    return readers_of(topics, given, Processes(count, subtasks, cluster), resumes=False)
+
+
+@pytest.mark.parametrize(
+    ("count", "subtasks", "cluster", "partitions", "expected"),
+    [
+        (1, 1, False, 12, 1),
+        (2, 1, False, 12, 2),
+        (2, 2, False, 12, 2),
+        (4, 1, False, 3, 3),
+        (4, 1, False, 1, 1),
+        (4, 2, False, 3, 2),  # beside whole groups of processes
+        (4, 2, False, 1, 1),
+        (4, 1, True, 12, 1),  # that has no slots for more, as far as one knows
+        (4, 2, True, 12, 2),
+    ],
+)
+def test_by_default_each_process_reads(
+    count: int, subtasks: int, cluster: bool, partitions: int, expected: int
+) -> None:
+    assert readers(topic(partitions), count=count, subtasks=subtasks, cluster=cluster) == (expected,)
+
+
+def test_each_topic_has_as_many_as_are_given_and_it_has_partitions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert readers(topic(2), topic(8), topic(1), given=4) == (2, 4, 1)
+    said = capsys.readouterr().err
+    assert "--readers 4: kafka://h:1/t has 2 partitions, so as many do" in said
+    assert "--readers 4: kafka://h:1/t has 1 partition, so one reader reads it" in said
+    assert readers(topic(8), given=3, count=4, subtasks=2) == (4,), "beside whole groups of processes"
+    assert readers(topic(8), given=5, count=4, subtasks=2) == (5,)
+    assert readers(topic(8), given=3, count=4, subtasks=2, cluster=True) == (3,)
+
+
+def test_partitions_that_were_added_count_at_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TopicSource, "ends_now", lambda self: dict.fromkeys(range(6), 0))
+    assert readers(topic(2), given=4) == (2,)
+    assert readers_of([topic(2), topic(2, ends=3)], 4, Processes(1, 1), resumes=True) == (4, 3)
