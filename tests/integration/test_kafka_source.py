@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import httpx
 import numpy as np
 import orjson
 import pyarrow.parquet as pq
@@ -18,12 +19,15 @@ from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
+from freshet.job.run.summary import progress
+from freshet.operators.parser.topic_stage import read_positions
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.operators.telemetry.load import read_loads
+from freshet.operators.telemetry.profile import read_profiles
 from scripts.cora.graph import FOLDER, load
 from scripts.cora.stream import make_stream
 from tests.support.graphs.streams import random_records
-from tests.support.kafka.topics import make_topic, read_topic, require_jars
+from tests.support.kafka.topics import add_partitions, make_topic, read_topic, require_jars
 from tests.support.runs.jobs import Job, TopicInput, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -64,6 +68,17 @@ def positions(out: Path) -> dict[int, tuple[int, int]]:
         before, events = found.get(row["partition"], (0, 0))
         assert row["next_offset"] >= before
         found[row["partition"]] = row["next_offset"], events + row["events"]
+    return found
+
+
+def processes_of(out: Path) -> dict[str, set[str]]:
+    """By operator, the TaskManagers that it runs in."""
+    run, found = read_run(out), dict[str, set[str]]()
+    with httpx.Client(base_url=f"http://{run['rest']}/v1/jobs/{run['job_id']}", trust_env=False) as http:
+        for vertex in http.get("").json()["vertices"]:
+            subtasks = http.get(f"/vertices/{vertex['id']}").json()["subtasks"]
+            for name in vertex["name"].split(" -> "):
+                found[name] = {one["taskmanager-id"] for one in subtasks}
     return found
 
 
@@ -135,6 +150,37 @@ def test_foreign_records_are_mapped_or_set_aside_with_their_place(
     assert {one["source"] for one in letters} == {topic}
     assert all(bad[one["raw"].encode()] in one["error"] for one in letters)
     assert "restarted" not in job.log()
+    job.check()
+
+
+def test_partitions_are_divided_among_readers_also_new_ones(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    """Partitions are added while the job runs; it is killed, and goes on with another number of readers.
+
+    These run in both of two processes, beside groups of layers that stay apart.
+    """
+    given = make_input(tmp_path / "input", 1600)
+    lines = given.events.read_bytes().splitlines()
+    job = Job(TopicInput(given.model, given.events, 0, topic=str(address(broker, "readers"))), tmp_path / "out")
+    jobs.append(job)
+    send(broker, "readers", [(number % 3, line) for number, line in enumerate(lines[:400])], 3)
+    job.start("--readers", 3, "--epoch-events", 50, "--checkpoint-interval", "500ms", faults={"discovery": "1 s"})
+    job.until(lambda: progress(job.out)["events"] >= 400)
+    add_partitions(broker, "readers", 5)
+    send(broker, "readers", [(number % 5, line) for number, line in enumerate(lines[400:1000])], 5)
+    job.until(lambda: progress(job.out)["events"] >= 1000)
+    assert read_profiles(job.out)["parser-0"]["subtasks"] == 3
+    job.kill()
+    send(broker, "readers", [(number % 5, line) for number, line in enumerate(lines[1000:])], 5)
+    job.start("--resume", "latest", "--parallelism", 2, "--readers", 2)
+    job.until(lambda: progress(job.out)["events"] >= len(lines))
+    processes = processes_of(job.out)
+    assert len(processes["parser-0"]) == 2
+    assert processes["partitioner"] != processes["sink"]
+    assert job.stop().code == 0
+    assert job.wait().result["events"] == len(lines)
+    ends = positions(job.out)
+    assert sum(events for _, events in ends.values()) == len(lines)
+    assert read_positions(job.out) == {job.given.topic: {partition: end for partition, (end, _) in ends.items()}}
     job.check()
 
 

@@ -125,7 +125,10 @@ def test_every_codec_comes_in(broker: Broker, tmp_path: Path, jobs: list[Job]) -
 
 
 def test_until_latest_ends_by_itself_after_a_resume(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
-    """Two topics, one of them read to its end when it is stopped; an empty partition; all of them longer afterwards."""
+    """Two topics, one of them read to its end when it is stopped; an empty partition; all of them longer afterwards.
+
+    Each partition of the long one has a reader first, two of which have read theirs to the end when it is stopped.
+    """
     given = make_input(tmp_path / "in", 10)
     make_topic(broker, "long", 3)
     make_topic(broker, "short", 1)
@@ -135,7 +138,7 @@ def test_until_latest_ends_by_itself_after_a_resume(broker: Broker, tmp_path: Pa
     job = Job(TopicInput(given.model, given.events, 0, topic=long), tmp_path / "out")
     jobs.append(job)
     options = ("--events", short, "--until", "latest", "--id-type", "int", "--epoch-events", 100)
-    job.start(*options, faults={"slow": {"parser-0": 3000}})
+    job.start(*options, "--readers", 3, faults={"slow": {"parser-0": 3000}})
     job.until(lambda: topic_ended(job.out, 1).exists() and progress(job.out)["events"] >= 500)
     assert job.stop().code == 0
     assert 500 <= job.wait().result["events"] < 60_150
@@ -143,7 +146,7 @@ def test_until_latest_ends_by_itself_after_a_resume(broker: Broker, tmp_path: Pa
     # All partitions grow, also one that is read already and the empty one; the short topic is done with.
     send(broker, "long", {0: edges(100, 7), 1: edges(70_000, 5), 2: edges(600_000, 3)})
     send(broker, "short", {0: edges(500_050, 11)})
-    ended = job.run(*options, "--resume", "latest")
+    ended = job.run(*options, "--resume", "latest", "--readers", 2)
     assert ended.code == 0, ended.errors
     assert "short: it was read to its end before the stop; 11 messages that came since are left out" in ended.errors
     expected = 60_150 + 15

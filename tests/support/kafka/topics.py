@@ -65,6 +65,15 @@ def make_topic(broker: Broker, topic: str, partitions: int) -> None:
         admin.close()
 
 
+def add_partitions(broker: Broker, topic: str, partitions: int) -> None:
+    """Let a topic have that many, more than before."""
+    admin = KafkaAdminClient(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())
+    try:
+        admin.create_partitions({topic: partitions})
+    finally:
+        admin.close()
+
+
 def read_topic(broker: Broker, topic: str, **options: Any) -> dict[int, list[Any]]:
     """All records of a topic as they stand now, by partition, in order; those of aborted transactions, too."""
     consumer = KafkaConsumer(

@@ -7,6 +7,7 @@ FRESHET_FAULTS is a JSON object:
             in `folder` says that it has)
     late    milliseconds: the parts of the Sink are closed so much later, one after the other, and nobody waits for it
     chunk   lines of the input that are read at a time: a barrier passes between two chunks only
+    discovery   how often the job looks for partitions that were added to a topic, such as "1 s"
     broken  a recovery that is wrong: "offset" skips the first message after a restart, "page" never writes one page of
             a layer's state, "cut" ignores what the cut log has beyond the state; or a Parser that is wrong: "deaf"
             drops half of all deletions without a word
@@ -135,6 +136,7 @@ def _skip_one(stage: Any) -> None:
 def main() -> None:
     """Run the command line with these stages."""
     from freshet.job import cli
+    from freshet.job.kafka import flink_source
     from freshet.job.local import runtime
     from freshet.job.run import runner
     from freshet.operators.parser import files
@@ -150,6 +152,9 @@ def main() -> None:
             return job
 
         runner.prepare = prepare_with_cuts
+    if "discovery" in faults:
+        options_of, interval = flink_source._options, {"scan.topic-partition-discovery.interval": faults["discovery"]}
+        flink_source._options = lambda *args: options_of(*args) | interval
     specify = runner.spec_of
     runner.spec_of = lambda *args: specify(*args).model_copy(update={"factory": FACTORY})
     runtime.make_stage = make_stage
