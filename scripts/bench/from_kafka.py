@@ -1,10 +1,11 @@
 """Throughput from and to a Kafka broker on the same machine, beside files: the stream of `make bench`.
 
-Sources: a Parquet file, a JSON Lines file, and topics of four partitions with JSON (one event a message, many) or
+Sources: a Parquet file, a JSON Lines file, and topics with JSON (one event a message, many) or
 Arrow. Sinks: none, or a topic of changed embeddings (`--coalesce 500ms`) in the formats of `--embedding-format`. Each
 line is one `freshet run` on Flink; `--check` compares its result with a full pass. `cpu us` is the processor time of
 the job's processes an event, `broker us` that of the broker; `parser us` is the Parser's own. With `--before CHECKOUT`
-each run is made with that checkout's .venv as well, by turns.
+each run is made with that checkout's .venv as well, by turns. `--parallelism 2 --readers 1 2 --partitions 1 12`
+compares one reader of a topic with two, in two processes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from scripts.bench.arxiv_stream import generate_once
 from scripts.bench.parts import Cpu
 from scripts.bench.throughput import FRESHET, ROOT, machine
 
-PARTITIONS = 4
+PARTITIONS = 4  # of a topic, by default
 # Name, format and events of a message; those without a format are files.
 SOURCES: dict[str, tuple[str, int]] = {
     "parquet file": ("", 0),
@@ -42,6 +43,7 @@ SOURCES: dict[str, tuple[str, int]] = {
     "arrow, 1000 a message": ("arrow", 1000),
 }
 SINKS = ("none", "base64", "binary", "list")
+VARIED = ("source", "partitions", "readers", "sink", "version")
 Figures = dict[str, Any]
 
 
@@ -112,11 +114,11 @@ def measure(binary: Path, folder: Path, events: str, broker: Broker, options: li
 def report(results: list[Figures]) -> None:
     """Print the medians for people, on stderr."""
     table = Table(title=f"arxiv-shaped stream on Flink ({machine()}), medians")
-    rows: dict[tuple[str, str, str], list[Figures]] = {}
+    rows: dict[tuple[str, ...], list[Figures]] = {}
     for one in results:
-        rows.setdefault((one["source"], one["sink"], one["version"]), []).append(one)
-    names = [name for name in results[0] if name not in ("source", "sink", "version", "round")]
-    for name in ("source", "sink", "version", *names):
+        rows.setdefault(tuple(f"{one[name]}" for name in VARIED), []).append(one)
+    names = [name for name in results[0] if name not in (*VARIED, "round")]
+    for name in (*VARIED, *names):
         table.add_column(name.replace("_", " "), justify="right")
     for key, some in rows.items():
         table.add_row(*key, *(f"{statistics.median(one[name] for one in some):,g}" for name in names))
@@ -132,6 +134,11 @@ def main() -> int:
     parser.add_argument("--sources", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument("--sinks", nargs="+", default=["none"], choices=SINKS)
     parser.add_argument("--delivery", default="upsert", choices=["upsert", "exactly-once"])
+    parser.add_argument("--partitions", nargs="+", type=int, default=[PARTITIONS], help="of each topic")
+    parser.add_argument(
+        "--readers", nargs="+", type=int, default=[0], help="of each topic; 0: the default (default: 0)"
+    )
+    parser.add_argument("--parallelism", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--before", type=Path, help="a checkout of another version, with its .venv")
     parser.add_argument("--check", action="store_true", help="compare each result with a full pass")
@@ -143,36 +150,44 @@ def main() -> int:
         versions["before"] = options.before / ".venv" / "bin" / "freshet"
     epochs = ["--epoch-events", options.epoch_events] if options.epoch_events else []
     with tempfile.TemporaryDirectory(prefix="freshet-bench-") as data, start_broker(Path(data) / "broker") as broker:
-        places = {name: place_of(name, folder, broker) for name in options.sources}
+        places = {(name, number): place_of(name, number, folder, broker) for name, number in sources_of(options)}
         runs = [
-            (turn, name, sink, version)
+            (turn, *source, readers, sink, version)
             for turn in range(options.rounds)
-            for name in options.sources
+            for source in places
+            for readers in (options.readers if source[1] else [0])
             for sink in options.sinks
             for version in versions
         ]
-        for number, (turn, name, sink, version) in enumerate(runs):
-            print(f"{number + 1} of {len(runs)}: {name}, sink {sink}, {version} ...", file=sys.stderr)
-            more: list[object] = [*epochs, *(["--until", "latest"] if SOURCES[name][0] else [])]
+        for number, (turn, name, partitions, readers, sink, version) in enumerate(runs):
+            told = {"source": name, "partitions": partitions, "readers": readers, "sink": sink, "version": version}
+            print(f"{number + 1} of {len(runs)}: {told} ...", file=sys.stderr)
+            more: list[object] = [*epochs, *(["--until", "latest"] if partitions else [])]
+            more += ["--parallelism", options.parallelism, *(["--readers", readers] if readers else [])]
             if sink != "none":
                 topic = f"kafka://{broker.address}/out-{number}"
                 more += ["--embeddings-to", topic, "--embedding-format", sink, "--coalesce", "500ms"]
                 more += ["--delivery", options.delivery]
-            figures = measure(versions[version], folder, places[name], broker, more, options.check)
-            results.append({"source": name, "sink": sink, "version": version, "round": turn, **figures})
+            figures = measure(versions[version], folder, places[name, partitions], broker, more, options.check)
+            results.append({**told, "round": turn, **figures})
             print(orjson.dumps(results[-1]).decode(), flush=True)
     shutil.rmtree(folder / "out")
     report(results)
     return 0
 
 
-def place_of(name: str, folder: Path, broker: Broker) -> str:
+def sources_of(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """Return each source with its number of partitions; 0 for a file."""
+    return [(name, number) for name in options.sources for number in (options.partitions if SOURCES[name][0] else [0])]
+
+
+def place_of(name: str, partitions: int, folder: Path, broker: Broker) -> str:
     """Return the `--events` of a source, whose topic is filled."""
     kind, batch = SOURCES[name]
     if not kind:
         return str(folder / f"events.{name.split()[0]}")
-    topic = f"kafka://{broker.address}/{kind}-{batch}"
-    how = ["--partitions", PARTITIONS, "--format", kind, "--batch", batch, "--to", topic]
+    topic = f"kafka://{broker.address}/{kind}-{batch}-{partitions}"
+    how = ["--partitions", partitions, "--format", kind, "--batch", batch, "--to", topic]
     freshet("produce", "--events", folder / "events.jsonl", *how)
     return topic
 

@@ -2,7 +2,8 @@
 
 A stream goes into a topic of four partitions at an even pace. Every few seconds a process is killed by SIGKILL: a
 TaskManager (another takes its place), the JobManager (the job is resumed from its newest checkpoint), or the broker
-(started again on its folder). When all events are in, the job is stopped, and what it left must be what it would have
+(started again on its folder). With several readers of the topic, each resume has another number of them, and half-way
+the topic gets a partition more. When all events are in, the job is stopped, and what it left must be what it would have
 been without a kill:
 
 - the final embeddings in OUT equal the oracle's (`freshet check`, which follows the order that OUT/epochs records);
@@ -39,13 +40,13 @@ from freshet.job.errors import EXIT_FAILED
 from freshet.job.flink.checkpoints import complete_states
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
-from tests.support.kafka.topics import broker_folder, make_topic
+from tests.support.kafka.topics import add_partitions, broker_folder, make_topic
 from tests.support.runs.jobs import FRESHET, ROOT, Job, TopicInput, make_input, read_log
 from tests.support.runs.judge import Delivery, Outcome, check_count, check_embeddings, check_topic
 
 TASK_MANAGER, JOB_MANAGER, BROKER = "taskmanager", "jobmanager", "broker"
 BREAKS = ("offset", "page", "cut")
-PARTITIONS = 4
+PARTITIONS, READERS_MAX, PARALLELISM = 4, 3, 2
 MESSAGES = (("--batch", 1), ("--batch", 20), ("--batch", 7, "--format", "arrow"))
 INTERVAL_S = 14.0  # of the stream, per kill: about what a kill and the recovery take
 PATIENCE_S = 240.0
@@ -62,6 +63,17 @@ class Case:
     events: int
     delivery: Delivery
     broken: str = ""
+    readers: int = 1  # of the topic, at first
+
+    def readers_of(self, attempt: int) -> int:
+        """Return the number of readers of an attempt: with several at first, another one at each resume."""
+        several = [self.readers, *(one for one in range(READERS_MAX, 0, -1) if one != self.readers)]
+        return several[attempt % len(several)] if self.readers > 1 else 1
+
+    def task_managers(self) -> int:
+        """Return how many the job needs: of the first group as many as it has readers."""
+        subtasks = PARALLELISM // self.shape()["pipeline"]
+        return PARALLELISM - subtasks + max(subtasks, *(self.readers_of(k) for k in range(READERS_MAX)))
 
     def victims(self) -> list[str]:
         """Whom to kill, in order: TaskManagers twice as often as the others, but each at least once in three."""
@@ -77,7 +89,7 @@ class Case:
         rng = random.Random(f"shape {self.seed}")
         return {
             "parts": rng.choice([2, 3, 4]),
-            "parallelism": 2,
+            "parallelism": PARALLELISM,
             "partitioner": rng.choice(["hybrid", "hybrid", "hdrf", "locality", "hash"]),
             "hybrid-threshold": rng.choice([5, 20, 1000]),
             "epoch-events": rng.choice([100, 300, 1000]),
@@ -112,19 +124,23 @@ class Torture:
             stack.callback(lambda: self.broker.stop())
             given = self.given = self._input()
             environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(self._faults())}
-            self.cluster = stack.enter_context(LocalCluster(self.folder / "cluster", 2, environ=environ))
+            self.cluster = stack.enter_context(
+                LocalCluster(self.folder / "cluster", case.task_managers(), environ=environ)
+            )
             self.job = Job(given, self.folder / "out", {"PYTHONPATH": str(ROOT)})
             stack.callback(self.job.end)
             make_topic(self.broker, "events", PARTITIONS)
             self._start("--id-type", "int")
             self._await("the start", lambda: "rest" in read_run(self.job.out))
             lines = given.events.read_bytes().splitlines(keepends=True)
-            producer = self._produce(lines[:-1], case.events / (max(case.kills, 1) * INTERVAL_S))
-            stack.callback(producer.kill)
+            middle = len(lines) // 2 if case.readers > 1 else 0
             self.say(f"seed {case.seed}: {case.events:,} events, {case.shape()}")
-            for number, victim in enumerate(case.victims(), 1):
-                self._kill(number, victim)
-            assert producer.wait(PATIENCE_S + case.events / 100) == 0, "freshet produce failed"
+            victims = list(enumerate(case.victims(), 1))
+            if middle:
+                self._stream(lines[:middle], victims[: case.kills // 2], stack)
+                add_partitions(self.broker, "events", PARTITIONS + 1)
+                self.say(f"the topic has {PARTITIONS + 1} partitions")
+            self._stream(lines[middle:-1], victims[case.kills // 2 if middle else 0 :], stack)
             # What a lost attempt has taken in says nothing of the last one: only that one sees the last event.
             assert self._produce(lines[-1:], 1e6).wait(PATIENCE_S) == 0, "freshet produce failed"
             self.say("all events are in the topic")
@@ -134,6 +150,14 @@ class Torture:
             self.job.wait()
             return self._judge()
 
+    def _stream(self, lines: list[bytes], victims: list[tuple[int, str]], stack: ExitStack) -> None:
+        """Stream lines into the topic, and kill these meanwhile."""
+        producer = self._produce(lines, len(lines) / (max(len(victims), 1) * INTERVAL_S))
+        stack.callback(producer.kill)
+        for number, victim in victims:
+            self._kill(number, victim)
+        assert producer.wait(PATIENCE_S + len(lines) / 100) == 0, "freshet produce failed"
+
     # -- what runs --------------------------------------------------------------------------------------------------
 
     def _input(self) -> TopicInput:
@@ -141,12 +165,17 @@ class Torture:
         return TopicInput(made.model, made.events, made.count, topic=f"kafka://{self.broker.address}/events")
 
     def _faults(self) -> dict[str, Any]:
-        return {"broken": self.case.broken} if self.case.broken else {}
+        broken = {"broken": self.case.broken} if self.case.broken else {}
+        return broken | ({"discovery": "5 s"} if self.case.readers > 1 else {})
 
     def _start(self, *more: object) -> None:
         shape = [text for name, value in self.case.shape().items() for text in (f"--{name}", value)]
         topic = f"kafka://{self.broker.address}/embeddings"
         out = ("--embeddings-to", topic, "--delivery", self.case.delivery, "--cluster", self.cluster.rest)
+        readers = self.case.readers_of(self.resumed)
+        if self.case.readers > 1:
+            self.say(f"  {readers} readers")
+            shape += ["--readers", readers]
         self.job.start(*shape, *out, "--restarts", 1000, *more, faults=self._faults() or None)
 
     def _produce(self, lines: list[bytes], rate: float) -> subprocess.Popen[bytes]:

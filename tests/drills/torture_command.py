@@ -13,7 +13,7 @@ import orjson
 import typer
 
 from freshet.job.errors import EXIT_CHECK_FAILED
-from tests.drills.torture import Case, Torture, line
+from tests.drills.torture import READERS_MAX, Case, Torture, line
 from tests.support.runs.judge import Delivery, Outcome, say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -42,6 +42,15 @@ def torture(
     delivery: Annotated[
         DeliveryChoice, typer.Option(help="Of the output topic; exactly-once also looks for repeated records.")
     ] = DeliveryChoice.upsert,
+    readers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=READERS_MAX,
+            help="Readers of the topic; with more than one each resume has another number of them, and half-way the "
+            "topic gets a partition more.",
+        ),
+    ] = 1,
     broken: Annotated[
         Break | None,
         typer.Option(
@@ -58,7 +67,7 @@ def torture(
     seconds. The last line on stdout says in JSON how many embeddings and records are wrong, missing or repeated; exit
     1 when any is.
     """
-    case = Case(seed, kills, events, delivery_of(delivery), broken.value if broken else "")
+    case = Case(seed, kills, events, delivery_of(delivery), broken.value if broken else "", readers)
     folder = keep or Path(tempfile.mkdtemp(prefix="freshet-torture-"))
     folder.mkdir(parents=True, exist_ok=True)
     run, began = Torture(case, folder.absolute(), say), time.monotonic()
