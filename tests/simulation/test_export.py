@@ -20,10 +20,11 @@ from freshet.schema import kept_of
 from freshet.state.codec import UnknownFormatError
 from freshet.state.sweep import STATE_FORMAT
 from tests.support.simulation.drawn import Case, draw, eager, simulate
+from tests.support.simulation.lanes import lanes_of
 from tests.support.simulation.oracle import references
 from tests.support.simulation.pages import page_bytes
 from tests.support.simulation.savepoint import load
-from tests.support.simulation.simulator import Simulation, lanes_of
+from tests.support.simulation.simulator import Simulation
 from tests.support.simulation.survivors import Checkpoint
 from tests.support.stages.cuts import ends_by_epoch
 

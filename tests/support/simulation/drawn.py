@@ -31,6 +31,7 @@ from freshet.partitioner.config import STRATEGIES
 from freshet.partitioner.events import Events
 from tests.support.graphs.models import IN_WIDTH, all_small_models, exact_small_models, random_model
 from tests.support.graphs.streams import Record, random_records, to_events
+from tests.support.simulation.lanes import draw_readers, has_readers
 from tests.support.simulation.left_out import leave_a_page_out
 from tests.support.simulation.oracle import NO_FAULTS, assert_exact, job_settings, sealed_by
 from tests.support.simulation.pages import page_bytes
@@ -71,6 +72,7 @@ class Case:
             "exact": self.exact,
             "epochs that adapt": self.settings.sealing.latency_target_ms > 0,
             f"a snapshot of {given} events": given > 0,
+            "readers": has_readers(self.settings, self.seed),
             "attempts that linger": self.faults.linger > 0,
         }
         flags = [name for name, on in named.items() if on]
@@ -240,6 +242,8 @@ def simulate(case: Case, log: CutLog, seed: int, faults: Faults, hook: Hook | No
             image = stack.enter_context(TemporaryDirectory(prefix="freshet-image-"))
             settings = replace(settings, image=image)
         simulation = Simulation(settings, case.plan, case.events, log, seed, faults)
+        if has_readers(settings, case.seed):
+            draw_readers(simulation, seed)
 
         def spread(stage: Any) -> None:
             stage.sweeper._spread = case.spread_epochs

@@ -19,7 +19,8 @@ from freshet.operators.settings import Settings
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.events import Events
 from freshet.partitioner.reference_graph import GraphArrays, ReferenceGraph
-from tests.support.simulation.simulator import Faults, Simulation, lanes_of
+from tests.support.simulation.lanes import lanes_of
+from tests.support.simulation.simulator import Faults, Simulation
 from tests.support.simulation.survivors import Id, Rows
 from tests.support.stages.cuts import ends_by_epoch
 

@@ -6,13 +6,16 @@ come until all have, then copies its keyed state. A crash drops everything but t
 log, and what readers have seen; a restore reads the input again from the checkpoint's positions, in other blocks and,
 where it comes from several partitions, in another order between them. An attempt may also be thought dead and go on for
 a while beside the next one: it may fail, but what it shows to readers must be right.
+
+The partitions of a topic may have readers, whose number changes with each attempt. Then blocks wait in the channel of
+their reader, and a barrier begins at one reader after the other.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.plan import Plan
-from freshet.operators.dataflow import PARTITIONER, SINK, Operator, Place
-from freshet.operators.epochs.cut import FILES, Lane
+from freshet.operators.dataflow import PARSER, PARTITIONER, SINK, Operator, Place, topic_parser
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.journal import journaled_blocks
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
@@ -35,6 +37,7 @@ from freshet.partitioner.events import Events
 from freshet.state.codec import Block
 from freshet.state.task_parts import TaskParts
 from tests.support.simulation.dict_backend import DictBackend
+from tests.support.simulation.lanes import lanes_of
 from tests.support.simulation.survivors import Checkpoint, Checkpoints, Id, RecordingSink, Rows
 from tests.support.stages.checked import check_stages
 
@@ -46,7 +49,7 @@ _OLD_STEPS_MAX = 300
 # What each attempt has of its own.
 _OF_AN_ATTEMPT = (
     *("_flow", "_channels", "_waiting", "_blocked", "_barrier_at", "_at_barrier", "_backends"),
-    *("_positions", "_partitioner", "_stages", "_under_way", "_ended"),
+    *("_positions", "_partitioner", "_stages", "_under_way", "_ended", "_reader_of", "_before_barrier"),
 )
 
 
@@ -81,8 +84,9 @@ class Simulation:
 
     `seen` holds, by sink part and epoch, the rows that readers have seen; `checkpoint` is what a crash falls back to.
     To be set before `run`: `tasks` (to how many the parts are dealt in an attempt), `make_sink` (another core for the
-    Sink of some parts), `on_stage` (called with each stage before it is restored), `before_restore` (called after each
-    crash; `lingers` says whether the attempt before goes on).
+    Sink of some parts), `readers` (how many the topic has in an attempt; 0: each lane comes to the Partitioner by
+    itself), `appears` (by lane, the step at which it is there), `on_stage` (called with each stage before it is
+    restored), `before_restore` (called after each crash; `lingers` says whether the attempt before goes on).
     """
 
     def __init__(self, settings: Settings, plan: Plan, events: Events, log: CutLog, seed: int, faults: Faults) -> None:
@@ -90,6 +94,9 @@ class Simulation:
         self.random = random.Random(seed)
         layouts = random.Random(f"layouts {seed}")  # of its own: a schedule does not depend on it
         self.tasks: Callable[[], int] = lambda: layouts.randint(1, settings.parts)
+        self.readers: Callable[[], int] = lambda: 0
+        self.appears: dict[int, int] = {}
+        self.steps = 0
         self.seen: dict[int, dict[int, Rows]] = {part: {} for part in range(settings.parts)}
         self._id_names: dict[int, Id] = {}
         self.crashes = self.lingered = 0
@@ -139,18 +146,30 @@ class Simulation:
     def _step(self) -> None:
         """Perhaps a tick and a barrier, then a delivery, some input, or the end of it."""
         faults, rng = self.faults, self.random
+        self.steps += 1
         if rng.random() < faults.tick:
             self._clock_ms += rng.choice([1, 5, 30])
             self._do(_PARTITIONER, self._partitioner.tick(self._clock_ms))
         if not self._is_old and self._barrier_at is None and rng.random() < faults.barrier:
             self._begin_checkpoint()
+        if self._before_barrier and rng.random() < 0.3:
+            self._begin_barrier()
         if self._waiting and (self._ended or rng.random() >= faults.feed):
             self._deliver()
-        elif left := [k for k, lane in enumerate(self.lanes) if self._positions[k] < len(lane)]:
+        elif left := self._left():
             self._feed(left[0] if len(left) == 1 else rng.choice(left))
+        elif self._before_barrier:
+            self._begin_barrier()
+        elif any(to == _PARTITIONER for _, to in self._waiting):
+            self._deliver()
         elif not self._ended:
             self._do(_PARTITIONER, self._partitioner.finish())
             self._ended = True
+
+    def _left(self) -> list[int]:
+        """The lanes with events to read, of those that are there; if these have none, all."""
+        left = [k for k, lane in enumerate(self.lanes) if self._positions[k] < len(lane)]
+        return [k for k in left if self.steps >= self.appears.get(k, 0)] or left
 
     def _go_on(self, old: _Old) -> None:
         """A step of an attempt that was thought dead; an error, but none of what readers see, is the end of it."""
@@ -190,7 +209,11 @@ class Simulation:
 
     def _start(self) -> None:
         # every attempt deals the parts to other tasks, as a job does that is resumed with another parallelism
+        readers = self.readers()
         settings = replace(self.settings, tasks=TaskParts.dealt(self.settings.parts, self.tasks()).counts)
+        settings = replace(settings, readers=(readers,) * len(settings.topics) if readers else ())
+        self._reader_of = [self._drawn_reader(lane, readers) for lane in self.lanes] if readers else []
+        self._before_barrier: list[Place] = []  # readers where the newest barrier has not begun
         self._flow = dataflow_of(settings, self.plan)
         self._channels: dict[tuple[Place, Place], deque[Block | bytes | None]] = {}
         self._waiting: list[tuple[Place, Place]] = []
@@ -211,6 +234,11 @@ class Simulation:
             self._restore(place, stage)
         for outcome in self._partitioner.begin(self._clock_ms):
             self._do(_PARTITIONER, outcome)
+
+    def _drawn_reader(self, lane: Events, readers: int) -> Place:
+        if lane.end_source not in self.settings.topics:
+            return Place(PARSER, 0)
+        return Place(topic_parser(lane.end_source), self.random.randrange(readers))
 
     def core_of(self, settings: Settings, plan: Plan, row: Operator, task: int) -> Any:
         """The core of an operator's task; the Sink's is what the test made of it."""
@@ -247,7 +275,10 @@ class Simulation:
         for first, last in ((begin, middle), (middle, end)):
             if first < last:
                 block = lane.slice(first, last).encode()
-                self._do(_PARTITIONER, self._partitioner.receive(block, self._clock_ms))
+                if self._reader_of:
+                    self._put(self._reader_of[k], _PARTITIONER, block)
+                else:
+                    self._do(_PARTITIONER, self._partitioner.receive(block, self._clock_ms))
 
     def _do(self, place: Place, outcome: Outcome) -> None:
         """Apply the state changes of an outcome, and put its messages on their channels."""
@@ -266,6 +297,9 @@ class Simulation:
     def _deliver(self) -> None:
         """One item of a drawn channel that is not held back by a barrier."""
         ready = [channel for channel in self._waiting if channel[0] not in self._blocked.get(channel[1], ())]
+        if not ready:  # all wait for a barrier that has not begun everywhere
+            self._begin_barrier()
+            return
         channel = ready[self.random.randrange(len(ready))]
         sender, to = channel
         queue = self._channels[channel]
@@ -277,6 +311,10 @@ class Simulation:
             if len(self._blocked[to]) == len(self._senders(to)):
                 self.take_snapshot(to)
                 self._blocked[to] = set()
+            return
+        if to == _PARTITIONER:
+            assert isinstance(item, bytes)
+            self._do(to, self._partitioner.receive(item, self._clock_ms))
             return
         stage = self._stages[to]
         blocks = stage.offer(item)
@@ -290,7 +328,19 @@ class Simulation:
     def _begin_checkpoint(self) -> None:
         self.checkpoints.begin()
         self._barrier_at, self._at_barrier = Checkpoint(tuple(self._positions)), set()
-        self.take_snapshot(_PARTITIONER)
+        if self._reader_of:
+            self._before_barrier = self._senders(_PARTITIONER)
+        else:
+            self.take_snapshot(_PARTITIONER)
+
+    def _begin_barrier(self) -> None:
+        """The barrier at a drawn reader: what it has read up to now is before it."""
+        reader = self._before_barrier.pop(self.random.randrange(len(self._before_barrier)))
+        checkpoint = self._barrier_at
+        assert checkpoint is not None
+        now = zip(self._reader_of, self._positions, checkpoint.positions, strict=True)
+        checkpoint.positions = tuple(at if mine == reader else before for mine, at, before in now)
+        self._put(reader, _PARTITIONER, BARRIER)
 
     def take_snapshot(self, place: Place) -> None:
         """Copy the keyed state of a place, and send the barrier on."""
@@ -326,21 +376,6 @@ class Simulation:
             for epoch, rows in part.items():
                 merged.setdefault(epoch, {}).update(rows)
         return merged
-
-
-def lanes_of(events: Events, topics: Sequence[int]) -> dict[Lane, Events]:
-    """The events of each lane in order: those of all files, and of each partition of each topic."""
-    if not topics:
-        return {FILES: events}
-    rows: dict[Lane, list[int]] = {}
-    for row, place in enumerate(zip(events.source.tolist(), events.partition.tolist(), strict=True)):
-        rows.setdefault(place if place[0] in topics else FILES, []).append(row)
-    found = {}
-    for lane, chosen in sorted(rows.items()):
-        one = Events.concatenate([events.slice(row, row + 1) for row in chosen])
-        last = int(one.position[-1]), int(one.source[-1]), int(one.partition[-1])
-        found[lane] = replace(one, end_position=last[0], end_source=last[1], end_partition=last[2])
-    return found
 
 
 def embeddings_after(rows: dict[int, Rows], epoch: int) -> dict[Id, np.ndarray]:
