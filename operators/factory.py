@@ -109,7 +109,8 @@ def make_parser(settings: Settings, plan: Plan, row: Operator, task: int = 0) ->
     block_events = settings.parsing.block_events or settings.sealing.epoch_events
     dead = settings.letter_box(str(Place(row.name, task)) if task else row.name)
     if row.topic is None:
-        return ParserStage(Path(settings.chunks), parser, dead, block_events)
+        ahead = [parser_of(settings, plan) for _ in range(1, settings.file_readers)]
+        return ParserStage(Path(settings.chunks), parser, dead, block_events, ahead)
     origin = Origin(row.topic, settings.sources[row.topic])
     return MessageStage(parser, origin, dead, block_events, Path(settings.out), task)
 

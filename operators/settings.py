@@ -71,6 +71,7 @@ class Settings:
         default_factory=dict
     )  # what it computes with (see kernels/processor.py); empty: any
     tasks: tuple[int, ...] = ()  # how many parts each task of a Storage has in this run; empty: one each
+    file_readers: int = 1  # threads that parse files in this run
     readers: tuple[int, ...] = ()  # how many tasks the Parser of each topic has in this run; empty: one each
 
     @staticmethod

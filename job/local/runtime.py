@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from freshet.operators.epochs.under_way import UnderWay
 from freshet.operators.factory import dataflow_of, load_plan, make_stage
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message, Outcome
+from freshet.operators.parser.file_stage import ParserStage
 from freshet.operators.settings import Settings
 from freshet.operators.stage import Stage
 from freshet.operators.telemetry.profile import Profile, forget_profiles
@@ -237,9 +239,16 @@ class LocalRuntime:
 
     def _produce(self, partitioner: PartitionerStage, first: int, done: int) -> Iterator[Work]:
         """Outcomes of the Partitioner: the replay, then the input."""
-        parser = make_stage(self._config, PARSER, 0)
         for outcome in partitioner.begin(monotonic_ms()):
             yield Work.of(outcome, True, first, done)
+        with closing(make_stage(self._config, PARSER, 0)) as parser:
+            yield from self._parsed(parser, partitioner, first, done)
+        if not self._stop.is_set():
+            yield Work.of(partitioner.finish(), False, self.chunks, 0)
+            self._finished = True
+
+    def _parsed(self, parser: ParserStage, partitioner: PartitionerStage, first: int, done: int) -> Iterator[Work]:
+        """Outcomes of the input."""
         for number in range(first, self.chunks):
             since = time.perf_counter()
             blocks = list(parser.parsed(number))
@@ -253,9 +262,6 @@ class LocalRuntime:
                 since = self.times.add(PARTITIONER, since)
                 yield Work.of(outcome, False, number, at + 1)
                 since = time.perf_counter()
-        if not self._stop.is_set():
-            yield Work.of(partitioner.finish(), False, self.chunks, 0)
-            self._finished = True
 
     def _act(self, network: Network, work: Work) -> None:
         """Take the work through the operators of one segment."""

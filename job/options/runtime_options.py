@@ -62,8 +62,9 @@ class RuntimeOptions(Options):
         default=None,
         ge=1,
         le=FLINK_PARTS_MAX,
-        description="Readers of each Kafka topic, which divide its partitions and parse their messages (default: one "
-        "for each of the --parallelism processes; with --cluster one for each subtask of a layer).",
+        description="Readers of each Kafka topic, which divide its partitions and parse their messages, and threads "
+        "that parse JSON Lines files (default: one for each of the --parallelism processes; topics on a --cluster: one "
+        "for each subtask of a layer).",
     )
     state_backend: Annotated[StateBackend, Option(FILE, Holds.KEPT)] = Field(
         default="rocksdb", description="Backend of the durable state between checkpoints."

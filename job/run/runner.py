@@ -63,6 +63,8 @@ def run(config: RunConfig) -> int:
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
         if config.embeddings_from_start:
             put_start(job, config.client_properties, out)
+        file_readers = config.readers or (config.parallelism if config.runtime == "flink" else 1)
+        job = replace(job, settings=replace(job.settings, file_readers=file_readers))
         rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
         if has_finished(config.resume, out):
             say(f"nothing left to do: the job in {out} has taken in all of its input")

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from freshet.files.json_file import DamagedFileError, parse_json
 from freshet.files.whole import write_whole
+from freshet.operators.parser.ahead import ParsedAhead
 from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.dead_letters import DeadLetter
@@ -144,9 +145,19 @@ class ParserStage:
     Invariant: the blocks of a chunk are a function of the chunk alone, so that it can be read again after a failure.
     """
 
-    def __init__(self, plan: Path, parser: Parser, dead_letters: LetterBox | None, epoch_events: int) -> None:
+    def __init__(
+        self,
+        plan: Path,
+        parser: Parser,
+        dead_letters: LetterBox | None,
+        epoch_events: int,
+        ahead: Sequence[Parser] = (),
+    ) -> None:
+        """`ahead`: more parsers of the same rules, for threads that parse what follows."""
         self._chunks = read_plan(plan)
         self._parser = parser
+        # While the first accepted event decides the kind of ids, none may be parsed before it.
+        self._ahead = ParsedAhead(self._chunks, ahead) if ahead and parser.id_kind is not None else None
         self.dead_letters = dead_letters
         self._reader = ChunkReader(every_column=parser.is_mapped)
         self._block_events = block_size(epoch_events)
@@ -158,9 +169,13 @@ class ParserStage:
     def parsed(self, number: int) -> Iterator[ParsedBlock]:
         """The blocks of one chunk, of which no rejected record is in the dead letters before they are `taken`."""
         arrival_ms = time.time() * 1e3
-        chunk = self._chunks[number]
-        data, whole = self._reader.read(chunk), partial(self._reader.whole, chunk)
-        events, letters = self._parser.parse_chunk(chunk, data, arrival_ms, whole)
+        found = None if self._ahead is None else self._ahead.take(number)
+        if found is None:
+            chunk = self._chunks[number]
+            data, whole = self._reader.read(chunk), partial(self._reader.whole, chunk)
+            events, letters = self._parser.parse_chunk(chunk, data, arrival_ms, whole)
+        else:
+            events, letters = replace(found[0], arrival_ms=arrival_ms), found[1]
         return encoded_blocks(events, letters, self._block_events)
 
     def taken(self, block: ParsedBlock) -> bytes:
@@ -170,4 +185,6 @@ class ParserStage:
         return block.encoded
 
     def close(self) -> None:
-        """Nothing is open."""
+        """End the threads."""
+        if self._ahead is not None:
+            self._ahead.close()

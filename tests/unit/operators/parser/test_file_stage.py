@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
+from freshet.operators.parser.event_files import EventFileError
 from freshet.operators.parser.file_stage import ParserStage, encoded_blocks, write_plan
 from freshet.operators.parser.files import EventFile, plan_file
 from freshet.operators.parser.formats import JSONL
@@ -50,3 +56,60 @@ def test_letters_of_blocks_that_are_not_taken_are_not_written(tmp_path: Path) ->
     stage.taken(second)
     assert len((tmp_path / "dead.jsonl").read_bytes().splitlines()) == 1500
     assert [Events.decode(block).rejected for block in stage.parse(0)] == [999, 501]
+
+
+def test_what_is_parsed_ahead_is_what_is_parsed_in_turn(tmp_path: Path) -> None:
+    """Blocks, letters and reasons are the same; chunks may be skipped, and taken again."""
+    chunks = []
+    for source in range(2):
+        file = tmp_path / f"{source}.jsonl"
+        file.write_bytes(b"".join(b'{"op":"add_vertex","id":%d}\n%s\n' % (k, BAD) for k in range(9000)))
+        chunks += plan_file(EventFile(str(file), file.name, source, JSONL))
+    write_plan(chunks, tmp_path / "chunks")
+
+    def stage(name: str, ahead: int) -> ParserStage:
+        box = LetterBox(DeadLetterFile(tmp_path / name))
+        parsers = [Parser(Features(2), "int") for _ in range(ahead)]
+        return ParserStage(tmp_path / "chunks", Parser(Features(2), "int"), box, 1000, parsers)
+
+    order = [*range(len(chunks)), 3, 1, 2]
+    assert len(order) > 8
+    alone, ahead = stage("alone.jsonl", 0), stage("ahead.jsonl", 2)
+    for number in order:
+        expected = [replace(Events.decode(block), arrival_ms=0.0).encode() for block in alone.parse(number)]
+        assert [replace(Events.decode(block), arrival_ms=0.0).encode() for block in ahead.parse(number)] == expected
+    assert (tmp_path / "ahead.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
+    ahead.close()
+    deadline = time.monotonic() + 30
+    while any(thread.name.startswith("freshet-ahead") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "threads are left"
+        time.sleep(0.01)
+
+
+def test_an_error_of_a_chunk_that_is_parsed_ahead_comes_in_its_turn(tmp_path: Path) -> None:
+    chunks = []
+    for source in range(3):
+        file = tmp_path / f"{source}.jsonl"
+        file.write_bytes(GOOD + b"\n")
+        chunks += plan_file(EventFile(str(file), file.name, source, JSONL))
+    write_plan(chunks, tmp_path / "chunks")
+    (tmp_path / "1.jsonl").write_bytes(b"")
+    stage = ParserStage(tmp_path / "chunks", Parser(Features(2), "int"), None, 1000, [Parser(Features(2), "int")])
+    assert len(stage.parse(0)) == 1
+    with pytest.raises(EventFileError, match=r"1\.jsonl: expected 34 bytes, got 0: the file has changed"):
+        stage.parse(1)
+    assert len(stage.parse(2)) == 1
+    stage.close()
+
+
+def test_nothing_is_parsed_ahead_of_what_decides_the_kind_of_ids(tmp_path: Path) -> None:
+    file = tmp_path / "e.jsonl"
+    file.write_bytes(b"".join(b'{"op":"add_vertex","id":"%d"}\n' % k for k in range(20_000)))
+    write_plan(plan_file(EventFile(str(file), file.name, 0, JSONL)), tmp_path / "chunks")
+    stage = ParserStage(tmp_path / "chunks", Parser(Features(2)), None, 1000, [Parser(Features(2))])
+    assert [sum(len(Events.decode(block)) for block in stage.parse(number)) for number in range(3)] == [
+        8000,
+        8000,
+        4000,
+    ]
+    assert not any(thread.name.startswith("freshet-ahead") for thread in threading.enumerate())
