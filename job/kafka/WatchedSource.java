@@ -375,12 +375,13 @@ public class WatchedSource implements Source {
         }
 
         public void addReader(int subtask) {
-            haveRead.remove(Integer.valueOf(subtask)); // it may have begun again
+            haveRead.remove(Integer.valueOf(subtask));
             inner.addReader(subtask);
             signal(subtask);
         }
 
         public void addSplitsBack(List splits, int subtask) {
+            haveRead.remove(Integer.valueOf(subtask)); // it begins again
             inner.addSplitsBack(splits, subtask);
             if (context.registeredReaders().containsKey(Integer.valueOf(subtask))) {
                 signal(subtask);

@@ -47,6 +47,6 @@ def _readers(topic: TopicSource, given: int | None, processes: Processes, resume
     if wanted > partitions and topic.end is None and resumes:
         partitions = len(topic.ends_now())  # some may have been added
     if given and given > partitions:
-        read = "1 partition, so one reader reads it" if partitions == 1 else f"{partitions} partitions, so as many do"
-        say(f"--readers {given}: {topic.name} has {read}")
+        found = "1 partition, so one reader" if partitions == 1 else f"{partitions} partitions, so {partitions} readers"
+        say(f"--readers {given}: {topic.name} has {found}")
     return processes.whole_groups(max(1, min(wanted, partitions)), more=given is not None)

@@ -45,8 +45,8 @@ def test_by_default_each_process_reads(
 def test_each_topic_has_as_many_as_are_given_and_it_has_partitions(capsys: pytest.CaptureFixture[str]) -> None:
     assert readers(topic(2), topic(8), topic(1), given=4) == (2, 4, 1)
     said = capsys.readouterr().err
-    assert "--readers 4: kafka://h:1/t has 2 partitions, so as many do" in said
-    assert "--readers 4: kafka://h:1/t has 1 partition, so one reader reads it" in said
+    assert "--readers 4: kafka://h:1/t has 2 partitions, so 2 readers" in said
+    assert "--readers 4: kafka://h:1/t has 1 partition, so one reader" in said
     assert readers(topic(8), given=3, count=4, subtasks=2) == (4,), "beside whole groups of processes"
     assert readers(topic(8), given=5, count=4, subtasks=2) == (5,)
     assert readers(topic(8), given=3, count=4, subtasks=2, cluster=True) == (3,)

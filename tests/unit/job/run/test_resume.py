@@ -376,6 +376,15 @@ def test_stopping_what_does_not_run(folder: Path) -> None:
         stop(out)
 
 
+def test_readers_are_kept_until_others_are_given_or_other_processes(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun / "model", tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(EVENTS)
+    prepare(load_run_config(flags(tmp_path, readers=3, epoch_ms=0)), tmp_path / "out")
+    for options, readers in (({}, 3), ({"readers": 2}, 2), ({}, 2), ({"parallelism": 1}, None), ({}, None)):
+        run_file.update_run(tmp_path / "out", pids={}, state="stopped")
+        assert resumed(tmp_path, **options)[0].readers == readers
+
+
 def test_a_job_of_one_part_goes_on_with_any_processes_that_share_its_layers(begun: Path, tmp_path: Path) -> None:
     shutil.copytree(begun / "model", tmp_path / "model")
     (tmp_path / "events.jsonl").write_bytes(EVENTS)
