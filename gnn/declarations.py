@@ -21,6 +21,7 @@ from freshet.gnn.convs.sums import DegreeScaledConv as DegreeScaledConv
 from freshet.gnn.convs.sums import GCNConv as GCNConv
 from freshet.gnn.convs.sums import GINConv as GINConv
 from freshet.gnn.convs.sums import GraphConv as GraphConv
+from freshet.gnn.convs.sums import Laplacian as Laplacian
 from freshet.gnn.convs.sums import PinSAGEConv as PinSAGEConv
 from freshet.gnn.convs.sums import Propagation as Propagation
 from freshet.gnn.convs.sums import ResGatedGraphConv as ResGatedGraphConv
@@ -44,7 +45,8 @@ from freshet.gnn.rows.layer import Layer as Layer
 from freshet.gnn.rows.layer import Shape as Shape
 from freshet.gnn.rows.norms import BatchNorm as BatchNorm
 
-AnySum = GraphConv | SAGEConv | GCNConv | Propagation | GINConv | ResGatedGraphConv | CommNetConv | PinSAGEConv
+AnyHop = Propagation | Laplacian
+AnySum = GraphConv | SAGEConv | GCNConv | AnyHop | GINConv | ResGatedGraphConv | CommNetConv | PinSAGEConv
 AnyNetwork = PNAConv | EdgeConv
 AnyAttention = GATConv | GATv2Conv | SuperGATConv | TransformerConv | AGNNConv
 AnyConv = AnySum | AnyNetwork | AnyAttention

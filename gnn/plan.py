@@ -42,7 +42,8 @@ class Plan:
 
     def warm_up(self) -> None:
         """Run every layer once on a single row, so that kernels are compiled before the first event waits for them."""
-        ctx = Context(np.ones(1, np.int32), np.ones(1, np.float64), np.full(1, np.nan, np.float32))
+        one, weight = np.ones(1, np.int32), np.ones(1, np.float64)
+        ctx = Context(one, weight, np.full(1, np.nan, np.float32), one, weight)
         for layer in self.layers:
             sent = layer.send(np.zeros((1, layer.in_width), np.float32), ctx)
             own = sent if layer.self_is_message else sent[:, layer.message_width :]

@@ -28,7 +28,7 @@ class GraphRules:
     `undirected`: each edge event also acts on the edge the other way round. `forbid_typed_loops`: a self-loop is
     rejected where one of another type stands (GCN). `edge_types` is a typed model's list, in relation order, of which
     the first is the default; without one, edges may have `types_max` types at a time beside the default. `weighted`:
-    messages read the weights of edges.
+    messages read the weights of edges. `out_degrees`: layers read the degrees of sources over their out-edges.
     """
 
     undirected: bool = False
@@ -36,6 +36,7 @@ class GraphRules:
     edge_types: tuple[str, ...] | None = None
     types_max: int = TYPES_MAX
     weighted: bool = True
+    out_degrees: bool = False
 
 
 NO_RULES = GraphRules()  # but for the number of types
@@ -65,6 +66,7 @@ class PartitionerConfig:
     forbid_typed_loops: bool = False
     edge_types: tuple[str, ...] | None = None
     types_max: int = TYPES_MAX
+    out_degrees: bool = False
     key_bits: int = 64
     hash_seed: int = 0
 

@@ -16,7 +16,7 @@ from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_DEL_VERTEX,
 from freshet.partitioner.hash_index import grown, index_edges, index_keys, make_index
 from freshet.partitioner.id_lookup import MORE, resolve_ints, resolve_names
 from freshet.partitioner.live_graph import LiveGraph, PartitionStats, live_graph, partition_stats
-from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, make_records
+from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, Records, make_records
 from freshet.partitioner.netting import EDGES_PER_EVENT, Batch, apply_events
 from freshet.partitioner.placement.rules import Rule
 from freshet.partitioner.placement.whole_graph import whole_masters
@@ -53,7 +53,7 @@ class Partitioner:
         self._t = t.GraphTables(parts)
         self._salt = make_salt(self.config.hash_seed)
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
-        self._log, self._records = empty_log(self._t.values), make_records(0, 0, 0, parts, self._t.values)
+        self._log, self._records = empty_log(self._t.values), self._make_records(0, 0, 0)
         self._room = 0, 0, 0  # of the records: vertices, edges that were there before, edges that were not
         self._rows = np.empty((2, 0), np.int32)
         self._t.touch_small()
@@ -260,7 +260,11 @@ class Partitioner:
             max(room, need + min(need // 2, _SCRATCH_KEPT)) for need, room in zip(needs, self._room, strict=True)
         )
         self._room = vertices, before, fresh
-        self._records = make_records(*self._room, self.parts, self._t.values)
+        self._records = self._make_records(*self._room)
+
+    def _make_records(self, vertices: int, before: int, fresh: int) -> Records:
+        of = self.parts, self._t.values
+        return make_records(vertices, before, fresh, *of, out_degrees=self.config.out_degrees)
 
     def _born_names(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self.config.id_kind != STRING:

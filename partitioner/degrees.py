@@ -1,4 +1,4 @@
-"""Weighted in-degrees, and what an epoch has changed for the masters: contexts, split or whole, features.
+"""Weighted degrees, and what an epoch has changed for the masters: contexts, split or whole, features.
 
 Invariant (tests/unit/partitioner checks it against a slow reference):
     degree = sum of the weights of the in-edges that are no self-loops, exactly 0 where there are none.
@@ -32,6 +32,9 @@ from freshet.partitioner.graph_tables import (
     LOOPS,
     MARK,
     MASTER,
+    OUT_DEGREE,
+    OUT_HEAD,
+    OUT_NEXT,
     PEAK,
     SRC,
     SUM,
@@ -45,6 +48,7 @@ from freshet.partitioner.net_change import (
     FEATURES,
     IN_EDGES,
     LOOP_WEIGHT,
+    OUT_EDGES,
     SLOT,
     SPLIT,
     TO,
@@ -59,14 +63,19 @@ CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count i
 
 
 @inner
-def note_context(g: GraphView, log: Log, k: int) -> None:
-    """Note the changed context of the destination of a logged edge that came, went or changed its weight."""
+def note_context(g: GraphView, log: Log, k: int, of_sources: bool) -> None:
+    """Note the changed context of the destination of a logged edge that came, went or changed its weight.
+
+    `of_sources`: its source has another context, too.
+    """
     row, old = log.edges[k, E_ROW], log.old[k, E_OLD]
     new = g.carried[row, WEIGHT]
     if old == new:
         return
     src, dst = g.edge.data[row, SRC], g.edge.data[row, DST]
     log.vertices[g.vertex.data[dst, MARK] - 1, V_CONTEXT] = 1
+    if of_sources:
+        log.vertices[g.vertex.data[src, MARK] - 1, V_CONTEXT] = 1
     if src != dst:
         _count_weight(g.real, dst, old, new)
 
@@ -101,6 +110,18 @@ def _settle_degree(vertex: np.ndarray, real: np.ndarray, edge: np.ndarray, weigh
         real[row, SUM] = total
         real[row, PEAK] = peak
     return real[row, SUM]
+
+
+@inner
+def _out_degree(g: GraphView, row: int) -> np.float64:
+    """Return the weighted out-degree without self-loops, summed over the out-edges: all of them are sent to anyway."""
+    total, edge = np.float64(0), g.edge.data
+    at = g.vertex.data[row, OUT_HEAD]
+    while at >= 0:
+        if edge[at, DST] != row:
+            total += np.float64(g.carried[at, WEIGHT])
+        at = edge[at, OUT_NEXT]
+    return total
 
 
 @inner
@@ -143,6 +164,9 @@ def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None
             counts[CONTEXTS] += 1
             out.contexts[TO, at], out.contexts[SLOT, at] = part, slot
             out.contexts[IN_EDGES, at] = vertex[row, IN_DEGREE]
+            if len(out.out_degrees):
+                out.contexts[OUT_EDGES, at] = vertex[row, OUT_DEGREE] - vertex[row, LOOPS]
+                out.out_degrees[at] = _out_degree(g, row)
             out.degrees[at] = _settle_degree(vertex, g.real, g.edge.data, g.carried, row)
             loop_weights[LOOP_WEIGHT, at] = _loop_weight(index, vertex, g.edge.data, g.carried, row, g.scalars[TYPES])
         is_split = vertex[row, AWAY] > 0

@@ -91,7 +91,7 @@ def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
         was, now = not np.isnan(log.old[k, E_OLD]), is_edge(g, row)
         if (not was and not now) or _is_as_before(g, log, k):
             continue
-        note_context(g, log, k)
+        note_context(g, log, k, len(out.out_degrees) > 0)
         if not was:
             out.added_rows[counts[ADDED]] = row
             counts[ADDED] += 1

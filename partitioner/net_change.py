@@ -18,7 +18,7 @@ VERTEX_ROW = 2  # of the born
 HOME_PART, HOME_SLOT = 2, 3  # of replicas: where the master is
 REPLICA_PART = 2  # of the retired, which go to the master: where the replica was
 DST_SLOT, EDGE_VALUES = 2, 3  # of edges; their values from there on, those before a change and then the new ones
-IN_EDGES, LOOP_WEIGHT = 2, 3  # of contexts
+IN_EDGES, LOOP_WEIGHT, OUT_EDGES = 2, 3, 4  # of contexts
 X_ROW = 2  # of features: the row of x, or < 0 for zeros
 # Columns of the dropped: a vertex, and a part where it has no slot any more.
 DROPPED_ROW, DROPPED_PART = 0, 1
@@ -42,8 +42,9 @@ class Records(NamedTuple):
     deleted: np.ndarray  # edges
     reweighted: np.ndarray
     added: np.ndarray
-    contexts: np.ndarray  # masters whose in-edges changed
+    contexts: np.ndarray  # masters whose in-edges changed, or out-edges where layers read these
     degrees: np.ndarray  # beside `contexts`
+    out_degrees: np.ndarray  # likewise; (0,) where no layer reads them
     split: np.ndarray  # masters that get their first in-edge in another part
     whole: np.ndarray  # masters that have lost their last one there
     features: np.ndarray  # masters with new features
@@ -51,10 +52,12 @@ class Records(NamedTuple):
     added_rows: np.ndarray  # (capacity,) rows of the added edges
 
 
-def make_records(vertices: int, before: int, fresh: int, parts: int, values: int) -> Records:
+def make_records(
+    vertices: int, before: int, fresh: int, parts: int, values: int, *, out_degrees: bool = False
+) -> Records:
     """Memory for that many touched vertices, and edges: those that were there before, and those that were not.
 
-    Each edge has `values` values.
+    Each edge has `values` values. `out_degrees`: contexts have those of out-edges, too.
     """
 
     def ints(columns: int, rows: int) -> np.ndarray:
@@ -75,8 +78,9 @@ def make_records(vertices: int, before: int, fresh: int, parts: int, values: int
         deleted=ints(EDGE_VALUES + values, before),
         reweighted=ints(EDGE_VALUES + 2 * values, before),
         added=ints(EDGE_VALUES + values, fresh),
-        contexts=ints(4, vertices),
+        contexts=ints(5, vertices),
         degrees=np.empty(vertices, np.float64),
+        out_degrees=np.empty(1 + vertices if out_degrees else 0, np.float64),
         split=ints(2, changing),
         whole=ints(2, changing),
         features=ints(3, vertices),

@@ -21,6 +21,7 @@ from freshet.partitioner.net_change import (
     HOME_SLOT,
     IN_EDGES,
     LOOP_WEIGHT,
+    OUT_EDGES,
     REPLICA_PART,
     REPLICAS,
     RETIRED,
@@ -122,6 +123,9 @@ def _masters(change: EpochChange, tasks: TaskParts, shared: list[Columns]) -> No
             columns["c_count"] = contexts.column(IN_EDGES, task)
             columns["c_degree"] = contexts.beside(records.degrees, task)
             columns["c_loop"] = contexts.column(LOOP_WEIGHT, task).view(np.float32)
+            if len(records.out_degrees):
+                columns["c_out_count"] = contexts.column(OUT_EDGES, task)
+                columns["c_out_degree"] = contexts.beside(records.out_degrees, task)
 
 
 def _replicas(change: EpochChange, tasks: TaskParts, shared: list[Columns]) -> None:

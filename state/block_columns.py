@@ -131,6 +131,8 @@ _TRAVELLING = (
     Column("c_count", "i4", "in-edges, in all parts"),
     Column("c_degree", "f8", "weighted in-degree, without self-loops"),
     Column("c_loop", "f4", "the same of self-loops alone, NaN for none"),
+    Column("c_out_count", "i4", "out-edges without self-loops, where layers read them"),
+    Column("c_out_degree", "f8", "weighted out-degree without self-loops, likewise"),
     _to("ra"),
     Column("ra_slot", "i4", "masters with a replica more"),
     Column("ra_part", "i2", "part of the replica"),

@@ -149,10 +149,20 @@ class DegreeScaledConv(AggregatingConv):
     weight; one without gets a loop of `loop_weight` where `add_self_loops`.
     """
 
+    LATER: ClassVar[dict[str, Any]] = AggregatingConv.LATER | {"degrees": "in"}
+
     type: str
     add_self_loops: bool = True
     normalize: bool = True
+    degrees: Literal["in", "both"] = "in"
     edge_weights: bool = Field(True, description="false where the module does not hand edge weights to the layer")
+
+    @model_validator(mode="after")
+    def _degrees_of_edges(self) -> DegreeScaledConv:
+        if self.degrees == "both" and (self.add_self_loops or not self.normalize):
+            msg = f"{self.type}: degrees of both ways need normalize, and add_self_loops false: they count edges"
+            raise ValueError(msg)
+        return self
 
     @property
     def loop_weight(self) -> float | None:
@@ -172,6 +182,8 @@ class GCNConv(DegreeScaledConv):
         aggr: Aggregate of the messages: sum, mean, max, min, std or var.
         add_self_loops: Whether vertices without a self-loop get one; needs `normalize`.
         normalize: Whether messages are scaled by degrees; without, x_v' = aggr_u(w_uv W x_u) + b.
+        degrees: "in", or "both" for DGL's norm of that name: d_u counts the out-edges of a source, d_v the in-edges of
+            a destination, each at least 1, whatever they weigh.
         edge_weights: Whether messages are multiplied by w_uv; without, w_uv is 1.
         improved: Whether added self-loops have the weight 2, else 1. Without edge weights they have 1, as in PyG.
         bias: Whether b is added.
@@ -218,6 +230,8 @@ class Propagation(DegreeScaledConv):
             the weights (0 where that is 0).
         add_self_loops: Whether vertices without a self-loop get one, of weight `self_weight`.
         normalize: Whether messages are scaled by degrees; without, x_v' = aggr_u(w_uv x_u).
+        degrees: "in", or "both" for DGL's norm of that name: d_u counts the out-edges of a source, d_v the in-edges of
+            a destination, each at least 1, whatever they weigh.
         edge_weights: Whether messages are multiplied by w_uv; without, w_uv is 1, and self_weight in every self-loop
             if they are added.
         self_weight: Weight of added self-loops.
@@ -229,7 +243,7 @@ class Propagation(DegreeScaledConv):
     Source: Wu et al., Simplifying graph convolutional networks (2019).
     """
 
-    LATER: ClassVar[dict[str, Any]] = AggregatingConv.LATER | {"self_weight": 1.0}
+    LATER: ClassVar[dict[str, Any]] = DegreeScaledConv.LATER | {"self_weight": 1.0}
 
     type: Literal["propagation"] = "propagation"
     aggr: Aggregator | Literal["weighted_mean"] = "sum"  # type: ignore[assignment]
@@ -247,6 +261,38 @@ class Propagation(DegreeScaledConv):
     def loop_weight(self) -> float | None:
         """Weight of the self-loop that a vertex without one gets; None where it gets none."""
         return self.self_weight if self.add_self_loops else None
+
+
+class Laplacian(Conv):
+    """x' = (2 / lambda) L x - x, a hop of PyG's ChebConv: L is the Laplacian, scaled by the degrees of sources.
+
+    With d_u, the sum of the weights w_uv of the out-edges of u, and self-loops left out, L x at v is x_v minus
+    sum_u(d_u^-1/2 w_uv d_v^-1/2 x_u) for sym, x_v - sum_u(w_uv x_u / d_u) for rw, d_v x_v - sum_u(w_uv x_u) for none.
+    A degree of 0 scales by 0.
+
+    Args:
+        in_channels: Width of the rows it reads, at least 1.
+        out_channels: The same width.
+        normalization: sym, rw or none.
+        lambda_max: The eigenvalue that L is scaled by, above 0.
+        edge_weights: Whether messages are multiplied by w_uv; without, w_uv is 1.
+
+    Weights: none.
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    Raises: ValueError for two different widths, or an unknown option or value.
+    Source: Defferrard et al., Convolutional neural networks on graphs with fast localized spectral filtering (2016).
+    """
+
+    type: Literal["laplacian"] = "laplacian"
+    normalization: Literal["sym", "rw", "none"] = "sym"
+    lambda_max: Annotated[float, Field(gt=0)] = 2.0
+    edge_weights: bool = Field(True, description="false where the module does not hand edge weights to the layer")
+
+    @model_validator(mode="after")
+    def _keeps_its_width(self) -> Laplacian:
+        check_same_width(self)
+        return self
 
 
 class GINConv(AggregatingConv):

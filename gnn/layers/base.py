@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,24 @@ from freshet.schema import WEIGHT
 
 
 class Context(NamedTuple):
-    """Properties of the in-edges of n vertices.
+    """Properties of the edges of n vertices.
 
     Shapes: count (n,) int32, number of in-edges, self-loops and all types included; degree (n,) float64, sum of in-edge
-    weights without self-loops; loop (n,) float32, weight of the self-loops of all types, NaN where there are none.
+    weights without self-loops; loop (n,) float32, weight of the self-loops of all types, NaN where there are none;
+    out_count (n,) int32, number of out-edges without self-loops, and out_degree (n,) float64, the sum of their weights,
+    both (0,) where no layer reads them.
     """
 
     count: NDArray[np.int32]  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     degree: NDArray[np.float64]
     loop: NDArray[np.float32]
+    out_count: NDArray[np.int32] = np.empty(0, np.int32)
+    out_degree: NDArray[np.float64] = np.empty(0, np.float64)
+
+    def at(self, rows: slice | NDArray[Any]) -> Context:
+        """Return the properties of some of the vertices."""
+        columns: list[Any] = [column[rows] if len(column) else column for column in self]
+        return Context(*columns)
 
     @property
     def in_weight(self) -> NDArray[np.float64]:
@@ -73,6 +82,8 @@ class LayerPlan:
     """The message of u depends on u's own context, so that a changed context re-sends u."""
     reads_context: bool = False
     """update depends on the context."""
+    reads_out_degrees: bool = False
+    """send or update depends on what the context has of out-edges."""
     reads_self: bool
     """update depends on the vertex's own row."""
     self_is_message: bool = False

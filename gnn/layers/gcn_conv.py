@@ -36,8 +36,10 @@ class GCNConvPlan(LayerPlan):
         self._normalize = spec.normalize
         self._fill = spec.loop_weight
         self.source_scaled = spec.normalize
+        self._by_out_edges = self.reads_out_degrees = spec.degrees == "both"
         self.reads_context = spec.normalize or spec.add_self_loops or "mean" in spec.aggr
-        self.skip_loops = self.one_loop = self.reads_self = self.self_is_message = spec.add_self_loops
+        self.one_loop = spec.add_self_loops or self._by_out_edges  # a count of those of all types is not in the context
+        self.skip_loops = self.reads_self = self.self_is_message = spec.add_self_loops
         self._weight = transposed(weights["lin.weight"]) if "lin.weight" in weights else None
         self._bias = weights.get("bias")
         narrows = spec.out_channels <= spec.in_channels or not self.synopsis.is_linear
@@ -50,6 +52,9 @@ class GCNConvPlan(LayerPlan):
             x = matmul(x, self._weight)
         if not self._normalize:
             return x
+        if self._by_out_edges:
+            count = ctx.out_count + ~np.isnan(ctx.loop)
+            return x * (1 / np.sqrt(np.maximum(count, 1))).astype(np.float32)[:, None]
         scale = self._scale(ctx, self._loops(ctx))
         return x * scale[:, None]
 
@@ -126,7 +131,9 @@ class GCNConvPlan(LayerPlan):
 
     def _scale(self, ctx: Context, loops: Rows | None) -> Rows:
         """Return degree^-1/2 (0 for degree 0, NaN for negative ones, as torch)."""
-        if loops is not None:
+        if self._by_out_edges:
+            degree = np.maximum(ctx.count, 1).astype(np.float64)
+        elif loops is not None:
             degree = (ctx.degree if self.weighted else self._others(ctx)) + loops.astype(np.float64)
         else:
             degree = ctx.in_weight if self.weighted else ctx.count.astype(np.float64)

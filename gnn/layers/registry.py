@@ -14,6 +14,7 @@ from freshet.gnn.declarations import (
     GCNConv,
     GINConv,
     GraphConv,
+    Laplacian,
     Layer,
     PinSAGEConv,
     PNAConv,
@@ -34,6 +35,7 @@ from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.layers.edge_conv import EdgeConvPlan
 from freshet.gnn.layers.gcn_conv import GCNConvPlan
 from freshet.gnn.layers.gin_conv import GINConvPlan
+from freshet.gnn.layers.laplacian import LaplacianPlan
 from freshet.gnn.layers.neighbour_conv import NeighbourConvPlan
 from freshet.gnn.layers.pin_sage_conv import PinSAGEConvPlan
 from freshet.gnn.layers.pna_conv import PNAConvPlan
@@ -48,6 +50,7 @@ PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     GCNConv: GCNConvPlan,
     GINConv: GINConvPlan,
     GraphConv: NeighbourConvPlan,
+    Laplacian: LaplacianPlan,
     Propagation: GCNConvPlan,
     PNAConv: PNAConvPlan,
     PinSAGEConv: PinSAGEConvPlan,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.declarations import DegreeScaledConv, PinSAGEConv, PNAConv
+from freshet.gnn.declarations import DegreeScaledConv, Laplacian, PinSAGEConv, PNAConv
 from freshet.gnn.oracles.edges import SortedEdges
 from freshet.schema import WEIGHT, EdgeValues
 
@@ -58,9 +58,33 @@ def gcn_factors(layer: DegreeScaledConv, edges: SortedEdges) -> tuple[SortedEdge
         values = EdgeValues.from_columns({WEIGHT: np.r_[weight[~is_loop], loop]}, len(src))
         edges = SortedEdges(edges.vertices, src, dst, values)
         weight = weights_of(edges)
-    if layer.normalize:
+    if layer.degrees == "both":
+        into, out = (np.maximum(np.bincount(ends, minlength=edges.vertices), 1) for ends in (edges.dst, edges.src))
+        weight = weight / np.sqrt(out[edges.src] * into[edges.dst])
+    elif layer.normalize:
         degree = np.bincount(edges.dst, weight, minlength=edges.vertices).astype(weight.dtype)
         scale = degree**-0.5
         scale[np.isinf(scale)] = 0
         weight = scale[edges.src] * weight * scale[edges.dst]
     return edges, weight
+
+
+def laplacian_factors(layer: Laplacian, edges: SortedEdges) -> tuple[SortedEdges, Array]:
+    """Return the edges of the scaled Laplacian, with a self-loop at every vertex, and its entries.
+
+    Shapes: factor (edges,) float64
+    """
+    weight = weights_of(edges) if layer.edge_weights else np.ones(len(edges.src))
+    other, every = edges.src != edges.dst, np.arange(edges.vertices)
+    src, dst, weight = edges.src[other], edges.dst[other], weight[other]
+    degree = np.bincount(src, weight, minlength=edges.vertices).astype(np.float64)
+    loop = degree if layer.normalization == "none" else np.ones(edges.vertices)
+    if layer.normalization != "none":
+        scale = degree**-0.5 if layer.normalization == "sym" else 1 / degree
+        scale[np.isinf(scale)] = 0
+        weight = scale[src] * weight * (scale[dst] if layer.normalization == "sym" else 1)
+    times = 2 / layer.lambda_max
+    factor = np.r_[-times * weight, times * loop - 1]
+    src, dst = np.r_[src, every], np.r_[dst, every]
+    order = np.argsort(dst, kind="stable")
+    return SortedEdges(edges.vertices, src[order], dst[order], EdgeValues.default(len(src))), factor[order]

@@ -23,6 +23,7 @@ from freshet.gnn.declarations import (
     EdgeConv,
     GINConv,
     Identity,
+    Laplacian,
     Layer,
     Linear,
     PinSAGEConv,
@@ -34,7 +35,14 @@ from freshet.gnn.declarations import (
 from freshet.gnn.model import Model
 from freshet.gnn.oracles.attention import attention_conv
 from freshet.gnn.oracles.edges import SortedEdges
-from freshet.gnn.oracles.factors import degree_factors, gcn_factors, importances, tower_rows, weights_of
+from freshet.gnn.oracles.factors import (
+    degree_factors,
+    gcn_factors,
+    importances,
+    laplacian_factors,
+    tower_rows,
+    weights_of,
+)
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
@@ -128,6 +136,8 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: SortedEdges, step: fl
         return _pin_sage_conv(layer, weights, x, edges, step)
     if isinstance(layer, DegreeScaledConv):
         return _gcn_conv(layer, weights, x, edges, step)
+    if isinstance(layer, Laplacian):
+        return gathered(x, *laplacian_factors(layer, edges))
     if isinstance(layer, GINConv):
         return _gin_conv(layer, weights, x, edges, step)
     if isinstance(layer, PNAConv):

@@ -10,13 +10,15 @@ from freshet.schema import Graph
 
 
 def contexts(graph: Graph) -> Context:
-    """Return the context of every vertex of a graph."""
+    """Return the context of every vertex of a graph, its out-edges included."""
     x, src, dst, values = graph
     vertices, weight, is_loop = len(x), values.weight, src == dst
     loop = np.bincount(dst[is_loop], weight[is_loop].astype(np.float64), minlength=vertices).astype(np.float32)
     loop[np.bincount(dst[is_loop], minlength=vertices) == 0] = np.nan
-    degree = np.bincount(dst[~is_loop], weight[~is_loop].astype(np.float64), minlength=vertices)
-    return Context(np.bincount(dst, minlength=vertices).astype(np.int32), degree.astype(np.float64), loop)
+    wide = weight[~is_loop].astype(np.float64)
+    degree, out = (np.bincount(ends[~is_loop], wide, minlength=vertices).astype(np.float64) for ends in (dst, src))
+    counts = (np.bincount(ends, minlength=vertices).astype(np.int32) for ends in (dst, src[~is_loop]))
+    return Context(next(counts), degree, loop, next(counts), out)
 
 
 def forward(plan: Plan, graph: Graph) -> list[Rows]:

@@ -9,6 +9,7 @@ import numpy as np
 from freshet.gnn.declarations import (
     AGNNConv,
     Conv,
+    DegreeScaledConv,
     DenseLayer,
     EdgeConv,
     Elu,
@@ -17,6 +18,7 @@ from freshet.gnn.declarations import (
     GCNConv,
     Gelu,
     GINConv,
+    Laplacian,
     Layer,
     LeakyRelu,
     Linear,
@@ -113,8 +115,12 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
     sizes = (layer.in_channels, layer.out_channels)
     if isinstance(layer, PinSAGEConv):
         return _pin_sage_conv(layer, weights, x, edges)
+    if isinstance(layer, DegreeScaledConv) and layer.degrees == "both":
+        return _by_both_degrees(layer, weights, x, edges)
     if isinstance(layer, Propagation):
         return _propagation(layer, x, edges)
+    if isinstance(layer, Laplacian):
+        return _laplacian(layer, x, edges)
     if isinstance(layer, RootedConv):
         module = pyg.GraphConv(*sizes, aggr=layer.aggr, bias=layer.bias)
         weighted = layer.edge_weights
@@ -200,6 +206,35 @@ def _propagation(layer: Propagation, x: Tensor, edges: _Edges) -> Tensor:
         rows = pyg.LGConv(aggr=layer.aggr)(x, index, weight)
     else:
         rows = pyg.SimpleConv(aggr=layer.aggr)(x, index, weight)
+    return rows
+
+
+def _by_both_degrees(layer: DegreeScaledConv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+    """Return its rows by PyG's sum of neighbours, since PyG scales by in-degrees alone."""
+    import torch
+    from torch_geometric.nn import SimpleConv
+    from torch_geometric.utils import degree
+
+    out, into = (degree(ends, len(x), x.dtype).clamp(min=1) ** -0.5 for ends in edges.index)
+    edge_weight = edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
+    source = x @ weights["lin.weight"].t() if "lin.weight" in weights else x
+    rows: Tensor = SimpleConv(aggr=layer.aggr)(
+        source, edges.index, edge_weight * out[edges.index[0]] * into[edges.index[1]]
+    )
+    return rows + weights["bias"] if "bias" in weights else rows
+
+
+def _laplacian(layer: Laplacian, x: Tensor, edges: _Edges) -> Tensor:
+    """Return its rows by PyG's ChebConv, of which they are the second term."""
+    import torch
+    from torch_geometric import nn as pyg
+
+    normalization = None if layer.normalization == "none" else layer.normalization
+    module = pyg.ChebConv(layer.in_channels, layer.out_channels, 2, normalization, bias=False).to(x.dtype)
+    module.lins[0].weight.data.zero_()
+    module.lins[1].weight.data = torch.eye(layer.in_channels, dtype=x.dtype)
+    weight = edges.weight if layer.edge_weights else None
+    rows: Tensor = module(x, edges.index, weight, lambda_max=layer.lambda_max)
     return rows
 
 

@@ -41,7 +41,6 @@ _HINTS: dict[str, str] = {
     "HeteroJumpingKnowledge": _TYPED,
     "JumpingKnowledge": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "MessageNorm": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
-    "ChebConv": "is not supported: it scales by the degrees of sources, and Freshet counts in-edges. Nearest: TAGConv",
     "GMMConv": _ATTRIBUTED.format("GATConv"),
     "NNConv": _ATTRIBUTED.format("EdgeConv"),
     "ECConv": _ATTRIBUTED.format("EdgeConv"),

@@ -76,8 +76,7 @@ class Chunks:
     def _send(self, first: int, last: int, x: np.ndarray | None) -> np.ndarray:
         if x is None or self._layer is None or self._context is None:
             return np.empty((last - first, 0), np.float32)
-        count, degree, loop = self._context
-        context = Context(count[first:last], degree[first:last], loop[first:last])
+        context = self._context.at(slice(first, last))
         return np.ascontiguousarray(self._layer.send(np.ascontiguousarray(x), context))
 
 

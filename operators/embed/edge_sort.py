@@ -9,7 +9,7 @@ import numpy as np
 
 from freshet.operators.embed.files import DiskFile
 from freshet.operators.embed.order_kernels import count_contexts
-from freshet.operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT
+from freshet.operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, OUT_COUNT, OUT_DEGREE, WEIGHT
 
 EDGE = np.dtype([("src", "<i4"), ("dst", "<i4"), ("weight", "<f4"), ("etype", "<i4")])
 BUCKETS = "buckets"
@@ -18,8 +18,11 @@ BUCKETS = "buckets"
 class EdgeSorter:
     """Makes the topology's files of a file of edges in the order of their coming."""
 
-    def __init__(self, folder: Path, vertices: int, bucket_edges: int, *, weighted: bool) -> None:
+    def __init__(
+        self, folder: Path, vertices: int, bucket_edges: int, *, weighted: bool, out_degrees: bool = False
+    ) -> None:
         self._folder, self._vertices, self._weighted = folder, vertices, weighted
+        self._out_degrees = out_degrees
         self._bucket_edges = bucket_edges
 
     def sort(
@@ -79,6 +82,9 @@ class EdgeSorter:
         weight = DiskFile(self._folder / WEIGHT, 4 * edges) if self._weighted else None
         n = self._vertices
         count, degree, loop = np.zeros(n, np.int32), np.zeros(n, np.float64), np.full(n, np.nan, np.float32)
+        contexts: dict[str, np.ndarray] = {COUNT: count, DEGREE: degree, LOOP: loop}
+        if self._out_degrees:
+            contexts |= {OUT_COUNT: np.zeros(n, np.int32), OUT_DEGREE: np.zeros(n, np.float64)}
         done = 0
         for k in range(len(bounds) - 1):
             some = source.read(int(ends[k]) * EDGE.itemsize, np.empty(int(ends[k + 1] - ends[k]), EDGE))
@@ -88,6 +94,11 @@ class EdgeSorter:
             np.cumsum(np.bincount(some["src"] - first, minlength=last - first), out=here[1:])
             to, weights = np.ascontiguousarray(some["dst"]), np.ascontiguousarray(some["weight"])
             count_contexts(first, here, to, weights, count, degree, loop)
+            if self._out_degrees:
+                others = some[some["src"] != some["dst"]]
+                src = others["src"] - first
+                contexts[OUT_COUNT][first:last] = np.bincount(src, minlength=last - first)
+                contexts[OUT_DEGREE][first:last] = np.bincount(src, others["weight"], minlength=last - first)
             offsets.write(8 * first, here + done)
             dst.write(4 * done, to)
             if weight is not None:
@@ -99,7 +110,7 @@ class EdgeSorter:
             if file is not None:
                 file.sync()
                 file.close()
-        for name, values in ((COUNT, count), (DEGREE, degree), (LOOP, loop)):
+        for name, values in contexts.items():
             file = DiskFile(self._folder / name, values.nbytes)
             file.write(0, values)
             file.sync()

@@ -84,9 +84,7 @@ class Graduation:
         for begin in range(0, n, self._update_rows):
             some = order[begin : begin + self._update_rows]
             vertices = block.vertices[some]
-            count, degree, loop = self._context
-            context = Context(count[vertices], degree[vertices], loop[vertices])
-            rows = self._layer.update(block.sums[some], block.owns[some], context)
+            rows = self._layer.update(block.sums[some], block.owns[some], self._context.at(vertices))
             self._write(vertices, rows)
         self.graduated += n
 

@@ -72,7 +72,7 @@ def measure(engine: Trier, layer: LayerPlan, columns: int, *, cached: bool) -> S
     for block in range(rows.blocks):
         began = time.perf_counter()
         x, (first, last) = rows.read(block), rows.rows_of(block)
-        layer.send(x, Context(context.count[first:last], context.degree[first:last], context.loop[first:last]))
+        layer.send(x, context.at(slice(first, last)))
         reading.append((time.perf_counter() - began) / x.nbytes)
         total += x.nbytes
         if total > _PROBE_BYTES:

@@ -14,7 +14,17 @@ from freshet.operators.embed.id_numbers import IdNumbers, SavedIds, save_ids
 from freshet.operators.embed.memory_plan import bucket_edges, file_block_rows
 from freshet.operators.embed.order_kernels import completion_scores, count_sources
 from freshet.operators.embed.rows_file import RowsFile
-from freshet.operators.embed.topology import COUNT, DEGREE, DST, LOOP, OFFSETS, WEIGHT, EmbedTopology
+from freshet.operators.embed.topology import (
+    COUNT,
+    DEGREE,
+    DST,
+    LOOP,
+    OFFSETS,
+    OUT_COUNT,
+    OUT_DEGREE,
+    WEIGHT,
+    EmbedTopology,
+)
 from freshet.operators.snapshot.reader import Snapshot, SnapshotError
 from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, REASONS, GraphRules
 from freshet.partitioner.events import OP_ADD_VERTEX, Events
@@ -120,7 +130,8 @@ class Preparation:
         rows.sync()
         rows.close()
         sums = {}
-        for name in (OFFSETS, DST, COUNT, DEGREE, LOOP) + ((WEIGHT,) if self._rules.weighted else ()):
+        names = [OFFSETS, DST, COUNT, DEGREE, LOOP, *([WEIGHT] if self._rules.weighted else [])]
+        for name in names + ([OUT_COUNT, OUT_DEGREE] if self._rules.out_degrees else []):
             file = DiskFile(self._folder / name)
             sums[name] = file.crc32()
             file.close()
@@ -188,7 +199,8 @@ class Preparation:
                 msg = f"the snapshot's edge {one} -> {one}: {REASONS[LOOP_OF_SECOND_TYPE]}"
                 raise SnapshotError(msg)
 
-        sorter = EdgeSorter(self._folder, vertices, bucket_edges(self._memory, vertices), weighted=self._rules.weighted)
+        options = {"weighted": self._rules.weighted, "out_degrees": self._rules.out_degrees}
+        sorter = EdgeSorter(self._folder, vertices, bucket_edges(self._memory, vertices), **options)
         return sorter.sort(self._folder / RAW, edges, counts, keep_all=keep_all, loop_twice=loop_twice)
 
     def _reorder(self, vertices: int, edges: int) -> Prepared:

@@ -11,7 +11,8 @@ from freshet.gnn.plan import Context
 from freshet.operators.embed.files import DiskFile, EmbedError, full_disk
 
 OFFSETS, DST, WEIGHT, FOLLOWING, FIRST_USE = "offsets", "dst", "weight", "following", "first_use"
-COUNT, DEGREE, LOOP = "count", "degree", "loop"
+COUNT, DEGREE, LOOP, OUT_COUNT, OUT_DEGREE = "count", "degree", "loop", "out_count", "out_degree"
+_CONTEXT = {COUNT: np.int32, DEGREE: np.float64, LOOP: np.float32, OUT_COUNT: np.int32, OUT_DEGREE: np.float64}
 _NONE_F, _NONE_I = np.empty(0, np.float32), np.empty(0, np.int32)
 
 
@@ -82,17 +83,14 @@ class EmbedTopology:
             raise full_disk(first_use, error) from None
 
     def contexts(self) -> Context:
-        """Return the properties of every vertex's in-edges."""
-        read = {name: DiskFile(self.folder / name) for name in (COUNT, DEGREE, LOOP)}
-        n = self.vertices
-        context = Context(
-            read[COUNT].read(0, np.empty(n, np.int32)),
-            read[DEGREE].read(0, np.empty(n, np.float64)),
-            read[LOOP].read(0, np.empty(n, np.float32)),
-        )
-        for file in read.values():
-            file.close()
-        return context
+        """Return the properties of every vertex's edges; those of out-edges where any layer wants them."""
+        found = list[np.ndarray]()
+        for name, dtype in _CONTEXT.items():
+            if name in (COUNT, DEGREE, LOOP) or (self.folder / name).exists():
+                file = DiskFile(self.folder / name)
+                found.append(file.read(0, np.empty(self.vertices, dtype)))
+                file.close()
+        return Context(*found)
 
     def close(self) -> None:
         """Close the files."""

@@ -12,5 +12,6 @@ def graph_rules(plan: Plan, *, undirected: bool) -> GraphRules:
         undirected=undirected,
         forbid_typed_loops=any(layer.one_loop for layer in plan.layers),
         edge_types=tuple(plan.edge_types) or None,
+        out_degrees=any(layer.reads_out_degrees for layer in plan.layers),
         weighted=any(layer.weighted for layer in plan.layers),
     )

@@ -18,7 +18,7 @@ from freshet.operators.graph.part_columns import PartColumns
 from freshet.operators.graph.part_rows import PartRows
 from freshet.state.adjacency import Lists
 from freshet.state.codec import Block
-from freshet.state.table import TableSet
+from freshet.state.table import Table, TableSet
 
 MASTER, SPLIT = 1, 2
 _TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and the flags of their masters from then on
@@ -32,8 +32,8 @@ class Masters:
     """The masters of a task's parts: their keys, contexts and replica sets.
 
     Shapes: key (rows,) int64; flags (rows,) uint8; count (rows,) int32, in-edges in all parts; degree (rows,) float64,
-    their weights together without self-loops; loop (rows,) float32, NaN for none; replica: of each row the slots in the
-    parts where its vertex has a replica.
+    their weights together without self-loops; loop (rows,) float32, NaN for none; out_count, out_degree likewise of
+    out-edges; replica: of each row the slots in the parts where its vertex has a replica.
     Invariant: flags has MASTER for exactly the live masters, SPLIT for those of them with an in-edge elsewhere.
     """
 
@@ -54,8 +54,13 @@ class Masters:
         self.loop = tables.add("loops" if loops_are_edges else "loop", "f4", fill=float("nan"))
         self.replica = PartColumns.of(tables, "replica", at.tasks.parts)
         self._replicates = following is not None and at.tasks.parts > 1
-        contexts = (self.count, self.degree, self.loop) if self._contexts else ()
-        self._kept = self.key, self.flags, *contexts
+        contexts = {"c_count": self.count, "c_degree": self.degree, "c_loop": self.loop} if self._contexts else {}
+        self._of_out_edges: tuple[Table, ...] = ()
+        if any(one and one.reads_out_degrees for one in (layer, following)):
+            self._of_out_edges = tables.add("out_count", "i4"), tables.add("out_degree", "f8")
+            contexts |= dict(zip(("c_out_count", "c_out_degree"), self._of_out_edges, strict=True))
+        self._columns = contexts
+        self._kept = self.key, self.flags, *contexts.values()
         at.keep(*self._kept)
         if self._replicates:
             at.keep(self.replica.rows)
@@ -77,7 +82,7 @@ class Masters:
                 self.flags.touch_rows(slots)
                 self.flags.data[slots] = bits
         if self._contexts and (slots := self.at.of(block, "c")).size:
-            for table, name in ((self.count, "c_count"), (self.degree, "c_degree"), (self.loop, "c_loop")):
+            for name, table in self._columns.items():
                 table.touch_rows(slots)
                 table.data[slots] = block.get(name)
         if self._replicates:
@@ -92,7 +97,8 @@ class Masters:
 
     def context(self, slots: np.ndarray) -> Context:
         """The contexts of these vertices."""
-        return Context(self.count.data[slots], self.degree.data[slots], self.loop.data[slots])
+        tables = self.count, self.degree, self.loop, *self._of_out_edges
+        return Context(*(table.data[slots] for table in tables))
 
     def clear(self, dead: np.ndarray) -> None:
         """Clear these dropped masters at the end of the epoch."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from freshet.gnn.declarations import GCNConv
+from freshet.gnn.declarations import GCNConv, Laplacian
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.functions import callable_step
@@ -14,6 +15,52 @@ from freshet.gnn.pyg.steps import Hop, Step, array_of
 from freshet.gnn.pyg.tensors import tensors
 
 _OF_DIFFERENCES = ("sum", "mean")
+
+
+def cheb_conv(conv: OpenedConv, x: str) -> str:
+    """Note sum_k W_k T_k + b, with T_0 = x, T_1 = L x and T_k = 2 L T_(k-1) - T_(k-2), L the scaled Laplacian."""
+    module, lambda_max = conv.module, conv.options.get("lambda_max")
+    if conv.aggr != "sum":
+        msg = f"{conv.name}: ChebConv with aggr={module.aggr!r} is not supported; supported: add"
+        raise ExportError(msg)
+    out = conv.lin(x, "lins.0", module.lins[0])
+    if len(module.lins) > 1:
+        _check_lambda(conv, lambda_max)
+    kind: Any = module.normalization or "none"
+    hop = Laplacian(
+        in_channels=conv.width or 1,
+        out_channels=conv.width or 1,
+        normalization=kind,
+        lambda_max=2.0 if lambda_max is None else float(lambda_max),
+        edge_weights=conv.weighted,
+    )
+    before, last = x, x
+    for k, lin in enumerate(module.lins[1:], 1):
+        made = conv.layer(last, hop, {}, f"hop{k}")
+        if k > 1:
+            made = conv.added(conv.scaled(made, 2.0, f"twice{k}"), conv.scaled(before, -1.0, f"minus{k}"), f"T{k}")
+        before, last = last, made
+        out = conv.added(out, conv.lin(made, f"lins.{k}", lin), f"sum{k}")
+    return conv.shifted(out, module.bias, "bias")
+
+
+def _check_lambda(conv: OpenedConv, lambda_max: Any) -> None:
+    """Refuse a ChebConv without lambda_max, where PyG takes it from the whole graph, and one that is not above 0.
+
+    Raises: ExportError saying which one to give.
+    """
+    if lambda_max is not None:
+        if np.asarray(lambda_max).size != 1 or not 0 < float(lambda_max) < np.inf:
+            msg = f"{conv.name}: ChebConv is called with lambda_max={lambda_max}, expected one number above 0"
+            raise ExportError(msg)
+        return
+    if conv.module.normalization is None:
+        msg = f"{conv.name}: ChebConv with normalization=None scales by the largest degree of the graph, which every "
+        raise ExportError(msg + "event may change: call it with a lambda_max of your own, conv(..., lambda_max=100.0)")
+    if conv.weighted:
+        msg = f"{conv.name}: ChebConv with edge weights scales by the largest entry of the Laplacian, which is another "
+        msg += "one with negative weights in the graph: call it with lambda_max=2.0, which gives the same without them"
+        raise ExportError(msg)
 
 
 def le_conv(conv: OpenedConv, x: str) -> str:
@@ -131,6 +178,7 @@ def _diagonal(weight: np.ndarray) -> np.ndarray:
 
 _PYG = "torch_geometric.nn."
 COMPOSED: dict[str, Callable[[OpenedConv, str], str]] = {
+    _PYG + "ChebConv": cheb_conv,
     _PYG + "LEConv": le_conv,
     _PYG + "ClusterGCNConv": cluster_gcn_conv,
     _PYG + "WLConvContinuous": wl_conv_continuous,

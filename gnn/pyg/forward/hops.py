@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,25 @@ from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.steps import Hop, Step, array_of, class_name
 
 
-def opened_hops(ops: Operations, name: str, module: Any, rows: list[str], *, edge_weights: bool) -> str | None:
+def opened_hops(
+    ops: Operations,
+    name: str,
+    module: Any,
+    rows: list[str],
+    *,
+    edge_weights: bool,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> str | None:
     """Note the operations of such a conv; returns the name of its rows, None for any other module.
+
+    `options`: constants that it is called with.
 
     Raises: ExportError for an option that cannot be taken over.
     """
     kind = class_name(module)
     if kind not in _ONE and kind not in _TWO:
         return None
-    conv = OpenedConv(ops, name, module, edge_weights, _checked(name, module))
+    conv = OpenedConv(ops, name, module, edge_weights, _checked(name, module), options)
     if kind in _ONE and len(rows) == 1:
         return _ONE[kind](conv, rows[0])
     if kind in _TWO and len(rows) == 2:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,8 @@ from freshet.gnn.rows.layer import Layer
 class OpenedConv(NamedTuple):
     """A conv that is being opened: where its operations are noted, its name in the module, and the module itself.
 
-    weighted: whether the module is called with edge weights. aggr: the name of its aggregator.
+    weighted: whether the module is called with edge weights. aggr: the name of its aggregator. options: constants that
+    it is called with.
     """
 
     ops: Operations
@@ -26,6 +28,7 @@ class OpenedConv(NamedTuple):
     module: Any
     weighted: bool
     aggr: Any
+    options: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def width(self) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +27,19 @@ Other = Callable[[str, Any, str], str]
 
 
 def opened(
-    ops: Operations, name: str, module: Module, rows: str, *, edge_weights: bool, other: Other | None = None
+    ops: Operations,
+    name: str,
+    module: Module,
+    rows: str,
+    *,
+    edge_weights: bool,
+    other: Other | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """Note the operations of a module that is called with these rows; returns the name of the rows that it makes.
 
-    `other` opens modules that are neither torch's nor PyG's; without it they stay whole.
+    `other` opens modules that are neither torch's nor PyG's; without it they stay whole. `options`: constants that the
+    module is called with.
     """
     from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer
     from torch_geometric.nn.models.basic_gnn import BasicGNN
@@ -48,7 +57,7 @@ def opened(
     if is_plain(module, BasicGNN):
         return _basic_gnn(ops, name, module, rows, edge_weights=edge_weights)
     name = name.removeprefix(".")
-    hops = opened_hops(ops, name, module, [rows], edge_weights=edge_weights)
+    hops = opened_hops(ops, name, module, [rows], edge_weights=edge_weights, options=options)
     if hops is not None:
         return hops
     if other is not None and not class_name(module).startswith(("torch.nn.", "torch_geometric.nn.")):

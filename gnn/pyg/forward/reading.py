@@ -30,6 +30,7 @@ _ARITHMETIC = {
 }
 _BY_HAND = {"getitem", "index_select", "gather", "matmul", "mm", "spmm", "scatter", "scatter_add", "index_add"}
 _WEIGHTS = {"edge_weight", "edge_attr"}  # what convs call them
+_OPTIONS = {"lambda_max"}  # constants that convs are called with
 
 
 class Reader:
@@ -117,6 +118,12 @@ class Reader:
         if isinstance(pair := next(iter(given.arguments.values())), tuple) and len(pair) == 2 and _is_conv(op):
             msg = f"{self._place(node)} is called with two kinds of rows, as on a bipartite graph: give it one, x"
             raise ExportError(msg)
+        options = {
+            name: value
+            for name, value in self._values(dict(given.arguments)).items()
+            if not list(nodes_in(value)) and name in _OPTIONS
+        }
+        given.arguments.update(dict.fromkeys(options))
         read = list(nodes_in(list(given.arguments.values())))  # in the order of its parameters
         rows = [self._rows[one] for one in read if one in self._rows]
         others = {one for one in read if one not in self._rows}
@@ -130,7 +137,7 @@ class Reader:
             return opened_with(self._ops, self._place(node), name, op, rows, edge_weights=weighted)
         if special is not None:
             return special(self._ops, name, op, rows[0])
-        return opened(self._ops, name, op, rows[0], edge_weights=weighted)
+        return opened(self._ops, name, op, rows[0], edge_weights=weighted, options=options)
 
     def _function(self, node: Any, rows: str) -> str:
         label = _label(node)

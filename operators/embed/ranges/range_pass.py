@@ -93,6 +93,5 @@ class RangePass:
         rows = np.arange(begin - self._first, end - self._first, dtype=np.int32)
         synopses = np.empty((len(rows), self._layer.synopsis_width), np.float32)
         self._synopses.read(self.got, rows, synopses, 0)
-        count, degree, loop = context
         own = self._own[begin - self._first : end - self._first]
-        return self._layer.update(synopses, own, Context(count[begin:end], degree[begin:end], loop[begin:end]))
+        return self._layer.update(synopses, own, context.at(slice(begin, end)))

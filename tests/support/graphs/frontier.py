@@ -126,6 +126,8 @@ def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id], *, prune
             active |= _changed(before.x[number - 1], after.x[number - 1])
         if layer.reads_context:
             active |= {dst for _, dst, _ in changed_edges}
+            if any(one.reads_out_degrees for one in plan.layers):  # one context goes to all that read any
+                active |= {src for src, _, _ in changed_edges}
         found.append(active & live)
     return found
 

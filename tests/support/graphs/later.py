@@ -27,6 +27,10 @@ def _of_other_aggregators(width: int) -> dict[str, list[Spec]]:
         "gcn_conv-var": [gcn(width, 4, aggr="var", edge_weights=False)],
         "gcn_conv-max-plain": [gcn(width, 4, aggr="max", **_PLAIN), _RELU, gcn(4, 5, aggr="min", **_PLAIN)],
         "gcn_conv-mean-plain": [gcn(width, 9, aggr="mean", **_PLAIN)],
+        "gcn_conv-both": [
+            gcn(width, 4, degrees="both", add_self_loops=False),
+            *(_RELU, gcn(4, 5, degrees="both", add_self_loops=False, aggr="max", edge_weights=False)),
+        ],
         "gin_conv-max": [_gin(width, 4, aggr="max"), _RELU, _gin(4, 5, aggr="min", eps=0.5)],
         "gin_conv-mean": [_gin(width, 4, aggr="mean"), _RELU, _gin(4, 7, aggr="mean", eps=-0.25)],
         "gin_conv-std": [_gin(width, 9, aggr="std"), _RELU, _gin(9, 5, aggr="var")],
@@ -60,6 +64,19 @@ def _composed(width: int) -> dict[str, list[Spec]]:
             keep("x"),
             propagation(width, aggr="mean", normalize=False, edge_weights=False, self_weight=1.5),
             *(lin(width, 5), keep("out"), join("cat", "x"), lin(width, 5), join("sum", "out", ".")),
+        ],
+        "cheb_conv": [
+            *(keep("x"), lin(width, 4), keep("out"), join("cat", "x")),
+            *(_sized("laplacian", width, width), keep("x"), lin(width, 4), join("sum", "out", ".")),
+            *(_RELU, _sized("laplacian", 4, 4, edge_weights=False, lambda_max=1.5)),
+        ],
+        "laplacian-rw": [
+            *(_sized("laplacian", width, width, normalization="rw"), lin(width, 4), _RELU),
+            *(_sized("laplacian", 4, 4, normalization="rw", lambda_max=4.0, edge_weights=False), lin(4, 3)),
+        ],
+        "laplacian-none": [
+            *(_sized("laplacian", width, width, normalization="none", lambda_max=4.0), lin(width, 4), _RELU),
+            _sized("laplacian", 4, 4, normalization="none", edge_weights=False),
         ],
         "wl_conv_continuous": [
             *(keep("x"), propagation(width, aggr="weighted_mean", **_PLAIN), join("sum", "x", ".")),

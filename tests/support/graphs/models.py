@@ -17,6 +17,7 @@ from freshet.gnn.declarations import (
     EdgeConv,
     GINConv,
     Identity,
+    Laplacian,
     LeakyRelu,
     Linear,
     PRelu,
@@ -362,6 +363,8 @@ def _exact_layer(layer: Any) -> bool:
         return set(kinds) <= _EXACT_AGGREGATORS and not layer.normalize
     if isinstance(layer, DegreeScaledConv):
         return layer.aggr in _EXACT_AGGREGATORS and not layer.normalize
+    if isinstance(layer, Laplacian):
+        return layer.normalization == "none" and bool(np.log2(layer.lambda_max) % 1 == 0)
     if isinstance(layer, Join):
         return layer.operation not in ("product", "times_length")
     if isinstance(layer, LeakyRelu):

@@ -116,8 +116,11 @@ def test_flags_tell_the_truth(name: str) -> None:
         rng.integers(1, 5, 20).astype(np.int32),
         rng.uniform(1, 5, 20),
         np.where(rng.random(20) < 0.5, np.nan, 1.5).astype(np.float32),
+        rng.integers(1, 5, 20).astype(np.int32),
+        rng.uniform(1, 5, 20),
     )
-    other = Context(ctx.count + 1, ctx.degree + 1, ctx.loop + 1)
+    other = Context(*(column + 1 for column in ctx))
+    in_other = ctx._replace(out_count=other.out_count, out_degree=other.out_degree)
     for layer in plan.layers:
         x = rng.standard_normal((20, layer.in_width)).astype(np.float32)
         agg = rng.standard_normal((20, layer.synopsis_width)).astype(np.float32)
@@ -131,6 +134,9 @@ def test_flags_tell_the_truth(name: str) -> None:
             apart, at_once = layer.update_from_root(agg, root, ctx), layer.update(agg, own, ctx)
             np.testing.assert_array_equal(apart.view(np.uint32), at_once.view(np.uint32))
             np.testing.assert_array_equal(root, layer.root(own), "it is left as it is")
+        if not layer.reads_out_degrees:
+            np.testing.assert_array_equal(layer.send(x, ctx), layer.send(x, in_other))
+            np.testing.assert_array_equal(layer.update(agg, own, ctx), layer.update(agg, own, in_other))
         if not layer.source_scaled:
             np.testing.assert_array_equal(layer.send(x, ctx), layer.send(x, other))
         if not layer.reads_context:

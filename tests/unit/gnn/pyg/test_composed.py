@@ -22,11 +22,15 @@ class Called(nn.Module):
 
     def __init__(self, conv: Any, *, weighted: bool) -> None:
         super().__init__()
+        conv, self.options = conv if isinstance(conv, tuple) else (conv, {})
         self.lin, self.conv, self.weighted = nn.Linear(IN, 4), conv, weighted
+        self.register_buffer("largest", torch.tensor(3.0))
 
     def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
         x = self.lin(x).tanh()
-        return self.conv(x, edge_index, edge_weight) if self.weighted else self.conv(x, edge_index)
+        options = {name: self.largest if value is None else value for name, value in self.options.items()}
+        given = (x, edge_index, edge_weight) if self.weighted else (x, edge_index)
+        return self.conv(*given, **options)
 
 
 ALL = ["mean", "max", "min", "std", "var"]
@@ -44,6 +48,9 @@ WEIGHTED: dict[str, Any] = {
         act_kwargs={"negative_slope": 0.25}, bias=False,
     ),
     "anti-symmetric-tag": lambda: pyg.AntiSymmetricConv(4, pyg.TAGConv(4, 4, K=2), act=None),
+    "cheb-scaled": lambda: (pyg.ChebConv(4, 3, 3), {"lambda_max": 2.0}),
+    "cheb-rw-scaled": lambda: (pyg.ChebConv(4, 3, 4, "rw", bias=False), {"lambda_max": 1.5}),
+    "cheb-none-scaled": lambda: (pyg.ChebConv(4, 3, 2, None), {"lambda_max": None}),
     "sg-max": lambda: pyg.SGConv(4, 3, K=2, aggr="max"),
     "tag-std": lambda: pyg.TAGConv(4, 3, K=2, aggr="std"),
     "lg-mean": lambda: pyg.LGConv(aggr="mean"),
@@ -51,6 +58,9 @@ WEIGHTED: dict[str, Any] = {
 }  # fmt: skip
 UNWEIGHTED: dict[str, Any] = {
     **{f"le-{aggr}": lambda aggr=aggr: pyg.LEConv(4, 3, aggr=aggr) for aggr in ALL},
+    "cheb": lambda: pyg.ChebConv(4, 3, 4),
+    "cheb-rw": lambda: pyg.ChebConv(4, 5, 2, "rw"),
+    "cheb-none": lambda: (pyg.ChebConv(4, 3, 3, None), {"lambda_max": 8}),
     "cluster-gcn": lambda: pyg.ClusterGCNConv(4, 3),
     "cluster-gcn-lambda": lambda: pyg.ClusterGCNConv(4, 5, diag_lambda=0.75, bias=False),
     "anti-symmetric-gat": lambda: pyg.AntiSymmetricConv(4, pyg.GATConv(4, 4), act=torch.relu),
@@ -90,6 +100,14 @@ REFUSED: dict[str, tuple[Any, bool, str]] = {
         lambda: pyg.ClusterGCNConv(4, 3, add_self_loops=False),
         False,
         "conv: ClusterGCNConv with add_self_loops=False is not supported: PyG itself fails",
+    ),
+    "cheb-weights": (lambda: pyg.ChebConv(4, 3, 2), True, "conv: ChebConv with edge weights .* with lambda_max=2.0"),
+    "cheb-none": (lambda: pyg.ChebConv(4, 3, 2, None), False, "conv: ChebConv with normalization=None scales by"),
+    "cheb-max": (lambda: pyg.ChebConv(4, 3, 2, aggr="max"), False, "conv: ChebConv with aggr='max' is not supported"),
+    "cheb-lambda": (
+        lambda: (pyg.ChebConv(4, 3, 2), {"lambda_max": -1.0}),
+        True,
+        "conv: ChebConv is called with lambda_max=-1.0, expected one number above 0",
     ),
     "eg-std": (lambda: pyg.EGConv(4, 8, ["std"]), False, "conv: EGConv with the aggregator 'std' is not .* 'var'"),
     "eg-loops": (

@@ -208,7 +208,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "gru": (lambda: nn.ModuleList([pyg.GatedGraphConv(4, 2)]), "its hops share a GRU. Nearest: ResGatedGraphConv"),
     "overwritten": (InPlace, "writes over what is read again"),
-    "cheb": (lambda: nn.ModuleList([pyg.ChebConv(IN, 3, 2)]), "ChebConv is not supported: .* Nearest: TAGConv"),
 }
 
 
