@@ -38,6 +38,7 @@ def plain_copy(module: Module) -> Module:
     Raises: ExportError naming what else it is.
     """
     for name, part in module.named_modules():
+        _refuse_dgl(name or type(module).__name__, part)
         _refuse_compiled(name or type(module).__name__, part)
         _refuse_hooks(name or type(module).__name__, part)
         _refuse_patches(name or type(module).__name__, part)
@@ -55,6 +56,18 @@ def is_plain(module: Any, base: type) -> bool:
     own = [kind for kind in type(module).__mro__ if not _is_library(kind.__module__) and kind is not object]
     names = {name for kind in own for name in vars(kind)} - _HARMLESS
     return not any(hasattr(base, name) for name in names)
+
+
+def _refuse_dgl(name: str, part: Module) -> None:
+    """Refuse a module of DGL.
+
+    Raises: ExportError
+    """
+    if type(part).__module__.startswith("dgl."):
+        msg = (
+            f"{name}: {class_name(part)} is a module of DGL, and Freshet exports those of PyTorch Geometric: copy its "
+        )
+        raise ExportError(msg + "weights to the layer there that does the same, as docs/guide/from_dgl.md shows")
 
 
 def _refuse_compiled(name: str, part: Module) -> None:

@@ -96,8 +96,10 @@ def test_every_statement_runs(
 
 
 def assigned(statement: ast.stmt) -> set[str]:
-    """The names that a statement sets."""
-    return {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    """The names that a statement sets, and those of the parameters of functions in it."""
+    walked = list(ast.walk(statement))
+    parameters = {one.arg for one in walked if isinstance(one, ast.arg)}
+    return parameters | {one.id for one in walked if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
 
 
 def test_there_is_code_to_run() -> None:
