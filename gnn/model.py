@@ -22,7 +22,7 @@ from freshet.schema import Features
 
 VERSION = 1
 # Each is two operators on Flink, with network buffers of their own (job/flink/memory.py); so many were tried.
-MAX_CONVS = 16
+MAX_CONVS = 64
 SPEC_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
 _ATTRIBUTED = "weighs messages by attributes of edges, which no layer here reads yet; nearest: gat_conv, or graph_conv"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from freshet.job.errors import UsageError
 from freshet.state.memory.machine_memory import total_memory
 
 if TYPE_CHECKING:
@@ -42,12 +43,18 @@ def memory_of_worker(spec: JobSpec, machine_mb: int | None = None) -> Memory:
 
     Heaps are made smaller where all of them together would take more than half of the machine, or of the container:
     Python and the tables need the rest.
+    Raises: UsageError where the network's buffers alone, which deep models need many of, take more than there is.
     """
+    total = machine_mb or total_memory() >> 20
     count, heap, managed, network = 1, spec.heap_mb, spec.managed_mb, spec.network_mb
     if spec.starts_task_managers:
         count = spec.parallelism
         heap, managed = max(heap // count, _HEAP_MB), max(managed // count, _MANAGED_MB)
         deep = -(-spec.layers // _NETWORK_LAYERS)
         network = max(network // count, deep * (_NETWORK_MB + _NETWORK_PER_PEER_MB * count))
-    half = (machine_mb or total_memory() >> 20) // (2 * count)
+        if deep > 1 and network * count > total:
+            msg = f"--parallelism {count}: the network buffers of {spec.layers} convs take {network:,} MB for each "
+            msg += f"subtask, and this machine has {total:,} MB; give a lower one, or a model with fewer convs"
+            raise UsageError(msg)
+    half = total // (2 * count)
     return Memory(min(heap, max(half - managed - network, _HEAP_LEAST_MB)), managed, network)

@@ -13,7 +13,7 @@ fewest tasks. On a cluster that was started by others, Flink may not do that; mo
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import combinations
 
 from freshet.job.errors import UsageError
 from freshet.operators.dataflow import SINK, STORAGE, TAIL, rank
@@ -101,8 +101,21 @@ def _first_layers(layers: int, groups: int) -> list[int]:
     else:
         steps[-1] += _SINK
 
-    def largest(cuts: tuple[int, ...]) -> int:
-        ends = [0, *cuts, len(steps)]
-        return max(sum(steps[a:b]) for a, b in pairwise(ends))
+    def work(begin: int, end: int) -> float:
+        return sum(steps[begin:end])
 
-    return [0, *min(combinations(range(1, len(steps)), groups - 1), key=largest)]
+    def fits(begin: int, shared_by: int, most: float) -> bool:
+        """Return whether that number of groups can share the steps from there on, none with more than `most` to do."""
+        needed, first = 1, begin
+        for end in range(begin + 1, len(steps) + 1):
+            if work(first, end) > most:
+                needed, first = needed + 1, end - 1
+        return needed <= shared_by <= len(steps) - begin
+
+    loads = {work(a, b) for a, b in combinations(range(len(steps) + 1), 2)}
+    most = min(load for load in loads if load >= max(steps) and fits(0, groups, load))
+    cuts = [0]
+    for left in range(groups - 1, 0, -1):  # of equally good divisions the one whose first groups are the smallest
+        begin = cuts[-1]
+        cuts.append(next(at for at in range(begin + 1, len(steps)) if work(begin, at) <= most and fits(at, left, most)))
+    return cuts

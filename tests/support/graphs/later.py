@@ -13,7 +13,7 @@ _PLAIN: Spec = {"normalize": False, "add_self_loops": False}
 
 def later_layers(width: int) -> dict[str, list[Spec]]:
     """Return the layers of named models on features of that width."""
-    return _of_other_aggregators(width) | _composed(width)
+    return _of_other_aggregators(width) | _composed(width) | {"20-layers": _deep(width)}
 
 
 def _of_other_aggregators(width: int) -> dict[str, list[Spec]]:
@@ -95,6 +95,13 @@ def _composed(width: int) -> dict[str, list[Spec]]:
             *(lin(width, 16), join("product", "every", "."), lin(16, 4)),
         ],
     }
+
+
+def _deep(width: int) -> list[Spec]:
+    """GCN2 of more layers than models had once."""
+    share: Spec = {"type": "scale", "factor": 0.125}
+    layer = [propagation(4), {"type": "scale", "factor": 0.875}, join("sum", ".", "first"), _RELU]
+    return [_sized("linear", width, 4), keep("h"), share, keep("first"), join("cat", "h"), *(layer * 20)]
 
 
 def _kept(name: str, *layers: Spec) -> list[Spec]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from freshet.job.errors import JobFailed
+from freshet.job.errors import JobFailed, UsageError
 from freshet.job.flink import task_managers
 from freshet.job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
 from freshet.job.flink.memory import client_heap_mb, memory_of_worker
@@ -165,3 +165,10 @@ def test_deep_models_get_buffers_for_all_their_stages(tmp_path: Path) -> None:
         memory_of_worker(spec(tmp_path, 3, network_mb=64, layers=layers), 64_000).network_mb for layers in (4, 5, 16)
     ]
     assert networks == [88, 176, 352]
+
+
+def test_a_machine_that_has_no_memory_for_them_is_named(tmp_path: Path) -> None:
+    job = spec(tmp_path, 4, layers=64)
+    assert memory_of_worker(job, 8_000).network_mb == 1536
+    with pytest.raises(UsageError, match="--parallelism 4: the network buffers of 64 convs take 1,536 MB for each"):
+        memory_of_worker(job, 6_000)
