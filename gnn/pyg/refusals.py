@@ -75,7 +75,8 @@ _HINTS: dict[str, str] = {
     "RGCNConv": _TYPED,
     "FastRGCNConv": _TYPED,
     "RGATConv": _TYPED,
-    "FiLMConv": _TYPED,
+    "FiLMConv": "is not supported: rows of the target scale its messages, inside an activation. Nearest: "
+    "ResGatedGraphConv",
     "HeteroConv": _TYPED,
     "HGTConv": _TYPED,
     "HANConv": _TYPED,

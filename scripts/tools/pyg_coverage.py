@@ -1,0 +1,198 @@
+"""Counts PyG's convs by class: taken, taken with all the options below, or refused, and why.
+
+    .venv/bin/python scripts/tools/pyg_coverage.py [--examples FOLDER]
+
+Each call below is exported as a model of one conv, edge weights included where the conv takes them; the first one of a
+class has its defaults. With `--examples`, a checkout of PyG's `examples/`, it counts their models as well: those all of
+whose convs are taken by class. Whether such a model is taken depends on the rest of its forward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch_geometric import nn as pyg
+
+from freshet.gnn.pyg.export import ExportError, export_model
+
+_ATTENTION = " | heads=2 | concat=False, heads=2 | bias=False | add_self_loops=False | dropout=0.5 | negative_slope=0.3"
+_KINDS = "(['a'], [('a', 'to', 'a')])"
+# By class: the arguments that it needs, and options with | between them, each tried by itself.
+CALLS: dict[str, tuple[str, str]] = {
+    "AGNNConv": ("", " | requires_grad=False | add_self_loops=False"),
+    "APPNP": ("2, 0.1", " | cached=True | add_self_loops=False | normalize=False | dropout=0.5 | aggr='max'"),
+    "ARMAConv": ("4, 3", " | num_stacks=2, num_layers=2 | shared_weights=True, num_layers=2 | act=None | aggr='max'"),
+    "AntiSymmetricConv": ("4", " | phi=GraphConv(4, 4) | num_iters=2 | act=None | bias=False"),
+    "CGConv": ("4", " | dim=2"),
+    "ChebConv": ("4, 3, 2", " | normalization='rw' | bias=False"),
+    "ClusterGCNConv": ("4, 3", " | diag_lambda=0.5 | bias=False | add_self_loops=False"),
+    "DNAConv": ("4", ""),
+    "DirGNNConv": ("GraphConv(4, 4)", ""),
+    "EGConv": (
+        "4, 8",
+        " | aggregators=['symnorm', 'max', 'var'] | add_self_loops=False | cached=True | aggregators=['std']",
+    ),
+    "EdgeConv": ("nn.Linear(8, 3)", " | aggr='mean' | aggr=['max', 'std']"),
+    "FAConv": ("4", ""),
+    "FastRGCNConv": ("4, 3, 2", ""),
+    "FeaStConv": ("4, 3", ""),
+    "FiLMConv": ("4, 3", " | num_relations=2"),
+    "GATConv": ("4, 3", f"{_ATTENTION} | residual=True | edge_dim=2"),
+    "GATv2Conv": ("4, 3", f"{_ATTENTION} | residual=True | share_weights=True | edge_dim=2"),
+    "GCN2Conv": (
+        "4, 0.1",
+        " | theta=0.5, layer=1 | shared_weights=False | cached=True | add_self_loops=False | normalize=False",
+    ),
+    "GCNConv": (
+        "4, 3",
+        " | improved=True | cached=True | add_self_loops=False | normalize=False | bias=False | "
+        "aggr='mean' | aggr='max' | aggr='std'",
+    ),
+    "GENConv": ("4, 3", " | aggr='add'"),
+    "GINConv": ("nn.Linear(4, 3)", " | eps=0.5, train_eps=True | aggr='mean' | aggr='max' | aggr='var'"),
+    "GINEConv": ("nn.Linear(4, 3)", " | edge_dim=2"),
+    "GMMConv": ("4, 3, 2, 3", ""),
+    "GPSConv": ("4, GraphConv(4, 4)", ""),
+    "GatedGraphConv": ("4, 2", ""),
+    "GeneralConv": ("4, 3", ""),
+    "GraphConv": ("4, 3", " | aggr='mean' | aggr='max' | aggr='std' | bias=False"),
+    "HANConv": (f"4, 3, {_KINDS}", ""),
+    "HEATConv": ("4, 3, 1, 1, 2, 2, 2", ""),
+    "HGTConv": (f"4, 3, {_KINDS}", ""),
+    "HeteroConv": ("{('a', 'to', 'a'): GraphConv(4, 4)}", ""),
+    "HypergraphConv": ("4, 3", ""),
+    "LEConv": ("4, 3", " | bias=False | aggr='mean'"),
+    "LGConv": ("", " | normalize=False | aggr='mean'"),
+    "MFConv": ("4, 3", ""),
+    "MeshCNNConv": ("4, 3", ""),
+    "MixHopConv": ("4, 3", " | powers=[1, 2] | add_self_loops=False | bias=False"),
+    "NNConv": ("4, 3, nn.Linear(2, 12)", ""),
+    "PANConv": ("4, 3, 2", ""),
+    "PDNConv": ("4, 3, 2, 4", ""),
+    "PNAConv": (
+        "4, 4, ['mean', 'max'], ['identity', 'linear'], torch.tensor([1, 2, 3])",
+        " | towers=2 | towers=2, divide_input=True | pre_layers=2 | post_layers=2 | edge_dim=2",
+    ),
+    "PPFConv": ("", ""),
+    "PointGNNConv": ("nn.Linear(4, 3), nn.Linear(7, 4), nn.Linear(4, 4)", ""),
+    "PointNetConv": ("", ""),
+    "PointTransformerConv": ("4, 3", ""),
+    "RGATConv": ("4, 3, 2", ""),
+    "RGCNConv": ("4, 3, 2", ""),
+    "ResGatedGraphConv": ("4, 3", " | root_weight=False | bias=False | act=nn.Tanh() | edge_dim=2"),
+    "SAGEConv": (
+        "4, 3",
+        " | aggr='max' | aggr=['mean', 'std'] | normalize=True | root_weight=False | project=True | bias=False",
+    ),
+    "SGConv": ("4, 3", " | K=2 | cached=True | add_self_loops=False | bias=False | aggr='max'"),
+    "SSGConv": ("4, 3, 0.1", " | K=2 | cached=True | add_self_loops=False | bias=False"),
+    "SignedConv": ("4, 3, True", ""),
+    "SimpleConv": (
+        "",
+        " | aggr='mean' | aggr='max' | combine_root='sum' | combine_root='cat' | combine_root='self_loop'",
+    ),
+    "SuperGATConv": ("4, 3", f"{_ATTENTION} | attention_type='SD'"),
+    "TAGConv": ("4, 3", " | K=2 | bias=False | normalize=False | aggr='max'"),
+    "TransformerConv": ("4, 3", " | heads=2, beta=True | concat=False | root_weight=False | bias=False | edge_dim=2"),
+    "WLConv": ("", ""),
+    "WLConvContinuous": ("", ""),
+}
+
+
+class Called(nn.Module):
+    """One conv; `reads_first`: it is called with the rows of the first layer, too."""
+
+    def __init__(self, conv: Any, *, reads_first: bool) -> None:
+        """Take the conv."""
+        super().__init__()
+        self.conv, self.reads_first = conv, reads_first
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        """Return what the conv gives."""
+        return self.conv(x, x, edge_index) if self.reads_first else self.conv(x, edge_index)
+
+
+class Weighted(Called):
+    """The same with edge weights."""
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:  # type: ignore[override]
+        """Return what the conv gives."""
+        return self.conv(x, x, edge_index, edge_weight) if self.reads_first else self.conv(x, edge_index, edge_weight)
+
+
+def why_refused(name: str, options: str) -> str:
+    """Return why a call is refused; empty if it is taken."""
+    needed = CALLS[name][0]
+    call = f"{name}({', '.join(one for one in (needed, options) if one)})"
+    try:
+        conv = eval(call, {**vars(pyg), "nn": nn, "torch": torch})
+    except (ImportError, ValueError) as error:
+        return f"PyG does not make it here: {error}"
+    weighted = "edge_weight" in inspect.signature(conv.forward).parameters and name != "ChebConv"
+    module = (Weighted if weighted else Called)(conv, reads_first=name == "GCN2Conv")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            export_model(module, folder, features=4)
+        except ExportError as error:
+            return f"{options or 'by itself'}: {str(error).split(': ', 1)[-1].split('. Nearest')[0]}"
+    return ""
+
+
+def models_of(folder: Path) -> Iterator[tuple[str, set[str]]]:
+    """Yield the models of all scripts that make convs of PyG, and the classes of these."""
+    convs = set(pyg.conv.__all__)
+    for script in sorted(folder.rglob("*.py")):
+        for one in ast.walk(ast.parse(script.read_text())):
+            if isinstance(one, ast.ClassDef):
+                names = {
+                    getattr(of.func, "attr", getattr(of.func, "id", ""))
+                    for of in ast.walk(one)
+                    if isinstance(of, ast.Call)
+                }
+                if used := names & convs:
+                    yield f"{script.relative_to(folder)}:{one.name}", used
+
+
+def main() -> None:
+    """Print the counts and each refusal."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--examples", type=Path, help="PyG's folder of examples")
+    folder = parser.parse_args().examples
+    classes = [name for name in pyg.conv.__all__ if name != "MessagePassing"]
+    whole, partly, refused = list[str](), list[str](), dict[str, str]()
+    for name in classes:
+        if name not in CALLS:
+            refused[name] = "needs a library or an input of its own"
+            continue
+        found = [why_refused(name, options) for options in CALLS[name][1].split(" | ")]
+        if found[0]:
+            refused[name] = found[0].removeprefix("by itself: ")
+        elif any(found):
+            partly.append(f"{name} ({'; '.join(one for one in found if one)})")
+        else:
+            whole.append(name)
+    print(f"{len(classes)} convs: {len(whole) + len(partly)} taken, {len(whole)} of them with all options\n")
+    print("all options:", ", ".join(whole), "\n\nsome:", *partly, sep="\n  ")
+    print("\nrefused:", *(f"{name}: {reason}" for name, reason in refused.items()), sep="\n  ")
+    if folder is not None:
+        models = list(models_of(folder))
+        lacking = Counter(conv for _, used in models for conv in used & refused.keys())
+        taken = sum(not used & refused.keys() for _, used in models)
+        scripts = {one.split(":")[0] for one, _ in models}
+        print(f"\n{len(models)} models of {len(scripts)} scripts, {taken} of them of taken convs alone")
+        print("the others read:", ", ".join(f"{name} {count}" for name, count in lacking.most_common()))
+
+
+if __name__ == "__main__":
+    main()
