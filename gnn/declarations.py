@@ -15,6 +15,7 @@ from freshet.gnn.convs.attention import TransformerConv as TransformerConv
 from freshet.gnn.convs.base import Aggregator as Aggregator
 from freshet.gnn.convs.base import Conv as Conv
 from freshet.gnn.convs.edge_networks import EdgeConv as EdgeConv
+from freshet.gnn.convs.edge_networks import FiLMConv as FiLMConv
 from freshet.gnn.convs.edge_networks import PNAConv as PNAConv
 from freshet.gnn.convs.sums import CommNetConv as CommNetConv
 from freshet.gnn.convs.sums import DegreeScaledConv as DegreeScaledConv
@@ -47,7 +48,7 @@ from freshet.gnn.rows.norms import BatchNorm as BatchNorm
 
 AnyHop = Propagation | Laplacian
 AnySum = GraphConv | SAGEConv | GCNConv | AnyHop | GINConv | ResGatedGraphConv | CommNetConv | PinSAGEConv
-AnyNetwork = PNAConv | EdgeConv
+AnyNetwork = PNAConv | EdgeConv | FiLMConv
 AnyAttention = GATConv | GATv2Conv | SuperGATConv | TransformerConv | AGNNConv
 AnyConv = AnySum | AnyNetwork | AnyAttention
 AnyJump = Keep | Join

@@ -1,4 +1,4 @@
-"""Declarations of the layers whose messages are made of both ends: EdgeConv and PNAConv."""
+"""Declarations of the layers whose messages are made of both ends: EdgeConv, FiLMConv and PNAConv."""
 
 from __future__ import annotations
 
@@ -50,6 +50,43 @@ class EdgeConv(Conv):
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         return chain_tensors(self.nn, "nn")
+
+
+class FiLMConv(Conv):
+    """x_v' = aggr_u act(gamma_v z_u + beta_v), the messages of PyG's FiLMConv with one relation.
+
+    A row that it reads is [z | beta | gamma]: the message of a vertex, and how it shifts and scales those of others.
+
+    Args:
+        in_channels: Width of the rows it reads, 3 * out_channels.
+        out_channels: Width of the rows it makes, at least 1.
+        aggr: Aggregate of the messages: sum, mean, max, min, std or var.
+        act: Chain of dense layers that keeps the width.
+
+    Weights: those of layer i of the chain, as act.i.NAME with that layer's names and shapes. All float32.
+
+    Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
+    Raises: ValueError where the widths do not fit, or for an unknown option or value.
+    Source: Brockschmidt, GNN-FiLM (2020).
+    """
+
+    type: Literal["film_conv"] = "film_conv"
+    aggr: Aggregator = "mean"
+    act: list[DenseLayer] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _widths_fit(self) -> FiLMConv:
+        if self.in_channels != 3 * self.out_channels:
+            msg = f"film_conv: in_channels {self.in_channels}, expected 3 * out_channels, {3 * self.out_channels}"
+            raise ValueError(msg)
+        if (made := chain_width(self.act, self.out_channels, "film_conv.act")) != self.out_channels:
+            msg = f"film_conv: act makes rows of width {made}, expected out_channels {self.out_channels}"
+            raise ValueError(msg)
+        return self
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of its weights."""
+        return chain_tensors(self.act, "act")
 
 
 Scaler = Literal["identity", "amplification", "attenuation", "linear", "inverse_linear"]

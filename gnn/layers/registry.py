@@ -9,6 +9,7 @@ from freshet.gnn.declarations import (
     AGNNConv,
     CommNetConv,
     EdgeConv,
+    FiLMConv,
     GATConv,
     GATv2Conv,
     GCNConv,
@@ -33,6 +34,7 @@ from freshet.gnn.layers.attention_convs import (
 )
 from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.layers.edge_conv import EdgeConvPlan
+from freshet.gnn.layers.film_conv import FiLMConvPlan
 from freshet.gnn.layers.gcn_conv import GCNConvPlan
 from freshet.gnn.layers.gin_conv import GINConvPlan
 from freshet.gnn.layers.laplacian import LaplacianPlan
@@ -45,6 +47,7 @@ PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     AGNNConv: AGNNConvPlan,
     CommNetConv: NeighbourConvPlan,
     EdgeConv: EdgeConvPlan,
+    FiLMConv: FiLMConvPlan,
     GATConv: GATConvPlan,
     GATv2Conv: GATv2ConvPlan,
     GCNConv: GCNConvPlan,

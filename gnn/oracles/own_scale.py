@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from freshet.gnn.declarations import (
     Conv,
     DegreeScaledConv,
     EdgeConv,
+    FiLMConv,
     GINConv,
     Identity,
     Laplacian,
@@ -144,6 +146,8 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: SortedEdges, step: fl
         return _pna_conv(layer, weights, x, edges, step)
     if isinstance(layer, EdgeConv):
         return _edge_conv(layer, weights, x, edges, step)
+    if isinstance(layer, FiLMConv):
+        return _film_conv(layer, weights, x, edges, step)
     if isinstance(layer, ResGatedGraphConv):
         return _gated_conv(layer, weights, x, edges, step)
     if isinstance(layer, AttentionConv):
@@ -226,6 +230,18 @@ def _edge_conv(layer: EdgeConv, weights: Weights, x: Scaled, edges: SortedEdges,
         apart = Scaled(apart.rows, apart.scale + np.abs(source.rows) + np.abs(target.rows))
         messages = _chain(layer.nn, weights, "nn.", side_by_side([target, apart]), step)
         found.append(side_by_side([aggregated(kind, messages, part.of_messages(), None, step) for kind in kinds]))
+    return stacked(found)
+
+
+def _film_conv(layer: FiLMConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+    ends = [first * layer.out_channels for first in range(4)]
+    value, beta, gamma = (Scaled(*(of[:, a:b] for of in x)) for a, b in pairwise(ends))
+    product, added, found = Join(operation="product", of=("a", "b")), Join(operation="sum", of=("a", "b")), []
+    for vertices, _, part in edges.pieces():
+        shift, scale = (rows_at(rows_at(of, vertices), part.dst) for of in (beta, gamma))
+        messages = _join(added, [_join(product, [rows_at(value, part.src), scale], step), shift], step)
+        messages = _chain(layer.act, weights, "act.", messages, step)
+        found.append(aggregated(layer.aggr, messages, part.of_messages(), None, step))
     return stacked(found)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from freshet.gnn.declarations import (
     EdgeConv,
+    FiLMConv,
     GCNConv,
     GINConv,
     GraphConv,
@@ -24,7 +25,7 @@ from freshet.gnn.declarations import (
 from freshet.gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, transformer_conv
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of, kinds_of
 from freshet.gnn.pyg.forward.fx import dense_steps
-from freshet.gnn.pyg.functions import MODULES
+from freshet.gnn.pyg.functions import MODULES, callable_step
 from freshet.gnn.pyg.norms import NORMS
 from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module, why_not_own
 from freshet.gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name, refuse_other
@@ -215,6 +216,15 @@ def _edge_conv(step: Step, width: int | None) -> Converted:
     return layer, weights
 
 
+def _film_conv(step: Step, width: int | None) -> Converted:
+    """Return what makes messages; all rows that it reads were noted where the conv was opened."""
+    conv: Any = step.op
+    inside = [] if conv.act is None else [callable_step(f"{step.name}.act", conv.act)]
+    act, weights = convert_chain(inside, conv.out_channels, "act")
+    sizes = {"in_channels": 3 * conv.out_channels, "out_channels": conv.out_channels}
+    return FiLMConv(**sizes, aggr=aggr_of(step, AGGREGATORS), act=act), weights  # type: ignore[arg-type]
+
+
 def _nn(step: Step, width: int | None) -> tuple[list[Layer], Weights, int]:
     """Convert the chain inside a conv that reads rows of that width, if it is known; returns the width as well."""
     conv: Any = step.op
@@ -321,6 +331,7 @@ _CONVS: dict[str, Callable[[Step, int | None], Converted]] = {
     "torch_geometric.nn.GCNConv": _gcn_conv,
     "torch_geometric.nn.GINConv": _gin_conv,
     "torch_geometric.nn.EdgeConv": _edge_conv,
+    "torch_geometric.nn.FiLMConv": _film_conv,
 }
 _DENSE: dict[str, Callable[[Step], Converted]] = {
     "torch.nn.Linear": _linear,

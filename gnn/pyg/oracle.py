@@ -13,6 +13,7 @@ from freshet.gnn.declarations import (
     DenseLayer,
     EdgeConv,
     Elu,
+    FiLMConv,
     GATConv,
     GATv2Conv,
     GCNConv,
@@ -119,6 +120,8 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
         return _by_both_degrees(layer, weights, x, edges)
     if isinstance(layer, Propagation):
         return _propagation(layer, x, edges)
+    if isinstance(layer, FiLMConv):
+        return _film_conv(layer, weights, x, edges)
     if isinstance(layer, Laplacian):
         return _laplacian(layer, x, edges)
     if isinstance(layer, RootedConv):
@@ -222,6 +225,21 @@ def _by_both_degrees(layer: DegreeScaledConv, weights: dict[str, Tensor], x: Ten
         source, edges.index, edge_weight * out[edges.index[0]] * into[edges.index[1]]
     )
     return rows + weights["bias"] if "bias" in weights else rows
+
+
+def _film_conv(layer: FiLMConv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+    """Return its rows by PyG's FiLMConv, whose linear layers pick columns, without what that makes of the own row."""
+    import torch
+    from torch_geometric import nn as pyg
+
+    width = layer.out_channels
+    module = pyg.FiLMConv(3 * width, width, act=_chain(layer.act, weights, "act."), aggr=layer.aggr).to(x.dtype)
+    every = torch.eye(3 * width, dtype=x.dtype)
+    module.lins[0].weight.data, module.films[0].weight.data = every[:width], every[width:]
+    module.films[0].bias.data.zero_()
+    beta, gamma = module.films[0](x).split(width, dim=-1)
+    rows: Tensor = module.propagate(edges.index, x=module.lins[0](x), beta=beta, gamma=gamma)
+    return rows
 
 
 def _laplacian(layer: Laplacian, x: Tensor, edges: _Edges) -> Tensor:

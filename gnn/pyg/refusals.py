@@ -20,11 +20,11 @@ CHANGES_EDGES = (
 )
 LSTM_JUMPS = "is not supported: it reads the layers as a sequence. Nearest: 'cat' or 'max'"
 _SEVERAL = "reads the rows of several layers, and is called with those of one"
-_TYPED = (
+TYPED = (
     "is not supported: no layer here reads the type of an edge yet. Nearest: a model without types, on all edges or on "
     "those of one type"
 )
-KINDS = f"reads kinds of vertices or edges, which {_TYPED}"
+KINDS = f"reads kinds of vertices or edges, which {TYPED}"
 TO_HETERO = (
     "is made by to_hetero: its layers read kinds of vertices and edges, and no layer here does yet. Nearest: the "
     "module that to_hetero was given, trained on data.to_homogeneous(), or on one kind of vertices and one edge type"
@@ -38,7 +38,7 @@ _POSITIONS = (
     "is not supported: it reads positions beside features. Nearest: EdgeConv, with positions among the features"
 )
 _HINTS: dict[str, str] = {
-    "HeteroJumpingKnowledge": _TYPED,
+    "HeteroJumpingKnowledge": TYPED,
     "JumpingKnowledge": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "MessageNorm": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "GMMConv": _ATTRIBUTED.format("GATConv"),
@@ -70,18 +70,16 @@ _HINTS: dict[str, str] = {
     "DynamicEdgeConv": "is not supported: it makes its own edges, of nearest rows, and Freshet takes them from the "
     "stream. Nearest: EdgeConv",
     "DiffGroupNorm": "is not supported. Nearest: BatchNorm, or LayerNorm(mode='node')",
-    "HeteroBatchNorm": _TYPED,
-    "HeteroLayerNorm": _TYPED,
-    "RGCNConv": _TYPED,
-    "FastRGCNConv": _TYPED,
-    "RGATConv": _TYPED,
-    "FiLMConv": "is not supported: rows of the target scale its messages, inside an activation. Nearest: "
-    "ResGatedGraphConv",
-    "HeteroConv": _TYPED,
-    "HGTConv": _TYPED,
-    "HANConv": _TYPED,
-    "HeteroLinear": _TYPED,
-    "HeteroDictLinear": _TYPED,
+    "HeteroBatchNorm": TYPED,
+    "HeteroLayerNorm": TYPED,
+    "RGCNConv": TYPED,
+    "FastRGCNConv": TYPED,
+    "RGATConv": TYPED,
+    "HeteroConv": TYPED,
+    "HGTConv": TYPED,
+    "HANConv": TYPED,
+    "HeteroLinear": TYPED,
+    "HeteroDictLinear": TYPED,
     "GroupNorm": "is not supported. Nearest: LayerNorm, which is GroupNorm with one group",
     "InstanceNorm1d": "is not supported. Nearest: torch_geometric.nn.InstanceNorm, with stats_from",
     "LSTM": "is not supported: Freshet's rows have no history; only what the vertex and its neighbours are now counts",
@@ -130,7 +128,7 @@ EDGE_FUNCTIONS = {name: reason for names, reason in _OF_EDGES.items() for name i
 
 def reads_types(name: str) -> bool:
     """Return whether a class of modules, by its full name, reads kinds of vertices or edges."""
-    return name.startswith("torch_geometric.nn.") and _HINTS.get(name.rsplit(".", 1)[1]) == _TYPED
+    return name.startswith("torch_geometric.nn.") and _HINTS.get(name.rsplit(".", 1)[1]) == TYPED
 
 
 def why_not_module(name: str) -> str | None:
@@ -177,7 +175,7 @@ def several_rows(where: str, label: str, names: list[str]) -> str:
 
 def typed_input(where: str, parameter: str) -> str:
     """Say why a forward that takes edge types is refused."""
-    return f"{where} takes {parameter}. A model that reads the type of an edge {_TYPED}"
+    return f"{where} takes {parameter}. A model that reads the type of an edge {TYPED}"
 
 
 def whole_graph_norm(where: str, name: str, exact: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.functions import callable_step
-from freshet.gnn.pyg.refusals import LSTM_JUMPS, several_rows, why_not_module
+from freshet.gnn.pyg.refusals import LSTM_JUMPS, TYPED, several_rows, why_not_module
 from freshet.gnn.pyg.steps import Step, array_of, class_name, parts_of
 from freshet.gnn.rows.functions import Normalize, Scale
 from freshet.gnn.rows.jumps import Operation
@@ -41,7 +41,7 @@ def opened(
     `other` opens modules that are neither torch's nor PyG's; without it they stay whole. `options`: constants that the
     module is called with.
     """
-    from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer
+    from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer, FiLMConv
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
     if class_name(module) == "torch.nn.Sequential":
@@ -54,6 +54,8 @@ def opened(
         return _deep_gcn_layer(ops, name, module, rows, edge_weights=edge_weights)
     if type(module) is AntiSymmetricConv:
         return _anti_symmetric_conv(ops, name.removeprefix("."), module, rows, edge_weights=edge_weights)
+    if type(module) is FiLMConv:
+        return _film_conv(ops, name.removeprefix("."), module, rows)
     if is_plain(module, BasicGNN):
         return _basic_gnn(ops, name, module, rows, edge_weights=edge_weights)
     name = name.removeprefix(".")
@@ -166,6 +168,26 @@ def _anti_symmetric_conv(ops: Operations, name: str, module: Any, rows: str, *, 
             made = ops.add(made, callable_step(f"{name}.act{i}", module.act))
         rows = conv.added(rows, conv.scaled(made, module.epsilon, f"epsilon{i}"), f"x{i}")
     return rows
+
+
+def _film_conv(ops: Operations, name: str, module: Any, rows: str) -> str:
+    """Note act(gamma W_skip x + beta) and [W x | beta | gamma], of which the conv itself then makes messages.
+
+    Raises: ExportError for several relations.
+    """
+    if module.num_relations > 1:
+        msg = f"{name}: FiLMConv with num_relations={module.num_relations} {TYPED}"
+        raise ExportError(msg)
+    conv = OpenedConv(ops, name, module, weighted=False, aggr="sum")
+    skip = opened(ops, f"{name}.film_skip", module.film_skip, rows, edge_weights=False)
+    beta, gamma = np.split(np.eye(2 * module.out_channels), 2)
+    own = [conv.linear(skip, gamma, "gamma"), conv.lin(rows, "lin_skip", module.lin_skip)]
+    skip = conv.added(conv.joined("product", own, "scaled"), conv.linear(skip, beta, "beta"), "shifted")
+    if module.act is not None:
+        skip = ops.add(skip, callable_step(f"{name}.act_skip", module.act))
+    film = opened(ops, f"{name}.films.0", module.films[0], rows, edge_weights=False)
+    terms = conv.joined("cat", [conv.lin(rows, "lins.0", module.lins[0]), film], "terms")
+    return conv.added(ops.add(terms, Step(name, module)), skip, "sum")
 
 
 def _message_norm(ops: Operations, name: str, module: Any, rows: str, messages: str) -> str:

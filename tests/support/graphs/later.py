@@ -78,6 +78,11 @@ def _composed(width: int) -> dict[str, list[Spec]]:
             *(_sized("laplacian", width, width, normalization="none", lambda_max=4.0), lin(width, 4), _RELU),
             _sized("laplacian", 4, 4, normalization="none", edge_weights=False),
         ],
+        "film_conv": [
+            *(keep("x"), lin(width, 9), _sized("film_conv", 9, 3, act=[_RELU]), keep("sum"), join("cat", "x")),
+            *(lin(width, 3), join("sum", "sum", "."), lin(3, 12), _sized("film_conv", 12, 4, aggr="sum")),
+        ],
+        "film_conv-max": [lin(width, 12), _sized("film_conv", 12, 4, aggr="max", act=[{"type": "elu"}])],
         "wl_conv_continuous": [
             *(keep("x"), propagation(width, aggr="weighted_mean", **_PLAIN), join("sum", "x", ".")),
             {"type": "scale", "factor": 0.5},

@@ -58,6 +58,12 @@ WEIGHTED: dict[str, Any] = {
 }  # fmt: skip
 UNWEIGHTED: dict[str, Any] = {
     **{f"le-{aggr}": lambda aggr=aggr: pyg.LEConv(4, 3, aggr=aggr) for aggr in ALL},
+    "film": lambda: pyg.FiLMConv(4, 3),
+    "film-max": lambda: pyg.FiLMConv(4, 3, aggr="max", act=nn.Tanh()),
+    "film-plain": lambda: pyg.FiLMConv(4, 3, aggr="add", act=None),
+    "film-nn": lambda: pyg.FiLMConv(
+        4, 3, nn=nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 6)), act=nn.PReLU(), aggr="std"
+    ),
     "cheb": lambda: pyg.ChebConv(4, 3, 4),
     "cheb-rw": lambda: pyg.ChebConv(4, 5, 2, "rw"),
     "cheb-none": lambda: (pyg.ChebConv(4, 3, 3, None), {"lambda_max": 8}),
@@ -108,6 +114,11 @@ REFUSED: dict[str, tuple[Any, bool, str]] = {
         lambda: (pyg.ChebConv(4, 3, 2), {"lambda_max": -1.0}),
         True,
         "conv: ChebConv is called with lambda_max=-1.0, expected one number above 0",
+    ),
+    "film-relations": (
+        lambda: pyg.FiLMConv(4, 3, num_relations=2),
+        False,
+        "conv: FiLMConv with num_relations=2 is not supported: no layer here reads the type of an edge yet",
     ),
     "eg-std": (lambda: pyg.EGConv(4, 8, ["std"]), False, "conv: EGConv with the aggregator 'std' is not .* 'var'"),
     "eg-loops": (
