@@ -130,6 +130,14 @@ MODULES: dict[str, Make] = {
     "LG": hops(lambda: pyg.LGConv(), linear=True),
     "Simple": hops(lambda: pyg.SimpleConv(aggr="sum"), linear=True),
     "GCN2": Gcn2,
+    "Cheb": two(pyg.ChebConv, K=2),
+    "FiLM": two(pyg.FiLMConv),
+    "LE": hops(lambda a, b: pyg.LEConv(a, b)),
+    "ClusterGCN": two(pyg.ClusterGCNConv, diag_lambda=0.5),
+    "ARMA": hops(lambda a, b: pyg.ARMAConv(a, b, num_stacks=2, num_layers=2)),
+    "EG": two(pyg.EGConv, aggregators=["symnorm", "max"], num_heads=4),
+    "GCN max": two(pyg.GCNConv, weighted=True, aggr="max"),
+    "GIN mean": two(lambda a, b: pyg.GINConv(network(a, b), aggr="mean")),
     "JK cat, BatchNorm": jumping,
 }
 LIGHT_GCN = "LightGCN"  # its features are its own table
