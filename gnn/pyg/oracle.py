@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -114,16 +115,10 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
     from torch_geometric import nn as pyg
 
     sizes = (layer.in_channels, layer.out_channels)
-    if isinstance(layer, PinSAGEConv):
-        return _pin_sage_conv(layer, weights, x, edges)
+    if (apart := _APART.get(type(layer))) is not None:
+        return apart(layer, weights, x, edges)
     if isinstance(layer, DegreeScaledConv) and layer.degrees == "both":
         return _by_both_degrees(layer, weights, x, edges)
-    if isinstance(layer, Propagation):
-        return _propagation(layer, x, edges)
-    if isinstance(layer, FiLMConv):
-        return _film_conv(layer, weights, x, edges)
-    if isinstance(layer, Laplacian):
-        return _laplacian(layer, x, edges)
     if isinstance(layer, RootedConv):
         module = pyg.GraphConv(*sizes, aggr=layer.aggr, bias=layer.bias)
         weighted = layer.edge_weights
@@ -187,8 +182,10 @@ def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, ed
     return functional.linear(torch.cat([x, mean], dim=1), weights["lin.weight"], weights["lin.bias"])
 
 
-def _propagation(layer: Propagation, x: Tensor, edges: _Edges) -> Tensor:
+def _propagation(layer: Propagation, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
     """Return its rows by the one of PyG's layers that is this hop."""
+    if layer.degrees == "both":
+        return _by_both_degrees(layer, weights, x, edges)
     import torch
     from torch_geometric import nn as pyg
     from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
@@ -242,7 +239,7 @@ def _film_conv(layer: FiLMConv, weights: dict[str, Tensor], x: Tensor, edges: _E
     return rows
 
 
-def _laplacian(layer: Laplacian, x: Tensor, edges: _Edges) -> Tensor:
+def _laplacian(layer: Laplacian, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
     """Return its rows by PyG's ChebConv, of which they are the second term."""
     import torch
     from torch_geometric import nn as pyg
@@ -254,6 +251,15 @@ def _laplacian(layer: Laplacian, x: Tensor, edges: _Edges) -> Tensor:
     weight = edges.weight if layer.edge_weights else None
     rows: Tensor = module(x, edges.index, weight, lambda_max=layer.lambda_max)
     return rows
+
+
+# Those that PyG has no layer for, or that are a part of one.
+_APART: dict[type[Layer], Callable[..., Any]] = {
+    FiLMConv: _film_conv,
+    Laplacian: _laplacian,
+    PinSAGEConv: _pin_sage_conv,
+    Propagation: _propagation,
+}
 
 
 def _pna_conv(layer: PNAConv, weights: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
