@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 WEIGHT, ATTR = "weight", "attr"
+NO_ATTR = -1  # as the length of an attr
+# The column that kept attributes travel as, (n, width) float32; ATTR alone has the lengths of those that are dropped.
+ATTR_VALUES = "attr_values"
 
 
 class EdgeColumn(NamedTuple):
@@ -30,9 +33,10 @@ class EdgeColumn(NamedTuple):
 # first one that is kept is the weight.
 EDGE_COLUMNS = (
     EdgeColumn(WEIGHT, "f4", 1, "weight"),
-    EdgeColumn(ATTR, "i4", -1, "how many numbers its attr has, -1 without", is_kept=False, is_dropped=True),
+    EdgeColumn(ATTR, "i4", NO_ATTR, "how many numbers its attr has, -1 without", is_kept=False, is_dropped=True),
 )
-EdgeRow: TypeAlias = tuple[float, ...]  # a single edge's values, in the order of EDGE_COLUMNS
+# A single edge's values, in the order of EDGE_COLUMNS; where the graph keeps attributes, those follow as a tuple.
+EdgeRow: TypeAlias = tuple[Any, ...]
 PLAIN_EDGE: EdgeRow = tuple(column.default for column in EDGE_COLUMNS)
 _ATTR_PLACE = [column.name for column in EDGE_COLUMNS].index(ATTR)
 
@@ -55,14 +59,20 @@ def kept_columns() -> list[EdgeColumn]:
     return [column for column in EDGE_COLUMNS if column.is_kept]
 
 
-def edge_row(given: Mapping[str, float]) -> EdgeRow:
+def edge_row(given: Mapping[str, float], attr: Sequence[float] | None = None) -> EdgeRow:
     """Return a single edge's values, those that are given by name; the others have their defaults."""
-    return tuple(given.get(column.name, column.default) for column in EDGE_COLUMNS) if given else PLAIN_EDGE
+    row = tuple(given.get(column.name, column.default) for column in EDGE_COLUMNS) if given else PLAIN_EDGE
+    return row if attr is None else (*row, tuple(attr))
 
 
 def kept_of(row: EdgeRow) -> list[float]:
     """Return what the graph keeps of a single edge's values, in the order of `kept_columns`."""
     return [number for number, column in zip(row, EDGE_COLUMNS, strict=False) if column.is_kept]
+
+
+def attr_of(row: EdgeRow) -> tuple[float, ...]:
+    """Return the attributes of a single edge that the graph keeps; none where they are all zeros."""
+    return row[len(EDGE_COLUMNS)] if len(row) > len(EDGE_COLUMNS) else ()
 
 
 def attr_size(row: EdgeRow) -> int:
@@ -77,12 +87,14 @@ def dropped_among(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The widths of raw features; all vertices are of one kind, so there is one width.
+    """The widths of raw features; all vertices are of one kind, so there is one width, and all edges have another.
 
     Between the Parser, which checks rows against it, and the model, which reads them, rows are only made and measured.
     """
 
     width: int
+    edge_width: int = 0
+    """Numbers in the attr of an edge; 0: the graph keeps none."""
 
     def zeros(self, vertices: int) -> np.ndarray:
         """Return the features of vertices that have none, (vertices, width) float32."""
@@ -102,7 +114,7 @@ class Features:
         return 4 * self.width
 
     def __str__(self) -> str:
-        return f"{self.width} features"
+        return f"{self.width} features" + (f", {self.edge_width} of each edge" if self.edge_width else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +180,13 @@ class EdgeValues:
 
     The Parser and snapshots make values, and messages read them. In between they are taken, joined and moved whole.
 
-    Shapes: given: columns (n,) of EDGE_COLUMNS by name; a column that is not given is its default throughout
+    Shapes: given: columns (n,) of EDGE_COLUMNS by name; a column that is not given is its default throughout; attr
+    (n, width) float32, the attributes that the graph keeps, None: there are none, or all are zeros
     """
 
     edges: int
     given: Mapping[str, np.ndarray]
+    attr: np.ndarray | None = None
 
     @staticmethod
     def default(edges: int) -> EdgeValues:
@@ -186,13 +200,21 @@ class EdgeValues:
         for column, numbers in zip(EDGE_COLUMNS, zip(*rows, strict=False), strict=False):
             if numbers.count(column.default) != len(numbers):
                 given[column.name] = np.array(numbers, column.dtype)
-        return EdgeValues(len(rows), given)
+        places = [place for place, row in enumerate(rows) if attr_of(row)]
+        if not places:
+            return EdgeValues(len(rows), given)
+        listed = np.array([attr_of(rows[place]) for place in places], np.float64)  # integers by way of that, as in JSON
+        attr = np.zeros((len(rows), listed.shape[1]), np.float32)
+        attr[places] = listed
+        return EdgeValues(len(rows), given, attr)
 
     def rows(self) -> list[EdgeRow]:
         """Return each edge's values; the inverse of `of_rows`."""
-        if not self.given:
+        if not self.given and self.attr is None:
             return [PLAIN_EDGE] * self.edges
-        return list(zip(*(column.tolist() for column in self.full_columns().values()), strict=True))
+        columns = [self.column(column).tolist() for column in EDGE_COLUMNS]
+        columns += [] if self.attr is None else [list(map(tuple, self.attr.tolist()))]
+        return list(zip(*columns, strict=True))
 
     def __len__(self) -> int:
         return self.edges
@@ -200,7 +222,13 @@ class EdgeValues:
     def __getitem__(self, rows: np.ndarray | slice) -> EdgeValues:
         """Return the values of these edges, by their numbers or as a slice."""
         edges = len(range(*rows.indices(self.edges))) if isinstance(rows, slice) else rows.size
-        return EdgeValues(edges, {name: column[rows] for name, column in self.given.items()})
+        attr = None if self.attr is None else self.attr[rows]
+        return EdgeValues(edges, {name: column[rows] for name, column in self.given.items()}, attr)
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the columns that are given, attributes among them."""
+        return {*self.given, *(() if self.attr is None else (ATTR_VALUES,))}
 
     def column(self, column: EdgeColumn) -> np.ndarray:
         """Return one of the values of all edges, (n,) of the column's dtype."""
@@ -238,22 +266,31 @@ class EdgeValues:
             for column in EDGE_COLUMNS
             if any(column.name in part.given for part in parts)
         }
-        return EdgeValues(sum(map(len, parts)), given)
+        widths = [part.attr.shape[1] for part in parts if part.attr is not None]
+        attr = np.concatenate([part.full_attr(widths[0]) for part in parts]) if widths else None
+        return EdgeValues(sum(map(len, parts)), given, attr)
 
-    def full_columns(self) -> dict[str, np.ndarray]:
-        """Return a column for each value, whatever the edges carry."""
-        return {column.name: self.column(column) for column in EDGE_COLUMNS}
+    def full_attr(self, width: int) -> np.ndarray:
+        """Return the attributes of all edges, (n, width) float32, zeros where there are none."""
+        return np.zeros((self.edges, width), np.float32) if self.attr is None else self.attr
+
+    def full_columns(self, features: Features | None = None) -> dict[str, np.ndarray]:
+        """Return a column for each value that edges of a graph with such features have, whatever these carry."""
+        columns = {column.name: self.column(column) for column in EDGE_COLUMNS}
+        kept = features is not None and features.edge_width
+        return columns | ({ATTR_VALUES: self.full_attr(features.edge_width)} if features and kept else {})
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns that the values travel as; one that holds its default throughout is left out."""
         given = ((column, self.given.get(column.name)) for column in EDGE_COLUMNS)
-        return {one.name: found for one, found in given if found is not None and (found != one.default).any()}
+        columns = {one.name: found for one, found in given if found is not None and (found != one.default).any()}
+        return columns | ({} if self.attr is None or not _any_bit(self.attr) else {ATTR_VALUES: self.attr})
 
     @staticmethod
     def from_columns(columns: Mapping[str, np.ndarray], edges: int) -> EdgeValues:
         """The inverse of `columns`; other columns may be among them."""
         names = [column.name for column in EDGE_COLUMNS if column.name in columns]
-        return EdgeValues(edges, {name: columns[name] for name in names})
+        return EdgeValues(edges, {name: columns[name] for name in names}, columns.get(ATTR_VALUES))
 
     def kept(self) -> np.ndarray:
         """Return what the graph keeps, (values, n) float32, a row for each of `kept_columns`; of one, a view."""
@@ -268,7 +305,15 @@ class EdgeValues:
     def record(self, edge: int) -> dict[str, Any]:
         """Return what the graph keeps of an edge as the fields of an event in JSON, without defaults."""
         one = self[edge : edge + 1].columns()
-        return {column.name: float(one[column.name][0]) for column in kept_columns() if column.name in one}
+        record: dict[str, Any] = {
+            column.name: float(one[column.name][0]) for column in kept_columns() if column.name in one
+        }
+        return record | ({ATTR: one[ATTR_VALUES][0].tolist()} if ATTR_VALUES in one else {})
+
+
+def _any_bit(rows: np.ndarray) -> bool:
+    """Return whether a row of float32s is not that of zeros, bit by bit."""
+    return bool(np.ascontiguousarray(rows).view(np.int32).any())
 
 
 class Graph(NamedTuple):

@@ -38,6 +38,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "embedding": plan.out_width,
         "logits": plan.head_width or None,
         "edge_types": plan.edge_types,
+        **({"edge_features": plan.features.edge_width} if plan.features.edge_width else {}),
         "approximate": model.is_approximate,
         "parameters": int(sum(weight.size for weight in model.weights.values())),
         "hops": len(layers),
@@ -87,8 +88,18 @@ def _headline(data: dict[str, Any]) -> str:
     logits = f" > {data['logits']} logits ({', '.join(data['head'])})" if data["logits"] else ""
     return (
         f"{data['model']}\n{data['features']} features > embedding of {data['embedding']}{logits}, "
-        f"{len(data['layers'])} layers, {data['parameters']:,} parameters\nedge types: {types}\nsha256 {data['sha256']}"
+        f"{len(data['layers'])} layers, {data['parameters']:,} parameters\nedge types: {types}\n{_attributes(data)}"
+        f"sha256 {data['sha256']}"
     )
+
+
+def _attributes(data: dict[str, Any]) -> str:
+    """Say how wide attributes of edges are, and what they take, where layers read any."""
+    if "edge_features" not in data:
+        return ""
+    layers = (layer for layer in data["layers"] if "state_bytes_per_edge" in layer)
+    kept = ", ".join(f"{layer['state_bytes_per_edge']} in layer {layer['layer']}" for layer in layers)
+    return f"edge attributes: {data['edge_features']} numbers; an edge with them takes {kept} (bytes)\n"
 
 
 def _footer(data: dict[str, Any]) -> str:
@@ -138,7 +149,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "options": conv.model_dump(mode="json", exclude={"type", "in_channels", "out_channels", "nn", "pre"}),
         "before": [_label(one) for one in before],
         "on_each_edge": on_edges,
-        "then": [_label(one) for one in [*([] if network else getattr(conv, "nn", [])), *after]],
+        "then": [_label(one) for one in [*([] if isinstance(conv, EdgeConv) else getattr(conv, "nn", [])), *after]],
         "in_width": layer.in_width,
         "out_width": layer.out_width,
         "message_width": layer.message_width,
@@ -147,6 +158,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "aggregate": layer.synopsis.name,
         "class": layer.synopsis.algebra,
         "edge_weights": _weights_text(conv),
+        **({"state_bytes_per_edge": _edge_bytes(layer)} if layer.edge_width else {}),
         "incremental": _incremental(layer),
         "multiplications_per_row": sum(one.multiplications for one in (*before, conv, *after)) - per_edge,
         "multiplications_per_edge": per_edge,
@@ -158,12 +170,23 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
 def _on_edges(conv: Conv, network: EdgeNetwork) -> list[str]:
     """Describe the messages layer by layer; a first linear layer is two terms that are computed once per vertex."""
     begin = "both ends' terms added" if network.added else "both ends side by side"
+    if network.target < 0:
+        begin = "the source's row"
+    if network.edge is not None:
+        begin += ", and the term of the edge's attributes"
     inside = conv.nn if isinstance(conv, EdgeConv) else getattr(conv, "pre", [])
     first = 1 if isinstance(conv, EdgeConv) and network.added else 0
     return [begin, *(_label(layer) for layer in inside[first:])]
 
 
+def _edge_bytes(layer: LayerPlan) -> int:
+    """Bytes of an edge in the tables of a layer that reads attributes: two entries, its type, its attributes."""
+    return 2 * (4 + 4) + 4 + 4 * layer.edge_width
+
+
 def _weights_text(conv: Conv) -> str:
+    if conv.edge_width:
+        return f"attributes of edges, {conv.edge_width} numbers, are read; edge weights are ignored"
     passed = getattr(conv, "edge_weights", None)
     if passed is None:
         return "edge weights are ignored (the layer reads none)"

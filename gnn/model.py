@@ -5,12 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
@@ -46,7 +56,14 @@ class Model(BaseModel):
     layers: list[AnyLayer]
     head: list[DenseLayer] = []
     edge_types: list[str] = []
+    edge_features: Annotated[int, Field(ge=0)] = 0
     weights: dict[str, NDArray[np.float32]] = Field(exclude=True, repr=False)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `edge_features` out where there are none: models of before it was there keep their identity."""
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name != "edge_features" or value}
 
     @field_validator("edge_types")
     @classmethod
@@ -69,6 +86,7 @@ class Model(BaseModel):
             raise ValueError(msg)
         chain_width(self.head, self.out_width, "head")
         _check_first_width(self.layers)
+        _check_edge_widths(convs, self.edge_features)
         expected = self.tensors()
         missing, unknown = sorted(expected.keys() - self.weights), sorted(self.weights.keys() - expected)
         if missing or unknown:
@@ -85,7 +103,7 @@ class Model(BaseModel):
         """The raw features that it reads."""
         for layer in self.layers:
             if layer.in_width is not None:
-                return Features(layer.in_width)
+                return Features(layer.in_width, self.edge_features)
         msg = "no layer has a width"
         raise ValueError(msg)
 
@@ -206,6 +224,18 @@ def _check_first_width(layers: list[AnyLayer]) -> None:
             raise ValueError(msg)
 
 
+def _check_edge_widths(convs: Sequence[Conv], width: int) -> None:
+    """Refuse attributes of edges that are not those of the model, or that no layer reads."""
+    for conv in convs:
+        if conv.edge_width not in (0, width):
+            kind = type(conv).model_fields["type"].default
+            msg = f"edge_features: got {width}, but {kind} reads attributes of width {conv.edge_width}"
+            raise ValueError(msg)
+    if width and not any(conv.edge_width for conv in convs):
+        msg = f"edge_features: got {width}, but no layer reads attributes of edges"
+        raise ValueError(msg)
+
+
 def _write(path: Path, data: bytes) -> None:
     partial = path.with_name("." + path.name)
     partial.write_bytes(data)
@@ -229,7 +259,7 @@ def _check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
         if kind not in supported:
             msg = f"{where}.{i}: layer type {kind!r} is not supported; supported are {', '.join(supported)}"
             raise ModelError(msg)
-        if kind in ("gin_conv", "edge_conv") and isinstance(layer, dict):
+        if kind in ("gin_conv", "gine_conv", "edge_conv") and isinstance(layer, dict):
             _check_types(layer.get("nn"), f"{where}.{i}.nn", DENSE_TYPES)
 
 

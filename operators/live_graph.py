@@ -1,7 +1,8 @@
 """The graph of a job that is not running, from the durable state of the operators that hold it.
 
-The Partitioner has the vertices and edges, Storage 0 the features. They are restored as a resumed job restores them,
-and the journal is replayed to the epoch that the job had sealed: what comes out is what the job would go on from.
+The Partitioner has the vertices and edges, Storage 0 the features, and the first layer that reads attributes of edges
+has those. They are restored as a resumed job restores them, and the journal is replayed to the epoch that the job had
+sealed: what comes out is what the job would go on from.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from freshet.operators.epochs.cut import FILES, Lane
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.journal import journaled_blocks
 from freshet.operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
+from freshet.operators.live_attributes import LiveAttributes, attribute_storage
 from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
@@ -43,6 +45,9 @@ class LiveState:
         self.partitioner = make_partitioner(settings, plan, log)
         self.core = self.partitioner.core
         (self.storage,) = stages_of(settings, plan, [dataflow_of(settings, plan)[FEATURES]]).values()
+        keeper = attribute_storage(plan)
+        self._attributes = None if keeper is None else LiveAttributes(settings, plan, keeper)
+        self.operators = (PARTITIONER, FEATURES, *((keeper,) if keeper else ()))
         self.positions: dict[Lane, int] = {}
         self._journal: list[tuple[int, bytes]] = []  # blocks in order, with the number of their first event in its lane
 
@@ -56,6 +61,8 @@ class LiveState:
         self.partitioner.restore(entries.items())
         self._journal += ((first, block) for _, first, block in journaled_blocks(entries))
         self.storage.restore(*(entries_of(FEATURES, part) for part in self.storage.parts))
+        if self._attributes is not None:
+            self._attributes.restore(entries_of)
 
     def replay(self) -> Iterator[int]:
         """Go on to the epoch at which the state was saved; yields the epochs on the way."""
@@ -121,7 +128,10 @@ class LiveState:
 
     def graph(self) -> LiveGraph:
         """All live vertices and edges."""
-        return self.core.live_graph()
+        graph = self.core.live_graph()
+        if self._attributes is None:
+            return graph
+        return replace(graph, values=replace(graph.values, attr=self._attributes.of(self.core)))
 
     def features(self, graph: LiveGraph) -> np.ndarray:
         """The features of the graph's vertices, (n, features) float32."""
@@ -132,6 +142,8 @@ class LiveState:
         for message in messages:
             if isinstance(message.block, Block) and "pos_next" in message.block.columns:
                 self._note(message.block)
+            if self._attributes is not None and isinstance(message.block, Block):
+                self._attributes.take(message.block)
             blocks = self.storage.offer(message.block)
             if blocks is not None:
                 self.storage.act(blocks)

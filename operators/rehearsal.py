@@ -48,7 +48,7 @@ from freshet.state.served.writer import TableWriter
 from freshet.state.table import TableSet
 from freshet.state.task_parts import DENSE_PARTS
 
-_WIDTH = 3
+_WIDTH, _EDGE_WIDTH = 3, 2
 _KINDS = (INT, STRING)
 _ACTIVATIONS: tuple[dict[str, Any], ...] = (
     {"type": "leaky_relu"},
@@ -83,13 +83,14 @@ def _conv(kind: str, **options: Any) -> dict[str, Any]:
 
 _RELU = {"type": "relu"}
 # Between them: sums with weights and without, own inputs and none, sums and means, rows of length 1; extrema, several
-# aggregators, scores that are additive and others; variances; messages of a network.
+# aggregators, scores that are additive and others; variances; messages of a network; attributes of edges.
 _MODELS: tuple[list[dict[str, Any]], ...] = (
     [_RELU, _conv("graph_conv"), *_ACTIVATIONS, _conv("sage_conv", normalize=True), _RELU, _conv("gin_conv", nn=[])],
     [_conv("gcn_conv"), _RELU, _conv("sage_conv"), _RELU, _conv("graph_conv", aggr="mean", edge_weights=False)],
     [_conv("sage_conv", aggr=["max", "sum"]), _conv("graph_conv", aggr="min"), _conv("gat_conv"), _conv("gatv2_conv")],
     [_conv("graph_conv", aggr="std"), _conv("res_gated_graph_conv"), _conv("pna_conv", aggregators=["std", "mean"])],
     [_conv("edge_conv", aggr=["max", "std", "sum"], nn=[{"type": "linear", "in_channels": 6, "out_channels": 1}])],
+    [_conv("gine_conv", edge_channels=_EDGE_WIDTH, nn=[]), _RELU, _conv("gcn_conv")],
 )
 
 
@@ -103,6 +104,7 @@ _SHAPES = (
     ("int", (2, 1), 2),
     ("int", (2, 1), 3),
     ("int", (2, 1), 4),
+    ("int", (2, 1), 5),
     ("int", (DENSE_PARTS, 1), 0),
 )
 _SEVERAL, _MANY = ((2, 1), (2,), (1, 1)), ((DENSE_PARTS, 1),)
@@ -115,7 +117,9 @@ def save_models(folder: Path) -> list[Path]:
         declared: list[Any] = TypeAdapter(list[AnyLayer]).validate_python(layers)
         shapes = chain_tensors(declared, "layers")
         weights = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-        save_model(build_model(layers=layers, head=[], edge_types=[], weights=weights), folder / str(number))
+        edges = max(getattr(layer, "edge_width", 0) for layer in declared)
+        model = build_model(layers=layers, head=[], edge_types=[], edge_features=edges, weights=weights)
+        save_model(model, folder / str(number))
         found.append(folder / str(number))
     return found
 

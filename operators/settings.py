@@ -181,5 +181,6 @@ def state_bytes(plan: Plan) -> tuple[int, int]:
     for layer in plan.layers:
         vertex += 4 * (layer.message_width + layer.self_width + layer.out_width) + 44
         vertex += layer.synopsis.state_bytes(layer.message_width)
-        edge += 24 if layer.weighted else 12
+        edge += 24 if layer.weighted or layer.edge_width else 12
+        edge += 4 + 4 * layer.edge_width if layer.edge_width else 0
     return vertex, edge

@@ -24,6 +24,7 @@ from freshet.operators.settings import Settings
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import Events
+from freshet.schema import NO_ATTR
 
 _lock = threading.Lock()
 _done: set[tuple[str, tuple[int, ...], str, bool]] = set()
@@ -77,7 +78,7 @@ def throwaway_events(settings: Settings, plan: Plan) -> Events:
     x = np.ones(plan.features.width, np.float32).tolist()
     a, b, c, d = ids
     name = (plan.edge_types or ("type",))[0]
-    records = [
+    records: list[tuple[Any, ...]] = [
         ("add_vertex", a, x),
         ("add_edge", a, b, 0.5),
         ("add_edge", b, c),
@@ -103,6 +104,10 @@ def throwaway_events(settings: Settings, plan: Plan) -> Events:
         ("set_features", d, x),
         ("set_features", b, x),
     ]
+    if width := plan.features.edge_width:
+        attr = NO_ATTR, (1.0,) * width
+        records.insert(10, ("add_edge", a, b, 2.0, None, *attr))
+        records.insert(1, ("add_edge", a, b, 1.0, None, *attr))
     return events_of(records, plan.features, settings.id_kind, plan.edge_types or None)
 
 

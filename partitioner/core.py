@@ -11,11 +11,11 @@ from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import REASONS, PartitionerConfig
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.epoch_end import close_epoch
-from freshet.partitioner.epoch_log import E_OLD, LOGGED_EDGES, LOGGED_VERTICES, REJECTED, empty_log, grow_log
+from freshet.partitioner.epoch_log import E_OLD, LOGGED_EDGES, LOGGED_VERTICES, REJECTED, Log, empty_log, grow_log
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_DEL_VERTEX, STRING, Events
 from freshet.partitioner.hash_index import grown, index_edges, index_keys, make_index
 from freshet.partitioner.id_lookup import MORE, resolve_ints, resolve_names
-from freshet.partitioner.live_graph import LiveGraph, PartitionStats, live_graph, partition_stats
+from freshet.partitioner.live_graph import LiveGraph, PartitionStats, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, Records, make_records
 from freshet.partitioner.netting import EDGES_PER_EVENT, Batch, apply_events
 from freshet.partitioner.placement.rules import Rule
@@ -53,7 +53,7 @@ class Partitioner:
         self._t = t.GraphTables(parts)
         self._salt = make_salt(self.config.hash_seed)
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
-        self._log, self._records = empty_log(self._t.values), self._make_records(0, 0, 0)
+        self._log, self._records = self._empty_log(), self._make_records(0, 0, 0)
         self._room = 0, 0, 0  # of the records: vertices, edges that were there before, edges that were not
         self._rows = np.empty((2, 0), np.int32)
         self._t.touch_small()
@@ -97,7 +97,9 @@ class Partitioner:
         if snapshot and self.parts > 1 and self.config.places_whole:
             self._master_whole()
         self._close()
-        return EpochChange(self._records, events.x, self._born_names(), rejected)
+        width = self.features.edge_width
+        kept = events.values.full_attr(width) if width else None
+        return EpochChange(self._records, events.x, self._born_names(), rejected, kept)
 
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None
@@ -113,7 +115,7 @@ class Partitioner:
         tables.reserve_slots(0)
         tables.reserve_words(0)
         tables.reserve_lists()
-        self._log = empty_log(self._t.values)
+        self._log = self._empty_log()
         self._keys = make_index(self._salt, 2 * tables.scalar(t.VERTICES))
         view = tables.view
         if self.config.id_kind == STRING:
@@ -129,7 +131,7 @@ class Partitioner:
     def forget_indexes(self) -> None:
         """Give back the memory of all but tables and the last change; no events can come before `after_restore`."""
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
-        self._log, self._rows = empty_log(self._t.values), np.empty((2, 0), np.int32)
+        self._log, self._rows = self._empty_log(), np.empty((2, 0), np.int32)
 
     @property
     def vertices(self) -> int:
@@ -145,6 +147,10 @@ class Partitioner:
         """The graph as it is now."""
         return live_graph(self._t, self.config.id_kind, self._types)
 
+    def edge_places(self) -> np.ndarray:
+        """Part, slots of source and destination there, and code of the type of each live edge; (4, edges) int32."""
+        return edge_places(self._t)
+
     def stats(self) -> PartitionStats:
         """Return the quality of the partition."""
         return partition_stats(self._t)
@@ -153,7 +159,7 @@ class Partitioner:
         if events.a.kind != self.config.id_kind and len(events):
             msg = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
             raise ValueError(msg)
-        if len(events.x) and events.features != self.features:
+        if len(events.x) and events.features.width != self.features.width:
             msg = f"expected features of width {self.features.width}, got {events.features.width}"
             raise ValueError(msg)
 
@@ -180,7 +186,7 @@ class Partitioner:
         self._edges = grown(self._edges, int(self._edges.used[0]) + twice * adds)
         self._log.counts[:] = 0
         if len(self._log.edges) + len(self._log.vertices) > max(_SCRATCH_KEPT, 64 * n):
-            self._log = empty_log(self._t.values)
+            self._log = self._empty_log()
         few = min(n, _SCRATCH_KEPT)
         self._log = grow_log(self._log, vertices=2 * few, edges=twice * edges + EDGES_PER_EVENT, events=few)
 
@@ -262,9 +268,12 @@ class Partitioner:
         self._room = vertices, before, fresh
         self._records = self._make_records(*self._room)
 
+    def _empty_log(self) -> Log:
+        return empty_log(self._t.values, attributed=self.features.edge_width > 0)
+
     def _make_records(self, vertices: int, before: int, fresh: int) -> Records:
-        of = self.parts, self._t.values
-        return make_records(vertices, before, fresh, *of, out_degrees=self.config.out_degrees)
+        more = {"out_degrees": self.config.out_degrees, "attributed": self.features.edge_width > 0}
+        return make_records(vertices, before, fresh, self.parts, self._t.values, **more)
 
     def _born_names(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self.config.id_kind != STRING:

@@ -11,7 +11,16 @@ import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
 from freshet.partitioner.degrees import emit_masters, note_context
-from freshet.partitioner.epoch_log import E_OLD, E_ROW, LOGGED_EDGES, LOGGED_VERTICES, V_ROW, V_WAS_LIVE, Log
+from freshet.partitioner.epoch_log import (
+    E_OLD,
+    E_ROW,
+    LOGGED_EDGES,
+    LOGGED_VERTICES,
+    V_ROW,
+    V_WAS_LIVE,
+    Log,
+    notes_events,
+)
 from freshet.partitioner.graph_tables import (
     DST,
     EDGE_MARK,
@@ -74,7 +83,7 @@ def close_epoch(
         return placed
     place_isolated(g, log, rule)
     assign_slots(g, log, out)
-    _emit_added_edges(g, out)
+    _emit_added_edges(g, log, out)
     emit_masters(g, log, out, edges)
     give_back_slots(g, out)
     _free_edges(g, log, edges)
@@ -84,14 +93,19 @@ def close_epoch(
 
 @inner
 def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
-    """Emit the deleted and the changed ones of the logged edges, and collect the rows of the added ones."""
+    """Emit the deleted and the changed ones of the logged edges, and collect the rows of the added ones.
+
+    Where edges have attributes, each one that was added again may have changed: whether it did, who keeps them knows.
+    """
     counts, deleted, reweighted = out.counts, out.deleted.view(np.float32), out.reweighted.view(np.float32)
     for k in range(log.counts[LOGGED_EDGES]):
         row = log.edges[k, E_ROW]
         was, now = not np.isnan(log.old[k, E_OLD]), is_edge(g, row)
-        if (not was and not now) or _is_as_before(g, log, k):
+        same = _is_as_before(g, log, k)
+        if (not was and not now) or (same and not notes_events(log, g)):
             continue
-        note_context(g, log, k, len(out.out_degrees) > 0)
+        if not same:
+            note_context(g, log, k, len(out.out_degrees) > 0)
         if not was:
             out.added_rows[counts[ADDED]] = row
             counts[ADDED] += 1
@@ -102,12 +116,15 @@ def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
             for value in range(g.values):
                 reweighted[EDGE_VALUES + value, at] = log.old[k, E_OLD + value]
                 reweighted[EDGE_VALUES + g.values + value, at] = g.carried[row, value_column(value)]
+            _emit_attributes(out.reweighted, EDGE_VALUES + 2 * g.values, at, g, log, row)
         else:
             at = counts[DELETED]
             counts[DELETED] += 1
             _emit_edge(out.deleted, at, g, row)
             for value in range(g.values):
                 deleted[EDGE_VALUES + value, at] = log.old[k, E_OLD + value]
+            if notes_events(log, g):
+                out.deleted[EDGE_VALUES + g.values, at] = g.edge.data[row, TYPE]
             count_edge(g, row, -1)
 
 
@@ -122,7 +139,15 @@ def _is_as_before(g: GraphView, log: Log, k: int) -> bool:
 
 
 @inner
-def _emit_added_edges(g: GraphView, out: Records) -> None:
+def _emit_attributes(records: np.ndarray, first: int, at: int, g: GraphView, log: Log, row: int) -> None:
+    """Write the type of an edge, and the event that added it last, where edges have attributes."""
+    if notes_events(log, g):
+        records[first, at] = g.edge.data[row, TYPE]
+        records[first + 1, at] = log.edges[g.edge.data[row, EDGE_MARK] - 1, E_OLD + g.values]
+
+
+@inner
+def _emit_added_edges(g: GraphView, log: Log, out: Records) -> None:
     """The added edges, whose ends have slots by now."""
     added = out.added.view(np.float32)
     for k in range(out.counts[ADDED]):
@@ -130,6 +155,7 @@ def _emit_added_edges(g: GraphView, out: Records) -> None:
         _emit_edge(out.added, k, g, row)
         for value in range(g.values):
             added[EDGE_VALUES + value, k] = g.carried[row, value_column(value)]
+        _emit_attributes(out.added, EDGE_VALUES + g.values, k, g, log, row)
 
 
 @inner

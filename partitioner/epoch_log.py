@@ -10,7 +10,8 @@ from freshet.kernels.kernel import inner
 from freshet.partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK, GraphView, value_column
 
 LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `counts`
-# Columns of `edges`. From E_OLD on: the edge's values before, float32; the first is NaN where there was no edge.
+# Columns of `edges`. From E_OLD on: the edge's values before, float32; the first is NaN where there was no edge. Behind
+# them, where edges have attributes, is the epoch's event that added the edge last.
 E_ROW, E_OLD = range(2)
 # Columns of `vertices`. V_X: the row of x that sets its features; V_CONTEXT: whether its in-edges changed.
 V_ROW, V_WAS_LIVE, V_WAS_SPLIT, V_X, V_CONTEXT = range(5)
@@ -23,15 +24,15 @@ class Log(NamedTuple):
     """First touches of edges and vertices in the order of the events, and rejected events."""
 
     counts: np.ndarray  # (4,) int64
-    edges: np.ndarray  # (capacity, 1 + values) int32
+    edges: np.ndarray  # (capacity, 1 + values, or one more) int32
     old: np.ndarray  # the same as float32
     vertices: np.ndarray  # (capacity, 5) int32
     rejected: np.ndarray  # (capacity, 2) int32
 
 
-def empty_log(values: int) -> Log:
-    """A log without room, for edges of `values` values each."""
-    edges = np.empty((0, E_OLD + values), np.int32)
+def empty_log(values: int, *, attributed: bool = False) -> Log:
+    """A log without room, for edges of `values` values each, and attributes."""
+    edges = np.empty((0, E_OLD + values + attributed), np.int32)
     vertices, rejected = np.empty((0, 5), np.int32), np.empty((0, 2), np.int32)
     return Log(np.zeros(4, np.int64), edges, edges.view(np.float32), vertices, rejected)
 
@@ -48,6 +49,12 @@ def grow_log(log: Log, vertices: int, edges: int, events: int) -> Log:
 
     more = grown(log.edges, edges)
     return Log(log.counts, more, more.view(np.float32), grown(log.vertices, vertices), grown(log.rejected, events))
+
+
+@inner
+def notes_events(log: Log, g: GraphView) -> bool:
+    """Return whether entries of edges say which event added the edge last: that one has its attributes."""
+    return log.edges.shape[1] > E_OLD + g.values
 
 
 @inner

@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from freshet.kernels.kernel import kernel
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.events import STRING, Ids
+from freshet.partitioner.slots import slot_of
 from freshet.partitioner.string_ids import gather_names
 from freshet.schema import EdgeValues
 
@@ -82,6 +84,24 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes) -> LiveGra
         edge[:, t.PART],
         names,
     )
+
+
+def edge_places(tables: t.GraphTables) -> np.ndarray:
+    """Return where each live edge is: its part, the slots of both ends there, and the code of its type."""
+    rows = tables.live_edges().astype(np.int64)
+    out = np.empty((4, rows.size), np.int32)
+    _list_places(tables.view, rows, out)
+    return out
+
+
+@kernel
+def _list_places(g: t.GraphView, rows: np.ndarray, out: np.ndarray) -> None:
+    edge = g.edge.data
+    for i in range(len(rows)):
+        part = np.int64(edge[rows[i], t.PART])
+        out[0, i], out[3, i] = part, edge[rows[i], t.TYPE]
+        out[1, i] = slot_of(g, np.int64(edge[rows[i], t.SRC]), part)
+        out[2, i] = slot_of(g, np.int64(edge[rows[i], t.DST]), part)
 
 
 def _balance(loads: np.ndarray) -> float:

@@ -17,7 +17,9 @@ TO, SLOT = 0, 1
 VERTEX_ROW = 2  # of the born
 HOME_PART, HOME_SLOT = 2, 3  # of replicas: where the master is
 REPLICA_PART = 2  # of the retired, which go to the master: where the replica was
-DST_SLOT, EDGE_VALUES = 2, 3  # of edges; their values from there on, those before a change and then the new ones
+# Of edges; their values from there on, those before a change and then the new ones. Behind them, where edges have
+# attributes, their type, and of all but the deleted the event whose attributes they have.
+DST_SLOT, EDGE_VALUES = 2, 3
 IN_EDGES, LOOP_WEIGHT, OUT_EDGES = 2, 3, 4  # of contexts
 X_ROW = 2  # of features: the row of x, or < 0 for zeros
 # Columns of the dropped: a vertex, and a part where it has no slot any more.
@@ -53,11 +55,18 @@ class Records(NamedTuple):
 
 
 def make_records(
-    vertices: int, before: int, fresh: int, parts: int, values: int, *, out_degrees: bool = False
+    vertices: int,
+    before: int,
+    fresh: int,
+    parts: int,
+    values: int,
+    *,
+    out_degrees: bool = False,
+    attributed: bool = False,
 ) -> Records:
     """Memory for that many touched vertices, and edges: those that were there before, and those that were not.
 
-    Each edge has `values` values. `out_degrees`: contexts have those of out-edges, too.
+    Each edge has `values` values, and perhaps attributes. `out_degrees`: contexts have those of out-edges, too.
     """
 
     def ints(columns: int, rows: int) -> np.ndarray:
@@ -75,9 +84,9 @@ def make_records(
         replicas=ints(4, coming),
         freed=ints(2, going),
         retired=ints(3, going),
-        deleted=ints(EDGE_VALUES + values, before),
-        reweighted=ints(EDGE_VALUES + 2 * values, before),
-        added=ints(EDGE_VALUES + values, fresh),
+        deleted=ints(EDGE_VALUES + values + attributed, before),
+        reweighted=ints(EDGE_VALUES + 2 * values + 2 * attributed, before),
+        added=ints(EDGE_VALUES + values + 2 * attributed, fresh),
         contexts=ints(5, vertices),
         degrees=np.empty(vertices, np.float64),
         out_degrees=np.empty(1 + vertices if out_degrees else 0, np.float64),
@@ -94,7 +103,8 @@ class EpochChange:
     """Net change of an epoch's events. Its arrays are the Partitioner's memory, valid until the next `partition`.
 
     Shapes: x k rows, the features that the records point into; names (offsets, bytes) of the ids of the
-    born vertices in record order, for string ids.
+    born vertices in record order, for string ids; attr (events, width) float32, of the events that the records of edges
+    point into, None where edges have no attributes.
     Invariant: the order of records is a function of the events since the start, not of tables' capacities.
     """
 
@@ -102,3 +112,4 @@ class EpochChange:
     x: FeatureRows
     names: tuple[np.ndarray, np.ndarray] | None
     rejected: list[tuple[int, str]]  # event, reason
+    attr: np.ndarray | None = None

@@ -15,6 +15,7 @@ from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
 from freshet.partitioner.edge_types import TypeCounts
 from freshet.partitioner.epoch_log import (
+    E_OLD,
     LOGGED_EDGES,
     LOGGED_VERTICES,
     REJECTED,
@@ -25,6 +26,7 @@ from freshet.partitioner.epoch_log import (
     Log,
     log_edge,
     log_vertex,
+    notes_events,
 )
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from freshet.partitioner.graph_tables import (
@@ -175,6 +177,8 @@ def _set_edge(
     touch(g.edge, row)
     was = is_edge(g, row)
     log_edge(log, g, row)
+    if notes_events(log, g):
+        log.edges[edge[row, EDGE_MARK] - 1, E_OLD + g.values] = i
     for k in range(g.values):
         # -0.0 becomes 0.0: equal values have equal bits
         g.carried[row, value_column(k)] = batch.values[k, i] + np.float32(0)
@@ -281,7 +285,7 @@ def apply_events(
                 continue
             if len(batch.attr) and batch.attr[i] >= 0:
                 g.scalars[ATTR_WIDTH] = batch.attr[i] + 1
-            if row >= 0 and _carries(g, row, batch, i):
+            if row >= 0 and _carries(g, row, batch, i) and not notes_events(log, g):
                 continue
             for way in range(2):
                 _revive(g, log, b if way else a)

@@ -84,6 +84,10 @@ def split(
                 columns[src], columns[dst] = edges.column(SLOT, task), edges.column(DST_SLOT, task)
                 for k, name in enumerate(values, EDGE_VALUES):
                     columns[name] = edges.column(k, task).view(np.float32)
+                if change.attr is not None:
+                    columns[group.type] = edges.column(EDGE_VALUES + len(values), task)
+                    if group.has_attr:
+                        columns[group.attr] = change.attr[edges.column(EDGE_VALUES + len(values) + 1, task)]
     if counts[FEATURES]:
         features = _Group(records.features, int(counts[FEATURES]), tasks)
         for task, columns in enumerate(shared):

@@ -3,12 +3,10 @@
 A list lives in a chunk of a shared pool (state/chunks.py); one that outgrows its chunk moves to another of twice the
 size and gives the old one back, so the pool follows the number of entries and not the number of changes.
 
-A long list that is searched has an index in memory (state/memory/list_index.py), so that to find an entry costs no more
-in a hub's list than in another one. A kernel that is about to search asks first whether one is missing (`lacks_index`),
-and leaves making it to `Lists.make_index`.
+A long list that is searched has an index in memory (state/memory/list_index.py), so that a hub costs no more. A kernel
+that is about to search asks first whether one is missing (`lacks_index`), and leaves making it to `Lists.make_index`.
 
-Where tables hold several parts, each part has a pool of its own, and a list's place is one in its part's pool: what
-stands in a part's tables does not depend on which parts are beside it.
+Each part in a table has a pool of its own: what stands in a part's tables does not depend on those beside it.
 """
 
 from __future__ import annotations
@@ -384,6 +382,14 @@ class Lists:
             list_index.LONG // 2,
             self._index,
         )
+
+    def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All entries: rows (n,) int64, values (n,) int32, and of weighted lists the weights, (n,) float32."""
+        head, length = self.head.data, self.head.data[:, _LENGTH].astype(np.int64)
+        begin = (np.arange(len(head)) >> self.head.part_shift) * self.pool.stride + head[:, _AT] - np.cumsum(length)
+        rows = np.repeat(np.arange(len(head)), length)
+        at = np.repeat(begin + length, length) + np.arange(len(rows))
+        return rows, self.pool.data[at], self.pool.data[:0] if self.weight is None else self.weight.data[at]
 
     def of(self, row: int) -> np.ndarray:
         """The values of one list (a view)."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.schema import EDGE_COLUMNS, FEATURE_COLUMNS, kept_columns
+from freshet.schema import ATTR_VALUES, EDGE_COLUMNS, FEATURE_COLUMNS, kept_columns
 
 TOPOLOGY, SYNC, PARTIAL, ROWS, EVENTS = 1, 2, 3, 4, 5
 
@@ -59,6 +59,7 @@ class EdgeGroup(NamedTuple):
     values: tuple[
         tuple[str, str], ...
     ]  # of each value that a record has: what its column's name ends with, its meaning
+    has_attr: bool = True  # of edges that are gone nobody needs them
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,11 +72,27 @@ class EdgeGroup(NamedTuple):
         return f"{self.name}_to"
 
     @property
+    def type(self) -> str:
+        """The name of the column of their types, which is there where the model reads attributes."""
+        return f"{self.name}_type"
+
+    @property
+    def attr(self) -> str:
+        """The name of the column of their attributes, likewise."""
+        return f"{self.name}_attr"
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """All columns of the group."""
         src, dst, *values = self.names
         ends = _to(self.name), Column(src, "i4", f"{self.meaning}: source"), Column(dst, "i4", "destination")
-        return *ends, *(Column(name, "f4", what) for name, (_, what) in zip(values, self.values, strict=True))
+        carried = (Column(name, "f4", what) for name, (_, what) in zip(values, self.values, strict=True))
+        where = "where the model reads attributes"
+        type_, attr = (
+            Column(self.type, "i4", f"code of their type, {where}"),
+            Column(self.attr, "f4", f"the attributes that they have now, {where}", "edge_features"),
+        )
+        return *ends, *carried, type_, *((attr,) if self.has_attr else ())
 
 
 def _features(name: str) -> Iterator[Column]:
@@ -90,7 +107,7 @@ def _values(end: str, when: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-DELETED_EDGES = EdgeGroup("del", "edges deleted", _values("w", "that they had"))
+DELETED_EDGES = EdgeGroup("del", "edges deleted", _values("w", "that they had"), has_attr=False)
 CHANGED_EDGES = EdgeGroup(
     "rew", "edges that carry something else", _values("old", "that they had") + _values("new", "that they have now")
 )
@@ -220,6 +237,7 @@ TABLE = {
                 Column(one.name, one.dtype, f"of edges: {one.meaning}, unless it is {one.default}")
                 for one in EDGE_COLUMNS
             ),
+            Column(ATTR_VALUES, "f4", "of edges: attributes, where the model reads any", "edge_features"),
             Column("etype", "i4", "type of the edge, as an index of the block's types"),
             Column("types_off", "i8", "the block's types: where each name begins in types_utf8, and the last one ends"),
             Column("types_utf8", "u1", "those names"),

@@ -25,6 +25,11 @@ class Conv(Layer):
         """Width of the rows it makes."""
         return self.out_channels
 
+    @property
+    def edge_width(self) -> int:
+        """Width of the attributes of edges that it reads; 0: none."""
+        return 0
+
 
 Aggregator = Literal["sum", "mean", "max", "min", "std", "var"]
 

@@ -74,6 +74,8 @@ class LayerPlan:
     """Messages are multiplied by a value of their edge."""
     edge_value: str = WEIGHT
     """Name of the value of edges that messages read, as in schema.EDGE_COLUMNS."""
+    edge_width: int = 0
+    """Width of the attributes of edges that messages read."""
     skip_loops: bool = False
     """Self-loop edges are no messages."""
     one_loop: bool = False

@@ -14,6 +14,7 @@ from freshet.gnn.declarations import (
     GATv2Conv,
     GCNConv,
     GINConv,
+    GINEConv,
     GraphConv,
     Laplacian,
     Layer,
@@ -37,6 +38,7 @@ from freshet.gnn.layers.edge_conv import EdgeConvPlan
 from freshet.gnn.layers.film_conv import FiLMConvPlan
 from freshet.gnn.layers.gcn_conv import GCNConvPlan
 from freshet.gnn.layers.gin_conv import GINConvPlan
+from freshet.gnn.layers.gine_conv import GINEConvPlan
 from freshet.gnn.layers.laplacian import LaplacianPlan
 from freshet.gnn.layers.neighbour_conv import NeighbourConvPlan
 from freshet.gnn.layers.pin_sage_conv import PinSAGEConvPlan
@@ -52,6 +54,7 @@ PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     GATv2Conv: GATv2ConvPlan,
     GCNConv: GCNConvPlan,
     GINConv: GINConvPlan,
+    GINEConv: GINEConvPlan,
     GraphConv: NeighbourConvPlan,
     Laplacian: LaplacianPlan,
     Propagation: GCNConvPlan,

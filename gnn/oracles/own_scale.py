@@ -24,6 +24,7 @@ from freshet.gnn.declarations import (
     EdgeConv,
     FiLMConv,
     GINConv,
+    GINEConv,
     Identity,
     Laplacian,
     Layer,
@@ -142,6 +143,8 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: SortedEdges, step: fl
         return gathered(x, *laplacian_factors(layer, edges))
     if isinstance(layer, GINConv):
         return _gin_conv(layer, weights, x, edges, step)
+    if isinstance(layer, GINEConv):
+        return _gine_conv(layer, weights, x, edges, step)
     if isinstance(layer, PNAConv):
         return _pna_conv(layer, weights, x, edges, step)
     if isinstance(layer, EdgeConv):
@@ -189,6 +192,20 @@ def _gin_conv(layer: GINConv, weights: Weights, x: Scaled, edges: SortedEdges, s
         return _chain(layer.nn, weights, "nn.", at, step)
 
     return by_pieces(x, edges, made)
+
+
+def _gine_conv(layer: GINEConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+    found = []
+    for vertices, _, part in edges.pieces():
+        at = exact(part.values.full_attr(layer.edge_channels).astype(np.float64))
+        at = linear(at, weights["lin.weight"], weights["lin.bias"]) if layer.edge_linear else at
+        opened = plus(rows_at(x, part.src), at)
+        opened = Scaled(opened.rows, opened.scale + np.abs(rows_at(x, part.src).rows) + np.abs(at.rows))
+        messages = activated(opened, lambda rows: np.maximum(rows, 0), step)
+        sums = gathered(messages, part.of_messages(), None)
+        mine = multiplied(rows_at(x, vertices), np.array(1 + layer.eps))
+        found.append(_chain(layer.nn, weights, "nn.", plus(mine, sums), step))
+    return stacked(found)
 
 
 def _pin_sage_conv(layer: PinSAGEConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:

@@ -46,4 +46,6 @@ def aggregate(layer: LayerPlan, sent: Rows, graph: Graph) -> Rows:
     messages = targets[src]
     if layer.weighted:
         messages = messages * values.weight[:, None]
+    if layer.edge_width:
+        messages = np.concatenate([messages, values.full_attr(layer.edge_width)], axis=1)
     return layer.synopsis.whole(messages, dst, targets)

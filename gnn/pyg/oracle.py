@@ -35,6 +35,7 @@ from freshet.gnn.declarations import (
     TransformerConv,
 )
 from freshet.gnn.model import Model
+from freshet.gnn.pyg.attributed_oracle import attributed_conv
 from freshet.gnn.pyg.rows import function_of
 from freshet.gnn.rows.jumps import Join, Keep
 from freshet.schema import Graph
@@ -46,11 +47,12 @@ if TYPE_CHECKING:
 class _Edges(NamedTuple):
     """The edges of a graph as PyTorch Geometric's layers take them.
 
-    Shapes: index (2, edges); weight (edges,)
+    Shapes: index (2, edges); weight (edges,); attr (edges, edge_features)
     """
 
     index: Tensor
     weight: Tensor
+    attr: Tensor
 
 
 _FUNCTIONS = ("relu", "selu", "tanh", "sigmoid", "silu")
@@ -77,7 +79,8 @@ def forward(
 
     real = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32
     index = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
-    edges = _Edges(index, torch.tensor(graph.values.weight, dtype=real))
+    attr = graph.values.full_attr(model.edge_features)
+    edges = _Edges(index, torch.tensor(graph.values.weight, dtype=real), torch.tensor(attr, dtype=real))
     rows = torch.tensor(graph.x, dtype=real)
     outputs: list[np.ndarray] = []
     kept: dict[str, Tensor] = {}
@@ -117,6 +120,8 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
     sizes = (layer.in_channels, layer.out_channels)
     if (apart := _APART.get(type(layer))) is not None:
         return apart(layer, weights, x, edges)
+    if layer.edge_width:
+        return _attributed_conv(layer, weights, x, edges)
     if isinstance(layer, DegreeScaledConv) and layer.degrees == "both":
         return _by_both_degrees(layer, weights, x, edges)
     if isinstance(layer, RootedConv):
@@ -165,7 +170,15 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
         raise TypeError(msg)
     module = module.to(x.dtype).eval()
     module.load_state_dict(weights, strict=not isinstance(layer, GINConv))
-    return module(x, *edges) if weighted else module(x, edges.index)
+    return module(x, edges.index, edges.weight) if weighted else module(x, edges.index)
+
+
+def _attributed_conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+    module, weights = attributed_conv(layer, weights, _chain)
+    module = module.to(x.dtype).eval()
+    module.load_state_dict(weights)
+    rows: Tensor = module(x, edges.index, edge_attr=edges.attr)
+    return rows
 
 
 def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:

@@ -1,4 +1,4 @@
-"""Messages that a network makes of both ends of an edge, and what a vertex keeps of them.
+"""Messages that a network makes of the ends of an edge and its attributes, and what a vertex keeps of them.
 
 As with attention, what every part keeps of a vertex is all that anybody's message reads of it, as source and as target:
 so a part can make any message of its edges by itself, also one of long ago.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,11 +20,13 @@ class EdgeNetwork:
     """The network that makes the message of an edge (u, v), and where in a row it finds what it reads of either end.
 
     `added`: a linear layer of both ends is one of each end, added up, so its two terms are made once per vertex and
-    `rest` reads their sum. Else `rest` reads [x_v | x_u - x_v].
+    `rest` reads their sum. Else `rest` reads [x_v | x_u - x_v]. Where `target` is -1 a message reads no target, and
+    `rest` the source's terms alone. `edge` makes a further term of the attributes of an edge, which is added.
 
-    Shapes: of a source the columns `source` to `source + size` of a row, of a target those from `target` on; rest turns
-    (n, reads) float32 C-contiguous rows, which it may overwrite, into (n, width) ones.
-    Invariant: the bits of a message depend on the two rows alone.
+    Shapes: of a source the columns `source` to `source + size` of a row, of a target those from `target` on; edge turns
+    (n, edge width) float32 rows into (n, reads) ones; rest turns (n, reads) float32 C-contiguous rows, which it may
+    overwrite, into (n, width) ones.
+    Invariant: the bits of a message depend on the two rows and the attributes alone.
     """
 
     source: int
@@ -35,43 +36,57 @@ class EdgeNetwork:
     width: int
     rest: Callable[[Rows], Rows]
     multiplications: int
-    """Of the matrices in `rest`, for each message."""
+    """Of the matrices in `rest` and `edge`, for each message."""
+    edge: Callable[[Rows], Rows] | None = None
 
     @property
     def reads(self) -> int:
         """Width of the rows that `rest` reads."""
         return self.size if self.added else 2 * self.size
 
-    def of(self, sources: Rows, targets: Rows) -> Rows:
-        """Return the messages of edges, given the rows of their ends; (n, width) float32."""
-        u, v = sources[:, self.source : self.source + self.size], targets[:, self.target : self.target + self.size]
+    def of(self, sources: Rows, targets: Rows, attr: Rows | None = None) -> Rows:
+        """Return the messages of edges, given the rows of their ends and their attributes; (n, width) float32."""
+        u = sources[:, self.source : self.source + self.size]
+        if self.target < 0:
+            return self.made(u.copy(), attr)
+        v = targets[:, self.target : self.target + self.size]
         with np.errstate(all="ignore"):  # infinities and NaN are results, as in PyG
-            return self.made(u + v if self.added else np.concatenate([v, u - v], axis=1))
+            return self.made(u + v if self.added else np.concatenate([v, u - v], axis=1), attr)
 
-    def made(self, terms: Rows) -> Rows:
-        """Return the messages of what `rest` reads, which may be overwritten."""
+    def made(self, terms: Rows, attr: Rows | None = None) -> Rows:
+        """Return the messages of what `rest` reads but for the edge's term; `terms` may be overwritten."""
+        terms = np.ascontiguousarray(terms, np.float32)
         with np.errstate(all="ignore"):
-            return np.ascontiguousarray(self.rest(np.ascontiguousarray(terms, np.float32)))
+            if self.edge is not None and attr is not None:
+                terms += self.edge(attr)
+            return np.ascontiguousarray(self.rest(terms))
 
 
 @dataclass(frozen=True)
 class NetworkSynopsis(Synopsis):
-    """One or several synopses of messages that a network computes from both ends of an edge.
+    """One or several synopses of messages that a network computes from the ends of an edge, and its attributes.
 
     When an edge or a source changes, its old messages are removed and new ones added. When the row of a target changes,
-    all its messages do, and its state is recomputed from its in-edges.
+    all its messages do where they read it, and its state is recomputed from its in-edges.
 
-    Shapes: messages (e, message width), the rows of sources; state (n, inner.width(network.width)).
+    Shapes: messages (e, message width [+ edge width]), the rows of sources [and the attributes of edges]; state
+    (n, inner.width(network.width)).
     """
 
     inner: Synopsis
     network: EdgeNetwork
-    reads_targets: ClassVar[bool] = True
+
+    @property
+    def reads_targets(self) -> bool:  # type: ignore[override]
+        """A message reads a row of its target, too."""
+        return self.network.target >= 0
 
     @property
     def algebra(self) -> str:  # type: ignore[override]
         """Name for people of what a deletion, and another row of a target, cost."""
-        return f"{self.inner.algebra} + reading both ends"
+        read = [] if not self.reads_targets else ["both ends"]
+        read += [] if self.network.edge is None else ["attributes"]
+        return f"{self.inner.algebra} + reading {' and '.join(read)}"
 
     @property
     def name(self) -> str:
@@ -81,10 +96,11 @@ class NetworkSynopsis(Synopsis):
     @property
     def changes(self) -> tuple[str, ...]:
         """Describe the effect of a change, for people."""
-        return (
-            *self.inner.changes,
-            "a network makes each message of both ends; of a changed target, or a row that is read anew, it makes all",
-        )
+        if self.reads_targets:
+            made = "of both ends; of a changed target, or a row that is read anew, it makes all"
+        else:
+            made = "of its source and its edge's attributes; of a row that is read anew it makes all"
+        return *self.inner.changes, f"a network makes each message {made}"
 
     @property
     def needs_same_bits(self) -> bool:
@@ -107,8 +123,9 @@ class NetworkSynopsis(Synopsis):
         """Return the state of each vertex from all its messages at once, in pieces of edges."""
         made = np.empty((len(dst), self.network.width), np.float32)
         for first in range(0, len(dst), _AT_ONCE):
-            here = slice(first, first + _AT_ONCE)
-            made[here] = self.network.of(messages[here], targets[dst[here]])
+            here, sent = slice(first, first + _AT_ONCE), targets.shape[1]
+            attr = np.ascontiguousarray(messages[here, sent:])
+            made[here] = self.network.of(messages[here, :sent], targets[dst[here]], attr)
         return self.inner.whole(made, dst, np.empty((len(targets), self.network.width), np.float32))
 
 

@@ -66,8 +66,9 @@ class Needs:
         rows = self.features.row_bytes
         for shape in self.shapes:
             rows += 12 * shape.message + 4 * (shape.sent - shape.message) + 4 * shape.out
+        attributes = sum(12 + 4 * layer.edge_width for layer in self.layers if layer.edge_width)
         vertex = _JOB_VERTEX_BYTES + _JOB_VERTEX_LAYER_BYTES * layers + rows
-        return vertex * self.vertices + (_JOB_EDGE_BYTES + _JOB_EDGE_LAYER_BYTES * layers) * self.edges
+        return vertex * self.vertices + (_JOB_EDGE_BYTES + _JOB_EDGE_LAYER_BYTES * layers + attributes) * self.edges
 
     def disk(self, options: EngineOptions, order: str, linked: bool) -> int:
         """The most that lies on the disk at a time; a cold store counts with every row that it can get."""

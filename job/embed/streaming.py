@@ -80,7 +80,8 @@ def disk_bytes(needs: Needs, linked: bool) -> int:
     """The most that lies on the disk at a time."""
     kept = needs.job_memory + 4 * needs.shapes[-1].out * needs.vertices
     sent = 4 * max(needs.features.width, *(shape.sent + shape.out for shape in needs.shapes)) * needs.vertices
-    events = _EVENT_BYTES * (needs.edges + needs.vertices) + needs.features.row_bytes * needs.vertices + 2 * needs.text
+    edge, vertex = _EVENT_BYTES + 8 * needs.features.edge_width, _EVENT_BYTES + needs.features.row_bytes
+    events = edge * needs.edges + vertex * needs.vertices + 2 * needs.text
     return kept + kept // 2 + 2 * sent + events + (0 if linked else needs.files)
 
 

@@ -27,7 +27,7 @@ from freshet.job.results.final_graph import rebuild
 from freshet.job.results.own_savepoint import may_vanish, own_savepoint
 from freshet.job.run.job_states import JobStates, at_work
 from freshet.job.run.sources import load_sources
-from freshet.operators.dataflow import FEATURES, PARTITIONER, Place
+from freshet.operators.dataflow import PARTITIONER, Place
 from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.epochs.cut_log import CutLog, copy_log
 from freshet.operators.epochs.cut_segments import ForeignLogError
@@ -36,6 +36,7 @@ from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.snapshot.reader import dropped_columns
 from freshet.operators.snapshot.writer import write_live_graph
+from freshet.schema import Features
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
 FILES = ("vertices.parquet", "edges.parquet", "snapshot.json")
@@ -177,7 +178,7 @@ def _from_log(stopped: Stopped, log: CutLog, state: str | None, work: Path) -> d
     counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": epoch}
     say(f"epoch {epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
     if live.attrs is not None:
-        counts["attr_left_out"] = _tell_attr(stopped, *live.attrs)
+        counts["attr_left_out"] = _tell_attr(stopped, live.core.features, *live.attrs)
     undirected = stopped.settings.partitioning.undirected
     (work / "snapshot").mkdir()
     info = {**counts, "undirected": undirected, "positions": positions}
@@ -185,10 +186,10 @@ def _from_log(stopped: Stopped, log: CutLog, state: str | None, work: Path) -> d
     return {**counts, "positions": positions}
 
 
-def _tell_attr(stopped: Stopped, width: int, events: int) -> int:
+def _tell_attr(stopped: Stopped, features: Features, width: int, events: int) -> int:
     """Say that edges had attr, which no job keeps yet; how many numbers each."""
     given = stopped.saved.snapshot
-    also = f" and {given}/edges.parquet" if given and dropped_columns(Path(given)) else ""
+    also = f" and {given}/edges.parquet" if given and dropped_columns(Path(given), features) else ""
     say(
         f"attr is left out: {events:,} edge events{also} brought attr of {width} numbers, which a job checks and does "
         "not keep; edges.parquet has no such column, take it from where the edges came from"
@@ -299,7 +300,7 @@ def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path
     found = _state_of(stopped, state)
     say(f"restoring from {found}")
     backend = stopped.saved.options.get("state_backend", "rocksdb")
-    save_entries(found, backend, stopped.settings.parts, (PARTITIONER, FEATURES), work)
+    save_entries(found, backend, stopped.settings.parts, live.operators, work)
 
     def entries_of(operator: str, part: int) -> Iterable[tuple[str, bytes]]:
         place = str(Place(operator, part))

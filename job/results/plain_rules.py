@@ -114,6 +114,7 @@ class PlainRules:
         if not (self._is_id(src) and self._is_id(dst) and type(src) is type(dst) and self.is_type(kind)):
             return None
         carried: dict[str, float] = {}
+        attr: list[float] | None = None
         if op == "add_edge":
             given, listed = record.get("weight"), record.get("attr")
             if given is not None:
@@ -125,8 +126,13 @@ class PlainRules:
                 numbers = float32s(listed)
                 if numbers is None:
                     return None
-                carried[ATTR] = len(numbers)
-        return Event(op, src, dst, values=edge_row(carried), type=self.default_type if kind is None else kind)
+                if not self.features.edge_width:
+                    carried[ATTR] = len(numbers)
+                elif len(numbers) == self.features.edge_width:
+                    attr = numbers.tolist()
+                else:
+                    return None
+        return Event(op, src, dst, values=edge_row(carried, attr), type=self.default_type if kind is None else kind)
 
     def _is_id(self, value: Any) -> TypeGuard[Id]:
         if type(value) not in KINDS.values() or self._id_type not in (None, type(value)):

@@ -46,7 +46,8 @@ def read_snapshot(folder: Path, rules: PlainRules, graph: GraphRules = NO_RULES)
         kinds, types = _types(edges, rules)
         values = _values(edges, len(src))
         ends = codes[len(own) :].reshape(2, -1)
-        if _has(edges, "attr") or (graph.forbid_typed_loops and len(types) > 1 and (ends[0] == ends[1]).any()):
+        odd_loops = graph.forbid_typed_loops and len(types) > 1 and (ends[0] == ends[1]).any()
+        if rules.features.edge_width or _has(edges, "attr") or odd_loops:
             return None
         keys, values = _last_of_equal(kinds, ends, values, len(ids), undirected=graph.undirected)
         path = vertices

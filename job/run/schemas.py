@@ -96,6 +96,13 @@ def _of_list(kind: pa.DataType, *_: object) -> str:
     return _of_number(_plain(kind.value_type))
 
 
+def _of_attributes(kind: pa.DataType, features: Features, _: str | None) -> str:
+    said, width = _of_list(kind), features.edge_width
+    if width and not said and pa.types.is_fixed_size_list(kind) and kind.list_size != width:
+        return f"expected the model's {width} numbers: each event with them will be rejected"
+    return said
+
+
 def _of_features(kind: pa.DataType, features: Features, _: str | None) -> str:
     said = _of_list(kind)
     if not said and pa.types.is_fixed_size_list(kind) and kind.list_size != features.width:
@@ -111,7 +118,7 @@ _JUDGES: dict[FieldKind, _Judge] = {
     FieldKind.TEXT: _of_text,
     FieldKind.ID: _of_id,
     FieldKind.NUMBER: _of_number,
-    FieldKind.NUMBERS: _of_list,
+    FieldKind.NUMBERS: _of_attributes,
     FieldKind.FEATURES: _of_features,
     FieldKind.UNREAD: _of_unread,
 }

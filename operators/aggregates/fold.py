@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves
+from freshet.operators.graph.edge_table import EdgeTable
 from freshet.state.table import Table
 
 
@@ -37,6 +38,14 @@ class Fold(Protocol):
     @property
     def tables(self) -> tuple[Table, ...]:
         """Its tables, with a row per slot."""
+
+
+@runtime_checkable
+class AttributeFold(Protocol):
+    """A fold whose messages read attributes of edges."""
+
+    def read_attributes(self, attributes: EdgeTable) -> None:
+        """Have messages whose weights are the numbers of edges in this table."""
 
 
 class StepwiseFold:

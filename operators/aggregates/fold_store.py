@@ -15,7 +15,7 @@ from freshet.gnn.plan import Epilogue, LayerPlan
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.kernels.kernel_calls import Direct
 from freshet.operators.aggregates.finishing import Finish
-from freshet.operators.aggregates.fold import Fold
+from freshet.operators.aggregates.fold import AttributeFold, Fold
 from freshet.operators.graph import edge_messages
 from freshet.operators.graph.edge_changes import EdgeChanges
 from freshet.operators.graph.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, room_for
@@ -45,6 +45,9 @@ class FoldStore:
         self.z = tables.add("z", "f4", layer.message_width)
         self._count = tables.add("in_edges", "i4")
         self.fold = make_fold(tables, "", layer.message_width, layer.synopsis)
+        if topology.attributes is not None:
+            assert isinstance(self.fold, AttributeFold)
+            self.fold.read_attributes(topology.attributes)
         self._by_row = self.z, self._count, *self.fold.tables
         self._rows.keep(*self._by_row)
         self._moved = np.zeros(0, np.int64)
@@ -73,9 +76,10 @@ class FoldStore:
         edges = self._edges()
         edges, gone, moves, kept = self._take_out(edges, changes, sources, serial)
         self.fold.leave(edges, gone, kept, moves, sources.rows, same_weights=not changed[0].size)
+        self.topology.settle_edges()
         self._store_kernel(self.z.view, moves.slots, moves.places, sources.rows)
         come = room_for(changed[0].size + added[0].size)
-        if self._layer.weighted and changed[0].size:
+        if edges.out.weighted and changed[0].size:
             edge_messages.set_weights(edges, changed, moves, come, self._result)
             self._check(epoch)
             self._list_kernel(edges, moves.slots, kept)

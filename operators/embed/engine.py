@@ -114,8 +114,10 @@ class UnsupportedModelError(InputError):
 
 
 def unsupported(plan: Plan) -> str | None:
-    """The first layer whose synopsis nothing here keeps, in words; None where there is none."""
+    """The first layer that this engine can't do, in words; None where there is none."""
     for number, layer in enumerate(plan.layers, 1):
+        if layer.edge_width:
+            return f"layer {number} ({layer.name}) reads attributes of edges"
         if not is_known(layer.synopsis):
             return f"layer {number} ({layer.name}) keeps a {type(layer.synopsis).__name__}"
     return None

@@ -39,6 +39,7 @@ class EdgeMessage(NamedTuple):
 class Messages(NamedTuple):
     """Messages of edges, by the rows of their ends.
 
+    Where the layer reads attributes, a weight is the number of the edge (edge_table.py).
     Shapes: src, dst (n,) int32; weight (n,) float32.
     """
 
@@ -48,7 +49,11 @@ class Messages(NamedTuple):
 
     def first(self, count: int) -> Messages:
         """The first of them."""
-        return Messages(self.src[:count], self.dst[:count], self.weight[:count])
+        return self.part(0, count)
+
+    def part(self, first: int, last: int) -> Messages:
+        """Messages `first` to `last`."""
+        return Messages(self.src[first:last], self.dst[first:last], self.weight[first:last])
 
 
 def room_for(count: int) -> Messages:

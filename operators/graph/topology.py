@@ -4,8 +4,8 @@ Every operator after the Partitioner knows its masters; a Storage from 1 on also
 model makes of that lies beside it, as *values* (values.py, and the rows of owner.py).
 
 Contexts and weights are here where the layer reads them; the Partitioner has them of all. Kept by every layer, they
-took about a tenth of the speed of sums that read neither. What else a layer may read of an edge, a type or features,
-has its place beside the weight: one more table that goes with the entries of a list (state/adjacency.py).
+took about a tenth of the speed of sums that read neither. A layer that reads attributes of edges has a table of these,
+and in its lists their numbers there (edge_table.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from freshet.gnn.plan import Context, LayerPlan
 from freshet.operators.graph.edge_changes import EdgeChanges, edge_changes
+from freshet.operators.graph.edge_table import EdgeTable
 from freshet.operators.graph.part_columns import PartColumns
 from freshet.operators.graph.part_rows import PartRows
 from freshet.state.adjacency import Lists
@@ -116,10 +117,11 @@ class Topology:
     """
 
     def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan, following: LayerPlan | None) -> None:
-        """Edges have their weights if the layer reads them."""
+        """Edges have their weights if the layer reads them, or attributes."""
         self.at, self.masters, self._edge_value = at, Masters(tables, at, layer, following), layer.edge_value
         self.home = tables.add("home", "i4", 2, fill=-1)
-        self.out, self.inn = (Lists(tables, name, layer.weighted) for name in ("out", "in"))
+        self.attributes = EdgeTable(tables, at, layer.edge_width) if layer.edge_width else None
+        self.out, self.inn = (Lists(tables, name, layer.weighted or layer.edge_width > 0) for name in ("out", "in"))
         at.keep(self.home, self.out, self.inn)
 
     def take_over(self, block: Block) -> None:
@@ -135,7 +137,14 @@ class Topology:
 
     def edge_changes(self, block: Block) -> EdgeChanges:
         """Return the edges that an epoch changes, with the value that the layer reads of them."""
+        if self.attributes is not None:
+            return self.attributes.changes(block, self.out, self.inn)
         return edge_changes(block, self.at, self._edge_value)
+
+    def settle_edges(self) -> None:
+        """Have the new attributes of edges, once no message of before is needed any more."""
+        if self.attributes is not None:
+            self.attributes.settle()
 
     def grow(self) -> None:
         """Have room for more edges after a kernel said that there is none."""

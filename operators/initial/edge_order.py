@@ -48,7 +48,7 @@ def in_edge_order(block: Block) -> Block:
     order = edge_order(*map(block.get, ADDED_EDGES.names[:2]))
     moved = {
         name: frozen(block.columns[name][order])
-        for name in (ADDED_EDGES.part, *ADDED_EDGES.names)
+        for name in (ADDED_EDGES.part, *ADDED_EDGES.names, ADDED_EDGES.type, ADDED_EDGES.attr)
         if name in block.columns
     }
     return Block(block.header, block.columns | moved)

@@ -31,9 +31,9 @@ def write_events(
         for block in blocks:
             table = np.array([codes.setdefault(name, len(codes)) for name in block.types], np.int32)
             out.add("op", block.op)
-            for name, column in (block.values.full_columns() | block.x.columns(X)).items():
+            for name, column in (block.values.full_columns(features) | block.x.columns(X)).items():
                 out.add(name, column)
-            given |= block.values.given.keys()
+            given |= block.values.names
             out.add("etype", table[block.etype])
             out.add("x_row", np.where(block.x_row >= 0, block.x_row + rows, -1).astype(np.int32))
             for name, ids in (("a", block.a), ("b", block.b)):

@@ -105,7 +105,8 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
     op, edge, n = fields.op, fields.edge, len(fields.op)
     adds = op == OP_ADD_EDGE
     weight, weight_good = _weights(fields.weight, n)
-    attr, attr_good = _sizes(fields.attr, n)
+    width = rules.features.edge_width
+    attr, attr_good = _attributes(fields.attr, adds, width) if width else _sizes(fields.attr, n)
     good = fields.ids_good & (op != NO_OP)
     good &= ~adds | (weight_good & attr_good)
     good &= ~edge | fields.types.good(rules.edge_types, rules.id_bytes_max)
@@ -119,14 +120,14 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
     if not kept.all():
         x = x[kept]
     values = {WEIGHT: np.where(adds, weight, np.float32(1))}
-    if attr is not None:
+    if attr is not None and not width:
         values[ATTR] = np.where(adds, attr, np.int32(-1))
     origin = place.origin
     events = Events(
         op=op,
         a=fields.a,
         b=fields.b,
-        values=EdgeValues(n, values),
+        values=EdgeValues(n, values, attr if width else None),
         etype=etype.astype(np.int32),
         x_row=x_row,
         x=FeatureRows(x),
@@ -159,6 +160,18 @@ def _sizes(lists: ListColumn | None, n: int) -> tuple[np.ndarray | None, np.ndar
     bad = np.flatnonzero(~np.isfinite(_narrow(lists.values)))
     good = ~lists.given | (np.searchsorted(bad, lists.begin) == np.searchsorted(bad, lists.end))
     return np.where(lists.given, lists.end - lists.begin, -1).astype(np.int32), good
+
+
+def _attributes(lists: ListColumn | None, adds: np.ndarray, width: int) -> tuple[np.ndarray | None, np.ndarray]:
+    """(n, width) float32 attributes of added edges, zeros where there is no list, and where rows are good."""
+    if lists is None:
+        return None, np.ones(len(adds), bool)
+    good, attr = ~lists.given, np.zeros((len(adds), width), np.float32)
+    rows = np.flatnonzero(adds & lists.given)
+    found, found_good = _rows_of_width(lists, rows, width)
+    good[rows[found_good]] = True
+    attr[rows[found_good]] = found
+    return attr, good
 
 
 def _features(lists: ListColumn | None, op: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

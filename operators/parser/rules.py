@@ -21,7 +21,7 @@ from freshet.partitioner.events import (
     OP_SET_FEATURES,
     STRING,
 )
-from freshet.schema import PLAIN_EDGE, Features
+from freshet.schema import NO_ATTR, PLAIN_EDGE, Features
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # From here on a double rounds to infinity in float32 (the largest float32 plus half its last place).
@@ -50,7 +50,6 @@ FIELDS = {
 ID_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.ID)
 READ_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is not FieldKind.UNREAD)
 
-_NO_ATTR = PLAIN_EDGE[1]
 _OPS = {name: code for code, name in enumerate(OP_NAMES)}
 _NUMBERS = frozenset((int, float))
 _KINDS: dict[type, str] = {int: INT, str: STRING}
@@ -73,7 +72,7 @@ class Field(NamedTuple):
 
 
 class Rules:
-    """Rules of the job's records: the feature width, the kind of ids (None: the first accepted event's), edge types.
+    """Rules of the job's records: widths of features, the kind of ids (None: the first accepted event's), edge types.
 
     What only earlier events show to be wrong, the Partitioner refuses: one edge type too many, another width of attr.
     A field that is null is absent. Fields that an event has no use for (an `x` on an edge) are ignored like unknown
@@ -93,7 +92,7 @@ class Rules:
             msg = f"id kind: expected int, string or None, got {id_kind!r}"
             raise ValueError(msg)
         self.features, self.id_bytes_max = features, id_bytes_max
-        self._width = features.width  # read for each event
+        self._width, self._edge_width = features.width, features.edge_width  # read for each event
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None
         self._id_type: type | None = None
@@ -154,12 +153,13 @@ class Rules:
                     return f"weight: expected a number, got {show(weight)}"
                 if not -FLOAT32_LIMIT < weight < FLOAT32_LIMIT:
                     return f"weight: not finite in float32, got {show(weight)}"
-                values = weight, _NO_ATTR
+                values = weight, NO_ATTR
             if numbers is not None:
-                error = numbers_error("attr", numbers, None)
+                error = numbers_error("attr", numbers, self._edge_width or None)
                 if error:
                     return error
-                values = values[0], len(numbers)
+                # only the length of those that the graph does not keep
+                values = (values[0], NO_ATTR, tuple(numbers)) if self._edge_width else (values[0], len(numbers))
         code = 0
         if etype is not None:
             error = self._type_error(etype)

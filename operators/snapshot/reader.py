@@ -20,7 +20,7 @@ from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Origin, Parser
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
-from freshet.schema import Features, dropped_among
+from freshet.schema import ATTR, Features, dropped_among
 
 BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20  # in place of all that a row group has of a column, which may be of any size
@@ -117,15 +117,20 @@ def open_snapshot(
     if width != features.width:
         msg = f"{folder / 'vertices.parquet'}: x: expected the model's {features}, got {width}"
         raise SnapshotError(msg)
+    names = schemas["edges"].names
+    found = getattr(schemas["edges"].field(ATTR).type, "list_size", None) if ATTR in names else None
+    if features.edge_width and found not in (None, features.edge_width):
+        msg = f"{folder / 'edges.parquet'}: attr: expected the model's {features.edge_width} numbers, got {found}"
+        raise SnapshotError(msg)
     kind = _id_kind(folder, schemas, id_kind)
     types = tuple(edge_types) if edge_types else None
     info = _read_info(folder)
     return Snapshot(folder, features, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max)
 
 
-def dropped_columns(folder: Path | None) -> list[str]:
-    """Return the columns of a snapshot's edges that no graph keeps; none where there is none, or it can't be read."""
-    if folder is None:
+def dropped_columns(folder: Path | None, features: Features) -> list[str]:
+    """Return the columns of a snapshot's edges that the graph does not keep; none where it can't be read."""
+    if folder is None or features.edge_width:
         return []
     try:
         return dropped_among(pq.read_schema(folder / "edges.parquet").names)

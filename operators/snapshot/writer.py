@@ -15,6 +15,7 @@ from freshet.files.json_file import write_json
 from freshet.files.whole import write_whole
 from freshet.partitioner.events import DEFAULT_TYPE, INT, Ids
 from freshet.partitioner.live_graph import LiveGraph
+from freshet.schema import ATTR
 
 ROWS = 1 << 18  # per row group
 
@@ -36,8 +37,7 @@ def _write_vertices(path: Path, ids: Ids, x: np.ndarray) -> None:
     schema = pa.schema([("id", _id_type(ids)), ("x", kind)])
     with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for begin in range(0, len(ids), ROWS):
-            some = np.ascontiguousarray(x[begin : begin + ROWS], np.float32)
-            vectors = pa.FixedSizeListArray.from_arrays(pa.array(some.reshape(-1)), type=kind)
+            vectors = _vectors(x[begin : begin + ROWS])
             columns = [_id_array(ids.slice(begin, min(begin + ROWS, len(ids)))), vectors]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
@@ -47,7 +47,10 @@ def _write_edges(path: Path, graph: LiveGraph) -> None:
     fields = [("src", kind), ("dst", kind), ("weight", pa.float32())]
     typed = graph.types != (DEFAULT_TYPE,)
     names = pa.array([name or None for name in graph.types], pa.string())
-    schema = pa.schema([*fields, ("type", pa.string())] if typed else fields)
+    attr = graph.values.attr
+    fields += [("type", pa.string())] if typed else []
+    fields += [] if attr is None else [(ATTR, pa.list_(pa.float32(), attr.shape[1]))]
+    schema = pa.schema(fields)
     with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for begin in range(0, len(graph.src), ROWS):
             some = slice(begin, begin + ROWS)
@@ -55,7 +58,15 @@ def _write_edges(path: Path, graph: LiveGraph) -> None:
             columns = [*ends, pa.array(np.ascontiguousarray(graph.values[some].weight), pa.float32())]
             if typed:
                 columns.append(names.take(pa.array(np.ascontiguousarray(graph.etype[some]))))
+            if attr is not None:
+                columns.append(_vectors(attr[some]))
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _vectors(rows: np.ndarray) -> pa.Array:
+    """Rows as fixed-size lists of float32."""
+    some = np.ascontiguousarray(rows, np.float32)
+    return pa.FixedSizeListArray.from_arrays(pa.array(some.reshape(-1)), some.shape[1])
 
 
 def _id_type(ids: Ids) -> pa.DataType:
@@ -81,19 +92,16 @@ def write_snapshot(
     edge_type: Sequence[str | None] | None = None,
     label: np.ndarray | None = None,
     info: dict[str, Any] | None = None,
+    attr: np.ndarray | None = None,
 ) -> None:
     """Write a snapshot folder; `src` and `dst` are ids, not rows.
 
     Shapes:
-        x (vertices, features) float32; weight (edges,) float32; label (vertices,) int64
+        x (vertices, features) float32; weight (edges,) float32; label (vertices,) int64; attr (edges, width) float32
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    features = np.ascontiguousarray(x, np.float32)
-    vertices = {
-        "id": _plain_ids(ids),
-        "x": pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1]),
-    }
+    vertices = {"id": _plain_ids(ids), "x": _vectors(x)}
     if label is not None:
         vertices["label"] = pa.array(np.asarray(label, np.int64))
     edges = {"src": _plain_ids(src, vertices["id"].type), "dst": _plain_ids(dst, vertices["id"].type)}
@@ -101,6 +109,8 @@ def write_snapshot(
         edges["weight"] = pa.array(np.asarray(weight, np.float32))
     if edge_type is not None:
         edges["type"] = pa.array(list(edge_type), pa.string())
+    if attr is not None:
+        edges[ATTR] = _vectors(attr)
     pq.write_table(pa.table(vertices), folder / "vertices.parquet", write_page_checksum=True)
     pq.write_table(pa.table(edges), folder / "edges.parquet", write_page_checksum=True)
     if info is not None:

@@ -58,6 +58,7 @@ def star(rng: random.Random, types: tuple[str | None, ...]) -> list[Record]:
         ("graph_conv-sum-2-layers", 1, False, (None, "a", "b")),
         ("gcn_conv-default-2-layers", 2, True, (None,)),
         ("gat_conv-default-2-layers", 1, False, (None,)),
+        ("gine_conv-default-2-layers", 2, False, (None, "a", "b")),
         ("graph_conv-max-2-layers", 2, False, (None, "a", "b")),
     ],
 )
@@ -66,7 +67,7 @@ def test_a_hub_is_exact_and_the_same_bits_without_an_index(
 ) -> None:
     """Also after crashes: what is restored has no index, and makes one again."""
     model, rng = MODELS[name](), random.Random(name)
-    events = to_events(star(rng, types), IN_WIDTH)
+    events = to_events(star(rng, types), IN_WIDTH, edge_width=model.edge_features)
     options = job_settings(model, parts, undirected=undirected)
     cuts = cuts_of([1, 7, 3], len(events))
     crashing = run(options, model, events, cuts, 1, Faults(crashes=3, crash=0.01))

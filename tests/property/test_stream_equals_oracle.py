@@ -70,7 +70,7 @@ def _check(model: Any, records: list[dict[str, Any]], shape: dict[str, Any], *, 
     if shape["strings"]:
         ids = ("id", "src", "dst")
         records = [{k: f"n{v}" if k in ids else v for k, v in record.items()} for record in records]
-    events = to_events(records, IN_WIDTH, tuple(model.edge_types))
+    events = to_events(records, IN_WIDTH, tuple(model.edge_types), edge_width=model.edge_features)
     kind = "string" if shape["strings"] else "int"
     options = {name: shape[name] for name in ("strategy", "undirected")}
     settings_ = job_settings(model, shape["parts"], **options, id_kind=kind)
@@ -102,7 +102,7 @@ def test_every_model_on_random_streams(name: str) -> None:
         types = ("a", "b") if rng.random() < 0.4 else ()
         strings = rng.random() < 0.4
         records = random_records(rng, 150, IN_WIDTH, types=types, strings=strings)
-        events = to_events(records, IN_WIDTH)
+        events = to_events(records, IN_WIDTH, edge_width=model.edge_features)
         options = {key: shape[key] for key in ("strategy", "undirected")}
         settings_ = job_settings(model, int(shape["parts"]), **options, id_kind="string" if strings else "int")
         log = cuts_of(list(shape["cuts"]), len(events))

@@ -16,7 +16,7 @@ from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.operators.snapshot.writer import write_live_graph
 from freshet.partitioner.reference_graph import GraphArrays, ReferenceGraph
-from freshet.schema import kept_of
+from freshet.schema import attr_of, kept_of
 from freshet.state.codec import UnknownFormatError
 from freshet.state.sweep import STATE_FORMAT
 from tests.support.simulation.drawn import Case, draw, eager, simulate
@@ -29,7 +29,7 @@ from tests.support.simulation.survivors import Checkpoint
 from tests.support.stages.cuts import ends_by_epoch
 
 SAVED = Path(__file__).resolve().parents[1] / "data" / "state" / f"format-{STATE_FORMAT}"
-Graph = tuple[dict[object, bytes], dict[tuple[object, object, str], float]]
+Graph = tuple[dict[object, bytes], dict[tuple[object, object, str], tuple[float, tuple[float, ...]]]]
 
 
 def reference_at(case: Case, log: CutLog, epoch: int) -> ReferenceGraph:
@@ -47,10 +47,11 @@ def reference_at(case: Case, log: CutLog, epoch: int) -> ReferenceGraph:
 
 
 def content(graph: ReferenceGraph) -> Graph:
-    """Features by id, and weights by source, destination and type."""
+    """Features by id, and weights and attributes by source, destination and type."""
     arrays: GraphArrays = graph.arrays()
+    zeros = (0.0,) * graph.features.edge_width
     edges = {
-        (src, dst, name): kept_of(values)[0]
+        (src, dst, name): (kept_of(values)[0], attr_of(values) or zeros)
         for name, edges in graph.edges.items()
         for src, ends in edges.out.items()
         for dst, values in ends.items()
@@ -61,8 +62,10 @@ def content(graph: ReferenceGraph) -> Graph:
 def live_content(live: LiveState) -> Graph:
     graph = live.graph()
     ids, x = graph.ids.to_list(), live.features(graph)
-    ends = zip(graph.src.tolist(), graph.dst.tolist(), graph.etype.tolist(), graph.values.weight.tolist(), strict=True)
-    edges = {(ids[src], ids[dst], graph.types[etype]): weight for src, dst, etype, weight in ends}
+    attr = map(tuple, graph.values.full_attr(live.core.features.edge_width).tolist())
+    carried = zip(graph.values.weight.tolist(), attr, strict=True)
+    ends = zip(graph.src.tolist(), graph.dst.tolist(), graph.etype.tolist(), carried, strict=True)
+    edges = {(ids[src], ids[dst], graph.types[etype]): values for src, dst, etype, values in ends}
     assert len(edges) == len(graph.src)
     return dict(zip(ids, map(np.ndarray.tobytes, x), strict=True)), edges
 
@@ -159,7 +162,7 @@ def test_a_checkpoint_of_an_earlier_version(tmp_path: Path) -> None:
     features, edges = live_content(live)
     assert features == dict(zip(truth.ids, map(np.ndarray.tobytes, truth.x), strict=True))
     ends = zip(truth.src.tolist(), truth.dst.tolist(), truth.values.weight.tolist(), strict=True)
-    found = sorted((src, dst, weight) for (src, dst, _), weight in edges.items())
+    found = sorted((src, dst, weight) for (src, dst, _), (weight, _) in edges.items())
     assert found == sorted((truth.ids[src], truth.ids[dst], weight) for src, dst, weight in ends)
     log.close()
     assert live.positions == {(0, 0): int(saved.events.position[log.cut_of(saved.epoch).end - 1])}

@@ -27,13 +27,15 @@ LISTED = [
     "sage_conv-several-moments-2-layers",
     "graph_conv-max-2-layers",
     "gat_conv-4-heads",
+    "gine_conv-default-2-layers",
 ]
 
 
 def simulated(name: str, tasks: Iterator[int], faults: Faults, log: CutLog) -> Simulation:
     """A job of 64 parts whose attempts have these numbers of tasks."""
     model = all_small_models()[name]()
-    events = to_events(random_records(random.Random(name), 160, IN_WIDTH, vertices=30), IN_WIDTH)
+    records = random_records(random.Random(name), 160, IN_WIDTH, vertices=30)
+    events = to_events(records, IN_WIDTH, edge_width=model.edge_features)
     settings = job_settings(model, PARTS, 16, hybrid_threshold=2)
     simulation = Simulation(settings, compile_plan(model), events, log, 1, faults)
     simulation.tasks = lambda: next(tasks)

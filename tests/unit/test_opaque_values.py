@@ -12,7 +12,7 @@ from tests.unit.test_imports import ROOT, package_files
 
 # Files that may say a word, by the word: where it is what they are about.
 AT_HOME = {
-    "weights?": ("gnn/", "parser", "aggregates", "edge_messages", "snapshot"),
+    "weights?": ("gnn/", "parser", "aggregates", "edge_messages", "edge_table", "snapshot"),
     "in_width": (),
     "forbid_typed_loops": ("partitioner/", "graph/rules"),
 }

@@ -15,7 +15,7 @@ from freshet.operators.snapshot.reader import dropped_columns
 def write_folders(saved: SavedJob, ends: Ends, start: Start | None, out: Path) -> None:
     """Remove what an earlier run left that never began, and record the job."""
     folder = None if start is None else start.graph.folder
-    for name in dropped_columns(folder):
+    for name in () if start is None else dropped_columns(folder, start.graph.features):
         say(
             f"--snapshot {folder}: edges.parquet has a column {name}: it is checked and not kept, no layer reads it "
             "and no export of this job has it"

@@ -6,7 +6,7 @@ rows of its ends. When the row of a target changes, or its state has to be recom
 of its in-edges in this part are computed. Memory is bounded by a number of edges, and by the in-degree of one vertex.
 
 Invariant: every synopsis is that of the network's messages for the rows in the table; the bits of a message depend on
-two rows, never on the block.
+two rows and the attributes of an edge, never on the block.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from freshet.kernels.kernel import kernel
 from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.aggregates.fold import MessageFold, StepwiseFold
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves, room_for, turns
+from freshet.operators.graph.edge_table import EdgeTable
 from freshet.state.adjacency import base_of, place_of
 from freshet.state.table import Table
 
@@ -37,7 +38,8 @@ def gather_terms(
 ) -> None:
     """Write the network's input for each edge: the sum of both ends' terms, or [target's row | source's - target's].
 
-    `source` and `target` are the first columns of the ends' inputs. Shapes: out (n, size or 2 * size) float32.
+    `source` and `target` are the first columns of the ends' inputs; without a target (-1) the source's terms are all.
+    Shapes: out (n, size or 2 * size) float32.
     """
     size = out.shape[1] if added else out.shape[1] // 2
     for i in range(len(src)):
@@ -46,7 +48,9 @@ def gather_terms(
             prefetch_row(z, np.int64(dst[i + _AHEAD]))
         u, v = src[i], dst[i]
         for c in range(size):
-            if added:
+            if target < 0:
+                out[i, c] = z[u, source + c]
+            elif added:
                 out[i, c] = z[u, source + c] + z[v, target + c]
             else:
                 out[i, c] = z[v, target + c]
@@ -75,6 +79,7 @@ def pick_messages(messages: Messages, renew: np.ndarray, serial: int, picked: Me
     for i in range(len(messages.src)):
         if renew[messages.dst[i]] != serial:
             picked.src[count], picked.dst[count] = messages.src[i], messages.dst[i]
+            picked.weight[count] = messages.weight[i]
             count += 1
     return count
 
@@ -89,6 +94,8 @@ def list_in_edges(edges: Edges, rows: np.ndarray, head: np.ndarray, messages: Me
         head[row, 0], head[row, 1] = at, many
         for k in range(first, first + many):
             messages.src[at], messages.dst[at] = base + edges.inn.pool.data[k], row
+            if edges.inn.weighted:
+                messages.weight[at] = edges.inn.weight.data[k]
             at += 1
 
 
@@ -98,6 +105,7 @@ class NetworkFold(StepwiseFold):
     def __init__(self, synopsis: NetworkSynopsis, inner: MessageFold) -> None:
         """`inner` gets what the network makes."""
         self._inner, self._network = inner, synopsis.network
+        self._attributes: EdgeTable | None = None
         self.counts = np.zeros(3, np.int64)
         self._renew, self._head = np.zeros(0, np.int64), np.zeros((0, 3), np.int32)
         self._turned = np.empty(0, np.int32)
@@ -108,14 +116,19 @@ class NetworkFold(StepwiseFold):
         """Its tables, with a row per slot."""
         return self._inner.tables
 
+    def read_attributes(self, attributes: EdgeTable) -> None:
+        """Have messages whose weights are the numbers of edges in this table."""
+        self._attributes = attributes
+
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Begin an epoch that moves these sources to these values."""
         slots, network = len(edges.z.data), self._network
         if self._renew.size < slots:
             self._renew, self._head = np.zeros(slots, np.int64), np.zeros((slots, 3), np.int32)
         self._inner.begin(edges, moves, rows)
-        found = np.empty(moves.slots.size, np.int32)
-        found = found[: find_turned(edges, moves, rows, network.target, network.size, self._renew, found)]
+        found = np.empty(moves.slots.size if network.target >= 0 else 0, np.int32)
+        if found.size:
+            found = found[: find_turned(edges, moves, rows, network.target, network.size, self._renew, found)]
         self._turned = found
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
@@ -150,16 +163,16 @@ class NetworkFold(StepwiseFold):
         picked = picked.first(pick_messages(messages, self._renew, serial, picked))
         self.counts[MADE] += picked.src.size
         for first in range(0, picked.src.size, _BLOCK):
-            src, dst = picked.src[first : first + _BLOCK], picked.dst[first : first + _BLOCK]
-            made = edges._replace(z=edges.z._replace(data=self._made(edges, src, dst)))
-            yield made, Messages(self._order[: src.size], dst, self._weights[: src.size])
+            here = picked.part(first, first + _BLOCK)
+            made = edges._replace(z=edges.z._replace(data=self._made(edges, here)))
+            yield made, Messages(self._order[: here.src.size], here.dst, self._weights[: here.src.size])
 
-    def _made(self, edges: Edges, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    def _made(self, edges: Edges, messages: Messages) -> np.ndarray:
         """The messages of these edges, (n, network.width) float32."""
-        network = self._network
+        network, (src, dst, numbers) = self._network, messages
         terms = np.empty((src.size, network.reads), np.float32)
         gather_terms(edges.z.data, src, dst, network.source, network.target, network.added, terms)
-        return network.made(terms)
+        return network.made(terms, None if self._attributes is None else self._attributes.of(dst, numbers))
 
     def _remake(self, edges: Edges, rows: np.ndarray, count: int, serial: int) -> None:
         """Recompute these rows from their in-edges in this part, `count` in all."""
@@ -167,8 +180,7 @@ class NetworkFold(StepwiseFold):
         list_in_edges(edges, rows, self._head, listed)
         made = np.empty((count, self._network.width), np.float32)
         for first in range(0, count, _BLOCK):
-            here = slice(first, first + _BLOCK)
-            made[here] = self._made(edges, listed.src[here], listed.dst[here])
+            made[first : first + _BLOCK] = self._made(edges, listed.part(first, first + _BLOCK))
         inn = edges.inn._replace(
             head=edges.inn.head._replace(data=self._head),
             pool=edges.inn.pool._replace(data=np.arange(count, dtype=np.int32)),

@@ -17,7 +17,7 @@ _TYPES = {
     FieldKind.NUMBERS: _NUMBERS,
     FieldKind.FEATURES: _NUMBERS,
 }
-_OF_BITS = FieldKind.NUMBER, FieldKind.FEATURES  # other lists are only counted
+_OF_BITS = FieldKind.NUMBER, FieldKind.FEATURES
 
 
 class Shape(NamedTuple):
@@ -54,7 +54,9 @@ def shape_of(rules: Rules) -> Shape | None:
             return None
         else:
             constants[field] = scalar
-    floats = {name for field, name in names.items() if FIELDS[field] in _OF_BITS}
+    # lists of attributes that the graph does not keep are only counted
+    of_bits = (*_OF_BITS, FieldKind.NUMBERS) if rules.features.edge_width else _OF_BITS
+    floats = {name for field, name in names.items() if FIELDS[field] in of_bits}
     return Shape(pa.schema(list(read.items())), names, constants, tuple(sorted(floats)))
 
 

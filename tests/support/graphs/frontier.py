@@ -8,7 +8,9 @@ too. Where a layer keeps extrema alone, a message counts if it changes its desti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from freshet.partitioner.reference_graph import Id, ReferenceGraph
 
 EdgeKey = tuple[Id, Id, str]
 Bits = dict[Id, bytes]
+Key = TypeVar("Key")
 
 
 @dataclass
@@ -30,6 +33,7 @@ class Moment:
     """The graph after an epoch, and what every layer holds of it: rows as bytes, to be compared bit by bit."""
 
     edges: dict[EdgeKey, float] = field(default_factory=dict)
+    attributes: dict[EdgeKey, bytes] = field(default_factory=dict)
     x: list[Bits] = field(default_factory=list)  # of layers 0..L, by vertex
     message: list[Bits] = field(default_factory=list)  # what layers 1..L get of a source
     synopsis: list[Bits] = field(default_factory=list)  # what they keep of it all, and whether there is anything
@@ -52,6 +56,8 @@ def _moment(graph: ReferenceGraph, plan: Plan) -> Moment:
     now = Moment()
     for s, d, w, name in zip(src.tolist(), dst.tolist(), weight.tolist(), graph.edge_types(), strict=True):
         now.edges[ids[s], ids[d], name] = w
+    attr = arrays.values.full_attr(plan.features.edge_width)
+    now.attributes = {key: row.tobytes() for key, row in zip(now.edges, attr, strict=True)}
     ctx = whole_graph.contexts(arrays.graph)
     x = arrays.x
     now.x.append(_bits(ids, x))
@@ -89,7 +95,7 @@ def _keeps_extrema(layer: LayerPlan) -> bool:
 
 def _turned(layer: LayerPlan, before: Bits, after: Bits) -> set[Id]:
     """The vertices that messages read something else of as their target."""
-    if not isinstance(layer.synopsis, NetworkSynopsis):
+    if not isinstance(layer.synopsis, NetworkSynopsis) or not layer.synopsis.reads_targets:
         return set()
     network = layer.synopsis.network
     columns = slice(4 * network.target, 4 * (network.target + network.size))
@@ -105,6 +111,7 @@ def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id], *, prune
     born = live - set(before.x[0])
     keys = set(before.edges) | set(after.edges)
     changed_edges = {key for key in keys if before.edges.get(key) != after.edges.get(key)}
+    other_attributes = _changed(before.attributes, after.attributes)
     found = [_changed(before.x[0], after.x[0]) | born]
     for number, layer in enumerate(plan.layers, 1):
         reached = set[Id]()
@@ -115,7 +122,8 @@ def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id], *, prune
             if layer.skip_loops and src == dst:
                 continue
             come_or_gone = key not in before.edges or key not in after.edges
-            if come_or_gone or src in sources or dst in turned or (layer.weighted and key in changed_edges):
+            other = (layer.weighted and key in changed_edges) or (layer.edge_width and key in other_attributes)
+            if come_or_gone or src in sources or dst in turned or other:
                 reached.add(dst)
         if pruned and _keeps_extrema(layer):
             changed = _changed(before.synopsis[number - 1], after.synopsis[number - 1])
@@ -132,5 +140,5 @@ def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id], *, prune
     return found
 
 
-def _changed(before: Bits, after: Bits) -> set[Id]:
+def _changed(before: Mapping[Key, bytes], after: Mapping[Key, bytes]) -> set[Key]:
     return {vertex for vertex, row in after.items() if before.get(vertex, row) != row}

@@ -16,6 +16,7 @@ from freshet.gnn.declarations import (
     DenseLayer,
     EdgeConv,
     GINConv,
+    GINEConv,
     Identity,
     Laplacian,
     LeakyRelu,
@@ -29,6 +30,7 @@ from freshet.gnn.model import Model, build_model
 from freshet.gnn.rows.chains import chain_tensors
 from freshet.gnn.rows.functions import Affine, Clamp, Scale
 from freshet.gnn.rows.jumps import Join, Keep
+from tests.support.graphs import attributed
 from tests.support.graphs.jumping import Jumps, join, jumping_layers, keep
 from tests.support.graphs.later import later_layers
 
@@ -73,9 +75,9 @@ ROW_NORMS: list[Spec] = [
 
 
 def conv(kind: str, in_channels: int, out_channels: int, **options: Any) -> Spec:
-    """Return the spec of a conv; for gin_conv and edge_conv without `nn` an MLP of two linear layers."""
+    """Return the spec of a conv; for gin_conv, gine_conv and edge_conv without `nn` an MLP of two linear layers."""
     spec = {"type": kind, "in_channels": in_channels, "out_channels": out_channels, **options}
-    if kind in ("gin_conv", "edge_conv") and "nn" not in spec:
+    if kind in ("gin_conv", "gine_conv", "edge_conv") and "nn" not in spec:
         read = 2 * in_channels if kind == "edge_conv" else in_channels
         spec["nn"] = [linear(read, out_channels), {"type": "relu"}, linear(out_channels, out_channels)]
     return spec
@@ -97,7 +99,14 @@ def make_model(
     """Return a model of these layers with random weights; integers in -2..2, at most three a row, if `integer`."""
     rng = np.random.default_rng(seed)
     weights = {name: _weight(rng, shape, integer=integer) for name, shape in weight_shapes(layers, head).items()}
-    return build_model(layers=list(layers), head=list(head), edge_types=list(edge_types), weights=weights)
+    widths = (layer.get("edge_channels", 0) if isinstance(layer, dict) else layer.edge_width for layer in layers)
+    return build_model(
+        layers=list(layers),
+        head=list(head),
+        edge_types=list(edge_types),
+        edge_features=max(widths, default=0),
+        weights=weights,
+    )
 
 
 def weight_shapes(layers: Sequence[Spec], head: Sequence[Spec] = ()) -> dict[str, tuple[int, ...]]:
@@ -154,7 +163,7 @@ def all_small_models(*, integer: bool = False) -> dict[str, Callable[[], Model]]
         name = "-".join(str(v) for v in norm.values())
         between = {**norm, "channels": 5}
         found[f"gcn_conv-then-{name}"] = [conv("gcn_conv", IN_WIDTH, 5), between, conv("sage_conv", 5, 3)]
-    found |= _longer() | jumping_layers(IN_WIDTH) | later_layers(IN_WIDTH)
+    found |= _longer() | jumping_layers(IN_WIDTH) | later_layers(IN_WIDTH) | attributed.attributed_layers(IN_WIDTH)
     return {
         name: partial(make_model, seed, layers, integer=integer) for seed, (name, layers) in enumerate(found.items())
     }
@@ -224,6 +233,7 @@ _CONV_OPTIONS: dict[str, Spec] = {
     "edge_conv-sum": {"aggr": "sum"},
     "gin_conv-default": {},
     "gin_conv-eps": {"eps": 0.5},
+    **attributed.OPTIONS,
 }
 
 
@@ -353,6 +363,8 @@ def _exact_options(name: str, options: Spec) -> bool:
 def _exact_layer(layer: Any) -> bool:
     if isinstance(layer, GINConv):
         return layer.aggr in _EXACT_AGGREGATORS and all(_exact_layer(inner) for inner in layer.nn)
+    if isinstance(layer, GINEConv):
+        return all(_exact_layer(inner) for inner in layer.nn)
     if isinstance(layer, EdgeConv):
         kinds = (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
         return set(kinds) <= _EXACT_AGGREGATORS and all(_exact_layer(inner) for inner in layer.nn)

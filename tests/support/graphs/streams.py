@@ -66,10 +66,24 @@ def random_records(
     return records
 
 
-def to_events(records: list[Record], width: int, edge_types: tuple[str, ...] = ()) -> Events:
-    """The records through the Parser; all must be accepted."""
+def with_attributes(records: list[Record], edge_width: int) -> list[Record]:
+    """The records with attributes on most of the added edges that have none: half integers, and the same ones often."""
+    rng, found = random.Random(f"attributes of {len(records)}"), []
+    for record in records:
+        if record["op"] == "add_edge" and "attr" not in record and rng.random() < 0.8:
+            values = rng.choices([-1.0, 0.0, 0.5, 2.0], k=1) * edge_width
+            if rng.random() < 0.7:
+                values = [rng.randint(-4, 4) / 2 for _ in range(edge_width)]
+            record = {**record, "attr": values}
+        found.append(record)
+    return found
+
+
+def to_events(records: list[Record], width: int, edge_types: tuple[str, ...] = (), *, edge_width: int = 0) -> Events:
+    """The records through the Parser; all must be accepted. With `edge_width` edges get attributes."""
+    records = with_attributes(records, edge_width) if edge_width else records
     data = b"\n".join(orjson.dumps(record) for record in records)
-    events, letters = Parser(Features(width), None, edge_types or None).parse_jsonl(data, Origin())
+    events, letters = Parser(Features(width, edge_width), None, edge_types or None).parse_jsonl(data, Origin())
     assert not letters, letters
     assert len(events) == len(records)
     return events

@@ -141,7 +141,7 @@ def draw(seed: int) -> Case:
         weighted=rng.random() < 0.7,
         integer=exact,
     )
-    events = to_events(records, IN_WIDTH)
+    events = to_events(records, IN_WIDTH, edge_width=model.edge_features)
     settings = job_settings(
         model,
         parts,
@@ -161,7 +161,8 @@ def draw(seed: int) -> Case:
         settings = sealed_by(settings, marker_interval_ms=10**9, journal_bytes=1000)
     events, settings = _through_partitions(seed, events, settings)
     pages, spread = rng.choice([1, 1, 512, 1 << 16]), rng.choice([1, 4, 200])
-    case = Case(seed, name, settings, model, events, NO_FAULTS, pages, spread, _snapshot(seed, typed, strings, exact))
+    snapshot = _snapshot(seed, typed, strings, exact, model)
+    case = Case(seed, name, settings, model, events, NO_FAULTS, pages, spread, snapshot)
     return replace(case, faults=_faults(seed, rng, case))
 
 
@@ -174,7 +175,7 @@ def _records(rng: random.Random, count: int, *, types: tuple[str, ...] = (), **o
     return records
 
 
-def _snapshot(seed: int, typed: bool, strings: bool, exact: bool) -> Events | None:
+def _snapshot(seed: int, typed: bool, strings: bool, exact: bool, model: Model) -> Events | None:
     """In a third of the cases the graph that the job starts from: additions alone, and no self-loop of a type."""
     rng = random.Random(f"snapshot {seed}")
     if rng.random() > 0.35:
@@ -185,7 +186,7 @@ def _snapshot(seed: int, typed: bool, strings: bool, exact: bool) -> Events | No
         integer=exact,
     )  # fmt: skip
     given = [record for record in records if record["op"].startswith("add_")]
-    return to_events(given, IN_WIDTH) if given else None
+    return to_events(given, IN_WIDTH, edge_width=model.edge_features) if given else None
 
 
 def _faults(seed: int, rng: random.Random, case: Case) -> Faults:

@@ -26,7 +26,7 @@ def write_graph(folder: Path, graph: Graph, ids: Sequence[Any] | np.ndarray | No
     """The graph as a snapshot; its vertices are called by `ids`, else by their rows."""
     names = list(range(len(graph.x))) if ids is None else list(ids)
     src, dst = [names[k] for k in graph.src], [names[k] for k in graph.dst]
-    write_snapshot(folder, names, graph.x, src, dst, graph.values.weight)
+    write_snapshot(folder, names, graph.x, src, dst, graph.values.weight, attr=graph.values.attr)
     return folder
 
 

@@ -13,6 +13,7 @@ from freshet.gnn.declarations import AnyConv, AnyDense, AnyJump, Conv, Layer
 CONVS, OTHERS = get_args(AnyConv), (*get_args(AnyDense), *get_args(AnyJump))
 LINEAR = {"type": "linear", "in_channels": 8, "out_channels": 8}
 SIZES: dict[str, Any] = {"in_channels": 8, "out_channels": 8, "heads": 2, "nn": [LINEAR], "hidden_channels": 4}
+SIZES |= {"edge_channels": 4}
 SIZES |= {"aggregators": ["max"], "post": [LINEAR], "pre": [LINEAR], "project": True, "residual": True, "beta": True}
 CHAIN = re.compile(r"\.\d+\.(weight|bias)$")  # a layer of a chain that the declaration was given
 

@@ -105,7 +105,8 @@ def test_rows_touched_are_the_frontier(name: str) -> None:
     total = vertices = 0
     for seed in seeds_of(name, EXACT):
         rng = random.Random(f"{name} {seed}")
-        events = to_events(random_records(rng, 120, IN_WIDTH, vertices=25, integer=True, types=("a", "b")), IN_WIDTH)
+        records = random_records(rng, 120, IN_WIDTH, vertices=25, integer=True, types=("a", "b"))
+        events = to_events(records, IN_WIDTH, edge_width=model.edge_features)
         settings = job_settings(
             model, 1 + seed, strategy=STRATEGIES[(seed + len(name)) % 4], undirected=rng.random() < 0.3
         )

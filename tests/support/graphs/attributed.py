@@ -1,0 +1,40 @@
+"""Models whose layers read attributes of edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.graphs.jumping import join, keep
+
+Spec = dict[str, Any]
+
+EDGE_WIDTH = 3  # of the attributes of models that read any
+_RELU: Spec = {"type": "relu"}
+
+OPTIONS: dict[str, Spec] = {
+    "gine_conv-default": {"edge_channels": EDGE_WIDTH},
+    "gine_conv-eps": {"edge_channels": EDGE_WIDTH, "eps": -0.5},
+}
+
+
+def linear(in_channels: int, out_channels: int) -> Spec:
+    return {"type": "linear", "in_channels": in_channels, "out_channels": out_channels}
+
+
+def gine(in_channels: int, out_channels: int, **options: Any) -> Spec:
+    nn = [linear(in_channels, out_channels), _RELU, linear(out_channels, out_channels)]
+    widths = {"in_channels": in_channels, "out_channels": out_channels, "edge_channels": EDGE_WIDTH}
+    return {"type": "gine_conv", **widths, "nn": nn, **options}
+
+
+def attributed_layers(width: int) -> dict[str, list[Spec]]:
+    """Layers beside others that read no attributes, with rows kept across them, and attributes added as they are."""
+    gcn: Spec = {"type": "gcn_conv", "in_channels": width, "out_channels": 4}
+    last: Spec = {"type": "gcn_conv", "in_channels": 4, "out_channels": 3}
+    return {
+        "gine_conv-attributes-as-they-are": [
+            linear(width, EDGE_WIDTH), gine(EDGE_WIDTH, 4, edge_linear=False), _RELU, last,
+        ],
+        "gine_conv-last": [gcn, _RELU, gine(4, 4, nn=[]), _RELU, gine(4, 3)],
+        "gine_conv-jumps": [gine(width, 4), keep("1"), gine(4, 4), join("cat", "1", ".")],
+    }  # fmt: skip
