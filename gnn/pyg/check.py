@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -169,13 +170,17 @@ def _trials(features: Features) -> Iterator[tuple[str, Graph]]:
     weight = graph.values.weight
     none = weight.copy()
     none[::3] = 0
-    yield "weights of 0 among its edges", graph._replace(values=_weights(none))
+    yield "weights of 0 among its edges", graph._replace(values=_other(graph.values, none))
     negative = np.where(np.arange(len(weight)) % 4, weight, -weight)
-    yield "negative weights among its edges", graph._replace(values=_weights(negative))
+    yield "negative weights among its edges", graph._replace(values=_other(graph.values, negative))
+    if features.edge_width:
+        attr = graph.values.full_attr(features.edge_width).copy()
+        attr[::3] = 0
+        yield "attributes of 0 among its edges", graph._replace(values=replace(graph.values, attr=attr))
 
 
-def _weights(weight: np.ndarray) -> EdgeValues:
-    return EdgeValues.from_columns({WEIGHT: weight}, len(weight))
+def _other(values: EdgeValues, weight: np.ndarray) -> EdgeValues:
+    return replace(values, given={WEIGHT: weight})
 
 
 def _graph(features: Features) -> Graph:
@@ -186,4 +191,5 @@ def _graph(features: Features) -> Graph:
     pairs = np.unique(src * _VERTICES + dst)
     x = rng.standard_normal((_VERTICES, features.width)).astype(np.float32)
     weight = rng.uniform(0.25, 1.75, len(pairs)).astype(np.float32)
-    return Graph(x, pairs // _VERTICES, pairs % _VERTICES, _weights(weight))
+    attr = rng.standard_normal((len(pairs), features.edge_width)).astype(np.float32) if features.edge_width else None
+    return Graph(x, pairs // _VERTICES, pairs % _VERTICES, EdgeValues(len(pairs), {WEIGHT: weight}, attr))

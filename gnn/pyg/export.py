@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from freshet.extras import need
+from freshet.gnn.declarations import Conv
 from freshet.gnn.model import Model, ModelError, build_model, save_model
 from freshet.gnn.pyg.check import check
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
@@ -39,6 +40,7 @@ def export_model(
     features: int | None = None,
     output: int | str | None = None,
     method: str = "forward",
+    edge_features: int | None = None,
 ) -> Model:
     """Write a trained module as a model folder and return the model.
 
@@ -57,6 +59,10 @@ def export_model(
     results the embedding is, by place or by key: 0 of (mu, logstd). `method` names another method than forward that
     makes it, such as "encode".
 
+    A conv takes what it is handed as edge_attr for attributes of edges where it reads such (GINEConv), else for a
+    weight; a forward may have both. `edge_features` is how many numbers the attributes of an edge have, as a check:
+    convs say it. stats_from then has them as well, as (x, edge_index, edge_weight or None, edge_attr).
+
     Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
     not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
     """
@@ -67,15 +73,22 @@ def export_model(
         msg = f"export_model takes a torch.nn.Module, got {type(module).__name__}"
         raise ExportError(msg)
     with _ONE_AT_A_TIME:
-        model = _checked(module, list(edge_types or []), stats_from, head, features, Asked(method, output))
+        asked = Asked(method, output)
+        model = _checked(module, list(edge_types or []), stats_from, head, (features, edge_features), asked)
     save_model(model, folder)
     return model
 
 
 def _checked(
-    module: Module, edge_types: list[str], stats_from: Any, head: str | None, features: int | None, asked: Asked
+    module: Module,
+    edge_types: list[str],
+    stats_from: Any,
+    head: str | None,
+    widths: tuple[int | None, int | None],
+    asked: Asked,
 ) -> Model:
-    """The model that a module is, which gives what the module gives."""
+    """The model that a module is, which gives what the module gives; `widths` of features are those that were given."""
+    features, edge_features = widths
     graph = None if stats_from is None else graph_of(stats_from)
     refuse_wrapped(module)
     module = plain_copy(module)
@@ -95,13 +108,17 @@ def _checked(
     if width is not None and model.features.width != width:
         msg = f"features are {width} wide, but the module reads rows of width {model.features.width}"
         raise ExportError(msg)
+    if edge_features is not None and model.edge_features != edge_features:
+        msg = f"edge_features are {edge_features}, but the module reads attributes of width {model.edge_features}"
+        raise ExportError(msg)
     check(module, traced, model, head, statistics)
     return model
 
 
 def _build(layers: list[Any], head: list[Any], weights: Weights, edge_types: list[str]) -> Model:
     try:
-        return build_model(layers=layers, head=head, edge_types=edge_types, weights=weights)
+        edges = max((layer.edge_width for layer in layers if isinstance(layer, Conv)), default=0)
+        return build_model(layers=layers, head=head, edge_types=edge_types, edge_features=edges, weights=weights)
     except (ModelError, ValidationError) as error:
         msg = f"the module's layers make no model: {error}"
         raise ExportError(msg) from None

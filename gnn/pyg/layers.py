@@ -12,6 +12,7 @@ from freshet.gnn.declarations import (
     FiLMConv,
     GCNConv,
     GINConv,
+    GINEConv,
     GraphConv,
     Identity,
     Layer,
@@ -201,6 +202,34 @@ def _gin_conv(step: Step, width: int | None) -> Converted:
     return GINConv(in_channels=width, out_channels=out, aggr=aggr, eps=eps, nn=layers), weights  # type: ignore[arg-type]
 
 
+def _gine_conv(step: Step, width: int | None) -> Converted:
+    conv: Any = step.op
+    check_attributes(step)
+    aggr_of(step, ("sum",))
+    layers, weights, width = _nn(step, width)
+    edge = {} if conv.lin is None else tensors(step, lin=conv.lin)
+    layer = GINEConv(
+        in_channels=width,
+        out_channels=chain_width(layers, width, f"{step.name}.nn"),
+        edge_channels=width if conv.lin is None else edge["lin.weight"].shape[1],
+        edge_linear=conv.lin is not None,
+        eps=float(conv.eps.detach().cpu().float().item()),
+        nn=layers,  # type: ignore[arg-type]
+    )
+    return layer, weights | edge
+
+
+def check_attributes(step: Step) -> None:
+    """Refuse a conv that reads attributes of edges and is handed none.
+
+    Raises: ExportError
+    """
+    if not step.attributes:
+        kind = class_name(step.op).rsplit(".", 1)[1]
+        msg = f"{step.name}: {kind} is called without attributes of edges: hand it edge_attr"
+        raise ExportError(msg)
+
+
 def _edge_conv(step: Step, width: int | None) -> Converted:
     aggr = aggr_of(step, AGGREGATORS, several=True)
     layers, weights, read = _nn(step, None if width is None else 2 * width)
@@ -330,6 +359,7 @@ _CONVS: dict[str, Callable[[Step, int | None], Converted]] = {
     "torch_geometric.nn.TransformerConv": _attention(lambda step, width: transformer_conv(step)),
     "torch_geometric.nn.GCNConv": _gcn_conv,
     "torch_geometric.nn.GINConv": _gin_conv,
+    "torch_geometric.nn.GINEConv": _gine_conv,
     "torch_geometric.nn.EdgeConv": _edge_conv,
     "torch_geometric.nn.FiLMConv": _film_conv,
 }

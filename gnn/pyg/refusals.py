@@ -31,8 +31,8 @@ TO_HETERO = (
 )
 _PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
 _ATTRIBUTED = (
-    "is not supported: it reads attributes of edges, and edges have none here yet. Nearest: {}, or GraphConv with a "
-    "weight for each edge"
+    "is not supported yet: of the convs that read attributes of edges GINEConv is. Nearest: that one, {}, or GraphConv "
+    "with a weight for each edge"
 )
 _POSITIONS = (
     "is not supported: it reads positions beside features. Nearest: EdgeConv, with positions among the features"
@@ -44,7 +44,6 @@ _HINTS: dict[str, str] = {
     "GMMConv": _ATTRIBUTED.format("GATConv"),
     "NNConv": _ATTRIBUTED.format("EdgeConv"),
     "ECConv": _ATTRIBUTED.format("EdgeConv"),
-    "GINEConv": _ATTRIBUTED.format("GINConv"),
     "CGConv": _ATTRIBUTED.format("ResGatedGraphConv"),
     "SplineConv": _ATTRIBUTED.format("EdgeConv"),
     "PDNConv": _ATTRIBUTED.format("GATConv"),

@@ -130,13 +130,13 @@ def _forget(clone: Module) -> None:
                 setattr(part, name, None)
 
 
-def inputs_of(graph: Graph, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what a module takes of a graph, in new arrays: x, edge_index, edge_weight.
+def inputs_of(graph: Graph, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return what a module takes of a graph, in new arrays: x, edge_index, edge_weight, edge_attr.
 
-    Shapes: x (n, width), edge_index (2, edges) int64, edge_weight (edges,)
+    Shapes: x (n, width), edge_index (2, edges) int64, edge_weight (edges,), edge_attr (edges, width or 0)
     """
     edges = np.stack([graph.src, graph.dst]).astype(np.int64, copy=False)
-    return graph.x.astype(dtype), edges, graph.values.weight.astype(dtype)
+    return graph.x.astype(dtype), edges, graph.values.weight.astype(dtype), graph.values.full_attr(0).astype(dtype)
 
 
 def run(clone: Module, traced: Traced, head: str | None, graph: Graph, dtype: Any = np.float32) -> tuple[Any, Any]:

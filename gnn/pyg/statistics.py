@@ -83,7 +83,7 @@ def gather(module: Module, traced: Traced, head: str | None, graph: Graph) -> St
     except (RuntimeError, IndexError, ValueError) as error:
         if isinstance(error, ExportError):
             raise
-        shapes = ", ".join(str(values.shape) for values in inputs_of(graph))
+        shapes = ", ".join(str(values.shape) for values in inputs_of(graph)[:3])
         msg = (
             f"stats_from: the module cannot run on this graph (x, edge_index, edge_weight of shapes {shapes}): {error}"
         )
@@ -100,8 +100,11 @@ def graph_of(stats_from: Any) -> Graph:
 
     given = stats_from
     if hasattr(given, "x") and hasattr(given, "edge_index"):
-        given = (given.x, given.edge_index, getattr(given, "edge_weight", None))
+        given = (given.x, given.edge_index, *(getattr(given, name, None) for name in ("edge_weight", "edge_attr")))
     expected = "expected (x, edge_index) or (x, edge_index, edge_weight)"
+    attr = None
+    if isinstance(given, tuple | list) and len(given) == 4:
+        *given, attr = given
     if not isinstance(given, tuple | list) or len(given) not in (2, 3):
         msg = f"stats_from: got {type(stats_from).__name__}, {expected}"
         raise ExportError(msg)
@@ -119,8 +122,25 @@ def graph_of(stats_from: Any) -> Graph:
         msg = f"stats_from: got {len(weights)} weights for {edges.shape[1]} edges"
         raise ExportError(msg)
     src, dst = edges.astype(np.int64)
-    values = EdgeValues.from_columns({WEIGHT: weights.astype(np.float32)}, len(src))
-    return Graph(x.astype(np.float32), src, dst, values)
+    given = {WEIGHT: weights.astype(np.float32)}
+    return Graph(x.astype(np.float32), src, dst, EdgeValues(len(src), given, _attributes(attr, len(src))))
+
+
+def _attributes(given: Any, edges: int) -> np.ndarray | None:
+    """The attributes of the edges, (edges, width) float32; None where they have none.
+
+    Raises: ExportError where they are others.
+    """
+    import torch
+
+    if given is None:
+        return None
+    attr = torch.as_tensor(given).detach().cpu().numpy().astype(np.float32)
+    attr = attr[:, None] if attr.ndim == 1 else attr
+    if attr.ndim != 2 or len(attr) != edges:
+        msg = f"stats_from: got edge_attr of shape {attr.shape} for {edges} edges, expected a row for each"
+        raise ExportError(msg)
+    return attr
 
 
 def _freezing(found: Statistics, name: str, kind: Frozen) -> Any:

@@ -33,7 +33,8 @@ class Step(NamedTuple):
     """One operation on the rows: a leaf module, a hop or a function, with its name in the module.
 
     edge_weights: whether the module hands edge weights to it (convs only). weights: of a function. frozen: gives what
-    a norm over all vertices has become, where there is a graph for it.
+    a norm over all vertices has become, where there is a graph for it. attributes: whether the module hands attributes
+    of edges to it.
     """
 
     name: str
@@ -41,13 +42,22 @@ class Step(NamedTuple):
     edge_weights: bool = False
     weights: dict[str, np.ndarray] | None = None
     frozen: Callable[[Any], tuple[Layer, dict[str, np.ndarray]]] | None = None
+    attributes: bool = False
 
 
 class Traced(NamedTuple):
-    """A module as steps, and how to run it on a graph: run(module, x, edge_index, edge_weight)."""
+    """A module as steps, and how to run it on a graph: run(module, x, edge_index, edge_weight, edge_attr)."""
 
     steps: list[Step]
-    run: Callable[[Module, Tensor, Tensor, Tensor], Any]
+    run: Callable[[Module, Tensor, Tensor, Tensor, Tensor], Any]
+
+
+def takes_attributes(module: Any) -> bool:
+    """Return whether a module is a conv whose edge_attr are attributes of edges; of others it is a weight."""
+    return class_name(module) in _ATTRIBUTED
+
+
+_ATTRIBUTED = {"torch_geometric.nn.GINEConv"}
 
 
 def class_name(value: Any) -> str:

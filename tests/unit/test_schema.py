@@ -12,6 +12,7 @@ from freshet.schema import (
     EdgeValues,
     FeatureRows,
     Features,
+    attr_of,
     attr_size,
     dropped_among,
     edge_row,
@@ -35,6 +36,21 @@ def test_values_are_taken_as_rows_are(given: list[tuple[float, ...]], rows: np.n
     taken = EdgeValues.of_rows(given)[rows]
     expected = given[rows] if isinstance(rows, slice) else [given[row] for row in rows.tolist()]
     assert (len(taken), taken.rows()) == (len(expected), expected)
+
+
+def test_attributes_go_with_their_edges() -> None:
+    rows = [(0.5, -1, (1.0, 2.0)), (1.0, -1), (1.0, -1, (0.0, -3.0))]
+    full = [(*row[:2], attr_of(row) or (0.0, 0.0)) for row in rows]
+    values = EdgeValues.of_rows(rows)
+    assert values.rows() == full
+    assert EdgeValues.from_columns(values.columns(), 3).rows() == full
+    assert values[np.array([2, 0])].rows() == [full[2], full[0]]
+    both = EdgeValues.concatenate([EdgeValues.default(1), values[1:], EdgeValues.of_rows(rows[1:2])])
+    assert both.rows() == [full[1], *full[1:], full[1]]
+    assert [values.record(row) for row in range(3)] == [{WEIGHT: 0.5, ATTR: [1.0, 2.0]}, {}, {ATTR: [0.0, -3.0]}]
+    assert values[1:2].columns() == {} and EdgeValues.default(2).full_attr(2).tolist() == [[0.0, 0.0]] * 2
+    assert values.kept().tolist() == [[0.5, 1.0, 1.0]], "who keeps values of edges keeps no attributes"
+    assert edge_row({}, [1.0]) == (*PLAIN_EDGE, (1.0,)) and edge_row({}) == PLAIN_EDGE
 
 
 def test_joined_values_are_those_of_all_parts() -> None:

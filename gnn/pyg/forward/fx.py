@@ -15,7 +15,7 @@ from freshet.gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, 
 from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input
 from freshet.gnn.pyg.running import copy_of
-from freshet.gnn.pyg.steps import ExportError, Step, Traced
+from freshet.gnn.pyg.steps import ExportError, Step, Traced, takes_attributes
 from freshet.gnn.rows.jumps import Join, Keep
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 _WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
+_ATTRIBUTE_NAMES = ("edge_attr", "edge_attrs", "edge_features", "edge_feats", "edge_feat")
 _EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
 _TYPE_NAMES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
@@ -58,19 +59,22 @@ FORWARD = Asked()
 
 
 class _Parameters(NamedTuple):
-    """Parameters of a forward for edges and weights, by name; edges None if they come second, by place."""
+    """Parameters of a forward for edges, weights and attributes, by name; edges None if they come second, by place."""
 
     edges: str | None = None
     weights: str | None = None
     takes_edges: bool = True
     column: bool = False
     by_place: bool = False  # weights come third, into *args
+    attributes: str | None = None
 
-    def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any) -> Any:
+    def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
         """Call a forward, so that its other parameters keep their defaults."""
         if self.by_place:
             return function(x, edge_index, edge_weight)
         options = {} if self.weights is None else {self.weights: edge_weight}
+        if self.attributes is not None:
+            options[self.attributes] = edge_attr
         if self.edges is not None:
             options[self.edges] = edge_index
         return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
@@ -99,18 +103,19 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     if reason := why_kinds(module, [p.name for p in parameters]):
         raise ExportError(reason)
     edges, more = _edge_parameter(name, parameters)
-    weight_name = _weight_parameter(name, more)
-    how = _Parameters(edges, weight_name)
+    attributes = _attribute_parameter(module, more)
+    weight_name = _weight_parameter(name, [p for p in more if p.name != attributes])
+    how = _Parameters(edges, weight_name, attributes=attributes)
     ways = [how] if weight_name is None else [how, how._replace(column=True)]  # edge_attr[:, 0] reads a column
     ops, result, how = _traced_one_way(module, ways, head, asked)
     if weight_name is None:
-        _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more])
+        _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more if p.name != attributes])
         if rest := read_rest(getattr(module, asked.method), parameters):
             how, ops, result = _by_rest(module, head, asked, how, rest)
 
-    def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Any:
+    def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Any:
         weights = edge_weight.view(-1, 1) if how.column else edge_weight
-        return asked.of(copy, how.call(getattr(copy, asked.method), x, edge_index, weights))
+        return asked.of(copy, how.call(getattr(copy, asked.method), x, edge_index, weights, edge_attr))
 
     return Traced(list(ops.steps(result)), run)
 
@@ -147,6 +152,15 @@ def _edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str
     edges = named[0] if named else second
     more = [p for p in (*positional[1:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)) if p is not edges]
     return (None if edges is second else edges.name if edges else None), more
+
+
+def _attribute_parameter(module: Module, parameters: list[inspect.Parameter]) -> str | None:
+    """The parameter of a forward that takes attributes of edges, where a conv in the module reads any; else None."""
+    if not any(takes_attributes(part) for part in module.modules()):
+        return None
+    named = [p.name for p in parameters if p.name in _ATTRIBUTE_NAMES]
+    required = [p.name for p in parameters if p.default is p.empty and p.name not in _WEIGHT_NAMES]
+    return next(iter([*named, *required[:1]]), None)
 
 
 def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | None:
@@ -235,8 +249,8 @@ def _traced(
             if asked.method != "forward":
                 self.inner.forward = getattr(self.inner, asked.method)
 
-        def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
-            return how.call(self.inner, x, edge_index, edge_weight)
+        def forward(self, x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
+            return how.call(self.inner, x, edge_index, edge_weight, edge_attr)
 
     root = Root()
 
@@ -304,7 +318,7 @@ def _read(
     for node in reversed(nodes):
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)
-    samples = Samples(nodes[1], nodes[2], column=column)
+    samples = Samples(*nodes[1:4], column=column)
     return Reader(ops, graph, root, name, rows, opens, samples).results()
 
 
@@ -328,7 +342,7 @@ def traced_function(ops: Operations, name: str, function: Any, rows: Sequence[st
     import torch
 
     class Root(torch.nn.Module):
-        def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+        def forward(self, x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
             return function(*([x] if len(rows) == 1 else [x[i] for i in range(len(rows))]))
 
     root = Root()

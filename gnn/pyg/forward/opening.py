@@ -15,7 +15,7 @@ from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.functions import callable_step
 from freshet.gnn.pyg.refusals import LSTM_JUMPS, TYPED, several_rows, why_not_module
-from freshet.gnn.pyg.steps import Step, array_of, class_name, parts_of
+from freshet.gnn.pyg.steps import Step, array_of, class_name, parts_of, takes_attributes
 from freshet.gnn.rows.functions import Normalize, Scale
 from freshet.gnn.rows.jumps import Operation
 
@@ -64,7 +64,8 @@ def opened(
         return hops
     if other is not None and not class_name(module).startswith(("torch.nn.", "torch_geometric.nn.")):
         return other(name, module, rows)
-    return ops.add(rows, Step(name, module, edge_weights))
+    # who calls a conv that reads attributes has seen that they are handed to it
+    return ops.add(rows, Step(name, module, edge_weights, attributes=takes_attributes(module)))
 
 
 def opened_with(

@@ -14,7 +14,7 @@ from freshet.gnn.pyg.forward.nodes import label_of, name_of, nodes_in, place_of
 from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.functions import Made, arithmetic, function_layer
 from freshet.gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
-from freshet.gnn.pyg.steps import Step
+from freshet.gnn.pyg.steps import Step, takes_attributes
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -36,8 +36,8 @@ _OPTIONS = {"lambda_max"}  # constants that convs are called with
 class Reader:
     """A traced graph whose operations are noted one after the other.
 
-    Its first three nodes are the inputs: rows, edges and edge weights. `opens` says of a submodule how it is opened,
-    where that is not the usual way.
+    Its first four nodes are the inputs: rows, edges, edge weights and attributes of edges. `opens` says of a submodule
+    how it is opened, where that is not the usual way.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Reader:
 
         Raises: ExportError at the first node that cannot be taken over.
         """
-        for node in self._nodes[3:]:
+        for node in self._nodes[4:]:
             if node.op == "output":
                 break
             if node not in self._rows and not self._is_constant(node):
@@ -129,15 +129,35 @@ class Reader:
         others = {one for one in read if one not in self._rows}
         weights = {one for one in others if self._samples.is_weights(one)}
         weigh = {name for name, value in given.arguments.items() if any(value is one for one in weights)}
-        known = all(one in weights or self._samples.is_edges(one) for one in others)
+        attributes = {one for one in others if self._samples.is_attributes(one)}
+        known = all(one in weights or one in attributes or self._samples.is_edges(one) for one in others)
+        attributed = takes_attributes(op)
+        self._refuse_confused(node, op, weighted=bool(weights), attributed=bool(attributes))
         if read[0] not in self._rows or not known or not weigh <= _WEIGHTS:
             raise ExportError(self._reads_other(node))
         weighted, special = bool(weights), self._opens(name)
+        if attributed:
+            return self._ops.add(rows[0], Step(name, op, attributes=bool(attributes)))
         if len(rows) > 1:
             return opened_with(self._ops, self._place(node), name, op, rows, edge_weights=weighted)
         if special is not None:
             return special(self._ops, name, op, rows[0])
         return opened(self._ops, name, op, rows[0], edge_weights=weighted, options=options)
+
+    def _refuse_confused(self, node: Any, op: Any, *, weighted: bool, attributed: bool) -> None:
+        """Refuse attributes where a conv takes a weight or none, and weights where it takes attributes.
+
+        Raises: ExportError naming the conv.
+        """
+        kind = type(op).__name__
+        if attributed and not takes_attributes(op):
+            msg = f"{self._place(node)}: {kind} is given attributes of edges, and reads none here"
+            msg += f" (edge_dim={op.edge_dim})" if hasattr(op, "edge_dim") else ""
+            msg += ". Leave them out of its call, or name what are weights edge_weight"
+            raise ExportError(msg)
+        if weighted and takes_attributes(op):
+            msg = f"{self._place(node)}: {kind} is given weights of edges, and reads attributes: hand it edge_attr"
+            raise ExportError(msg)
 
     def _function(self, node: Any, rows: str) -> str:
         label = _label(node)

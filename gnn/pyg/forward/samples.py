@@ -17,7 +17,7 @@ from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.nodes import label_of, nodes_in, place_of
 
 # Primes that no forward has as a number of its own.
-_VERTICES, _EDGES, _CHANNELS = 1009, 4003, 11
+_VERTICES, _EDGES, _CHANNELS, _PER_EDGE = 1009, 4003, 11, 13
 _INTEGERS = (torch.int64, torch.int32)
 _CASTS: dict[str, torch.dtype | None] = {
     **{"float": torch.float32, "long": torch.int64, "int": torch.int32},
@@ -39,12 +39,13 @@ _ROWS_KEPT = {"getitem", "view", "view_as", "reshape", "reshape_as", "flatten", 
 class Samples:
     """Values of the nodes of a traced forward that come from edges, weights and shapes alone."""
 
-    def __init__(self, edges: Any, weights: Any, *, column: bool) -> None:
-        """Take the nodes of edges and weights; `column`: whether weights come as (edges, 1), not as (edges,)."""
+    def __init__(self, edges: Any, weights: Any, attributes: Any, *, column: bool) -> None:
+        """Take the nodes of these; `column`: whether weights come as (edges, 1), not as (edges,)."""
         self._edges = torch.arange(2 * _EDGES).view(2, _EDGES)
         self._weights = torch.arange(_EDGES).float()
         self._rows = torch.arange(_VERTICES * _CHANNELS).view(_VERTICES, _CHANNELS).float()
-        self._values: dict[Any, Any] = {edges: self._edges, weights: self._weights}
+        self._attributes = torch.arange(_EDGES * _PER_EDGE).view(_EDGES, _PER_EDGE).float()
+        self._values: dict[Any, Any] = {edges: self._edges, weights: self._weights, attributes: self._attributes}
         if column:
             self._values[weights] = self._weights.view(-1, 1)
 
@@ -67,13 +68,19 @@ class Samples:
         value = self._values.get(node)
         return isinstance(value, torch.Tensor) and value.is_floating_point() and torch.equal(value, self._weights)
 
+    def is_attributes(self, node: Any) -> bool:
+        """Return whether a node is the unchanged attributes of edges, in two dimensions."""
+        value = self._values.get(node)
+        return isinstance(value, torch.Tensor) and value.is_floating_point() and torch.equal(value, self._attributes)
+
     def is_number(self, node: Any) -> bool:
         """Return whether a node is a size of the graph."""
         return isinstance(self._values.get(node), int)
 
     def described(self, nodes: list[Any]) -> str:
         """Say what nodes that a module is called with are, and what it could be called with."""
-        changed = [one for one in nodes if not self.is_edges(one) and not self.is_weights(one)]
+        kept = self.is_edges, self.is_weights, self.is_attributes
+        changed = [one for one in nodes if not any(is_kept(one) for is_kept in kept)]
         values = [self._values[one] for one in changed]
         shown = [
             f"{one.name} of shape {tuple(v.shape)}"

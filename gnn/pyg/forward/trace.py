@@ -13,7 +13,7 @@ from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.forward.whole import why_to_hetero
 from freshet.gnn.pyg.refusals import TAKEN, several_rows
-from freshet.gnn.pyg.steps import Traced, class_name, parts_of
+from freshet.gnn.pyg.steps import Traced, class_name, parts_of, takes_attributes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,33 +97,36 @@ def _module_list(ops: Operations, name: str, module: Module, rows: str) -> str:
     return rows
 
 
-def _run_module_list(module: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+def _run_module_list(module: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
     from torch_geometric.nn import MessagePassing
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
     for _, child in parts_of(module):
         if class_name(child) == "torch.nn.ModuleList":
-            x = _run_module_list(child, x, edge_index, edge_weight)
+            x = _run_module_list(child, x, edge_index, edge_weight, edge_attr)
         elif isinstance(child, MessagePassing):
-            x = _run_conv(child, x, edge_index, edge_weight)
+            x = _run_conv(child, x, edge_index, edge_weight, edge_attr)
         elif isinstance(child, BasicGNN):
-            x = _run_basic_gnn(child, x, edge_index, edge_weight)
+            x = _run_basic_gnn(child, x, edge_index, edge_weight, edge_attr)
         else:
             x = child(x)
     return x
 
 
-def _run_conv(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+def _run_conv(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
+    if takes_attributes(module):
+        of_attributes: Tensor = module(x, edge_index, edge_attr=edge_attr)
+        return of_attributes
     weighted = "edge_weight" in inspect.signature(module.forward).parameters
     result: Tensor = module(x, edge_index, edge_weight) if weighted else module(x, edge_index)
     return result
 
 
-def _run_basic_gnn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+def _run_basic_gnn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
     return module(x, edge_index, edge_weight=edge_weight if module.supports_edge_weight else None)
 
 
-def _run_light_gcn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+def _run_light_gcn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
     """Its embeddings are what comes in: a row of features for each vertex."""
     import torch
 
@@ -135,15 +138,16 @@ def _run_light_gcn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tens
 def _sequential(module: Any, head: str | None, asked: Asked) -> Traced:
     """Read the headers of PyG's Sequential: its `forward` is made from a template that fx cannot read."""
     inputs = list(module.signature.param_dict)
-    if len(inputs) not in (2, 3):
+    attributes = _attributes_of(module, inputs[2:])
+    if len(inputs) - (attributes is not None) not in (2, 3):
         msg = f"Sequential takes {inputs}, expected 'x, edge_index' or 'x, edge_index, edge_weight'"
         raise ExportError(msg)
-    ops, edges = Operations(), inputs[1:]
+    ops, edges = Operations(), [name for name in inputs[1:] if name != attributes]
     named: dict[str, list[str]] = {inputs[0]: [INPUT]}
     last = [INPUT]
     for child in module._children:
         rows = [one for name in child.param_names for one in named.get(name, [])]
-        if not rows or child.param_names[0] not in named or not set(child.param_names) <= {*named, *edges}:
+        if not rows or child.param_names[0] not in named or not set(child.param_names) <= {*named, *inputs[1:]}:
             msg = f"{child.name} reads {', '.join(child.param_names)}. {TAKEN}"
             raise ExportError(msg)
         last = _child(ops, module, child, rows, edges, head)
@@ -153,14 +157,36 @@ def _sequential(module: Any, head: str | None, asked: Asked) -> Traced:
             raise ExportError(msg)
         named |= {names[0]: last} if len(names) == 1 else {name: [one] for name, one in zip(names, last, strict=True)}
 
-    def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Any:
-        return asked.of(copy, copy(*(x, edge_index, edge_weight)[: len(inputs)]))
+    def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Any:
+        given = [x, *(edge_attr if name == attributes else edge_weight for name in inputs[1:])]
+        given[1] = edge_index
+        return asked.of(copy, copy(*given))
 
     result = asked.of(module, last if len(last) > 1 else last[0])
     if isinstance(result, list):
         msg = "Sequential returns the rows of several layers: say which, as in export_model(module, folder, output=0)"
         raise ExportError(msg)
     return Traced(list(ops.steps(result)), run)
+
+
+def _attributes_of(module: Any, inputs: list[str]) -> str | None:
+    """The input of a Sequential that holds attributes of edges; None where no conv reads any.
+
+    Raises: ExportError for an input that is handed on as attributes and as a weight.
+    """
+    uses = [
+        (name, takes_attributes(getattr(module, child.name)), child.name)
+        for child in module._children
+        for name in child.param_names
+        if name in inputs
+    ]
+    found = next((name for name, is_attribute, _ in uses if is_attribute), None)
+    for name, is_attribute, child in uses:
+        if (name == found) != is_attribute:
+            what = "attributes of edges" if is_attribute else "a weight"
+            msg = f"{child} gets {name} as {what}, and another conv as something else: have an input for each"
+            raise ExportError(msg)
+    return found
 
 
 def _child(ops: Operations, module: Any, child: Any, rows: list[str], edges: list[str], head: str | None) -> list[str]:

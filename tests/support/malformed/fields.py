@@ -262,6 +262,26 @@ def attr_is_a_number(rng: random.Random) -> Record:
     return edge_event(rng, attr=0.5)
 
 
+@field("attr: expected a list of numbers", "the string")
+def attr_is_a_string(rng: random.Random) -> Record:
+    return edge_event(rng, attr="0.5, 1.5")
+
+
+@field("attr: expected numbers", "a list at index 0")
+def attr_is_nested(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[[0.5], [1.5]])
+
+
+@field("attr: expected numbers", "the string")
+def attr_of_strings(rng: random.Random) -> Record:
+    return edge_event(rng, attr=["0.5", "1.5"])
+
+
+@field("attr: expected numbers", "null at index 1")
+def attr_with_a_null(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[0.5, None])
+
+
 @field("attr: not finite in float32", "index 1")
 def attr_past_float32(rng: random.Random) -> Record:
     return edge_event(rng, attr=[0.0, 1e39])

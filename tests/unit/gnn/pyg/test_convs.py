@@ -138,8 +138,8 @@ REFUSED = {
     ),
     "kernels of attributes": (
         lambda: pyg.GMMConv(IN, 8, dim=2, kernel_size=3),
-        "torch_geometric.nn.GMMConv is not supported: it reads attributes of edges, and edges have none here yet. "
-        "Nearest: GATConv, or GraphConv with a weight for each edge",
+        "torch_geometric.nn.GMMConv is not supported yet: of the convs that read attributes of edges GINEConv is. "
+        "Nearest: that one, GATConv, or GraphConv with a weight for each edge",
     ),
     "edges of its own": (
         lambda: nearest(pyg.EdgeConv(nn.Linear(2 * IN, 4))),

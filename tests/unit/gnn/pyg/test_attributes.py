@@ -1,0 +1,144 @@
+"""Attributes of edges in an export are told from weights by what takes them, and refused where PyG does otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pyg = pytest.importorskip("torch_geometric.nn")
+from torch import nn  # noqa: E402
+
+from freshet.gnn.declarations import GCNConv, GINEConv  # noqa: E402
+from freshet.gnn.model import load_model  # noqa: E402
+from freshet.gnn.oracles import whole_graph  # noqa: E402
+from freshet.gnn.plan import compile_plan  # noqa: E402
+from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from tests.support.graphs.attributed import EDGE_WIDTH  # noqa: E402
+from tests.support.graphs.models import IN_WIDTH as IN  # noqa: E402
+from tests.support.graphs.random_graphs import random_graph  # noqa: E402
+
+
+def gine(width: int = IN, out: int = 5, **options: Any) -> Any:
+    options = {"edge_dim": EDGE_WIDTH, **options}
+    return pyg.GINEConv(nn.Sequential(nn.Linear(width, out), nn.ReLU(), nn.Linear(out, out)), **options)
+
+
+class Both(nn.Module):
+    """Reads weights in one conv and attributes in another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = gine(train_eps=True), pyg.GCNConv(5, 4), gine(4, 3, eps=0.5)
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None, edge_attr: Any = None) -> Any:
+        x = self.first(x, edge_index, edge_attr).relu()
+        x = self.second(x, edge_index, edge_weight).relu()
+        return self.third(x, edge_index, edge_attr=edge_attr)
+
+
+class Alone(Both):
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        x = self.first(x, edge_index, edge_attr)
+        return self.third(self.second(x, edge_index), edge_index, edge_attr)
+
+
+class Twice(Both):
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        x = self.first(x, edge_index, edge_attr)
+        return self.second(x, edge_index, edge_attr)
+
+
+class Into(Both):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = pyg.TransformerConv(5, 4)
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.attend(self.first(x, edge_index, edge_attr), edge_index, edge_attr)
+
+
+class Without(Both):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.first(x, edge_index)
+
+
+class Changed(Both):
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.first(x, edge_index, edge_attr * 2)
+
+
+GCN = (pyg.GCNConv(5, 4), "x, edge_index, edge_weight -> x")
+GINE = (gine(), "x, edge_index, edge_attr -> x")
+TAKEN = {
+    "both": (Both, EDGE_WIDTH),
+    "alone": (Alone, EDGE_WIDTH),
+    "conv": (gine, EDGE_WIDTH),
+    "attributes as they are": (lambda: gine(EDGE_WIDTH, edge_dim=None), EDGE_WIDTH),
+    "list": (lambda: nn.ModuleList([gine(), nn.ReLU(), pyg.GCNConv(5, 4)]), EDGE_WIDTH),
+    "sequential": (lambda: pyg.Sequential("x, edge_index, edge_attr", [GINE, nn.ReLU()]), EDGE_WIDTH),
+    "sequential of both": (lambda: pyg.Sequential("x, edge_index, edge_weight, edge_attr", [GINE, GCN]), EDGE_WIDTH),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_reads_attributes_is_taken_and_equals_the_module(name: str, tmp_path: Path) -> None:
+    make, width = TAKEN[name]
+    torch.manual_seed(0)
+    module = make()
+    export_model(module, tmp_path, edge_features=width)
+    model = load_model(tmp_path)
+    assert model.edge_features == width == model.features.edge_width
+    graph = random_graph(1, width=model.features.width)
+    attr = graph.values.attr
+    assert attr is not None and attr.any()
+    got = whole_graph.forward(compile_plan(model), graph)[-1]
+    without = graph._replace(values=replace(graph.values, attr=None))
+    assert not np.allclose(got, whole_graph.forward(compile_plan(model), without)[-1])
+    if name == "both":
+        index, tensors = torch.tensor(np.stack([graph.src, graph.dst])), map(torch.tensor, (graph.values.weight, attr))
+        expected = module(torch.tensor(graph.x), index, *tensors).detach().numpy()
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+        assert [layer.edge_weights for layer in model.layers if isinstance(layer, GCNConv)] == [True]
+
+
+def test_a_model_without_attributes_has_the_bytes_of_before(tmp_path: Path) -> None:
+    export_model(pyg.GCN(IN, 8, 2, 3), tmp_path)
+    assert b"edge_features" not in (tmp_path / "model.json").read_bytes()
+    with pytest.raises(ExportError, match="edge_features are 2, but the module reads attributes of width 0"):
+        export_model(pyg.GCN(IN, 8, 2, 3), tmp_path, edge_features=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (Twice, r"GCNConv is given attributes of edges, and reads none here\. Leave them out"),
+        (Into, r"TransformerConv is given attributes of edges, and reads none here \(edge_dim=None\)"),
+        (Without, "first: GINEConv is called without attributes of edges: hand it edge_attr"),
+        (Changed, "reads something other than rows of layers, edges and constants"),
+        (
+            lambda: pyg.Sequential("x, edge_index, e", [(one, "x, edge_index, e -> x") for one in (gine(), GCN[0])]),
+            "gets e as a weight, and another conv as something else: have an input for each",
+        ),
+        (lambda: nn.ModuleList([gine(), gine(5, edge_dim=2)]), "edge_features: got 3, but gine_conv reads .* width 2"),
+    ],
+)  # fmt: skip
+def test_what_pyg_would_compute_otherwise_is_refused(make: Any, says: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=says):
+        export_model(make(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_norms_over_all_vertices_read_a_graph_with_attributes(tmp_path: Path) -> None:
+    module = nn.ModuleList([gine(), pyg.GraphNorm(5), pyg.GCNConv(5, 4)])
+    graph = random_graph(2)
+    index = torch.tensor(np.stack([graph.src, graph.dst]))
+    given = torch.tensor(graph.x), index, torch.tensor(graph.values.weight), torch.tensor(graph.values.attr)
+    model = export_model(module, tmp_path, stats_from=given)
+    assert model.is_approximate and isinstance(model.layers[0], GINEConv)
+    with pytest.raises(ExportError, match=r"edge_attr of shape \(3, 2\) for \d+ edges, expected a row for each"):
+        export_model(module, tmp_path, stats_from=(*given[:3], torch.zeros(3, 2)))

@@ -1,0 +1,118 @@
+"""Attributes of a Storage's edges: found by pair and type, changed where a bit differs, given back with their edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from freshet.gnn.describe import describe_data
+from freshet.gnn.layers.base import LayerPlan
+from freshet.gnn.model import save_model
+from freshet.gnn.plan import compile_plan
+from freshet.operators.graph.edge_table import EdgeTable
+from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.topology import Topology
+from freshet.state.adjacency import append
+from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
+from tests.support.graphs.attributed import EDGE_WIDTH
+from tests.support.graphs.models import all_small_models
+from tests.support.stages.blocks import topology
+
+MODEL = all_small_models()["gine_conv-default-narrowing"]
+A, B, C, D = [1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [-0.0, 0.0, 0.0], [4.0, 5.0, 6.0]
+
+
+class Kept:
+    """The edges of one part, changed block by block."""
+
+    def __init__(self) -> None:
+        (layer,) = compile_plan(MODEL()).layers
+        self.layer: LayerPlan = layer
+        at, self.tables = PartRows(0, TaskParts.dealt(1, 1)), TableSet()
+        self.topology = Topology(self.tables, at, layer, None)
+        at.reserve(topology(1, m_slot=[9], m_key=[0]), "m")
+
+    @property
+    def table(self) -> EdgeTable:
+        assert self.topology.attributes is not None
+        return self.topology.attributes
+
+    def apply(self, **columns: Any) -> dict[str, list[list[float]]]:
+        """Take a block's edges; the attributes of deleted, changed and added ones before and after."""
+        changes = self.topology.edge_changes(topology(1, **columns))
+        groups = {"gone": changes.deleted, "changed": changes.changed, "come": changes.added}
+        before = {name: self.table.of(group[1], group[2]).tolist() for name, group in groups.items()}
+        for u, v, number in zip(*changes.added, strict=True):
+            while not append(self.topology.out.view, u, v, number):
+                self.topology.grow()
+            append(self.topology.inn.view, v, u, number)
+        self.topology.settle_edges()
+        before["changed"] += self.table.of(changes.changed[1], changes.changed[3]).tolist()
+        return {name: rows for name, rows in before.items() if rows}
+
+
+def added(*edges: tuple[int, int, int, list[float]]) -> dict[str, Any]:
+    src, dst, kind, attr = zip(*edges, strict=True)
+    return {"add_src": src, "add_dst": dst, "add_type": kind, "add_attr": attr, "add_w": [1.0] * len(src)}
+
+
+def changed(*edges: tuple[int, int, int, list[float]]) -> dict[str, Any]:
+    src, dst, kind, attr = zip(*edges, strict=True)
+    weights = {"rew_old": [1.0] * len(src), "rew_new": [1.0] * len(src)}
+    return {"rew_src": src, "rew_dst": dst, "rew_type": kind, "rew_attr": attr, **weights}
+
+
+def test_two_edges_of_a_pair_keep_their_own() -> None:
+    kept = Kept()
+    assert kept.apply(**added((1, 2, 0, A), (1, 2, 5, D), (2, 1, 5, B))) == {"come": [A, D, B]}
+    assert kept.apply(**changed((1, 2, 5, B))) == {"changed": [D, B]}
+    assert kept.apply(**changed((1, 2, 0, A))) == {}, "equal bits are no change"
+    found = kept.apply(**changed((2, 1, 5, C)))["changed"]
+    assert np.signbit(found).tolist() == [[False] * 3, [True, False, False]], "bits are, not values"
+    assert kept.apply(del_src=[1], del_dst=[2], del_type=[5], del_w=[1.0]) == {"gone": [B]}
+
+
+def test_numbers_are_given_again_from_the_next_epoch_on() -> None:
+    kept = Kept()
+    kept.apply(**added((1, 2, 0, A), (3, 4, 0, A)))
+    kept.apply(del_src=[1], del_dst=[2], del_type=[0], del_w=[1.0], **added((5, 6, 0, D)))
+    assert kept.table.ends.tolist() == [3], "an old message may still be made of what goes"
+    assert not kept.table.attr.data[0].any(), "what is free holds nothing"
+    kept.apply(**added((7, 8, 0, D)))
+    assert kept.table.ends.tolist() == [3]
+    assert kept.table.attr.data[:3].tolist() == [D, A, D]
+
+
+def test_an_edge_that_is_not_there_is_not_mistaken_for_another() -> None:
+    kept = Kept()
+    kept.apply(**added((1, 2, 0, A)))
+    changes = kept.topology.edge_changes(topology(2, del_src=[1, 1], del_dst=[2, 3], del_type=[1, 0], del_w=[1.0, 1.0]))
+    assert changes.deleted[2].tolist() == [0.0, 0.0]
+
+
+def test_a_hub_is_searched_at_its_other_end() -> None:
+    kept = Kept()
+    kept.apply(**added(*((k, 9, kind, [k, kind, 0.0]) for k in range(9) for kind in range(60))))
+    assert kept.apply(**changed((4, 9, 17, A))) == {"changed": [[4.0, 17.0, 0.0], A]}
+
+
+def test_described_bytes_are_those_of_the_tables(tmp_path: Any) -> None:
+    save_model(MODEL(), tmp_path)
+    (layer,) = describe_data(tmp_path)["layers"]
+    kept = Kept()
+    held = kept.topology.out.pool, kept.topology.out.weight, kept.topology.inn.pool, kept.topology.inn.weight
+    tables = [table for table in (*held, kept.table.type, kept.table.attr) if table is not None]
+    row = sum(table.dtype.itemsize * (table.width or 1) for table in tables)
+    assert layer["state_bytes_per_edge"] == row == 20 + 4 * EDGE_WIDTH
+
+
+@pytest.mark.parametrize("name", ["graph_conv-sum-narrowing", "edge_conv-max-narrowing", "gin_conv-default-narrowing"])
+def test_layers_that_read_none_have_no_table_of_them(name: str) -> None:
+    (layer,) = compile_plan(all_small_models()[name]()).layers
+    tables = TableSet()
+    assert Topology(tables, PartRows(0, TaskParts.dealt(1, 1)), layer, None).attributes is None
+    assert not [table.name for table in tables if table.name.startswith("edge.")]
+    assert ("out.weight" in {table.name for table in tables}) == layer.weighted
