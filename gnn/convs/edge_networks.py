@@ -109,8 +109,11 @@ class PNAConv(Conv):
         divide_input: Whether a tower reads its share of the channels, in_channels / towers; else all of them.
         pre: Dense layers behind the first one of pre_t. With any, a message is no linear function of its ends.
         post: Dense layers behind the first one of post_t.
+        edge_channels: Width of the attributes e_uv of an edge; 0: it reads none. With them pre_t reads [x_v | x_u | E
+            e_uv + d].
 
-    Weights: of each tower t, with F channels read and G made, pre.t.weight, (F, 2 F), and pre.t.bias, (F,);
+    Weights: of each tower t, with F channels read and G made, pre.t.weight, (F, 2 F), with attributes (F, 3 F), and
+    pre.t.bias, (F,); with attributes edge_encoder.weight (E), (F, edge_channels), and edge_encoder.bias (d), (F,);
     post.t.first.weight, (G, F (1 + aggregators * scalers)), and post.t.first.bias, (G,); those of layer i of `pre` and
     `post` as pre.t.i.NAME and post.t.i.NAME; lin.weight (W), (out_channels, out_channels), and lin.bias (b),
     (out_channels,); average_degree (A) and average_log_degree (L), (1,). All float32.
@@ -128,12 +131,13 @@ class PNAConv(Conv):
     divide_input: bool = Field(False, description="each tower reads its share of the channels, else all of them")
     pre: list[DenseLayer] = Field(default_factory=list)
     post: list[DenseLayer] = Field(default_factory=list)
+    edge_channels: Annotated[int, Field(ge=0)] = 0
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave an empty `pre` out: models of before it was there keep their identity."""
+        """Leave an empty `pre` out, and no attributes: models of before they were there keep their identity."""
         fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name != "pre" or value}
+        return {name: value for name, value in fields.items() if name not in ("pre", "edge_channels") or value}
 
     @model_validator(mode="after")
     def _towers_fit(self) -> PNAConv:
@@ -155,6 +159,11 @@ class PNAConv(Conv):
         return self
 
     @property
+    def edge_width(self) -> int:
+        """Width of the attributes of edges that it reads."""
+        return self.edge_channels
+
+    @property
     def tower_in(self) -> int:
         """Channels that a tower reads."""
         return self.in_channels // self.towers if self.divide_input else self.in_channels
@@ -168,8 +177,11 @@ class PNAConv(Conv):
         """Names and shapes of its weights."""
         read = self.tower_in * (1 + len(self.aggregators) * len(self.scalers))
         shapes: dict[str, Shape] = {"average_degree": (1,), "average_log_degree": (1,)}
+        if self.edge_channels:
+            shapes |= linear_shapes("edge_encoder.", self.edge_channels, self.tower_in, bias=True)
         for t in range(self.towers):
-            shapes |= linear_shapes(f"pre.{t}.", 2 * self.tower_in, self.tower_in, bias=True)
+            width = (3 if self.edge_channels else 2) * self.tower_in
+            shapes |= linear_shapes(f"pre.{t}.", width, self.tower_in, bias=True)
             shapes |= chain_tensors(self.pre, f"pre.{t}")
             shapes |= linear_shapes(f"post.{t}.first.", read, self.tower_out, bias=True)
             shapes |= chain_tensors(self.post, f"post.{t}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -95,14 +95,18 @@ class PNAConvPlan(LayerPlan):
         self.reads_self = self.reads_context = True
         self._towers, self._divided = spec.towers, spec.divide_input
         towers = range(spec.towers)
+        self._shifts = not spec.pre  # the target's share is no message
+        edge, cost = self._edge_terms(spec, weights)
         self._before_messages = [Chain(model, spec.pre, _names(f"{prefix}.pre.{t}", spec.pre)) for t in towers]
-        if spec.pre:
-            width, cost = spec.towers * size, spec.towers * sum(layer.multiplications for layer in spec.pre)
-            self.network = EdgeNetwork(0, width, width, True, width, self._messages, cost)
+        if spec.pre or spec.edge_channels:
+            width, target = spec.towers * size, spec.towers * size if spec.pre else -1
+            cost += spec.towers * sum(layer.multiplications for layer in spec.pre)
+            self.network = EdgeNetwork(0, target, width, True, width, self._messages, cost, edge)
             self.synopsis = NetworkSynopsis(inner, self.network)
-            self.message_width *= 2
+            self.message_width *= 2 if spec.pre else 1
+        self.edge_width = spec.edge_channels
         of_target = [weights[f"pre.{t}.weight"][:, :size] for t in towers]
-        of_source = [weights[f"pre.{t}.weight"][:, size:] for t in towers]
+        of_source = [weights[f"pre.{t}.weight"][:, size : 2 * size] for t in towers]
         self._of_target, self._of_source = ([transposed(w) for w in some] for some in (of_target, of_source))
         self._shift = np.concatenate([weights[f"pre.{t}.bias"] for t in towers])
         times = {kind: 0 for kind in spec.aggregators} if spec.pre else {"sum": -1, "std": 0, "var": 0}
@@ -114,9 +118,18 @@ class PNAConvPlan(LayerPlan):
         self._rest = [Chain(model, spec.post, _names(f"{prefix}.post.{t}", spec.post)) for t in towers]
         self._last = transposed(weights["lin.weight"]), weights["lin.bias"]
 
+    def _edge_terms(self, spec: PNAConv, weights: dict[str, Rows]) -> tuple[Callable[[Rows], Rows] | None, int]:
+        """Return what makes the terms of all towers of the attributes of edges, and its multiplications."""
+        if not spec.edge_channels:
+            return None, 0
+        encode = transposed(weights["edge_encoder.weight"]), weights["edge_encoder.bias"]
+        size = spec.tower_in
+        third = transposed(np.concatenate([weights[f"pre.{t}.weight"][:, 2 * size :] for t in range(spec.towers)]))
+        return lambda attr: matmul(linear(attr, *encode), third), size * (spec.edge_channels + spec.towers * size)
+
     def _send(self, x: Rows, ctx: Context) -> Rows:
         sent = [self._through(x, self._of_source), x]
-        if self.network is not None:
+        if not self._shifts:
             sent.insert(1, self._of_targets(x))
         return np.concatenate(sent, axis=1)
 
@@ -135,10 +148,9 @@ class PNAConvPlan(LayerPlan):
         return np.concatenate(made, axis=1)
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
-        if self.network is not None:  # messages have the target's share
-            shift = np.zeros((len(own), self.network.width), np.float32)
-        else:
-            shift = self._of_targets(own)
+        shift = self._of_targets(own)
+        if not self._shifts:  # messages have the target's share
+            shift = np.zeros_like(shift)
         read = self.synopsis.read(agg, ctx.count)
         width = shift.shape[1] // self._towers * (1 + len(self._shifted) * len(self._scalers))
         rows = np.empty((self._towers, len(own), width), np.float32)

@@ -220,7 +220,7 @@ def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: SortedEdges, s
     made, factors = [], degree_factors(layer, weights, edges)
     towers = (tower_rows(layer, values) for values in x)
     for t, mine in enumerate(map(Scaled, *towers)):
-        halves = np.split(weights[f"pre.{t}.weight"], 2, axis=1)
+        halves = np.split(weights[f"pre.{t}.weight"], 3 if layer.edge_channels else 2, axis=1)
         target, source = linear(mine, halves[0], weights[f"pre.{t}.bias"]), linear(mine, halves[1])
         found = []
         for vertices, _, part in edges.pieces():
@@ -228,7 +228,12 @@ def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: SortedEdges, s
                 (rows_at(rows_at(target, vertices), part.dst), rows_at(source, part.src)),
                 part.of_messages(),
             )
-            messages = _chain(layer.pre, weights, f"pre.{t}.", plus(*ends), step)
+            opened = plus(*ends)
+            if layer.edge_channels:
+                attr = exact(part.values.full_attr(layer.edge_channels).astype(np.float64))
+                coded = linear(attr, weights["edge_encoder.weight"], weights["edge_encoder.bias"])
+                opened = plus(opened, linear(coded, halves[2]))
+            messages = _chain(layer.pre, weights, f"pre.{t}.", opened, step)
             sums = side_by_side([aggregated(kind, messages, by_edge, None, step) for kind in layer.aggregators])
             scaled = [multiplied(sums, factor[vertices]) for factor in factors]
             at = side_by_side([rows_at(mine, vertices), *scaled])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from freshet.gnn.declarations import Conv, GINEConv
+from freshet.gnn.declarations import Conv, GINEConv, PNAConv
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,6 +19,8 @@ def attributed_conv(layer: Conv, weights: Weights, chain: Chain) -> tuple[Any, W
     """Return PyG's layer, which is called with edge_attr, and its weights by PyG's names."""
     if isinstance(layer, GINEConv):
         return _gine_conv(layer, weights, chain)
+    if isinstance(layer, PNAConv):
+        return pna_conv(layer, weights, chain)
     msg = f"the PyG oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
 
@@ -33,3 +35,30 @@ def _gine_conv(layer: GINEConv, weights: Weights, chain: Chain) -> tuple[Any, We
     edge_dim = layer.edge_channels if layer.edge_linear else None
     module = pyg.GINEConv(torch.nn.Sequential(nn), eps=layer.eps, edge_dim=edge_dim)
     return module, {"eps": module.eps} | {name: w for name, w in weights.items() if name.startswith("lin.")}
+
+
+def pna_conv(layer: PNAConv, weights: Weights, chain: Chain) -> tuple[Any, Weights]:
+    """Return PyG's layer and its weights by PyG's names."""
+    import torch
+    from torch_geometric import nn as pyg
+
+    module = pyg.PNAConv(
+        layer.in_channels,
+        layer.out_channels,
+        list(layer.aggregators),
+        list(layer.scalers),
+        torch.ones(2),
+        towers=layer.towers,
+        divide_input=layer.divide_input,
+        edge_dim=layer.edge_channels or None,
+    )
+    named = {name: w for name, w in weights.items() if name.startswith(("lin.", "edge_encoder."))}
+    named["aggr_module.avg_deg_lin"] = weights["average_degree"]
+    named["aggr_module.avg_deg_log"] = weights["average_log_degree"]
+    for t in range(layer.towers):
+        module.pre_nns[t].append(chain(layer.pre, weights, f"pre.{t}."))
+        module.post_nns[t].append(chain(layer.post, weights, f"post.{t}."))
+        for kind in ("weight", "bias"):
+            named[f"pre_nns.{t}.0.{kind}"] = weights[f"pre.{t}.{kind}"]
+            named[f"post_nns.{t}.0.{kind}"] = weights[f"post.{t}.first.{kind}"]
+    return module, named

@@ -269,9 +269,10 @@ def _nn(step: Step, width: int | None) -> tuple[list[Layer], Weights, int]:
 
 def _pna_conv(step: Step, width: int | None) -> Converted:
     conv: Any = step.op
+    edge = {}
     if conv.edge_dim is not None:
-        msg = f"{step.name}: PNAConv with edge_dim={conv.edge_dim} is not supported yet: edges have no attributes here"
-        raise ExportError(msg)
+        check_attributes(step)
+        edge = tensors(step, edge_encoder=conv.edge_encoder)
     aggr = conv.aggr_module
     refuse_other(step, "aggr_module", aggr, "torch_geometric.nn.DegreeScalerAggregation")
     weights = {
@@ -295,8 +296,9 @@ def _pna_conv(step: Step, width: int | None) -> Converted:
         divide_input=bool(conv.divide_input),
         pre=rest["pre"],  # type: ignore[arg-type]
         post=rest["post"],  # type: ignore[arg-type]
+        edge_channels=conv.edge_dim or 0,
     )
-    return layer, weights
+    return layer, weights | edge
 
 
 def _gated_conv(step: Step, width: int | None) -> Converted:

@@ -35,7 +35,7 @@ from freshet.gnn.declarations import (
     TransformerConv,
 )
 from freshet.gnn.model import Model
-from freshet.gnn.pyg.attributed_oracle import attributed_conv
+from freshet.gnn.pyg.attributed_oracle import attributed_conv, pna_conv
 from freshet.gnn.pyg.rows import function_of
 from freshet.gnn.rows.jumps import Join, Keep
 from freshet.schema import Graph
@@ -138,7 +138,7 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
         module, weighted = pyg.GINConv(_chain(layer.nn, weights, "nn."), eps=layer.eps, aggr=layer.aggr), False
         weights = {"eps": module.eps.to(x.dtype)}
     elif isinstance(layer, PNAConv):
-        (module, weights), weighted = _pna_conv(layer, weights), False
+        (module, weights), weighted = pna_conv(layer, weights, _chain), False
     elif isinstance(layer, EdgeConv):
         aggr = layer.aggr if isinstance(layer.aggr, str) else list(layer.aggr)
         module, weighted, weights = pyg.EdgeConv(_chain(layer.nn, weights, "nn."), aggr=aggr), False, {}
@@ -273,32 +273,6 @@ _APART: dict[type[Layer], Callable[..., Any]] = {
     PinSAGEConv: _pin_sage_conv,
     Propagation: _propagation,
 }
-
-
-def _pna_conv(layer: PNAConv, weights: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    """Return PyG's layer and its weights by PyG's names."""
-    import torch
-    from torch_geometric import nn as pyg
-
-    module = pyg.PNAConv(
-        layer.in_channels,
-        layer.out_channels,
-        list(layer.aggregators),
-        list(layer.scalers),
-        torch.ones(2),
-        towers=layer.towers,
-        divide_input=layer.divide_input,
-    )
-    named = {name: w for name, w in weights.items() if name.startswith("lin.")}
-    named["aggr_module.avg_deg_lin"] = weights["average_degree"]
-    named["aggr_module.avg_deg_log"] = weights["average_log_degree"]
-    for t in range(layer.towers):
-        module.pre_nns[t].append(_chain(layer.pre, weights, f"pre.{t}."))
-        module.post_nns[t].append(_chain(layer.post, weights, f"post.{t}."))
-        for kind in ("weight", "bias"):
-            named[f"pre_nns.{t}.0.{kind}"] = weights[f"pre.{t}.{kind}"]
-            named[f"post_nns.{t}.0.{kind}"] = weights[f"post.{t}.first.{kind}"]
-    return module, named
 
 
 def _chain(layers: list[DenseLayer], weights: dict[str, Tensor], prefix: str) -> Any:

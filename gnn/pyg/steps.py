@@ -54,10 +54,14 @@ class Traced(NamedTuple):
 
 def takes_attributes(module: Any) -> bool:
     """Return whether a module is a conv whose edge_attr are attributes of edges; of others it is a weight."""
-    return class_name(module) in _ATTRIBUTED
+    if any(takes_attributes(conv) for conv in getattr(module, "convs", ())):  # a basic model
+        return True
+    kind = class_name(module)
+    return kind in _ATTRIBUTED or (kind in _WITH_EDGE_DIM and module.edge_dim is not None)
 
 
 _ATTRIBUTED = {"torch_geometric.nn.GINEConv"}
+_WITH_EDGE_DIM = {"torch_geometric.nn.PNAConv"}
 
 
 def class_name(value: Any) -> str:

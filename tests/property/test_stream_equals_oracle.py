@@ -134,14 +134,15 @@ def test_a_hub_passes_the_threshold_and_comes_back() -> None:
     assert assert_exact(model, events, simulation)[0] > 500
 
 
-def test_a_huge_feature_that_goes_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("name", ["graph_conv-sum-narrowing", "gine_conv-default-narrowing"])
+def test_a_huge_feature_that_goes_leaves_nothing_behind(name: str) -> None:
     """A sum that held 1e7 has lost the small terms' bits; it is recomputed when the term goes."""
-    model = MODELS["graph_conv-sum-narrowing"]()
+    model = MODELS[name]()
     small, huge = [0.1] * IN_WIDTH, [1e7] * IN_WIDTH
     records = [{"op": "add_edge", "src": k, "dst": 0} for k in range(1, 6)]
     records += [{"op": "set_features", "id": k, "x": small} for k in range(1, 6)]
     records += [{"op": "set_features", "id": 1, "x": huge}, {"op": "set_features", "id": 1, "x": small}]
-    events = to_events(records, IN_WIDTH)
+    events = to_events(records, IN_WIDTH, edge_width=model.edge_features)
     simulation = run(job_settings(model, 2), model, events, cuts_of([1], len(events)), 3, NO_FAULTS)
     assert assert_exact(model, events, simulation)[0] > 20
 

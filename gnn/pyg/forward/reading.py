@@ -136,7 +136,7 @@ class Reader:
         if read[0] not in self._rows or not known or not weigh <= _WEIGHTS:
             raise ExportError(self._reads_other(node))
         weighted, special = bool(weights), self._opens(name)
-        if attributed:
+        if attributed and _is_conv(op):
             return self._ops.add(rows[0], Step(name, op, attributes=bool(attributes)))
         if len(rows) > 1:
             return opened_with(self._ops, self._place(node), name, op, rows, edge_weights=weighted)

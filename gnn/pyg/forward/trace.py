@@ -123,6 +123,9 @@ def _run_conv(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor, e
 
 
 def _run_basic_gnn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
+    if takes_attributes(module):
+        of_attributes: Tensor = module(x, edge_index, edge_attr=edge_attr)
+        return of_attributes
     return module(x, edge_index, edge_weight=edge_weight if module.supports_edge_weight else None)
 
 

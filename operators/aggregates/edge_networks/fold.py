@@ -185,6 +185,7 @@ class NetworkFold(StepwiseFold):
             head=edges.inn.head._replace(data=self._head),
             pool=edges.inn.pool._replace(data=np.arange(count, dtype=np.int32)),
             shift=_ONE_PART,
+            weighted=False,  # numbers of edges are none of messages
         )
         of_messages = edges._replace(z=edges.z._replace(data=made), inn=inn)
         self._inner.remake(of_messages, rows, serial)

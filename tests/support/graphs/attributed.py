@@ -31,7 +31,15 @@ def attributed_layers(width: int) -> dict[str, list[Spec]]:
     """Layers beside others that read no attributes, with rows kept across them, and attributes added as they are."""
     gcn: Spec = {"type": "gcn_conv", "in_channels": width, "out_channels": 4}
     last: Spec = {"type": "gcn_conv", "in_channels": 4, "out_channels": 3}
+    pna: Spec = {
+        "type": "pna_conv", "in_channels": width, "out_channels": 4, "edge_channels": EDGE_WIDTH,
+        "aggregators": ["mean", "min", "max", "std"], "scalers": ["identity", "amplification"],
+    }  # fmt: skip
+    towers: Spec = {**pna, "aggregators": ["sum", "var"], "towers": 2, "divide_input": True}
+    nn: list[Spec] = [_RELU, linear(width, width)]
     return {
+        "pna_conv-attributes": [pna, _RELU, {**towers, "in_channels": 4, "out_channels": 6}],
+        "pna_conv-attributes-pre_layers": [{**pna, "pre": nn}],
         "gine_conv-attributes-as-they-are": [
             linear(width, EDGE_WIDTH), gine(EDGE_WIDTH, 4, edge_linear=False), _RELU, last,
         ],

@@ -74,7 +74,12 @@ class Changed(Both):
 
 GCN = (pyg.GCNConv(5, 4), "x, edge_index, edge_weight -> x")
 GINE = (gine(), "x, edge_index, edge_attr -> x")
+PNA: dict[str, Any] = {"aggregators": ["mean", "max", "std"], "scalers": ["identity", "amplification"]}
+PNA |= {"deg": torch.tensor([1, 4, 2, 0, 3]), "edge_dim": EDGE_WIDTH}
 TAKEN = {
+    "PNAConv": (lambda: pyg.PNAConv(IN, 8, **PNA, towers=2, post_layers=2), EDGE_WIDTH),
+    "PNAConv of pre_layers": (lambda: pyg.PNAConv(IN, 8, **PNA, towers=2, pre_layers=2, divide_input=True), EDGE_WIDTH),
+    "PNA": (lambda: pyg.PNA(IN, 8, 2, 4, **PNA), EDGE_WIDTH),
     "both": (Both, EDGE_WIDTH),
     "alone": (Alone, EDGE_WIDTH),
     "conv": (gine, EDGE_WIDTH),

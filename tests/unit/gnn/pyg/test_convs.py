@@ -132,10 +132,6 @@ REFUSED = {
         r"ResGatedGraphConv with act=Tanh\(\) is not supported yet; expected Sigmoid\(\)",
     ),
     "gates of two kinds": (lambda: pyg.ResGatedGraphConv((IN, 4), 8), "bipartite layers are not supported"),
-    "pna with attributes": (
-        lambda: pyg.PNAConv(IN, 8, PNA, SCALERS, DEGREES, edge_dim=4),
-        "PNAConv with edge_dim=4 is not supported yet: edges have no attributes here",
-    ),
     "kernels of attributes": (
         lambda: pyg.GMMConv(IN, 8, dim=2, kernel_size=3),
         "torch_geometric.nn.GMMConv is not supported yet: of the convs that read attributes of edges GINEConv is. "
