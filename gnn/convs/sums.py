@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from freshet.gnn.convs.base import AggregatingConv, Aggregator, Conv, check_same_width
 from freshet.gnn.rows.chains import chain_tensors, chain_width
@@ -332,16 +332,18 @@ class GINConv(AggregatingConv):
 class ResGatedGraphConv(Conv):
     """x_v' = sum_u(sigmoid(W_key x_v + k + W_query x_u + q) (W_value x_u + v)) + W_skip x_v + b, by channel.
 
-    PyG's ResGatedGraphConv without edge features; reads no edge weights. Sigmoid and product are by channel.
+    PyG's ResGatedGraphConv; reads no edge weights. Sigmoid and product are by channel. With attributes e_uv each of
+    W_key, W_query and W_value reads [x | e_uv] in place of x.
 
     Args:
         in_channels: Width of the rows it reads, at least 1.
         out_channels: Width of the rows it makes, at least 1.
         root_weight: Whether W_skip x_v is added.
         bias: Whether b is added.
+        edge_channels: Width of the attributes e_uv of an edge; 0: it reads none.
 
-    Weights: lin_key.weight, lin_query.weight, lin_value.weight, lin_skip.weight, (out_channels, in_channels);
-    lin_key.bias (k), lin_query.bias (q), lin_value.bias (v), bias (b), (out_channels,). All float32.
+    Weights: lin_key.weight, lin_query.weight, lin_value.weight, (out_channels, in_channels + edge_channels);
+    lin_skip.weight, (out_channels, in_channels); lin_key.bias (k), lin_query.bias (q), lin_value.bias (v), bias (b), (out_channels,). All float32.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError for a width below 1, or an unknown option or value.
@@ -351,12 +353,24 @@ class ResGatedGraphConv(Conv):
     type: Literal["res_gated_graph_conv"] = "res_gated_graph_conv"
     root_weight: bool = True
     bias: bool = True
+    edge_channels: Annotated[int, Field(ge=0)] = 0
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave no attributes out: models of before they were there keep their identity."""
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name != "edge_channels" or value}
+
+    @property
+    def edge_width(self) -> int:
+        """Width of the attributes of edges that it reads."""
+        return self.edge_channels
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         shapes: dict[str, Shape] = {"bias": (self.out_channels,)} if self.bias else {}
         for name in ("lin_key.", "lin_query.", "lin_value."):
-            shapes |= linear_shapes(name, self.in_channels, self.out_channels, bias=True)
+            shapes |= linear_shapes(name, self.in_channels + self.edge_channels, self.out_channels, bias=True)
         if self.root_weight:
             shapes |= linear_shapes("lin_skip.", self.in_channels, self.out_channels, bias=False)
         return shapes

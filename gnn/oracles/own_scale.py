@@ -269,11 +269,18 @@ def _film_conv(layer: FiLMConv, weights: Weights, x: Scaled, edges: SortedEdges,
 
 def _gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
     names = ("lin_key", "lin_query", "lin_value")
-    key, query, value = (linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names)
+    read, of_edges = layer.in_channels, [weights[f"{name}.weight"][:, layer.in_channels :] for name in names]
+    key, query, value = (linear(x, weights[f"{name}.weight"][:, :read], weights[f"{name}.bias"]) for name in names)
     found = []
     for vertices, _, part in edges.pieces():
         opened = plus(rows_at(rows_at(key, vertices), part.dst), rows_at(query, part.src))
-        gates, values = activated(opened, lambda rows: 1 / (1 + np.exp(-rows)), step), rows_at(value, part.src)
+        values = rows_at(value, part.src)
+        if layer.edge_channels:
+            attr = exact(part.values.full_attr(layer.edge_channels).astype(np.float64))
+            for weight in of_edges[:2]:
+                opened = plus(opened, linear(attr, weight))
+            values = plus(values, linear(attr, of_edges[2]))
+        gates = activated(opened, lambda rows: 1 / (1 + np.exp(-rows)), step)
         rows, off = gates.rows * values.rows, np.hypot(gates.rows * values.scale, gates.scale * values.rows)
         found.append(gathered(Scaled(rows, known(np.abs(rows) + off)), part.of_messages(), None))
     out = stacked(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from freshet.gnn.declarations import Conv, GINEConv, PNAConv
+from freshet.gnn.declarations import Conv, GINEConv, PNAConv, ResGatedGraphConv
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +21,8 @@ def attributed_conv(layer: Conv, weights: Weights, chain: Chain) -> tuple[Any, W
         return _gine_conv(layer, weights, chain)
     if isinstance(layer, PNAConv):
         return pna_conv(layer, weights, chain)
+    if isinstance(layer, ResGatedGraphConv):
+        return _gated_conv(layer), weights
     msg = f"the PyG oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
 
@@ -35,6 +37,13 @@ def _gine_conv(layer: GINEConv, weights: Weights, chain: Chain) -> tuple[Any, We
     edge_dim = layer.edge_channels if layer.edge_linear else None
     module = pyg.GINEConv(torch.nn.Sequential(nn), eps=layer.eps, edge_dim=edge_dim)
     return module, {"eps": module.eps} | {name: w for name, w in weights.items() if name.startswith("lin.")}
+
+
+def _gated_conv(layer: ResGatedGraphConv) -> Any:
+    from torch_geometric import nn as pyg
+
+    options = layer.model_dump(include={"root_weight", "bias"})
+    return pyg.ResGatedGraphConv(layer.in_channels, layer.out_channels, edge_dim=layer.edge_channels, **options)
 
 
 def pna_conv(layer: PNAConv, weights: Weights, chain: Chain) -> tuple[Any, Weights]:

@@ -307,17 +307,18 @@ def _gated_conv(step: Step, width: int | None) -> Converted:
     conv: Any = step.op
     aggr_of(step, ("sum",))
     if conv.edge_dim is not None:
-        msg = f"{step.name}: ResGatedGraphConv with edge_dim={conv.edge_dim} is not supported yet: "
-        raise ExportError(msg + "edges have no attributes here")
+        check_attributes(step)
     if not isinstance(conv.act, torch.nn.Sigmoid) and conv.act not in (torch.sigmoid, torch.nn.functional.sigmoid):
         msg = f"{step.name}: ResGatedGraphConv with act={conv.act!r} is not supported yet; expected Sigmoid()"
         raise ExportError(msg)
     names = ["lin_key", "lin_query", "lin_value", *(["lin_skip"] if conv.root_weight else [])]
     weights = tensors(step, **{name: getattr(conv, name) for name in names})
     sizes = _sizes(step, weights["lin_value.weight"], weights["lin_key.weight"])
+    sizes["in_channels"] -= (edges := conv.edge_dim or 0)
     if conv.bias is not None:
         weights["bias"] = array_of(step, conv.bias)
-    return ResGatedGraphConv(**sizes, root_weight=bool(conv.root_weight), bias=conv.bias is not None), weights
+    root, bias = bool(conv.root_weight), conv.bias is not None
+    return ResGatedGraphConv(**sizes, root_weight=root, bias=bias, edge_channels=edges), weights
 
 
 def _attention(convert: Callable[[Step, int | None], Converted]) -> Callable[[Step, int | None], Converted]:

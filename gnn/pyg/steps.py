@@ -61,7 +61,7 @@ def takes_attributes(module: Any) -> bool:
 
 
 _ATTRIBUTED = {"torch_geometric.nn.GINEConv"}
-_WITH_EDGE_DIM = {"torch_geometric.nn.PNAConv"}
+_WITH_EDGE_DIM = {"torch_geometric.nn.PNAConv", "torch_geometric.nn.ResGatedGraphConv"}
 
 
 def class_name(value: Any) -> str:

@@ -13,6 +13,8 @@ _RELU: Spec = {"type": "relu"}
 
 OPTIONS: dict[str, Spec] = {
     "gine_conv-default": {"edge_channels": EDGE_WIDTH},
+    "res_gated_graph_conv-attributes": {"edge_channels": EDGE_WIDTH},
+    "res_gated_graph_conv-attributes-no_root": {"edge_channels": EDGE_WIDTH, "root_weight": False, "bias": False},
     "gine_conv-eps": {"edge_channels": EDGE_WIDTH, "eps": -0.5},
 }
 

@@ -77,6 +77,7 @@ GINE = (gine(), "x, edge_index, edge_attr -> x")
 PNA: dict[str, Any] = {"aggregators": ["mean", "max", "std"], "scalers": ["identity", "amplification"]}
 PNA |= {"deg": torch.tensor([1, 4, 2, 0, 3]), "edge_dim": EDGE_WIDTH}
 TAKEN = {
+    "ResGatedGraphConv": (lambda: pyg.ResGatedGraphConv(IN, 5, edge_dim=EDGE_WIDTH), EDGE_WIDTH),
     "PNAConv": (lambda: pyg.PNAConv(IN, 8, **PNA, towers=2, post_layers=2), EDGE_WIDTH),
     "PNAConv of pre_layers": (lambda: pyg.PNAConv(IN, 8, **PNA, towers=2, pre_layers=2, divide_input=True), EDGE_WIDTH),
     "PNA": (lambda: pyg.PNA(IN, 8, 2, 4, **PNA), EDGE_WIDTH),

@@ -123,10 +123,6 @@ def test_it_gives_what_pyg_gives(name: str, tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "gates with attributes": (
-        lambda: pyg.ResGatedGraphConv(IN, 8, edge_dim=4),
-        "ResGatedGraphConv with edge_dim=4 is not supported yet: edges have no attributes here",
-    ),
     "gates by tanh": (
         lambda: pyg.ResGatedGraphConv(IN, 8, act=nn.Tanh()),
         r"ResGatedGraphConv with act=Tanh\(\) is not supported yet; expected Sigmoid\(\)",
