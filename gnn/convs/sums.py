@@ -343,7 +343,8 @@ class ResGatedGraphConv(Conv):
         edge_channels: Width of the attributes e_uv of an edge; 0: it reads none.
 
     Weights: lin_key.weight, lin_query.weight, lin_value.weight, (out_channels, in_channels + edge_channels);
-    lin_skip.weight, (out_channels, in_channels); lin_key.bias (k), lin_query.bias (q), lin_value.bias (v), bias (b), (out_channels,). All float32.
+    lin_skip.weight, (out_channels, in_channels); lin_key.bias (k), lin_query.bias (q), lin_value.bias (v), bias (b),
+    (out_channels,). All float32.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError for a width below 1, or an unknown option or value.
