@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 class Stats(NamedTuple):
-    """Progress of a run.
+    """Progress of a run; `events_per_s` is that of the last seconds.
 
     Latencies run from an event's arrival at the Parser: `latency_ms` to its rows being readable by others, `applied_ms`
     to their being computed.

@@ -47,6 +47,12 @@ class FlinkRest:
         newest = sorted(done, key=lambda one: int(one["id"]))[-count:]
         return int(newest[0]["trigger_timestamp"]) if newest else None
 
+    def last_checkpoint_ms(self) -> int | None:
+        """Return when the newest complete checkpoint was done; None: there is none."""
+        latest = self._call("GET", f"/jobs/{self.job_id}/checkpoints")["latest"]
+        done = [one for one in (latest["completed"], latest["savepoint"]) if one is not None]
+        return max((int(one["latest_ack_timestamp"]) for one in done), default=None)
+
     def network_bytes(self) -> int:
         """Return the network memory of all TaskManagers together: what can be under way between their tasks."""
         managers = self._call("GET", "/taskmanagers")["taskmanagers"]

@@ -20,6 +20,7 @@ from freshet.job.folder.layout import LOCK
 
 OWNER_S = 0.5  # in which whoever has just taken a lock says who it is
 _POLL_S = 0.02
+_LOOKS_S = 0.1  # whoever only looks whether somebody works there (`is_held`) is gone by then
 _OWNER_BYTES = 500
 
 
@@ -98,12 +99,30 @@ def _held(lock: int, path: Path, command: str) -> Iterator[None]:
         os.close(lock)
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether a process works on a folder, on this machine or another; False where files have no locks."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return False
+
+
 def is_empty(folder: Path) -> bool:
     """Return whether a folder has nothing but a lock."""
     return all(item.name == LOCK for item in folder.iterdir())
 
 
 def _take(path: Path, refused: Callable[[str], str], kind: int) -> int:
+    deadline = time.monotonic() + _LOOKS_S
     while True:
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT, FILE)
@@ -113,6 +132,10 @@ def _take(path: Path, refused: Callable[[str], str], kind: int) -> int:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
+            if time.monotonic() < deadline:
+                os.close(lock)
+                time.sleep(_POLL_S)
+                continue
             msg = refused(_owner(lock))
             os.close(lock)
             raise UsageError(msg) from None

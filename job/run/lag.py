@@ -1,15 +1,22 @@
-"""Part of its input that a job has yet to read."""
+"""Part of its input that a job has yet to read.
+
+The process of a run asks the brokers where its topics end, and writes that down for others (`status/lag.json`).
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from freshet.job.errors import JobFailed
+from freshet.job.lifecycle.lag_file import LAG
 from freshet.job.run.sources import Sources
 from freshet.job.run.topic_source import TopicSource
 from freshet.operators.parser.topic_stage import read_positions
+from freshet.operators.telemetry.status_file import StatusFile
 
 _ASK_S = 5.0
 
@@ -27,6 +34,9 @@ class Lag:
         self._out, self._records, self._topics, self._ask = out, sources.records, sources.topics, ask
         self._before = read_positions(out)  # of the attempt before: this one reads on behind what that had read
         self._ends: dict[int, Ends] = {}
+        self._asked_s: dict[int, float] = {}
+        self._status = StatusFile(out, LAG)
+        self._tell()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="freshet-lag", daemon=True)
 
@@ -45,7 +55,21 @@ class Lag:
                     self._ends[topic.index] = self._ask(topic)
                 except JobFailed:  # the job itself tells when brokers are away for too long
                     continue
+                self._asked_s[topic.index] = time.time()
+            self._tell()
             self._stop.wait(_ASK_S)
+
+    def _tell(self) -> None:
+        """Write down what is known of the ends."""
+        topics = [self._told_of(topic) for topic in self._topics]
+        self._status.write({"records": self._records, "topics": topics}, time.time() * 1e3)
+
+    def _told_of(self, topic: TopicSource) -> dict[str, Any]:
+        ends = self._ends.get(topic.index) if topic.end is None else topic.end
+        asked_s = None if topic.end is not None else self._asked_s.get(topic.index, 0.0)
+        before, plain = self._before.get(topic.name, {}), None if ends is None else dict(ends)
+        told = {"source": topic.name, "start": dict(topic.start), "before": before}
+        return {**told, "ends": plain, "asked": asked_s}
 
     def of(self, events: int) -> int | None:
         """Return the remaining input after this many events; None while a topic's end is not known.

@@ -44,6 +44,8 @@ from freshet.job.serving.embedded import server_of_run
 from freshet.operators.factory import load_plan
 from freshet.operators.parser.letter_box import read_attrs
 from freshet.operators.snapshot.reader import id_kind_of
+from freshet.operators.telemetry.load import Window
+from freshet.operators.telemetry.recent import EVENTS_S
 from freshet.state.task_parts import DENSE_PARTS
 
 
@@ -162,7 +164,7 @@ class StartUp:
 
 def _watch(lag: Lag, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: RejectWatch) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
-    last, told_of_attr = [0.0], list[int]()
+    last, told_of_attr, window = [0.0], list[int](), Window(EVENTS_S)
     before = progress(out)["epochs"]
 
     def update() -> None:
@@ -171,7 +173,7 @@ def _watch(lag: Lag, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: R
             return
         last[0] = now
         figures = progress(out)
-        seconds, events = figures["seconds"], figures["events"]
+        events = figures["events"]
         if not told_of_attr and (attrs := read_attrs(out)):
             told_of_attr.append(attrs)
             say("edges come with attr: it is checked and not kept, no layer reads it and no export of this job has it")
@@ -180,7 +182,7 @@ def _watch(lag: Lag, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: R
         bar.update(
             Stats(
                 events=events,
-                events_per_s=events / seconds if seconds else 0.0,
+                events_per_s=window.rates(now, {"events": events})["events"],
                 epoch=figures["epoch"],
                 rows=figures["rows"],
                 lag_events=lag.of(events),

@@ -32,7 +32,12 @@ def progress(out: str | Path) -> dict[str, Any]:
 
     Counted since the job began: events accepted and rejected, rows of the change log without epoch 0, streaming time.
     """
-    return _figures(read_statuses(Path(out), needs=_STATUS))
+    return _figures(sink_statuses(Path(out)))
+
+
+def sink_statuses(out: Path) -> list[dict[str, Any]]:
+    """Return the last status of each sink part."""
+    return read_statuses(out, needs=_STATUS)
 
 
 def _figures(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from freshet.job.serving.bounds.budget import Budget
@@ -23,6 +24,8 @@ from freshet.state.served.layout import (
 )
 
 STALE_AFTER_S = 10.0
+_ASK_S = 2.0
+_SILENT = "silent"
 _HOW_ENDED = {ENDED: "ended", STOPPED: "stopped"}
 
 
@@ -32,6 +35,7 @@ class Health:
     def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S) -> None:
         self._lookup, self._stale_after_s = lookup, stale_after_s
         self.trouble: Callable[[], str | None] = lambda: None  # what whoever keeps the table knows
+        self._asked_s, self._found = float("-inf"), _SILENT
 
     @property
     def budget(self) -> Budget:
@@ -47,8 +51,8 @@ class Health:
         """The figures; `ready` and, where it is not, `reason`.
 
         `behind_s`: how long the job, or the server, has said nothing, or what it said is not in the table. `job`:
-        running, ended, stopped, or silent; of a server that feeds from a topic it is the brokers that say something,
-        and the job is unknown.
+        running, ended, stopped, failed, lost, or silent (its folder is not here, or says that it runs); of a server
+        that feeds from a topic it is the brokers that say something, and the job is unknown.
         """
         try:
             table = self._lookup.table
@@ -69,7 +73,7 @@ class Health:
             "epoch": table.epoch,
             "vertices": table.live,
             "consistency": self._lookup.consistency,
-            "job": _HOW_ENDED.get(ended, "silent" if stale else "unknown" if row else "running"),
+            "job": _HOW_ENDED.get(ended, self._silence() if stale else "unknown" if row else "running"),
             "behind_s": None if behind_s == float("inf") else round(behind_s, 3),
             "age_of_last_event_s": round((now_us - arrived) / 1e6, 3) if arrived else None,
             "publish_to_readable_ms": round((readable - published) / 1e3, 3) if published else None,
@@ -82,9 +86,28 @@ class Health:
             **self.in_flight(),
         }
 
+    def _silence(self) -> str:
+        """Describe a job that says nothing, by its folder where that is here; asked every two seconds at most."""
+        now_s = time.monotonic()
+        if now_s - self._asked_s >= _ASK_S:
+            self._asked_s, self._found = now_s, _state_of(self._lookup.folder)
+        return self._found
+
     def _positions(self) -> list[dict[str, Any]]:
         names = self._lookup.sources
         return [
             {"source": names[a] if 0 <= a < len(names) else "", "partition": b, "next_offset": c, "epoch": d}
             for a, b, c, d in self._lookup.table.positions().tolist()
         ]
+
+
+def _state_of(tables: Path) -> str:
+    """Return `failed` or `lost` for a job whose tables these are and whose folder says so, else `silent`."""
+    from freshet.errors import InputError
+    from freshet.job.lifecycle.job_state import FAILED, LOST, state_of
+
+    try:
+        found = state_of(tables.parent).state
+    except InputError:  # it is on another machine, or damaged
+        return _SILENT
+    return found if found in (FAILED, LOST) else _SILENT

@@ -35,6 +35,7 @@ from freshet.operators.sink.output import Output, SinkPart
 from freshet.operators.sink.string_ids import Names
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.recent import Recent
 from freshet.operators.telemetry.status_file import LAST_STATUS, StatusFile
 from freshet.operators.threads import weakly
 from freshet.state.block_columns import POSITIONS
@@ -69,7 +70,7 @@ class Sink(Core):
         self.tables = TableSet()
         self._scalars = self.tables.add("scalars", "i8")
         self._scalars.reserve(16)
-        self._latencies = Latencies(self.tables)
+        self._latencies, self._recent = Latencies(self.tables), Recent()
         self._names = Names(self.tables) if id_kind == "string" else None
         self._clock_ms = clock_ms
         self.outputs = outputs
@@ -92,6 +93,7 @@ class Sink(Core):
         """Forget what an epoch before the restore left behind."""
         for output in self.outputs:
             output.clear()
+        self._recent.clear()
         self._restored_ms, self._streamed_until_ms = self._clock_ms(), None
 
     def apply(self, epoch: int, blocks: list[Block], now_ms: float | None = None) -> list[Message]:
@@ -182,6 +184,7 @@ class Sink(Core):
             "tail_failures": figures["tail_failures"],
             "seconds": round(float(scalars[at.STREAMED_MS]) / 1e3, 3),
             **self._latencies.figures(),
+            **self._recent.told(now_ms / 1e3, int(scalars[at.EVENTS]), self._latencies.counts("readable")),
             LAST_STATUS: self._ended,
             "time": now_ms / 1e3,
         }

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from freshet.operators.telemetry.status_file import BUCKETS, bucket_of, percentile_ms
-from freshet.state.table import TableSet
+
+if TYPE_CHECKING:  # whoever reads figures needs no tables, which take long to load
+    from freshet.state.table import TableSet
 
 KINDS = {"latency": "readable", "applied": "applied"}  # the name in status and summary, and the histogram
 
@@ -52,15 +54,20 @@ class Latencies:
                 table.data[used] += fresh[used]
                 fresh[:] = 0
 
+    def counts(self, kind: str) -> np.ndarray:
+        """Return the epochs by bucket, of one of both kinds."""
+        with self._lock:
+            counts: np.ndarray = self._tables[kind].data[:BUCKETS] + self._fresh[kind]
+        return counts
+
     def figures(self) -> dict[str, Any]:
         """Return the figures for the status file: percentiles and the counts behind them, as [buckets, counts]."""
         fields: dict[str, Any] = {}
-        with self._lock:
-            counts = {kind: table.data[:BUCKETS] + self._fresh[kind] for kind, table in self._tables.items()}
         for name, kind in KINDS.items():
-            used = np.flatnonzero(counts[kind])
-            fields |= percentiles(name, counts[kind])
-            fields[f"{name}_counts"] = [used.tolist(), counts[kind][used].tolist()]
+            counts = self.counts(kind)
+            used = np.flatnonzero(counts)
+            fields |= percentiles(name, counts)
+            fields[f"{name}_counts"] = [used.tolist(), counts[used].tolist()]
         return fields
 
 

@@ -82,6 +82,13 @@ def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: M
     one = job(stream)
     one.start(*SHAPE, "--epoch-events", 40, "--epoch-ms", 0, faults=SLOW)
     one.until_epoch(30)
+    now = one.status()
+    assert (now["state"], now["job_id"], now["parts"]) == ("running", read_run(one.out)["job_id"], 4)
+    assert now["processes"] == 2
+    assert 1200 <= now["events"] == stream.count - now["lag_total"]
+    assert now["events_per_s"] > 0 and 0 < now["freshness_ms_p50"] <= now["freshness_ms_p99"]
+    assert {"parser", "storage1", "tail1", "sink"} <= now["operators"].keys()
+    assert all(0 <= load["busy"] <= 1 for load in now["operators"].values())
     stopped = one.stop()
     assert stopped.code == 0, stopped.errors
     first = stopped.result
@@ -90,6 +97,9 @@ def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: M
     assert 30 <= first["epoch"] == read_epochs(one.out)[-1][0] < 200
     assert one.check()["epoch"] == first["epoch"], "complete up to the stated epoch"
     assert one.stop().code == 2, "nothing runs any more"
+    now = one.status()
+    assert (now["state"], now["epoch"], now["events_per_s"]) == ("stopped", first["epoch"], 0)
+    assert 0 <= now["checkpoint_age_s"] < 300
 
     process = one.start("--resume", "latest", "--parallelism", 1, faults=SLOW)
     one.until_epoch(first["epoch"] + 20)
@@ -221,6 +231,7 @@ def test_kill_9_of_the_local_runtime(job: Make, stream: Input) -> None:
         one.until(lambda before=before: progress(one.out)["epoch"] > before)
         time.sleep(rng.uniform(0, 0.7))
         one.kill()
+        assert one.status()["state"] == "lost"
     process = one.start(*options, faults=SLOW)
     one.until(lambda: read_run(one.out)["pids"]["client"] == process.pid and read_run(one.out)["state"] == "running")
     stopped = one.stop()

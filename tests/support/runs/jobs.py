@@ -210,6 +210,14 @@ class Job:
         result = orjson.loads(stopped.stdout.splitlines()[-1]) if stopped.stdout else {}
         return Ended(stopped.returncode, result, stopped.stderr)
 
+    def status(self) -> dict[str, Any]:
+        """`freshet status --json`."""
+        command = [str(FRESHET), "status", "--json", str(self.out)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        found: dict[str, Any] = orjson.loads(done.stdout)
+        return found
+
     def kill(self) -> None:
         """kill -9 of the newest process and all that it started."""
         os.killpg(self.processes[-1].pid, signal.SIGKILL)

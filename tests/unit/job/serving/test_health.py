@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -64,7 +66,12 @@ def test_a_job_that_nobody_works_on_is_not_waited_for_either(hand: HandJob) -> N
     run_file.update_run(hand.out, state=run_file.FAILED)
     server = Server(hand.out)
     figures = server.figures(1)
-    assert (figures["ready"], figures["job"]) == (False, "silent")
+    assert (figures["ready"], figures["job"]) == (False, "failed")
     assert "nothing was heard" in figures["reason"]
+    dead = {"host": socket.gethostname(), "pids": {"client": os.getppid()}, "client_began_s": 1.0}
+    run_file.update_run(hand.out, state=run_file.RUNNING, **dead)
+    assert server.figures(1)["job"] == "failed", "asked every two seconds"
+    server.health._asked_s = float("-inf")
+    assert server.figures(1)["job"] == "lost"
     server.follower.close(forget=True)
     hand.close()

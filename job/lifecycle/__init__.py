@@ -1,0 +1,1 @@
+"""Life cycle of a job: whether it runs, and how it has ended."""

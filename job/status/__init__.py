@@ -1,0 +1,1 @@
+"""Status of a job, as data and as a page (`freshet status`)."""

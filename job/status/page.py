@@ -1,0 +1,108 @@
+"""The page of `freshet status`, and its repetition."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from freshet.job.lifecycle.job_state import RUNNING
+from freshet.job.status.report import Report, report
+
+EVERY_S = 1.0
+_BAR = 20  # characters of a busy share of 1
+
+
+def show(out: Path, *, as_json: bool, watch: bool) -> None:
+    """Print the status of the job in `out`, once or each second until the job is over.
+
+    Raises: UsageError where the folder is no job's.
+    """
+    shown = _again(out) if watch else iter([report(out)])
+    if as_json:
+        import orjson
+
+        for one in shown:
+            print(orjson.dumps(one).decode(), flush=True)
+        return
+    if not (watch and sys.stdout.isatty()):
+        for one in shown:
+            print(page(out, one), flush=True)
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(auto_refresh=False) as live:
+        for one in shown:
+            live.update(Text(page(out, one), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def _again(out: Path) -> Iterator[Report]:
+    while True:
+        began_s, found = time.monotonic(), report(out)
+        yield found
+        if found["state"] != RUNNING:
+            return
+        time.sleep(max(0.0, EVERY_S - (time.monotonic() - began_s)))
+
+
+def page(out: Path, told: Mapping[str, Any]) -> str:
+    """Return a status for people."""
+    reasons = [f"  {count:>12,}  {reason}" for reason, count in told["reasons"].items()]
+    rows = [
+        ("job", f"{told['state']}: {told['detail']}"),
+        ("folder", str(out)),
+        ("epoch", f"{told['epoch']:,}  ({told['vertices']:,} vertices, {told['rows']:,} rows written)"),
+        ("events", f"{told['events']:,}  ({_events_per_s(told)})"),
+        ("lag", _lag(told)),
+        (
+            "fresh",
+            f"p50 {_ms(told['freshness_ms_p50'])}, p99 {_ms(told['freshness_ms_p99'])}, from arrival to readable",
+        ),
+        ("checkpoint", _or_dash(told["checkpoint_age_s"], ",.1f", " s ago")),
+        ("shape", f"{_or_dash(told['parts'], ',')} parts, {told['processes']} processes"),
+        ("rejected", f"{told['rejected']:,}"),
+    ]
+    lines = [f"{name:<11} {text}" for name, text in rows] + reasons
+    lines += [f"{'server':<11} Flight {one['flight']}, HTTP http://{one['http']}" for one in told["servers"]]
+    if told["operators"]:
+        lines += ["", f"{'':<12} busy  mean", *_loads(told["operators"])]
+    return "\n".join(lines)
+
+
+def _events_per_s(told: Mapping[str, Any]) -> str:
+    mean = f"{_or_dash(told['events_per_s_mean'], ',.0f')}/s since the start"
+    return f"{told['events_per_s']:,.0f}/s now, {mean}" if told["state"] == RUNNING else mean
+
+
+def _lag(told: Mapping[str, Any]) -> str:
+    if told["lag"] is None:
+        return "-"
+    parts = ", ".join(f"{name}: {left:,}" for name, left in told["lag"].items())
+    return f"{told['lag_total']:,}" + (f"  ({parts})" if len(told["lag"]) > 1 else "")
+
+
+def _loads(operators: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, load in operators.items():
+        busy, mean = load.get("busy"), load.get("busy_mean")
+        share = busy if busy is not None else mean or 0.0
+        text = f"{name:<12} {_percent(busy)}  {_percent(mean)}  {'#' * round(share * _BAR):<{_BAR}}"
+        if load.get("messages_per_s") is not None:
+            text += f"  {load['messages_per_s']:,.0f} messages/s, {load['bytes_per_s'] / 1e6:,.2f} MB/s"
+        if "topic" in load:
+            text += f"  {load['topic']}"
+        yield text.rstrip()
+
+
+def _percent(share: float | None) -> str:
+    return "   -" if share is None else f"{share:4.0%}"
+
+
+def _ms(value: float | None) -> str:
+    return _or_dash(value, ",.1f", " ms")
+
+
+def _or_dash(value: float | None, spec: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{spec}}{unit}"

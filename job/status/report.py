@@ -1,0 +1,139 @@
+"""Status of a job as one JSON object, from its folder and, where it runs on Flink, from there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from freshet.job.errors import UsageError
+from freshet.job.flink.checkpoints import complete_states
+from freshet.job.flink.job_spec import JobSpec
+from freshet.job.folder import layout
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.lifecycle.job_state import REST_S, JobState, state_of
+from freshet.job.lifecycle.lag_file import read_lag
+from freshet.job.run.summary import complete_epoch, progress, sink_statuses
+from freshet.job.uris import is_remote, local_path
+from freshet.operators.dataflow import OUTLET
+from freshet.operators.parser.letter_box import read_reasons
+from freshet.operators.telemetry.load import LETTERS, SOURCE, read_loads
+from freshet.operators.telemetry.recent import counts_of, events_per_s, recent_percentiles
+from freshet.operators.telemetry.status_file import BUCKETS
+
+Report = dict[str, Any]
+
+
+def report(out: Path) -> Report:
+    """Return the status of the job in `out`.
+
+    Raises: UsageError where the folder is no job's; DamagedFileError where `run.json` is damaged.
+    """
+    state = state_of(out)
+    run, running = state.run, not state.is_over
+    figures, reasons = progress(out), read_reasons(out)
+    rejected = max(sum(reasons.values()), figures["rejected"])
+    events = figures["events"] - figures["rejected"] + rejected
+    seconds = figures["seconds"]
+    lag, spec = read_lag(out, events), _spec(out, run)
+    return {
+        "state": state.state,
+        "detail": state.detail,
+        "job_id": run.get("job_id"),
+        "epoch": figures["epoch"] if running else complete_epoch(out),
+        "events": events,
+        "rejected": rejected,
+        "reasons": reasons,
+        "events_per_s": _rate_now(out) if running else 0.0,
+        "events_per_s_mean": round(events / seconds, 1) if seconds > 0 else None,
+        "lag": lag,
+        "lag_total": None if lag is None else sum(lag.values()),
+        **_freshness(out),
+        "checkpoint_age_s": _checkpoint_age_s(out, state),
+        "vertices": figures["vertices"],
+        "rows": figures["rows"],
+        "parts": run.get("parts"),
+        "processes": 1 if spec is None else spec.parallelism,
+        "started_ms": run.get("started_ms"),
+        "flink": state.flink,
+        "servers": _servers(run) if running else [],
+        "operators": _operators(out, run, spec, running),
+    }
+
+
+def _rate_now(out: Path) -> float:
+    statuses = sink_statuses(out)
+    return round(max((events_per_s(status) for status in statuses), default=0.0), 1)
+
+
+def _freshness(out: Path) -> dict[str, float | None]:
+    """Return percentiles of the last minute; of the job's life where no epoch came in that time."""
+    whole, before = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
+    for status in sink_statuses(out):
+        counts = counts_of(status["latency_counts"])
+        whole += counts
+        before += counts_of(status["latency_before"][1]) if "latency_before" in status else counts
+    return recent_percentiles(whole, before)
+
+
+def _checkpoint_age_s(out: Path, state: JobState) -> float | None:
+    """Return the age of the newest durable state; None where there is none, or nobody can look."""
+    run = state.run
+    if run.get("runtime") == "local":
+        times = [path.stat().st_mtime for path in (out / layout.STATE).rglob("*") if path.is_file()]
+    elif is_remote(where := str(run.get("checkpoints") or "")):
+        times = _checkpoint_in_flink(run) if state.flink is not None else []
+    else:
+        folder = local_path(where) if where else out / layout.CHECKPOINTS
+        times = [(found / "_metadata").stat().st_mtime for found in complete_states(folder)]
+    return round(max(0.0, time.time() - max(times)), 1) if times else None
+
+
+def _checkpoint_in_flink(run: Mapping[str, Any]) -> list[float]:
+    from freshet.job.flink.rest import FlinkRest, FlinkRestError  # takes long to load
+
+    rest = FlinkRest(run["rest"], run["job_id"], REST_S)
+    try:
+        done_ms = rest.last_checkpoint_ms()
+    except FlinkRestError:
+        return []
+    finally:
+        rest.close()
+    return [] if done_ms is None else [done_ms / 1e3]
+
+
+def _spec(out: Path, run: Mapping[str, Any]) -> JobSpec | None:
+    """Return what Flink's job was built from; None in the local runtime, and before it was submitted."""
+    if run.get("runtime") == "local":
+        return None
+    try:
+        return JobSpec.load(_beside_checkpoints(out, run) / layout.SPEC)
+    except UsageError:
+        return None
+
+
+def _beside_checkpoints(out: Path, run: Mapping[str, Any]) -> Path:
+    where = str(run.get("checkpoints") or "")
+    return local_path(where) if where and not is_remote(where) else out / layout.CHECKPOINTS
+
+
+def _servers(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the servers that are known: the one that the run has started. Others do not report to the job."""
+    told = run.get("serving")
+    return [dict(told)] if told else []
+
+
+def _operators(out: Path, run: Mapping[str, Any], spec: JobSpec | None, running: bool) -> dict[str, dict[str, Any]]:
+    """Return the loads by operator, with the names of topics."""
+    found, names = read_loads(out, running=running), run.get("sources") or []
+    for place, load in found.items():
+        kind, _, index = place.partition("-")
+        if kind == SOURCE and index.isdigit() and int(index) < len(names):
+            load["topic"] = names[int(index)]
+        written = {OUTLET: spec.embeddings_to, LETTERS: spec.letters_to} if spec is not None else {}
+        if (output := written.get(place)) is not None:
+            load["topic"] = str(KafkaAddress(output.bootstrap, output.topic))
+    return found
