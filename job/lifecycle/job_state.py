@@ -25,7 +25,7 @@ REST_S = 0.6  # for an answer of Flink: a status must come within a second
 
 @dataclass(frozen=True)
 class JobState:
-    """What a job is doing.
+    """State of a job, and how it is known.
 
     `state`: `running`; `stopped` (with a savepoint, or in the local runtime: it can go on), `ended` (all input is taken
     in), `failed`, or `lost`: nobody works on it and nobody recorded an end, so that it was killed. `detail` says how
