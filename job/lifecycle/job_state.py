@@ -52,6 +52,8 @@ def state_of(out: Path, rest_s: float = REST_S) -> JobState:
     """
     process = run_file.running_process(out)  # before the file: a process that ends has written its state first
     run = run_file.told_run(out)
+    if not run and lock.is_held(out):  # it compiles kernels, say, and has prepared nothing yet
+        return JobState(RUNNING, _somebody(run), run)
     if not run and not (out / layout.SAVED_JOB).is_file():
         msg = f"{out}: no job in it (neither {layout.RUN} nor {layout.SAVED_JOB}); give the --out of a `freshet run`"
         raise UsageError(msg)

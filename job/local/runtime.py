@@ -163,7 +163,7 @@ class LocalRuntime:
         try:
             return self._run(self._watched(on_progress))
         finally:
-            self._write_profiles(now=True)
+            self._write_profiles(last=True)
 
     def _watched(self, on_progress: Callable[[], None]) -> Callable[[], None]:
         def watch() -> None:
@@ -172,10 +172,11 @@ class LocalRuntime:
 
         return watch
 
-    def _write_profiles(self, *, now: bool = False) -> None:
+    def _write_profiles(self, *, last: bool = False) -> None:
         for name, profile in self._profiles.items():
             profile.stage = self.times.seconds.get(name, 0.0)
-            if now:
+            if last:
+                profile.loads.end()
                 profile.write()
             else:
                 profile.write_if_changed()

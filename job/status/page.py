@@ -57,10 +57,7 @@ def page(out: Path, told: Mapping[str, Any]) -> str:
         ("epoch", f"{told['epoch']:,}  ({told['vertices']:,} vertices, {told['rows']:,} rows written)"),
         ("events", f"{told['events']:,}  ({_events_per_s(told)})"),
         ("lag", _lag(told)),
-        (
-            "fresh",
-            f"p50 {_ms(told['freshness_ms_p50'])}, p99 {_ms(told['freshness_ms_p99'])}, from arrival to readable",
-        ),
+        ("freshness", f"p50 {_ms(told['freshness_ms_p50'])}, p99 {_ms(told['freshness_ms_p99'])}, until readable"),
         ("checkpoint", _or_dash(told["checkpoint_age_s"], ",.1f", " s ago")),
         ("shape", f"{_or_dash(told['parts'], ',')} parts, {told['processes']} processes"),
         ("rejected", f"{told['rejected']:,}"),

@@ -122,6 +122,7 @@ class Shell:
                 worker.call(stage.close)
             # The last blocks may not be taken yet; nobody would tell any more when they are.
             self._profile.levels |= {name: Level(peak=level.peak) for name, level in self._waiting_elsewhere().items()}
+            self._profile.loads.end()
             worker.call(self._profile.write)
         finally:
             self._stages = {}

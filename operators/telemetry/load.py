@@ -60,6 +60,11 @@ class Loads:
         self.began_s = time.time()
         self._clock_s = clock_s
         self._windows: dict[str, Window] = {}
+        self._has_ended = False
+
+    def end(self) -> None:
+        """Have all rates be 0 from now on: the subtask does nothing more."""
+        self._has_ended = True
 
     def sums(self) -> dict[str, dict[str, float]]:
         """Return the sums of each place."""
@@ -70,6 +75,7 @@ class Loads:
         now_s, found = self._clock_s(), self.sums()
         for place, sums in found.items():
             rates = self._windows.setdefault(place, Window()).rates(now_s, sums)
+            rates = dict.fromkeys(rates, 0.0) if self._has_ended else rates
             found[place] = sums | {RATES[name]: round(value, 3) for name, value in rates.items()}
         return found
 

@@ -67,6 +67,8 @@ def test_a_recorded_end_holds_until_a_process_goes_on(tmp_path: Path, recorded: 
 
 def test_whoever_holds_the_lock_works_on_it(tmp_path: Path) -> None:
     """A process that has not written down anything yet, or that this machine can't see: that of a container, say."""
+    with lock.taken(tmp_path, "freshet run"):
+        assert state_of(tmp_path).state == RUNNING, "before anything is prepared"
     tell(tmp_path, run_file.RUNNING, began=1.0)
     run_file.update_run(tmp_path, host="elsewhere")
     assert state_of(tmp_path).state == LOST

@@ -65,6 +65,9 @@ def test_loads_of_a_job_are_in_the_order_of_the_flow_and_over_all_subtasks(tmp_p
     assert (found["parser-0"]["busy"], found["parser-0"]["blocked"]) == (0.0, 0.5)
     assert (found["source-0"]["messages_per_s"], found["source-0"]["bytes_per_s"]) == (150.0, 4500.0)
     assert (found["outlet"]["busy"], found["outlet"]["messages"], found["outlet"]["bytes"]) == (0.1, 40, 500)
+    sink.loads.end()
+    sink.write()
+    assert read_loads(tmp_path, running=True)["outlet"]["busy"] == 0, "a subtask that has ended, of a job that goes on"
     ended = read_loads(tmp_path, running=False)
     assert (ended["storage1"]["busy"], ended["storage1"]["busy_mean"]) == (None, 0.5), "until its last status"
 
