@@ -93,8 +93,8 @@ class Sink(Core):
         """Forget what an epoch before the restore left behind."""
         for output in self.outputs:
             output.clear()
-        self._recent.clear()
         self._restored_ms, self._streamed_until_ms = self._clock_ms(), None
+        self._recent.begin(self._restored_ms / 1e3, self._latencies.counts("readable"))
 
     def apply(self, epoch: int, blocks: list[Block], now_ms: float | None = None) -> list[Message]:
         """Take over the rows of an epoch; `now_ms` is read from the clock where it is not given.

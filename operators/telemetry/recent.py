@@ -31,10 +31,11 @@ class Recent:
         self._events: deque[tuple[float, int]] = deque()
         self._latencies: deque[tuple[float, np.ndarray]] = deque()
 
-    def clear(self) -> None:
-        """Forget all samples: a restore has set the counts back."""
+    def begin(self, now_s: float, latencies: np.ndarray) -> None:
+        """Forget all samples, since a restore has set the counts back, to these."""
         self._events.clear()
         self._latencies.clear()
+        self._latencies.append((now_s, latencies.copy()))
 
     def told(self, now_s: float, events: int, latencies: np.ndarray) -> dict[str, Any]:
         """Take the counts of now; return what they were at the begin of the last seconds."""

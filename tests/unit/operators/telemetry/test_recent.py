@@ -31,9 +31,9 @@ def test_events_a_second_are_those_of_the_last_seconds() -> None:
 def test_a_restore_begins_again() -> None:
     recent = Recent()
     recent.told(1.0, 5000, counts(b40=7))
-    recent.clear()
-    assert recent.told(2.0, 100, counts(b40=2)) == {
-        "events_before": (2.0, 100),
+    recent.begin(2.0, counts(b40=2))
+    assert recent.told(3.0, 100, counts(b40=4)) == {
+        "events_before": (3.0, 100),
         "latency_before": (2.0, ([40], [2])),
     }
 
