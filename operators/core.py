@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from freshet.operators.outcome import Message
+from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.level import AnyLevel
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
@@ -45,6 +46,11 @@ class Core:
     def nbytes(self) -> int:
         """Bytes held by the tables."""
         return self.tables.nbytes
+
+    @property
+    def figures(self) -> Figures:
+        """Figures for metrics."""
+        return Figures() if self.sums is None else Figures({"redone_rows": self.sums["recomputed"]})
 
     @property
     def sums(self) -> SumReport | None:

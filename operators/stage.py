@@ -16,6 +16,7 @@ from freshet.operators.epochs.under_way import UnderWay
 from freshet.operators.inbox import INBOX_BYTES, Inbox
 from freshet.operators.outcome import Outcome
 from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.level import AnyLevel
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.operators.telemetry.traffic import Traffic
@@ -51,6 +52,10 @@ class KeyedStage(RunningStage, Protocol):
     @property
     def memory_bytes(self) -> int:
         """Bytes held."""
+
+    @property
+    def figures(self) -> Figures:
+        """Figures for metrics."""
 
 
 class EpochStage(KeyedStage, Protocol):
@@ -206,6 +211,11 @@ class Stage:
     def memory_bytes(self) -> int:
         """Bytes held by the core's tables and by the inbox."""
         return self.core.nbytes + self.inbox.nbytes
+
+    @property
+    def figures(self) -> Figures:
+        """Figures of the core."""
+        return self.core.figures
 
     @property
     def sums(self) -> SumReport | None:

@@ -160,10 +160,7 @@ class LocalRuntime:
         forget_profiles(out)
         for name in (PARSER, PARTITIONER, *(row.name for row in self.flow.staged), COMMIT):
             self._profiles[name] = Profile(out, name, 0)
-        try:
-            return self._run(self._watched(on_progress))
-        finally:
-            self._write_profiles(last=True)
+        return self._run(self._watched(on_progress))
 
     def _watched(self, on_progress: Callable[[], None]) -> Callable[[], None]:
         def watch() -> None:
@@ -192,6 +189,9 @@ class LocalRuntime:
         self._under_way.expect(place.number for place in self.flow[SINK].places)
         partitioner.watch(self._under_way)
         stages = self._stages()
+        self._profiles[PARTITIONER].stages[0] = partitioner
+        for place, stage in stages.items():
+            self._profiles[place.operator].stages[place.number] = stage
         pipeline = Pipeline(self._segments(stages))
         try:
             for work in self._produce(partitioner, chunk, block):
@@ -208,6 +208,7 @@ class LocalRuntime:
             self.memory_bytes = {stage.name: stage.memory_bytes for stage in stages.values()}
             self.memory_bytes[str(_PARTITIONER)] = partitioner.memory_bytes
             self.sums = _sums_of(stages)
+            self._write_profiles(last=True)
             partitioner.close()
             for stage in stages.values():
                 stage.close()

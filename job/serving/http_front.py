@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import orjson
 
 from freshet.job.serving.bounds.budget import RETRY_S, Held
+from freshet.job.serving.bounds.calls import end_of_status, kind_of_path
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.health import Health
 from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError
@@ -36,11 +38,11 @@ class Front:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Let a request pass, or refuse it; where that fails, the client gets one sentence."""
-        begun = False
+        status, began_s = 0, time.perf_counter()
 
         async def sent(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal status
+            status = status or message.get("status", 0)
             await send(message)
 
         try:
@@ -49,8 +51,11 @@ class Front:
             from freshet.job.serving.workers.one_sentence import logged
 
             sentence = logged(error)
-            if not begun:
-                await _answer(send, 500, {"error": sentence, "kind": "failed"})
+            if not status:
+                await _answer(sent, 500, {"error": sentence, "kind": "failed"})
+        finally:
+            if status:
+                self._health.budget.calls.count(kind_of_path(scope["path"]), end_of_status(status), began_s)
 
     async def _let_pass(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

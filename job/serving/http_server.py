@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ from freshet.job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
 from freshet.job.serving.workers.one_sentence import logged
 
 if TYPE_CHECKING:
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.core import Metric
 
 _STATUS = {
     "bad-request": 400,
@@ -295,21 +296,30 @@ def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         """Return the metrics for Prometheus."""
-        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+        from prometheus_client import CONTENT_TYPE_LATEST
 
-        registry = CollectorRegistry()
-        registry.register(_Collector(health))
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        text = await asyncio.to_thread(_metrics, lookup, health)  # it reads files, and may ask Flink
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+def _metrics(lookup: Lookup, health: Health) -> bytes:
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(lookup, health))
+    return generate_latest(registry)
 
 
 class _Collector:
-    """The figures of health as gauges."""
+    """The figures of health as gauges, the requests, and the figures of the job."""
 
-    def __init__(self, health: Health) -> None:
-        self._health = health
+    def __init__(self, lookup: Lookup, health: Health) -> None:
+        self._lookup, self._health = lookup, health
 
-    def collect(self) -> list[GaugeMetricFamily]:
+    def collect(self) -> list[Metric]:
         from prometheus_client.core import GaugeMetricFamily
+
+        from freshet.job.serving.job_metrics import of_job, of_requests
 
         figures = self._health.in_flight() | self._health.figures()
         found = [GaugeMetricFamily("freshet_ready", "1: there is a table, and it is fresh", float(figures["ready"]))]
@@ -319,7 +329,7 @@ class _Collector:
         offsets = GaugeMetricFamily("freshet_next_offset", "what is read up to", labels=["source", "partition"])
         for row in figures.get("positions", ()):
             offsets.add_metric([row["source"], str(row["partition"])], row["next_offset"])
-        return [*found, offsets]
+        return [*found, offsets, *of_requests(self._lookup.budget.calls), *of_job(self._lookup.folder)]
 
 
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

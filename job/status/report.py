@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from freshet.job.errors import UsageError
-from freshet.job.flink.checkpoints import complete_states
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.folder import layout
 from freshet.job.kafka.address import KafkaAddress
-from freshet.job.lifecycle.job_state import REST_S, JobState, state_of
+from freshet.job.lifecycle.checkpoint_age import checkpoint_age_s
+from freshet.job.lifecycle.job_state import state_of
 from freshet.job.lifecycle.lag_file import read_lag
 from freshet.job.run.summary import complete_epoch, progress, sink_statuses
 from freshet.job.uris import is_remote, local_path
@@ -52,7 +51,7 @@ def report(out: Path) -> Report:
         "lag": lag,
         "lag_total": None if lag is None else sum(lag.values()),
         **_freshness(out),
-        "checkpoint_age_s": _checkpoint_age_s(out, state),
+        "checkpoint_age_s": checkpoint_age_s(out, state),
         "vertices": figures["vertices"],
         "rows": figures["rows"],
         "parts": run.get("parts"),
@@ -77,32 +76,6 @@ def _freshness(out: Path) -> dict[str, float | None]:
         whole += counts
         before += counts_of(status["latency_before"][1]) if "latency_before" in status else counts
     return recent_percentiles(whole, before)
-
-
-def _checkpoint_age_s(out: Path, state: JobState) -> float | None:
-    """Return the age of the newest durable state; None where there is none, or nobody can look."""
-    run = state.run
-    if run.get("runtime") == "local":
-        times = [path.stat().st_mtime for path in (out / layout.STATE).rglob("*") if path.is_file()]
-    elif is_remote(where := str(run.get("checkpoints") or "")):
-        times = _checkpoint_in_flink(run) if state.flink is not None else []
-    else:
-        folder = local_path(where) if where else out / layout.CHECKPOINTS
-        times = [(found / "_metadata").stat().st_mtime for found in complete_states(folder)]
-    return round(max(0.0, time.time() - max(times)), 1) if times else None
-
-
-def _checkpoint_in_flink(run: Mapping[str, Any]) -> list[float]:
-    from freshet.job.flink.rest import FlinkRest, FlinkRestError  # takes long to load
-
-    rest = FlinkRest(run["rest"], run["job_id"], REST_S)
-    try:
-        done_ms = rest.last_checkpoint_ms()
-    except FlinkRestError:
-        return []
-    finally:
-        rest.close()
-    return [] if done_ms is None else [done_ms / 1e3]
 
 
 def _spec(out: Path, run: Mapping[str, Any]) -> JobSpec | None:

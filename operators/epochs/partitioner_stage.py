@@ -28,6 +28,7 @@ from freshet.operators.epochs.waiting_events import Lanes
 from freshet.operators.outcome import Message, Outcome
 from freshet.operators.parser.letter_box import LetterBox, reason_of
 from freshet.operators.parser.rejects import Refusals
+from freshet.operators.telemetry.figures import Figures
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import Events
 from freshet.state.codec import Block
@@ -175,6 +176,14 @@ class PartitionerStage:
     def accepted(self) -> int:
         """Events that came since the job began."""
         return self.lanes.accepted
+
+    @property
+    def figures(self) -> Figures:
+        """Events, accepted and rejected, epochs, and the size of the graph (each direction of an edge counts)."""
+        progress, core = self.progress, self.core
+        counts = {"events": self.accepted + progress.rejected, "rejected": progress.rejected_in_all}
+        counts["epochs"] = max(self.epoch, progress.epoch)
+        return Figures(counts, {"vertices": core.vertices, "edges": core.edges}, dict(progress.reasons))
 
     @property
     def memory_bytes(self) -> int:

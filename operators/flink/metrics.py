@@ -11,6 +11,7 @@ from typing import Any
 
 from pyflink.datastream import RuntimeContext
 
+from freshet.operators.telemetry.figures import Figures, cumulative
 from freshet.operators.telemetry.profile import COUNTS, Profile
 
 GROUP = "freshet"
@@ -26,7 +27,7 @@ _METERS = {
 
 
 class OperatorMetrics:
-    """The metrics `OPERATOR.freshet.NAME` of one subtask: what its profile counts, of each level three, and its loads.
+    """The metrics `OPERATOR.freshet.NAME` of one subtask: what its profile counts, its levels, loads and figures.
 
     Names: those of the profile's counts; of a level LEVEL, LEVEL_peak and, where it has one, LEVEL_bound; of a load
     the names in `_METERS`, after PLACE_ if it is not the operator's own. Java lets these fall while nothing is counted.
@@ -36,6 +37,7 @@ class OperatorMetrics:
         self._group = context.get_metrics_group().add_group(GROUP)
         self._profile = profile
         self._gauges: dict[str, Any] = {}
+        self._counters: dict[tuple[str, tuple[str, str] | None], tuple[Any, int]] = {}
         self._meters: dict[str, tuple[Any, int]] = {}  # with what was counted so far
         self._set_at = float("-inf")
 
@@ -52,11 +54,34 @@ class OperatorMetrics:
             self._set(f"{name}_peak", level["peak"])
             self._set(f"{name}_bound", level["bound"])
 
+        self._tell_figures(self._profile.figures)
         for place, sums in self._profile.loads.sums().items():
             prefix = "" if place == self._profile.operator else f"{place.partition('-')[0]}_"
             for total, (name, units) in _METERS.items():
                 if total in sums:
                     self._mark(prefix + name, int(sums[total] * units))
+
+    def _tell_figures(self, figures: Figures) -> None:
+        """Tell counts as counters: of rejected records also by `reason`, of latencies by `le`, as Prometheus has it."""
+        for name, total in figures.counts.items():
+            self._count(name, total)
+        for name, size in figures.gauges.items():
+            self._set(name, size)
+        for reason, total in figures.reasons.items():
+            self._count("rejected", total, ("reason", reason))
+        for name, latencies in figures.latencies.items():
+            for bound, total in cumulative(latencies):
+                self._count(f"{name}_bucket", total, ("le", bound))
+            self._count(f"{name}_count", sum(latencies[1]))
+
+    def _count(self, name: str, total: int, label: tuple[str, str] | None = None) -> None:
+        counter, before = self._counters.get((name, label)) or (None, 0)
+        if counter is None:
+            group = self._group if label is None else self._group.add_group(*label)
+            counter = group.counter(name)
+        if total != before:  # a restore may go back a little
+            counter.inc(total - before)
+        self._counters[name, label] = counter, total
 
     def _mark(self, name: str, total: int) -> None:
         meter, before = self._meters.get(name) or (self._group.meter(name, METER_S), 0)

@@ -33,6 +33,7 @@ from freshet.operators.sink.dealing import Dealt, control_of, deal
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.sink.output import Output, SinkPart
 from freshet.operators.sink.string_ids import Names
+from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.recent import Recent
@@ -42,6 +43,7 @@ from freshet.state.block_columns import POSITIONS
 from freshet.state.codec import Block
 from freshet.state.table import TableSet
 
+_LATENCIES = {"applied": "applied", "freshness": "readable"}  # by the name in metrics
 _FIRST_ROW = np.zeros(1, np.int64)
 
 
@@ -168,6 +170,12 @@ class Sink(Core):
         for output in self.outputs:
             found |= output.figures()
         return found
+
+    @property
+    def figures(self) -> Figures:
+        """Rows of the change log without epoch 0, and latencies of epochs, since the job began."""
+        latencies = {f"{name}_seconds": self._latencies.buckets(kind) for name, kind in _LATENCIES.items()}
+        return Figures({"rows_changed": int(self._scalars.data[at.ROWS])}, latencies=latencies)
 
     def status(self, now_ms: float) -> dict[str, Any]:
         """The figures of this part, counted since the job began: without epoch 0, and latencies without replays."""

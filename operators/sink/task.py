@@ -12,6 +12,7 @@ from freshet.operators.sink.core import Sink
 from freshet.operators.sink.dealing import control_of, deal
 from freshet.operators.sink.output import Output
 from freshet.operators.storage.head import names_of, some_of
+from freshet.operators.telemetry.figures import Figures, all_figures
 from freshet.operators.telemetry.level import JointLevel, Level
 from freshet.state.block_columns import POSITIONS, Columns
 from freshet.state.codec import Block
@@ -53,6 +54,11 @@ class TaskSink(Core):
     def nbytes(self) -> int:
         """Bytes held by the tables of all parts."""
         return sum(sink.tables.nbytes for sink in self.sinks)
+
+    @property
+    def figures(self) -> Figures:
+        """Figures of all parts together."""
+        return all_figures(sink.figures for sink in self.sinks)
 
     def after_restore(self) -> None:
         """Forget what an epoch before the restore left behind."""

@@ -60,14 +60,18 @@ class Latencies:
             counts: np.ndarray = self._tables[kind].data[:BUCKETS] + self._fresh[kind]
         return counts
 
+    def buckets(self, kind: str) -> tuple[list[int], list[int]]:
+        """Return the buckets that are not empty, and their counts."""
+        counts = self.counts(kind)
+        used = np.flatnonzero(counts)
+        return used.tolist(), counts[used].tolist()
+
     def figures(self) -> dict[str, Any]:
         """Return the figures for the status file: percentiles and the counts behind them, as [buckets, counts]."""
         fields: dict[str, Any] = {}
         for name, kind in KINDS.items():
-            counts = self.counts(kind)
-            used = np.flatnonzero(counts)
-            fields |= percentiles(name, counts)
-            fields[f"{name}_counts"] = [used.tolist(), counts[used].tolist()]
+            fields |= percentiles(name, self.counts(kind))
+            fields[f"{name}_counts"] = list(self.buckets(kind))
         return fields
 
 

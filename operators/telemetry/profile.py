@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from freshet.operators.dataflow import PARTITIONER, rank
 from freshet.operators.output_folders import STATUS
+from freshet.operators.telemetry.figures import Figures, all_figures
 from freshet.operators.telemetry.level import AnyLevel, Told, together
 from freshet.operators.telemetry.load import Loads
 from freshet.operators.telemetry.status_file import PROFILE_PREFIX, StatusFile, read_statuses
@@ -39,6 +40,10 @@ class ProfiledStage(Protocol):
     def memory_bytes(self) -> int:
         """Bytes held."""
 
+    @property
+    def figures(self) -> Figures:
+        """Figures for metrics."""
+
 
 class Profile:
     """The counters of one operator's subtask; `write` puts them in a file.
@@ -59,6 +64,7 @@ class Profile:
         self.levels: dict[str, AnyLevel] = {}
         self.loads = Loads()
         self.loads.places[operator] = self._own_load
+        self.figures = Figures()  # of all stages, as of the last write
         self._file = StatusFile(out, f"{PROFILE_PREFIX}{operator}-{subtask}")
         self._told: dict[str, Any] = {}
 
@@ -103,6 +109,9 @@ class Profile:
         held = {str(part): stage.memory_bytes for part, stage in stages}
         sums = self.sums()
         told = {} if sums is None else {"sums": sums}
+        self.figures = all_figures(stage.figures for _, stage in stages)
+        if figures := self.figures.plain():
+            fields["figures"] = figures
         fields |= {"began": round(self.loads.began_s, 3), "loads": self.loads.look()}
         return {**fields, "memory_bytes": held, "levels": self.all_levels(), **told}
 
@@ -145,6 +154,12 @@ def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
         if "sums" in one:
             total["sums"] = all_sums([one["sums"], *([total["sums"]] if "sums" in total else [])])
     return sums
+
+
+def read_figures(out: Path) -> Figures:
+    """Return the figures of all operators together."""
+    told = [one["figures"] for one in read_statuses(out, PROFILE_PREFIX) if isinstance(one.get("figures"), dict)]
+    return all_figures(map(Figures.of, told))
 
 
 def _added(some: dict[str, Told], more: dict[str, Told]) -> dict[str, Told]:

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from freshet.job.serving.bounds import calls
 from freshet.job.serving.protocol.errors import ExhaustedError
 
 ONE_BYTES_MAX = 256 << 20  # of one request, or of one answer
@@ -32,9 +33,11 @@ class Budget:
 
     def __init__(self, number: int = 0, processes: int = 1, fd: int | None = None) -> None:
         """Count for the process `number` of several; `fd`: of the memory that they share (`shared_memory`)."""
-        size = _WORD * _WORDS * processes
+        size = _WORD * (_WORDS + calls.WORDS) * processes
         raw = memoryview(bytearray(size)) if fd is None else memoryview(mmap.mmap(fd, size))
-        self._words = raw.cast("q")
+        words = raw.cast("q")
+        self._words, of_calls = words[: _WORDS * processes], words[_WORDS * processes :]
+        self.calls = calls.Calls(of_calls, number)
         self._own = _WORDS * number
         self._lock = threading.RLock()  # a collection of garbage amid a count may give bytes back in the same thread
 
@@ -152,7 +155,7 @@ class Held:
 def shared_memory(processes: int) -> int:
     """Return a descriptor of memory in which `processes` processes count; children inherit it if it is passed."""
     fd = os.memfd_create("freshet-budget")
-    os.ftruncate(fd, _WORD * _WORDS * processes)
+    os.ftruncate(fd, _WORD * (_WORDS + calls.WORDS) * processes)
     return fd
 
 

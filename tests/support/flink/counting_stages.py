@@ -15,6 +15,7 @@ from typing import Any
 
 from freshet.operators.dataflow import PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow
 from freshet.operators.outcome import Message, Outcome
+from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.level import Level
 
 _HEADER = struct.Struct("<qiqq")  # epoch, sender part, value; first event or time of sealing (ns)
@@ -31,6 +32,7 @@ class _Keyed:
     levels: Mapping[str, Level] = {}
     memory_bytes = 0
     sums = None
+    figures = Figures()
 
     def preload(self) -> None:
         pass

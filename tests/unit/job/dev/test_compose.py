@@ -26,11 +26,12 @@ def test_docker_compose_takes_it() -> None:
     tool = shutil.which("docker-compose")
     if tool is None:
         pytest.skip("docker-compose is not installed")
-    command = [tool, "--profile", "job", "config", "--services"]
+    command = [tool, "--profile", "job", "--profile", "metrics", "config", "--services"]
     environ = os.environ | {"FRESHET_TOKEN": "secret"}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()) == ["freshet", "jobmanager", "kafka", "serve", "taskmanager"]
+    named = ["freshet", "grafana", "jobmanager", "kafka", "prometheus", "serve", "taskmanager"]
+    assert sorted(done.stdout.split()) == named
 
 
 def test_a_token_has_to_be_given(compose: dict[str, Any]) -> None:
@@ -43,7 +44,7 @@ def test_a_token_has_to_be_given(compose: dict[str, Any]) -> None:
 
 def test_what_is_open_to_other_machines_is_open_to_containers_alone(compose: dict[str, Any]) -> None:
     ports = [port for service in compose["services"].values() for port in service.get("ports", ())]
-    assert len(ports) == 4
+    assert len(ports) == 6
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
@@ -59,6 +60,13 @@ def test_containers_write_for_their_user_alone(compose: dict[str, Any], tmp_path
 def test_kafka_is_the_tested_version(compose: dict[str, Any]) -> None:
     version = read_pins(BROKER)[0][0].rpartition(":")[2]
     assert compose["services"]["kafka"]["image"] == f"apache/kafka:{version}"
+
+
+def test_what_containers_mount_is_there(compose: dict[str, Any]) -> None:
+    mounts = [one for service in compose["services"].values() for one in service.get("volumes", ())]
+    files = [one.split(":")[0] for one in mounts if one.startswith("./deploy")]
+    assert len(files) == 4
+    assert all((ROOT / name).exists() for name in files)
 
 
 def test_the_image_is_built_from_what_is_there(compose: dict[str, Any]) -> None:

@@ -330,7 +330,7 @@ def test_a_silent_job_is_stale_and_one_that_ended_is_not(tmp_path):
         while (figures := health.figures())["ready"]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert (figures["job"], figures["behind_s"] >= 2) == ("silent", True)
+        assert (figures["job"], figures["behind_s"] >= 2) == ("lost", True)
         assert "nothing was heard" in figures["reason"]
         assert one.lookup.get(one.lookup.ids_of([2])).epoch == 1, "what there is can be read"
         for state, said in ((run_file.STOPPED, "stopped"), (run_file.FINISHED, "ended")):

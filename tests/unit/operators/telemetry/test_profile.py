@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.level import Level, together
-from freshet.operators.telemetry.profile import Profile, forget_profiles, input_ended, read_profiles
+from freshet.operators.telemetry.profile import Profile, forget_profiles, input_ended, read_figures, read_profiles
 from freshet.operators.telemetry.sum_report import all_sums
 
 
@@ -38,7 +39,7 @@ def stage(memory: int, **levels: int) -> SimpleNamespace:
     found = {name: Level() for name in levels}
     for name, now in levels.items():
         found[name].add(now)
-    return SimpleNamespace(memory_bytes=memory, levels=found)
+    return SimpleNamespace(memory_bytes=memory, levels=found, figures=Figures({"redone_rows": memory}))
 
 
 def test_subtasks_and_parts_are_put_together(tmp_path: Path) -> None:
@@ -52,6 +53,7 @@ def test_subtasks_and_parts_are_put_together(tmp_path: Path) -> None:
     assert (found["subtasks"], found["bytes_in"], found["bytes_out"], found["bytes_away"]) == (2, 20, 40, 10)
     assert found["stage"] == 1.0
     assert found["memory_bytes"] == {"0": 100, "1": 101, "2": 102}
+    assert read_figures(tmp_path) == Figures({"redone_rows": 303})
     assert found["levels"]["inbox_bytes"] == {"now": 3, "peak": 3, "bound": None}
     assert found["levels"]["outbox_bytes"] == {"now": 0, "peak": 0, "bound": 14}
     assert not input_ended(tmp_path, bounded=True)

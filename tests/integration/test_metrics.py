@@ -1,0 +1,160 @@
+"""Metrics of a running job and of its server: they say what happens, and all that deploy/ asks for is there."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from freshet.job.dev.broker import start_broker
+from freshet.job.dev.local_cluster import LocalCluster
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.produce import produce
+from freshet.job.machine.ports import free_port
+from tests.support.kafka.topics import require_jars
+from tests.support.runs.jobs import ROOT, Job, TopicInput, make_input
+from tests.support.serving.server import Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+EVENTS, BAD = 6_000, 40
+REASON = "op: expected one of add_vertex, del_vertex, set_features, add_edge, del_edge"
+JOB = "flink_taskmanager_job_task_operator_freshet_"
+Samples = dict[str, list[tuple[dict[str, str], float]]]  # by name: labels and value
+
+
+@dataclass
+class Running:
+    """A job from a topic to a topic on a cluster with Flink's Prometheus reporter, and its server."""
+
+    job: Job
+    reporters: list[str]
+    server: str
+
+    def scrape(self) -> Samples:
+        found: Samples = {}
+        for address in (*self.reporters, self.server):
+            try:
+                text = httpx.get(f"http://{address}/metrics", timeout=30, trust_env=False).text
+            except httpx.ConnectError:  # of a range of ports, as many as there are processes
+                continue
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    found.setdefault(sample.name, []).append((sample.labels, sample.value))
+        return found
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    require_jars()
+    folder = tmp_path_factory.mktemp("metrics")
+    given = make_input(folder / "in", EVENTS)
+    lines = given.events.read_bytes().splitlines()
+    for k in range(BAD):
+        lines.insert(100 * k, b'{"op":"fly"}')
+    given.events.write_bytes(b"\n".join(lines) + b"\n")
+    first = free_port(29249)
+    options = {
+        "metrics.reporter.prom.factory.class": "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",
+        "metrics.reporter.prom.port": f"{first}-{first + 5}",
+        "metrics.reporter.prom.filterLabelValueCharacters": "false",
+    }
+    with (
+        start_broker(folder / "broker", sasl=False, tls=False) as broker,
+        LocalCluster(folder / "cluster", 1, options=options) as cluster,
+    ):
+        topic = KafkaAddress.parse(f"kafka://{broker.address}/events")
+        produce(events=[str(given.events)], to=topic, partitions=2)
+        job = Job(TopicInput(given.model, folder, EVENTS, None, str(topic)), folder / "out")
+        server = Server(job.out)
+        try:
+            output = ("--embeddings-to", f"kafka://{broker.address}/rows", "--coalesce", "100ms")
+            job.start("--cluster", cluster.rest, "--parts", 2, "--checkpoint-interval", "1s", *output)
+            job.until(lambda: (job.out / "job" / "job.json").exists())
+            http = server.start("--wait", "2m")["http"]
+            job.until(lambda: job.status()["events"] == EVENTS + BAD)
+            yield Running(job, [f"127.0.0.1:{port}" for port in range(first, first + 6)], http)
+        finally:
+            server.end()
+            job.end()
+
+
+@pytest.fixture(scope="module")
+def scraped(running: Running) -> Samples:
+    """All metrics, once the counts of the last events have reached them."""
+    httpx.get(f"http://{running.server}/embeddings?id=2", trust_env=False)
+    deadline = time.monotonic() + 60
+    while True:
+        found = running.scrape()
+        checkpoint = found.get("flink_jobmanager_job_lastCheckpointCompletedTimestamp", [({}, 0)])
+        if total(found, f"{JOB}rows_changed") and checkpoint[0][1] > 0 and "freshet_checkpoint_age_seconds" in found:
+            return found
+        assert time.monotonic() < deadline, sorted(found)
+        time.sleep(1)
+
+
+def total(found: Samples, name: str, **labels: str) -> float:
+    return sum(value for have, value in found.get(name, ()) if labels.items() <= have.items())
+
+
+def queries() -> dict[str, str]:
+    """Each query of the dashboard and of the alerts, by where it stands."""
+    dashboard: dict[str, Any] = orjson.loads((ROOT / "deploy/grafana/dashboards/freshet.json").read_bytes())
+    asked = {
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+    }
+    alerts = yaml.safe_load((ROOT / "deploy/alerts.yml").read_text())
+    return asked | {rule["alert"]: rule["expr"] for group in alerts["groups"] for rule in group["rules"]}
+
+
+def test_each_query_of_dashboard_and_alerts_has_its_metrics(scraped: Samples) -> None:
+    asked = queries()
+    assert len(asked) > 30
+    lacking = {}
+    for where, query in asked.items():
+        names = re.findall(r"\b(?:flink|freshet)_\w+", re.sub(r'"[^"]*"', '""', query))
+        assert names, where
+        if missing := [name for name in names if name not in scraped]:
+            lacking[where] = missing
+    assert not lacking
+    labels = {
+        label for query in asked.values() for by in re.findall(r"by \(([^)]*)\)", query) for label in by.split(", ")
+    }
+    known = {label for samples in scraped.values() for have, _ in samples for label in have} | {"instance"}
+    assert labels <= known
+
+
+def test_a_job_counts_what_it_does(scraped: Samples, running: Running) -> None:
+    now = running.job.status()
+    assert (now["state"], now["lag_total"], now["flink"]) == ("running", 0, "RUNNING")
+    assert now["reasons"] == {REASON: BAD}
+    assert total(scraped, f"{JOB}events") == EVENTS + BAD == total(scraped, "freshet_events_total")
+    for name in (f"{JOB}reason_rejected", "freshet_rejected_total"):
+        assert total(scraped, name, reason=REASON) == BAD
+    assert total(scraped, "freshet_graph_vertices") == now["vertices"] == total(scraped, f"{JOB}vertices")
+    assert total(scraped, "freshet_graph_edges") == total(scraped, f"{JOB}edges") > 0
+    assert total(scraped, "freshet_rows_changed_total") == now["rows"]
+    assert total(scraped, "flink_taskmanager_job_task_operator_pendingRecords") == total(scraped, "freshet_lag") == 0
+    for name in (f"{JOB}le_freshness_seconds_bucket", "freshet_freshness_seconds_bucket"):
+        bounds = {float(labels["le"]): value for labels, value in scraped[name]}
+        assert bounds[float("inf")] > 0, name
+        assert len(bounds) == 19
+    assert total(scraped, "freshet_job_state", state="running") == 1 == total(scraped, "freshet_job_state")
+    assert total(scraped, f"{JOB}source_messages_per_s") >= 0
+
+
+def test_a_server_counts_its_requests(scraped: Samples) -> None:
+    assert total(scraped, "freshet_requests_total", kind="http embeddings", end="ok") == 1
+    assert total(scraped, "freshet_requests_total", kind="http metrics", end="ok") >= 0
+    assert total(scraped, "freshet_request_seconds_count", kind="http embeddings") == 1
+    assert total(scraped, "freshet_ready") == 1
