@@ -31,6 +31,8 @@ _TASKS_CHANGE = (
 )
 # Its answer about a job of a JobManager that died.
 _UNKNOWN_JOB = "Could not find Flink job"
+_NO_SUCH_JOB = re.compile(rf"\bJob [0-9a-f]{{32}} not found|{_UNKNOWN_JOB}")
+ENDS = frozenset({"FINISHED", "CANCELED", "FAILED"})  # the states of a job that is over, in Flink's words
 LOST_JOB = (
     "the JobManager was started again and does not know the job, which ended with the old one; its checkpoints are "
     "there: go on with --resume latest"
@@ -43,6 +45,11 @@ def is_to_ask_again(message: str) -> bool:
     The job then continues, or its own end gives the reason.
     """
     return any(answer in message for answer in _TASKS_CHANGE)
+
+
+def is_unknown_job(answer: str) -> bool:
+    """Return whether an answer of Flink's REST interface (of status 404 or 500) says that it has no such job."""
+    return _NO_SUCH_JOB.search(answer) is not None
 
 
 def strip_prefixes(message: str) -> str:

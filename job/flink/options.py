@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
 
 LOOPBACK = "127.0.0.1"
+JOB_ID = "$internal.pipeline.job-id"  # by which a client chooses the id of its job
 _FRAMEWORK_HEAP_MB = 128  # of Flink itself
 _HEARTBEAT_MS = 1000
 _MISSED_MS = _HEARTBEAT_MS + 300  # until a process that is gone has been missed

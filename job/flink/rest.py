@@ -1,4 +1,4 @@
-"""The few calls of Flink's REST interface that we need: stop with a savepoint, why a job restarted, its memory."""
+"""The few calls of Flink's REST interface that we need: state, stop with a savepoint, why a job restarted, slots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from freshet.job.errors import JobFailed
-from freshet.job.flink.errors import is_to_ask_again, root_cause_of_text
+from freshet.job.flink.errors import is_to_ask_again, is_unknown_job, root_cause_of_text
 from freshet.job.uris import location
 
 _POLL_S = 0.1
@@ -17,6 +17,10 @@ NOT_IN_TIME = "no savepoint in time"  # it may still come
 
 class FlinkRestError(JobFailed):
     """Flink refused a call or could not be reached; the message says which."""
+
+
+class UnknownJobError(FlinkRestError):
+    """Flink answers, and has no job of this id: it began after the job, or has forgotten its end."""
 
 
 class FlinkRest:
@@ -33,7 +37,11 @@ class FlinkRest:
 
     def state(self) -> str:
         """Return the job's state, such as RUNNING."""
-        return str(self._call("GET", f"/jobs/{self.job_id}/status")["status"])
+        answer = self._call("GET", f"/jobs/{self.job_id}/status")
+        if not isinstance(answer, dict) or "status" not in answer:
+            msg = f"{self._http.base_url}: the answer is not Flink's: {str(answer)[:80]}"
+            raise FlinkRestError(msg)
+        return str(answer["status"])
 
     def causes(self) -> list[tuple[int, str]]:
         """Return (time in ms, root cause) of each failure so far, oldest first."""
@@ -52,6 +60,11 @@ class FlinkRest:
         latest = self._call("GET", f"/jobs/{self.job_id}/checkpoints")["latest"]
         done = [one for one in (latest["completed"], latest["savepoint"]) if one is not None]
         return max((int(one["latest_ack_timestamp"]) for one in done), default=None)
+
+    def last_savepoint(self) -> str | None:
+        """Return where the newest savepoint of the job is."""
+        latest = (self._call("GET", f"/jobs/{self.job_id}/checkpoints").get("latest") or {}).get("savepoint") or {}
+        return location(str(latest["external_path"])) if "external_path" in latest else None
 
     def network_bytes(self) -> int:
         """Return the network memory of all TaskManagers together: what can be under way between their tasks."""
@@ -120,5 +133,9 @@ class FlinkRest:
             except (ValueError, KeyError):
                 reasons = [answer.text]
             msg = f"{method} {path}: {answer.status_code}: {root_cause_of_text(str(reasons[-1]))}"
-            raise FlinkRestError(msg)
-        return answer.json()
+            raise (UnknownJobError if is_unknown_job(str(reasons)) else FlinkRestError)(msg)
+        try:
+            return answer.json()
+        except ValueError as error:
+            msg = f"{self._http.base_url}{path}: the answer is not Flink's: {answer.text[:80]!r}"
+            raise FlinkRestError(msg) from error

@@ -4,72 +4,52 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from freshet.files.json_file import write_json
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
 from freshet.job.flink import cluster
-from freshet.job.flink.checkpoints import new_savepoint
 from freshet.job.flink.dataflow import build
-from freshet.job.flink.errors import is_to_ask_again, root_cause
+from freshet.job.flink.errors import ENDS, LOST_JOB
 from freshet.job.flink.gateway import start_gateway, stop_gateway
-from freshet.job.flink.job_spec import JobSpec, after_former, savepoint_target
+from freshet.job.flink.job_run import JobRun, NotOverError, RunResult
+from freshet.job.flink.job_spec import JobSpec, after_former
 from freshet.job.flink.memory import client_heap_mb, memory_of_worker
-from freshet.job.flink.options import environment, flink_options
-from freshet.job.flink.rest import FlinkRest, FlinkRestError
-from freshet.job.flink.state_files import CheckpointWatch, record_savepoint
+from freshet.job.flink.options import JOB_ID, environment, flink_options
+from freshet.job.flink.rest import FlinkRest, FlinkRestError, UnknownJobError
+from freshet.job.flink.state_files import CheckpointWatch
 from freshet.job.flink.task_managers import TaskManagers, start_job_manager
 from freshet.job.folder import layout, run_file
-from freshet.job.folder.stop_file import forget_stop, read_stop
+from freshet.job.folder.stop_file import forget_stop
 from freshet.job.machine.signals import stop_signals
-from freshet.job.uris import is_remote, location
-from freshet.operators.telemetry.profile import forget_profiles, input_ended
-from freshet.operators.telemetry.status_file import await_last
+from freshet.operators.telemetry.profile import forget_profiles
 
-_POLL_S = 0.1
 _BY_ITSELF = 0  # in place of the signal by which a job is stopped
-_RESTART_POLL_S = 2.0
-_END_S = 5.0  # in which the client hears of the end of a job
-LAST_STATUS_S = 30.0  # for the last files of the Sink's parts, and what they say of them
+_ASK_S = 0.3  # between two questions for the state of a job on a cluster
+_SILENCE_S = 60.0  # in which a cluster that is silent may come back: its JobManager is started again, say
+_STOP_S = 3600.0  # for a savepoint at a stop; another signal ends the wait
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """End of a job: `finished` by itself, or `stopped` with a savepoint (and by which signal, if by one; else 0)."""
-
-    state: str
-    job_id: str
-    savepoint: str | None = None
-    signal: int | None = None
-
-
-class FlinkRun:
-    """One job, from `start` to `close`.
+class FlinkRun(JobRun):
+    """One job and its Java processes, from `start` to `close`.
 
     Invariant: the Java processes end with this object, with this process, and with the thread that called `start`.
     """
 
     def __init__(self, spec: JobSpec, draw: Callable[[Any, JobSpec], None] = build) -> None:
         """Nothing runs yet; `draw` draws the dataflow on an environment."""
-        self.spec, self._draw = spec, draw
-        self.job_id = ""
-        self.rest_address = ""
+        super().__init__(spec)
+        self._draw = draw
         self._java: subprocess.Popen[bytes] | None = None
         self._task_managers: TaskManagers | None = None
         self._client: Any = None
         self._result: Any = None
-        self._rest: FlinkRest | None = None
-        self._checkpoints: CheckpointWatch | None = None
-        self._restarts_seen = 0
-        self._began_ms = time.time() * 1e3
 
     def start(self) -> None:
         """Start Java and submit the job; `run.json` then says where it is.
@@ -92,6 +72,9 @@ class FlinkRun:
             cluster.await_answer(spec.cluster)  # Flink's client would ask for a minute
         except JobFailed as error:
             raise self._failed(error) from error
+        if spec.cluster is not None:  # it may be there if this process is killed before it hears of it
+            options[JOB_ID] = secrets.token_hex(16)
+            run_file.update_run(spec.out_path, **self._place(options[JOB_ID]))
         if spec.starts_task_managers:
             self._task_managers = TaskManagers(spec, options)
             self._task_managers.start()
@@ -108,71 +91,19 @@ class FlinkRun:
             raise self._failed(error) from error
         self._rest = FlinkRest(self.rest_address, self.job_id)
         self._checkpoints = CheckpointWatch(spec.checkpoints / self.job_id)
-        run_file.update_run(
-            spec.out_path,
-            state=run_file.RUNNING,
-            job_id=self.job_id,
-            rest=self.rest_address,
-            flink_ui=f"http://{self.rest_address}/#/job/{self.job_id}/overview",
-            cluster=spec.cluster,
-            pids=self._pids(),
-            checkpoints=spec.checkpoint_uri,
-            logs=str(spec.logs),
-            started_ms=int(time.time() * 1e3),
-        )
+        place = self._place(self.job_id)
+        run_file.update_run(spec.out_path, state=run_file.RUNNING, pids=self._pids(), logs=str(spec.logs), **place)
 
-    def wait(
-        self,
-        progress: Callable[[], None] | None = None,
-        restarted: Callable[[str], None] | None = None,
-        should_stop: Callable[[], int | None] | None = None,
-    ) -> RunResult:
-        """Wait until the job ends; `should_stop` returns the signal by which to stop it, None to go on.
-
-        `progress` is called about ten times a second, `restarted` with the cause of each restart.
-        Raises: JobFailed with the root cause.
-        """
-        next_poll = time.monotonic() + _RESTART_POLL_S
-        while not self._is_done():
-            self._replace_dead()
-            if self._checkpoints is not None:
-                self._checkpoints.look()
-            if progress is not None:
-                progress()
-            if should_stop is not None and (number := should_stop()) is not None:
-                say("stopping with a savepoint, once the epochs under way have ended; another signal ends at once")
-                return self.stop(by_signal=number)
-            if restarted is not None and time.monotonic() >= next_poll:
-                self._report_restarts(restarted)
-                self._tell_retained()
-                next_poll = time.monotonic() + _RESTART_POLL_S
-            time.sleep(_POLL_S)
-        return self._ended()
-
-    def stop(self, savepoint_dir: Path | str | None = None, by_signal: int | None = None) -> RunResult:
-        """Stop the job with a savepoint, after all it has begun is complete; a job that has just ended is `finished`.
-
-        Raises: JobFailed when the job fails meanwhile or the savepoint can't be written.
-        """
-        target = savepoint_target(savepoint_dir or self.spec.savepoint_uri)
-        while True:
-            try:
-                path = self._stop_with_savepoint(target)
-                break
-            except Exception as error:
-                self._replace_dead()  # a job without it restarts for ever, and takes no savepoint
-                again = is_to_ask_again(str(error))
-                # One that has just ended has no savepoint either, and Flink says so in many ways.
-                if self._ends_within(_POLL_S if again else _END_S):
-                    return self._ended()
-                if not again:
-                    raise self._failed(error) from error
-        savepoint = location(path)
-        if not is_remote(savepoint):
-            record_savepoint(Path(savepoint))
-        self._await_sinks()
-        self._record(run_file.STOPPED, savepoint=savepoint)
-        return RunResult(run_file.STOPPED, self.job_id, savepoint, by_signal)
+    def _place(self, job_id: str) -> dict[str, Any]:
+        """Return the fields of `run.json` that say where the job is."""
+        return {
+            "job_id": job_id,
+            "rest": self.rest_address,
+            "flink_ui": _ui(self.rest_address, job_id),
+            "cluster": self.spec.cluster,
+            "checkpoints": self.spec.checkpoint_uri,
+            "started_ms": int(time.time() * 1e3),
+        }
 
     def cancel(self) -> None:
         """End the job without a savepoint, if it runs; a cluster would go on with it when this process has gone."""
@@ -182,28 +113,17 @@ class FlinkRun:
 
     def close(self) -> None:
         """End all Java processes; an embedded job that still runs is gone with them, its checkpoints stay."""
-        if self._checkpoints is not None:
-            self._checkpoints.close()
-        if self._rest is not None:
-            self._rest.close()
+        self.let_go()
+        shutil.rmtree(self.spec.tmp, ignore_errors=True)
+
+    def let_go(self) -> None:
+        """End all Java processes; a job on a cluster goes on."""
+        self._release()
         if self._task_managers is not None:
             self._task_managers.stop()
         if self._java is not None:
             stop_gateway(self._java)
             self._java = None
-        shutil.rmtree(self.spec.tmp, ignore_errors=True)
-
-    @property
-    def own_checkpoint(self) -> Path | None:
-        """The newest checkpoint that this run has completed, of those in a folder that can be looked into."""
-        return None if self._checkpoints is None else self._checkpoints.newest
-
-    def network_bytes(self) -> int | None:
-        """Return Flink's network memory; None where Flink does not say."""
-        try:
-            return (self._rest.network_bytes() or None) if self._rest is not None else None
-        except FlinkRestError:  # the cluster comes up, or has just ended
-            return None
 
     def _stop_with_savepoint(self, target: str) -> str:
         """Call Java itself: PyFlink's own method calls a signature that Flink 2 no longer has."""
@@ -223,11 +143,11 @@ class FlinkRun:
                 raise self._failed(error) from error
             raise self._failed(JobFailed(self._death_of_java(self._java.returncode))) from error
 
-    def _ends_within(self, timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while not (done := self._is_done()) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        return done
+    def _expect_success(self) -> None:
+        try:
+            self._result.result()
+        except Exception as error:
+            raise self._failed(error) from error
 
     def _death_of_java(self, code: int) -> str:
         """Describe the death of the Java process: its signal, or the last line of its log."""
@@ -237,30 +157,6 @@ class FlinkRun:
         else:
             how = " ".join([f"exit {code}:", *log.read_text(errors="replace").strip().splitlines()[-1:]])
         return f"the Java process died ({how}); {log} has what it said, and --resume latest goes on"
-
-    def _ended(self) -> RunResult:
-        """Read how a job ended that is done: by itself, stopped by someone else, or failed."""
-        try:
-            self._result.result()
-        except Exception as error:
-            raise self._failed(error) from error
-        self._await_sinks()
-        out = self.spec.out_path
-        savepoint = _await_savepoint(out) if read_stop(out).get("job_id") == self.job_id else None
-        # On a cluster somebody may have stopped it by Flink's own means, before it had done anything.
-        bounded = self.spec.ends_by_itself and self.spec.cluster is None
-        if savepoint is None and input_ended(out, bounded=bounded):
-            self._record(run_file.FINISHED)
-            return RunResult(run_file.FINISHED, self.job_id)
-        if savepoint is not None and not is_remote(savepoint):
-            record_savepoint(Path(savepoint))
-        self._record(run_file.STOPPED, savepoint=savepoint)
-        return RunResult(run_file.STOPPED, self.job_id, savepoint)
-
-    def _await_sinks(self) -> None:
-        """Have the parts of the Sink finish, and the Partitioner: Flink may drop them once it calls the job ended."""
-        if not await_last(self.spec.out_path, self._began_ms, LAST_STATUS_S):
-            say(f"the last files of this run were not complete {LAST_STATUS_S:.0f} s after its end; they come again")
 
     def _pids(self) -> dict[str, int | list[int]]:
         assert self._java is not None
@@ -280,43 +176,113 @@ class FlinkRun:
         if ended:
             run_file.update_run(self.spec.out_path, pids=self._pids())
 
-    def _report_restarts(self, restarted: Callable[[str], None]) -> None:
-        assert self._rest is not None
-        try:
-            causes = self._rest.causes()
-        except FlinkRestError:  # an embedded cluster that has just ended
-            return
-        for _, cause in causes[self._restarts_seen :]:
-            restarted(cause)
-        self._restarts_seen = max(self._restarts_seen, len(causes))
 
-    def _tell_retained(self) -> None:
-        """Tell the cut log of checkpoints that it can't see: they are in another store."""
-        assert self._rest is not None
-        if not is_remote(self.spec.checkpoint_dir):
-            return
+class ClusterRun(JobRun):
+    """One job on a cluster, which goes on without this process: Java submits it, then Flink's REST is asked."""
+
+    def __init__(self, spec: JobSpec, draw: Callable[[Any, JobSpec], None] = build) -> None:
+        """Nothing runs yet; `draw` draws the dataflow on an environment."""
+        super().__init__(spec)
+        self._draw = draw
+        self._flink = ""  # Flink's word for the state of the job
+        self._next_s = 0.0
+        self._silent_since_s: float | None = None
+
+    def start(self) -> None:
+        """Submit the job; `run.json` then says where it is.
+
+        Raises: JobFailed when Flink refuses the job; GatewayError when Java does not start.
+        """
+        client = FlinkRun(self.spec, self._draw)
         try:
-            since_ms = self._rest.retained_since_ms(self.spec.checkpoints_retained)
-        except FlinkRestError:
+            client.start()
+        finally:
+            client.let_go()
+        self.spec = client.spec
+        run_file.update_run(self.spec.out_path, pids={"client": os.getpid()})
+        self._reach(client.rest_address, client.job_id)
+
+    def attach(self) -> None:
+        """Take over the job that `run.json` describes: another process has started it, and is gone."""
+        run = run_file.read_run(self.spec.out_path)
+        self._reach(self.spec.cluster or run["rest"], run["job_id"])
+        self._began_ms = float(run.get("started_ms") or 0)
+        with contextlib.suppress(FlinkRestError):
+            self._restarts_seen = len(self._reached.causes())
+        gone = {"error": None, "ended_ms": None} if run.get("state") in run_file.ENDED else {}
+        place = {
+            "rest": self.rest_address,
+            "cluster": self.rest_address,
+            "flink_ui": _ui(self.rest_address, self.job_id),
+        }
+        run_file.update_run(self.spec.out_path, state=run_file.RUNNING, **gone, **place, **run_file.this_process())
+
+    def leave(self) -> None:
+        """Let the job go on without this process."""
+        self._release()
+
+    @property
+    def _reached(self) -> FlinkRest:
+        assert self._rest is not None
+        return self._rest
+
+    def _reach(self, address: str, job_id: str) -> None:
+        self.rest_address, self.job_id = address, job_id
+        self._rest = FlinkRest(address, job_id)
+        self._checkpoints = CheckpointWatch(self.spec.checkpoints / job_id)
+
+    def _is_done(self) -> bool:
+        if self._flink not in ENDS and time.monotonic() >= self._next_s:
+            self._ask()
+            self._next_s = time.monotonic() + _ASK_S
+        return self._flink in ENDS
+
+    def _ask(self) -> None:
+        try:
+            self._flink = self._reached.state()
+        except UnknownJobError as error:
+            raise super()._failed(JobFailed(LOST_JOB)) from error
+        except FlinkRestError as error:
+            now_s = time.monotonic()
+            if self._silent_since_s is None:
+                self._silent_since_s = now_s
+                say(f"the cluster {self.rest_address} does not answer; it is asked for {_SILENCE_S:.0f} s more")
+            if now_s - self._silent_since_s > _SILENCE_S:
+                raise self._failed(error) from error
             return
-        if since_ms is not None:
-            write_json(self.spec.checkpoints / layout.RETAINED, {"since_ms": since_ms})
+        if self._silent_since_s is not None:
+            self._silent_since_s = None
+            say(f"the cluster {self.rest_address} answers again: the job is {self._flink}")
+
+    def _stop_with_savepoint(self, target: str) -> str:
+        return self._reached.stop(target, _STOP_S)
+
+    def _expect_success(self) -> None:
+        if self._flink == "FAILED":
+            causes = self._reached.causes()
+            raise self._failed(JobFailed(causes[-1][1] if causes else "Flink calls it failed, and does not say why"))
+
+    def _ended(self) -> RunResult:
+        if self._flink != "CANCELED":
+            return super()._ended()
+        self._record(run_file.STOPPED, savepoint=None)
+        return RunResult(run_file.STOPPED, self.job_id)
+
+    def _savepoint_of_others(self) -> str | None:
+        with contextlib.suppress(FlinkRestError):
+            return self._reached.last_savepoint()
+        return None
 
     def _failed(self, error: BaseException) -> JobFailed:
-        cause = str(error) if isinstance(error, JobFailed) else root_cause(error)
-        if self.spec.cluster is not None and not self.job_id:
-            cause = cluster.told(self.spec.cluster, cause)
-        with contextlib.suppress(OSError):  # a full disk may be the cause, which must be told
-            self._record(run_file.FAILED, error=cause)
-        return JobFailed(cause)
-
-    def _record(self, state: str, **fields: Any) -> None:
-        run_file.update_run(self.spec.out_path, state=state, ended_ms=int(time.time() * 1e3), **fields)
+        """Record a failure of the job; what only this process fails at leaves the job as it is."""
+        if self._flink in ENDS:
+            return super()._failed(error)
+        return NotOverError(f"{error}; the job may go on: --resume latest asks the cluster {self.rest_address} for it")
 
 
 def run_job(
     spec: JobSpec,
-    started: Callable[[FlinkRun], None] | None = None,
+    started: Callable[[JobRun], None] | None = None,
     progress: Callable[[], None] | None = None,
     restarted: Callable[[str], None] | None = None,
     is_enough: Callable[[], bool] = lambda: False,
@@ -326,10 +292,45 @@ def run_job(
 
     Raises: JobFailed with the root cause.
     """
-    run = FlinkRun(spec, draw)
+    run = FlinkRun(spec, draw) if spec.cluster is None else ClusterRun(spec, draw)
+    return _to_its_end(run, run.start, started, progress, restarted, is_enough)
+
+
+def submit_job(spec: JobSpec) -> None:
+    """Submit a job to its cluster, and let it go on without this process.
+
+    Raises: JobFailed when Flink refuses the job.
+    """
+    run = ClusterRun(spec)
+    try:
+        run.start()
+    finally:
+        run.leave()
+
+
+def attach_job(
+    spec: JobSpec,
+    started: Callable[[JobRun], None] | None = None,
+    progress: Callable[[], None] | None = None,
+    restarted: Callable[[str], None] | None = None,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> RunResult:
+    """Like `run_job`, for the job on a cluster that `run.json` of the folder describes."""
+    run = ClusterRun(spec)
+    return _to_its_end(run, run.attach, started, progress, restarted, is_enough)
+
+
+def _to_its_end(
+    run: JobRun,
+    begin: Callable[[], None],
+    started: Callable[[JobRun], None] | None,
+    progress: Callable[[], None] | None,
+    restarted: Callable[[str], None] | None,
+    is_enough: Callable[[], bool],
+) -> RunResult:
     with stop_signals() as caught:
         try:
-            run.start()
+            begin()
             if started is not None:
                 started(run)
             return run.wait(progress, restarted, lambda: caught[0] if caught else _BY_ITSELF if is_enough() else None)
@@ -337,18 +338,6 @@ def run_job(
             run.close()
 
 
-def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
-    """Return the savepoint of the process that asked for one; it learns of it about when we see the job end.
-
-    None if it withdrew its request. If it reports nothing (killed, or timed out), the folder has the savepoint.
-    """
-    deadline = time.monotonic() + timeout_s
-    request: dict[str, Any] = {}
-    while time.monotonic() < deadline:
-        if not (request := read_stop(out)):
-            return None
-        if "savepoint" in request:
-            return str(request["savepoint"])
-        time.sleep(_POLL_S)
-    found = new_savepoint(request["savepoint_dir"], request["before"])
-    return None if found is None else str(found)
+def _ui(rest_address: str, job_id: str) -> str:
+    """Return the address of a job's page in Flink's UI."""
+    return f"http://{rest_address}/#/job/{job_id}/overview"

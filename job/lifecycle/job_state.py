@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from freshet.job.errors import UsageError
+from freshet.job.flink.errors import ENDS
 from freshet.job.folder import layout, lock, run_file
 from freshet.operators.telemetry.profile import input_ended
+from freshet.operators.telemetry.status_file import await_last
 
 RUNNING, STOPPED, ENDED, FAILED, LOST = "running", "stopped", "ended", "failed", "lost"
 _RECORDED = {run_file.FINISHED: ENDED, run_file.STOPPED: STOPPED, run_file.FAILED: FAILED}
-_OVER = {"FINISHED", "CANCELED", "FAILED"}  # in Flink's words
-_NO_JOB = "404"  # a cluster that does not know the job
 REST_S = 0.6  # for an answer of Flink: a status must come within a second
 
 
@@ -30,7 +30,8 @@ class JobState:
     `state`: `running`; `stopped` (with a savepoint, or in the local runtime: it can go on), `ended` (all input is taken
     in), `failed`, or `lost`: nobody works on it and nobody recorded an end, so that it was killed. `detail` says how
     that is known, in words. `process` is the client's, where it lives on this machine; `flink` is Flink's word for the
-    job, where a cluster was asked and knows it. `run` is what `run.json` says.
+    job, where a cluster was asked and knows it. `run` is what `run.json` says. `is_guess`: the cluster did not answer,
+    and the job may run there.
     """
 
     state: str
@@ -38,34 +39,56 @@ class JobState:
     run: Mapping[str, Any]
     process: int | None = None
     flink: str | None = None
+    is_guess: bool = False
 
     @property
     def is_over(self) -> bool:
         """Return whether nobody works on it."""
         return self.state != RUNNING
 
+    @property
+    def runs_on_cluster(self) -> bool:
+        """Return whether a cluster has the job and goes on with it, with or without a client."""
+        return self.flink is not None and self.flink not in ENDS
 
-def state_of(out: Path, rest_s: float = REST_S) -> JobState:
+    @property
+    def worker(self) -> str | None:
+        """Describe the process or cluster that works on the job; None where nobody does."""
+        if self.process is not None:
+            return f"process {self.process}"
+        return f"the cluster {self.run['cluster']}" if self.runs_on_cluster else None if self.is_over else "a process"
+
+
+def state_of(out: Path, rest_s: float = REST_S, *, has_lock: bool = False, at: str | None = None) -> JobState:
     """Return the state of the job in `out`; `rest_s` is the time that Flink has for an answer.
+
+    `has_lock`: this process holds the lock of the folder, so that nobody else starts a job there. `at` is where to ask
+    for a job on a cluster (HOST:PORT), if not where `run.json` says.
 
     Raises: UsageError where the folder is no job's; DamagedFileError where `run.json` is damaged.
     """
     process = run_file.running_process(out)  # before the file: a process that ends has written its state first
-    run = run_file.told_run(out)
-    if not run and lock.is_held(out):  # it compiles kernels, say, and has prepared nothing yet
+    run = run_file.read_run(out)
+    if not run and not has_lock and lock.is_held(out):  # it compiles kernels, say, and has prepared nothing yet
         return JobState(RUNNING, _somebody(run), run)
-    if not run and not (out / layout.SAVED_JOB).is_file():
+    if not run:
         msg = f"{out}: no job in it (neither {layout.RUN} nor {layout.SAVED_JOB}); give the --out of a `freshet run`"
         raise UsageError(msg)
     if run.get("cluster") and "job_id" in run and "rest" in run:
-        return _on_cluster(out, run, process, rest_s)
-    return _of_process(out, run, process)
+        run = run if at is None else {**run, "cluster": at, "rest": at}
+        return _on_cluster(out, run, process, rest_s, has_lock)
+    return _of_process(out, run, process, has_lock)
 
 
-def _of_process(out: Path, run: Mapping[str, Any], process: int | None) -> JobState:
+def at_work(out: Path, rest_s: float = REST_S) -> str | None:
+    """Describe the process or cluster that works on the job in `out`; None where nobody does."""
+    return state_of(out, rest_s).worker
+
+
+def _of_process(out: Path, run: Mapping[str, Any], process: int | None, has_lock: bool) -> JobState:
     """Return the state of a job that ends with its process."""
     recorded, host = run.get("state"), run.get("host")
-    if process is None and lock.is_held(out):
+    if process is None and not has_lock and lock.is_held(out):
         return JobState(RUNNING, _somebody(run), run)
     if recorded in _RECORDED and not (process is not None and _goes_on(run)):
         return JobState(_RECORDED[recorded], _end_of(run), run, process)
@@ -89,46 +112,49 @@ def _somebody(run: Mapping[str, Any]) -> str:
     return f"a process on {host} works on it" if elsewhere else "a process works on it (it is starting)"
 
 
-def _on_cluster(out: Path, run: Mapping[str, Any], process: int | None, rest_s: float) -> JobState:
+def _on_cluster(out: Path, run: Mapping[str, Any], process: int | None, rest_s: float, has_lock: bool) -> JobState:
     """Return the state of a job that goes on without the process that started it."""
-    from freshet.job.flink.rest import FlinkRest, FlinkRestError  # takes long to load
+    from freshet.job.flink.rest import FlinkRest, FlinkRestError, UnknownJobError  # take long to load
 
     recorded, cluster = run.get("state"), run["cluster"]
     rest = FlinkRest(run["rest"], run["job_id"], rest_s)
-    trouble, flink = "", None
+    trouble, flink, answers = "", None, True
     try:
         flink = rest.state()
-    except FlinkRestError as error:
-        trouble = f"{cluster} does not know the job" if _NO_JOB in str(error) else f"{cluster} does not answer"
+    except UnknownJobError:
+        trouble = f"the cluster {cluster} does not know the job"
+    except FlinkRestError:
+        trouble, answers = f"the cluster {cluster} does not answer", False
     finally:
         rest.close()
-    if flink is not None and flink not in _OVER:
+    if flink is not None and flink not in ENDS:
         alone = "" if process is not None else ", without a client"
         return JobState(RUNNING, f"{flink} on the cluster {cluster}{alone}", run, process, flink)
-    if process is None and lock.is_held(out):
+    if process is None and not has_lock and lock.is_held(out):
         return JobState(RUNNING, _somebody(run), run, flink=flink)
     if recorded in _RECORDED and not (process is not None and _goes_on(run)):
         return JobState(_RECORDED[recorded], _end_of(run), run, process, flink)
     if process is not None:
-        about = f"; {trouble}" if trouble else f"; {flink} on the cluster {cluster}"
-        return JobState(RUNNING, f"process {process} works on it{about}", run, process, flink)
-    if flink is None:
-        return JobState(LOST, f"its client is gone, and the cluster {trouble}; go on with --resume latest", run)
-    how = f"{flink} on the cluster {cluster}, its client is gone"
-    return JobState(_end_by_flink(out, flink), how, run, flink=flink)
+        return JobState(RUNNING, f"process {process} works on it; {trouble or f'{flink} there'}", run, process, flink)
+    if flink is not None:
+        how = f"{flink} on the cluster {cluster}, its client is gone"
+        return JobState(_end_by_flink(out, flink), how, run, flink=flink)
+    if answers and _has_ended(out, run):  # Flink forgets jobs after an hour
+        return JobState(ENDED, f"all input is taken in; {trouble} any more", run)
+    unknown = "go on with --resume latest" if answers else "the job may run there"
+    return JobState(LOST, f"its client is gone, and {trouble}; {unknown}", run, is_guess=not answers)
 
 
 def _end_by_flink(out: Path, flink: str) -> str:
     """Return how a job has ended whose client did not see it; Flink calls a stop with a savepoint FINISHED, too."""
     if flink == "FAILED":
         return FAILED
-    from freshet.job.flink.job_spec import JobSpec
+    return ENDED if flink == "FINISHED" and input_ended(out, bounded=False) else STOPPED
 
-    try:
-        bounded = JobSpec.load(out / layout.CHECKPOINTS / layout.SPEC).ends_by_itself
-    except UsageError:
-        bounded = False
-    return ENDED if flink == "FINISHED" and input_ended(out, bounded=bounded) else STOPPED
+
+def _has_ended(out: Path, run: Mapping[str, Any]) -> bool:
+    """Return whether the files of a job say that it has read all of its input and written all of its output."""
+    return input_ended(out, bounded=False) and await_last(out, float(run.get("started_ms") or 0), 0.0)
 
 
 def _end_of(run: Mapping[str, Any]) -> str:

@@ -35,6 +35,8 @@ class RunConfig(
         if self.runtime == "local" and self.cluster:
             msg = "--cluster: goes with --runtime flink only; leave one of the two out"
             raise ValueError(msg)
+        if self.detach:
+            self._fit_detach()
         if self.runtime == "flink":
             self._fit_flink()
         if self.resume is None and (msg := self.epochs_that_disagree()):  # else the job's own options come first
@@ -55,6 +57,17 @@ class RunConfig(
             msg = (
                 f"--parts: got {self.parts} with --parallelism {self.parallelism}, expected at least as many parts as "
                 f"subtasks; give --parts {self.subtasks_most} or a lower --parallelism"
+            )
+            raise ValueError(msg)
+
+    def _fit_detach(self) -> None:
+        if self.cluster is None:
+            msg = "--detach: goes with --cluster HOST:PORT only, since other jobs end with their command; leave it out"
+            raise ValueError(msg)
+        if self.flight_port is not None:
+            msg = (
+                "--detach: the server of --flight-port ends with this command; leave --flight-port out, and start "
+                "`freshet serve --tables OUT/tables`"
             )
             raise ValueError(msg)
 

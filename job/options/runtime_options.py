@@ -23,6 +23,8 @@ from freshet.job.options.marks import (
 Runtime = Literal["flink", "local"]
 StateBackend = Literal["rocksdb", "hashmap"]
 ProcessorName = Literal["host", "portable", "any"]
+LATEST = "latest"  # what --resume may name besides a path
+NEWEST = frozenset({LATEST})
 PARTS_MAX = 1024
 FLINK_PARTS_MAX = 128  # its key groups, for the job's life: a savepoint is divided by them
 MANAGED_MB, MANAGED_MB_MIN = 512, 64  # RocksDB's caches and write buffers
@@ -45,6 +47,10 @@ class RuntimeOptions(Options):
     )
     cluster: Annotated[str | None, Option(RUNTIME)] = Field(
         default=None, description="HOST:PORT of a running Flink cluster (default: an embedded one)."
+    )
+    detach: Annotated[bool, Option(RUNTIME)] = Field(
+        default=False,
+        description="Submit the job to --cluster, print its id and leave; --resume latest attaches to it.",
     )
     parallelism: Annotated[Count, Option(RUNTIME, Holds.KEPT)] = Field(
         default=1,
@@ -119,6 +125,11 @@ class FaultOptions(Options):
     resume: Annotated[str | None, Option(FAULTS)] = Field(
         default=None, description="Resume from `latest`, or from the checkpoint or savepoint at PATH."
     )
+
+    @property
+    def names_newest(self) -> bool:
+        """Return whether --resume goes on from wherever the job is."""
+        return self.resume in NEWEST
 
     @property
     def checkpoint_interval_ms(self) -> int:

@@ -20,11 +20,12 @@ from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.plan import Plan, compile_plan
 from freshet.job.console import say
 from freshet.job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
-from freshet.job.folder.run_file import has_finished, read_run
+from freshet.job.folder.run_file import ENDED, has_finished, read_run
 from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import from_recorded
+from freshet.job.lifecycle.ending import settled
 from freshet.job.results.check_progress import CheckProgress, Tell
 from freshet.job.results.compare import compare
 from freshet.job.results.findings import Findings
@@ -85,6 +86,9 @@ def check(
     properties = properties or ClientProperties()
     await_brokers([("--events", KafkaAddress.parse(one)) for one in events if is_kafka(one)], properties)
     run = read_run(out)
+    if run.get("cluster") and run.get("state") not in ENDED:  # it may have ended without a client
+        settled(out)
+        run = read_run(out)
     loaded, plan = _model_of_run(Path(model), run)
     if snapshot is None and run.get("snapshot"):
         msg = f"--snapshot: the run in {out} began with {run['snapshot']}; give it"

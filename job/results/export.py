@@ -21,11 +21,13 @@ from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.lock import taken
 from freshet.job.kafka.client import ClientProperties
+from freshet.job.lifecycle.ending import settled
+from freshet.job.lifecycle.job_state import JobState, at_work, state_of
 from freshet.job.machine.signals import handled
 from freshet.job.results.coverage import Coverage
 from freshet.job.results.final_graph import rebuild
 from freshet.job.results.own_savepoint import may_vanish, own_savepoint
-from freshet.job.run.job_states import JobStates, at_work
+from freshet.job.run.job_states import JobStates
 from freshet.job.run.sources import load_sources
 from freshet.operators.dataflow import PARTITIONER, Place
 from freshet.operators.epochs.cut import LostCutError
@@ -43,6 +45,7 @@ FILES = ("vertices.parquet", "edges.parquet", "snapshot.json")
 _SAY_EPOCHS = 5_000
 _END_S = 60.0  # for the end of a job that writes no savepoint: it is being stopped, say
 _POLL_S = 0.1
+_ANSWER_S = 5.0  # for an answer of Flink
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def export_state(stopped: Stopped, state: str | None, work: Path) -> dict[str, A
 
 
 def _from_own_savepoint(stopped: Stopped, work: Path, tries: int = 3) -> dict[str, Any]:
-    if stopped.run.get("state") != run_file.RUNNING:
+    if stopped.run.get("state") != run_file.RUNNING and not state_of(stopped.out, _ANSWER_S).runs_on_cluster:
         msg = f"{stopped.out}: the job is still starting; try again once it says `job ...`"
         raise UsageError(msg)
     say("the job runs: it is asked for a savepoint, which goes when this is done")
@@ -147,9 +150,8 @@ def _as_ended(stopped: Stopped) -> Stopped | None:
     """The job once it has ended, if it is about to; else None."""
     deadline = time.monotonic() + _END_S
     while time.monotonic() < deadline:
-        run = run_file.read_run(stopped.out)
-        if at_work(stopped.out, run) is None:
-            return replace(stopped, run=run, is_live=False)
+        if at_work(stopped.out, _ANSWER_S) is None:
+            return replace(stopped, run=run_file.read_run(stopped.out), is_live=False)
         time.sleep(_POLL_S)
     return None
 
@@ -203,9 +205,9 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
     if saved is None:
         msg = f"{job}: no job in it ({layout.SAVED_JOB}); give the --out folder of a `freshet run`"
         raise UsageError(msg)
-    run = run_file.read_run(job)
-    worker = at_work(job, run)
-    if not running and (worker := worker or _elsewhere(run)):
+    state, run = settled(job, _ANSWER_S), run_file.read_run(job)
+    worker = at_work(job, _ANSWER_S)
+    if not running and (worker := worker or _elsewhere(state)):
         msg = f"{job}: {worker} is still working on it; stop it first: freshet stop {job}"
         raise UsageError(msg)
     folder = model.absolute() if model else Path(saved.settings.model)
@@ -220,17 +222,21 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
         )
         raise UsageError(msg)
     stopped = Stopped(job, settings, saved, run, properties, worker is not None and saved.runtime != "local")
-    if run.get("state") in run_file.ENDED:  # its process is about to end
+    if run.get("state") in run_file.ENDED and not state.runs_on_cluster:  # its process is about to end
         return _as_ended(stopped) or stopped
     return stopped
 
 
-def _elsewhere(run: dict[str, Any]) -> str | None:
-    """The other machine where the job may still be at work."""
+def _elsewhere(state: JobState) -> str | None:
+    """The other machine, or the silent cluster, where the job may still be at work."""
+    run = state.run
+    gone = "(if it is gone, name the state by --from)"
+    if state.is_guess:
+        return f"the cluster {run['cluster']}, which does not answer, {gone}"
     here = run.get("host") in (None, socket.gethostname())
     if here or run.get("cluster") or run.get("state") in (None, *run_file.ENDED):
         return None
-    return f"the machine {run['host']} (if it is gone, name the state by --from)"
+    return f"the machine {run['host']} {gone}"
 
 
 def _copy_of_log(stopped: Stopped, work: Path) -> Path:

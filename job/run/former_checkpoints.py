@@ -7,6 +7,7 @@ from pathlib import Path
 
 from freshet.job.flink.checkpoints import prune
 from freshet.job.flink.job_spec import JobSpec
+from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.job_states import JobStates
 from freshet.job.uris import is_remote, local_path
 
@@ -16,7 +17,7 @@ class FormerCheckpoints:
 
     def __init__(self, spec: JobSpec, resume: str | None, states: JobStates) -> None:
         """`resume`: as the option has it; only `latest` has older checkpoints removed. `states` are the job's."""
-        self._spec, self._states, self._removes = spec, states, resume == "latest"
+        self._spec, self._states, self._removes = spec, states, resume in NEWEST
         self.own_checkpoint: Callable[[], Path | None] = lambda: None
 
     def look(self) -> None:

@@ -1,21 +1,17 @@
-"""Processes of a job, and its states: the latest, or the one that `--resume` and `--from` name."""
+"""States of a job: the latest, or the one that `--resume` and `--from` name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.checkpoints import NoCheckpointError, find_state, follow_move, states_of_job
-from freshet.job.flink.rest import FlinkRest, FlinkRestError
 from freshet.job.flink.state_files import damage_of, has_checksums
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import job_of_state
 from freshet.job.uris import is_remote, local_path
-
-_ENDED = ("FINISHED", "CANCELED", "FAILED")  # in Flink's words
 
 
 @dataclass(frozen=True)
@@ -98,21 +94,3 @@ class JobStates:
         states = states_of_job(self.folder, savepoint, is_last=False)
         before = states[states.index(state) + 1 :] if state in states else states
         return next((one for one in before if damage_of(one) is None), None)
-
-
-def at_work(job: Path, run: dict[str, Any]) -> str | None:
-    """Describe the process or cluster that runs the job, among those of this machine and reachable clusters."""
-    process = run_file.running_process(job)
-    if process is not None:
-        return f"process {process}"
-    if run.get("state") in (None, *run_file.ENDED):
-        return None
-    if run.get("cluster") and "job_id" in run:  # it goes on without the process that started it
-        rest = FlinkRest(run["rest"], run["job_id"])
-        try:
-            return None if rest.state() in _ENDED else f"the cluster {run['cluster']}"
-        except FlinkRestError:
-            return None
-        finally:
-            rest.close()
-    return None

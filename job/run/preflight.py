@@ -80,14 +80,15 @@ def check_out(out: Path, resume: str | None) -> None:
     """
     if resume is None:
         from freshet.job.folder.leftovers import what_is_in  # with libraries that take a while
-        from freshet.job.run.job_states import at_work
+        from freshet.job.lifecycle.job_state import state_of
 
         if (found := what_is_in(out)) is not None:
             resumed = ", or --resume latest to go on with the run that is in it"
             has_run = any((out / name).exists() for name in (layout.SAVED_JOB, layout.RUN))
             msg = f"--out {out}: not empty: {found}; give a new folder{resumed if has_run else ''}"
             raise UsageError(msg)
-        if (worker := at_work(out, read_run(out))) is not None:  # a cluster, where its process has gone
+        run = read_run(out)
+        if run and (worker := state_of(out, has_lock=True).worker) is not None:  # a cluster, where its process has gone
             msg = f"--out {out}: {worker} is still working on it; give a new folder, or end it: freshet stop {out}"
             raise UsageError(msg)
     elif not _is_used(out):

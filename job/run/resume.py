@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,15 @@ from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import groups_max, pipeline_of
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
-from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.topic_specs import TopicInput, as_recorded
+from freshet.job.lifecycle.job_state import state_of
 from freshet.job.options.marks import Holds
 from freshet.job.options.run_config import RunConfig, that_hold, written
+from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.file_source import FileSource
-from freshet.job.run.job_states import JobStates, at_work
+from freshet.job.run.job_states import JobStates
 from freshet.job.run.outputs import new_job_id, plan_outputs, refuse_large_records
 from freshet.job.run.prepare.image import make_image
 from freshet.job.run.prepare.job import Job
@@ -29,6 +31,8 @@ from freshet.job.run.sources import FoundSources, Sources, find_sources, load_so
 from freshet.job.run.topic_source import TopicSource
 from freshet.operators.factory import load_plan
 from freshet.operators.settings import Settings
+
+_OF_THE_CLIENT = {"max_rejected"}  # what the process that watches a job does, and not the job
 
 
 def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
@@ -51,7 +55,8 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     job_id = former.job_id or new_job_id()
     outputs = plan_outputs(config, job_id, say)
     plan = load_plan(former.model)
-    _refuse_subtasks(config, former.parts, len(plan.layers), out)
+    if config.runtime == "flink":
+        _refuse_subtasks(config.parallelism, config.pipeline, former.parts, len(plan.layers), out)
     block_events = former.parsing.block_events or former.sealing.epoch_events
     former = replace(former, parsing=replace(former.parsing, block_events=block_events))
     settings = settings_of_run(former, config, out, job_id, outputs, saved.model_sha256)
@@ -75,9 +80,27 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     return config, Job(settings, sources, outputs)
 
 
+def attach(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
+    """Return the options and the parts of a job that runs, as far as they are needed to watch it.
+
+    Raises: UsageError for options that differ from those that it runs with, or another model.
+    """
+    saved = SavedJob.read(out)
+    if saved is None:
+        msg = f"--resume: {out} holds no job ({layout.SAVED_JOB}), though one runs: put the file back from a copy"
+        raise UsageError(msg)
+    kept = kept_options(config)
+    _refuse_other_options({name: kept[name] for name in kept.keys() & config.model_fields_set}, saved, out)
+    config = _with_former_options(config, saved)
+    former = saved.settings_at(out, config.model.absolute())
+    _refuse_changes(config, former, saved.snapshot, out)
+    _refuse_other_events(config.events, saved, out)
+    return config, Job(former, load_sources(former, saved.topics, config.client_properties))
+
+
 def has_finished(named: str | None, out: Path) -> bool:
     """Return whether nothing is left to do for `--resume` as given."""
-    return named == "latest" and run_file.has_finished(run_file.read_run(out))
+    return named in NEWEST and run_file.has_finished(run_file.read_run(out))
 
 
 def state_to_resume(named: str, states: JobStates) -> str | None:
@@ -85,7 +108,7 @@ def state_to_resume(named: str, states: JobStates) -> str | None:
 
     Raises: UsageError when it isn't there, is another job's, or lies where only Flink can look.
     """
-    if named != "latest":
+    if named not in NEWEST:
         return states.named(named)
     found = states.latest()
     if found is None:
@@ -94,14 +117,17 @@ def state_to_resume(named: str, states: JobStates) -> str | None:
 
 
 def _refuse_running(out: Path) -> None:
-    worker = at_work(out, run_file.read_run(out))
+    worker = state_of(out, has_lock=True).worker
     if worker is not None:
         msg = f"--out {out}: {worker} is still working on it; end it with `freshet stop {out}` first"
         raise UsageError(msg)
 
 
 def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
-    """The options as given, else as the job had them."""
+    """Return the options as given, else as the job had them.
+
+    Raises: UsageError for those that no resume may change.
+    """
     if "runtime" in config.model_fields_set and config.runtime != saved.runtime:
         msg = f"--runtime {config.runtime}: the job has its state in the runtime {saved.runtime}; leave it out"
         raise UsageError(msg)
@@ -138,6 +164,10 @@ def options_for_life(settings: Settings) -> dict[str, Any]:
 
 
 def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, out: Path) -> None:
+    """Refuse options that a job has for its life, where they are given and differ.
+
+    Raises: UsageError.
+    """
     had = options_for_life(former)
     for name, _ in that_hold(Holds.FOR_LIFE):
         given, option = getattr(config, name), written(name)
@@ -152,16 +182,35 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
         raise UsageError(msg)
 
 
-def _refuse_subtasks(config: RunConfig, parts: int, layers: int, out: Path) -> None:
+def _refuse_other_options(given: Mapping[str, Any], saved: SavedJob, out: Path) -> None:
+    """Refuse options that a job takes over when it is resumed, not while it runs."""
+    for name in given.keys() & saved.options.keys() - _OF_THE_CLIENT:
+        if given[name] != (had := saved.options[name]):
+            msg = (
+                f"{written(name)} {given[name]}: the job in {out} runs with {had}; leave {written(name)} out, or stop "
+                f"the job (freshet stop {out}) and give it to --resume"
+            )
+            raise UsageError(msg)
+
+
+def _refuse_other_events(events: Sequence[str], saved: SavedJob, out: Path) -> None:
+    """Refuse topics that the job does not read; of files, those that it began with are all that it reads."""
+    given = sorted(KafkaAddress.parse(one).topic for one in events if is_kafka(one))
+    had = sorted(one.topic for one in saved.topics)
+    if given != had:
+        reads = ", ".join(had) or "files only"
+        msg = f"--events: the job in {out}, which runs, reads {'the topics ' if had else ''}{reads}; give those"
+        raise UsageError(msg)
+
+
+def _refuse_subtasks(parallelism: int, pipeline: int | None, parts: int, layers: int, out: Path) -> None:
     """Refuse more subtasks of a layer than the job has parts."""
-    if config.runtime != "flink":
-        return
-    groups = pipeline_of(config.parallelism, config.pipeline, layers, parts)
-    if config.parallelism // groups > parts:
+    groups = pipeline_of(parallelism, pipeline, layers, parts)
+    if parallelism // groups > parts:
         most = f"{parts} parts" if parts > 1 else "1 part"
         msg = (
-            f"--parallelism {config.parallelism}: the job in {out} has {most}, and each layer would have "
-            f"{config.parallelism // groups} subtasks; give at most {parts}, or a multiple of it whose --pipeline "
+            f"--parallelism {parallelism}: the job in {out} has {most}, and each layer would have "
+            f"{parallelism // groups} subtasks; give at most {parts}, or a multiple of it whose --pipeline "
             f"is up to {groups_max(layers)}"
         )
         raise UsageError(msg)

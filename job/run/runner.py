@@ -19,16 +19,20 @@ from freshet.job.console import ProgressDisplay, Stats, say
 from freshet.job.errors import EXIT_DONE, JobFailed, one_line
 from freshet.job.flink import cluster
 from freshet.job.flink.checkpoints import prune
+from freshet.job.flink.job_run import JobRun, NotOverError, RunResult
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.part_keys import parts_by_subtask
 from freshet.job.flink.pipeline import OperatorGroups, pipeline_of
 from freshet.job.folder import layout, run_file
 from freshet.job.kafka.brokers import await_brokers
+from freshet.job.lifecycle.ending import spec_of_cluster_job
+from freshet.job.lifecycle.job_state import JobState
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from freshet.job.machine.signals import STOPS, handled, stop_signals
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.job.options.told import told
+from freshet.job.run.again.attach import former_state
 from freshet.job.run.former_checkpoints import FormerCheckpoints
 from freshet.job.run.in_flight import LevelWatch
 from freshet.job.run.job_states import JobStates
@@ -37,7 +41,7 @@ from freshet.job.run.prepare.job import Job, prepare
 from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
 from freshet.job.run.readers import Processes, readers_of
 from freshet.job.run.rejected import RejectWatch
-from freshet.job.run.resume import has_finished, resume, state_to_resume
+from freshet.job.run.resume import attach, has_finished, resume, state_to_resume
 from freshet.job.run.summary import closing_summary, complete_epoch, profile, progress
 from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
@@ -57,8 +61,11 @@ def run(config: RunConfig) -> int:
     out = config.out.absolute()
     clock = StartUp()
     with _ended_by_signals(out), _failure_told(out):
-        cluster.await_answer(config.cluster)  # before anything is made
+        former = former_state(config.resume, config.cluster, out) if config.resume else None
+        if former is not None and former.runs_on_cluster:
+            return _attach(config, out, former, clock)
         if not has_finished(config.resume, out):
+            cluster.await_answer(config.cluster)  # before anything is made
             await_brokers(config.topics, config.client_properties)
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
@@ -70,19 +77,60 @@ def run(config: RunConfig) -> int:
         rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
         if has_finished(config.resume, out):
             say(f"nothing left to do: the job in {out} has taken in all of its input")
-            code = EXIT_DONE
-        else:
-            took = clock.reached("prepared")
-            say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
-            with server_of_run(config.flight_port, out):
-                if config.runtime == "local":
-                    code = _run_local(job, out, clock, rejects)
-                else:
-                    states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
-                    spec = spec_of(job, config, states)
-                    code = _run_flink(job, spec, FormerCheckpoints(spec, config.resume, states), clock, rejects)
-            run_file.update_run(out, startup_seconds=clock.seconds)
+            return rejects.verdict(_sum_up(out), EXIT_DONE)
+        took = clock.reached("prepared")
+        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
+        if config.detach:
+            states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
+            return _submit(spec_of(job, config, states), config.resume, config.max_rejected, clock)
+        with server_of_run(config.flight_port, out):
+            if config.runtime == "local":
+                code = _run_local(job, out, clock, rejects)
+            else:
+                states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
+                spec = spec_of(job, config, states)
+                run_file.update_run(out, resumed=config.resume)
+                code = _run_flink(job, spec, FormerCheckpoints(spec, config.resume, states), clock, rejects)
+        run_file.update_run(out, startup_seconds=clock.seconds)
+        return rejects.verdict(_sum_up(out), code)
+
+
+def _attach(config: RunConfig, out: Path, former: JobState, clock: StartUp) -> int:
+    """Watch a job that runs on a cluster, as the process that started it did."""
+    from freshet.job.flink.runtime import attach_job
+
+    config, job = attach(config, out)
+    spec = spec_of_cluster_job(out).model_copy(update={"cluster": former.run["cluster"]})
+    say(f"the job runs: {former.detail}; this command attaches to it and starts no other one")
+    if config.detach:
+        return _leave(out)
+    rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
+    states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
+    checkpoints = FormerCheckpoints(spec, former.run.get("resumed"), states)
+    with server_of_run(config.flight_port, out):
+        code = _run_flink(job, spec, checkpoints, clock, rejects, attach_job)
     return rejects.verdict(_sum_up(out), code)
+
+
+def _submit(spec: JobSpec, resume: str | None, max_rejected: float | None, clock: StartUp) -> int:
+    """Submit a job to a cluster and leave; `resume` and `max_rejected` are the options."""
+    from freshet.job.flink.runtime import submit_job
+
+    run_file.update_run(spec.out_path, resumed=resume)
+    submit_job(spec)
+    clock.reached("job_submitted")
+    run_file.update_run(spec.out_path, startup_seconds=clock.seconds)
+    if max_rejected is not None:
+        say("--max-rejected: only a command that watches the job checks it; --resume latest attaches one")
+    return _leave(spec.out_path)
+
+
+def _leave(out: Path) -> int:
+    """Say where the job is that goes on without this process."""
+    run = run_file.read_run(out)
+    say(f"job {run['job_id']} goes on without this command; Flink UI at http://{run['rest']}")
+    print(orjson.dumps({name: run[name] for name in ("job_id", "flink_ui", "cluster")}).decode(), flush=True)
+    return EXIT_DONE
 
 
 def _sum_up(out: Path) -> dict[str, Any]:
@@ -124,7 +172,7 @@ def _ended_by_signals(out: Path) -> Iterator[None]:
         how = "stopped before anything was made; start it again"
         if _is_of_this_process(out):
             how = f"ended at once; go on with --resume latest (--out {out})"
-            if run_file.read_run(out).get("state") == run_file.STARTING:
+            if _is_not_submitted(run_file.read_run(out)):
                 run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
                 how = f"stopped before the first epoch; go on with --resume latest (--out {out})"
         os.write(2, f"{how}\n".encode())  # not by print: the signal may have come while it holds its lock
@@ -140,10 +188,16 @@ def _failure_told(out: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _is_of_this_process(out) and run_file.read_run(out).get("state") == run_file.STARTING:
+        if _is_of_this_process(out) and _is_not_submitted(run_file.read_run(out)):
             with suppress(OSError):  # a full disk may be the cause, which must be told
                 run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
         raise
+
+
+def _is_not_submitted(run: dict[str, Any]) -> bool:
+    """Return whether a run is still starting, and no cluster may have its job yet."""
+    submitted = run.get("cluster") and run.get("started_ms", 0) / 1e3 > (run.get("client_began_s") or 0)
+    return bool(run.get("state") == run_file.STARTING and not submitted)
 
 
 def _is_of_this_process(out: Path) -> bool:
@@ -237,13 +291,21 @@ def _go_on_after(epoch: int) -> str:
     return f"the output is complete up to epoch {epoch}; go on with --resume latest"
 
 
-def _run_flink(job: Job, spec: JobSpec, former: FormerCheckpoints, clock: StartUp, rejects: RejectWatch) -> int:
-    from freshet.job.flink.runtime import FlinkRun, run_job
+def _run_flink(
+    job: Job,
+    spec: JobSpec,
+    former: FormerCheckpoints,
+    clock: StartUp,
+    rejects: RejectWatch,
+    begin: Callable[..., RunResult] | None = None,
+) -> int:
+    """Have a job run to its end; `begin` starts it, or attaches to it (default: `run_job`)."""
+    from freshet.job.flink.runtime import run_job
 
     out = spec.out_path
     levels = LevelWatch(out)
 
-    def started(run: FlinkRun) -> None:
+    def started(run: JobRun) -> None:
         former.own_checkpoint = lambda: run.own_checkpoint
         levels.network_bytes = run.network_bytes
         clock.reached("job_submitted")
@@ -258,7 +320,10 @@ def _run_flink(job: Job, spec: JobSpec, former: FormerCheckpoints, clock: StartU
                 levels.look()
                 former.look()
 
-            result = run_job(spec, started, watch, lambda cause: say(f"restarted after: {cause}"), rejects.is_too_much)
+            begun = begin or run_job
+            result = begun(spec, started, watch, lambda cause: say(f"restarted after: {cause}"), rejects.is_too_much)
+        except NotOverError:  # the job goes on
+            raise
         except JobFailed as error:
             cause = former.told(one_line(error))
             run_file.update_run(out, state=run_file.FAILED, error=cause, ended_ms=_now_ms())

@@ -14,12 +14,13 @@ import orjson
 
 from freshet.job.errors import EXIT_DONE, JobFailed, UsageError
 from freshet.job.flink.checkpoints import new_savepoint, savepoints_in
+from freshet.job.flink.job_run import LAST_STATUS_S
 from freshet.job.flink.job_spec import savepoint_target
 from freshet.job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
-from freshet.job.flink.runtime import LAST_STATUS_S
 from freshet.job.flink.state_files import record_savepoint
-from freshet.job.folder import layout, run_file
+from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.stop_file import forget_stop, write_stop
+from freshet.job.lifecycle.ending import settled
 from freshet.job.machine.processes import Process
 from freshet.job.run.summary import complete_epoch
 from freshet.job.uris import is_remote, local_path
@@ -27,6 +28,7 @@ from freshet.operators.telemetry.status_file import await_last
 
 DEFAULT_TIMEOUT_S = 300.0
 _POLL_S = 0.05
+_ANSWER_S = 5.0  # for an answer of Flink
 _PATIENCE_S = 15.0  # for a process on another machine to record the end, if there is one; for a job that ends anyway
 
 
@@ -44,7 +46,9 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     if run.get("runtime") == "local" and savepoint is not None:
         msg = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
         raise UsageError(msg)
-    if run.get("runtime") == "local" or (run.get("state") == run_file.STARTING and savepoint is None):
+    on_cluster = run.get("cluster") is not None and _is_on_cluster(out)
+    starts = run.get("state") == run_file.STARTING and savepoint is None and not on_cluster
+    if run.get("runtime") == "local" or starts:
         state = stop_process(out, timeout_s)
         path = run_file.read_run(out).get("savepoint")
         path = None if path == run.get("savepoint") else path
@@ -85,11 +89,12 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     """
     out = out.absolute()
     run = run_file.read_run(out)
+    on_cluster = run.get("cluster") is not None and _is_on_cluster(out)
     if run.get("cluster") is None and run.get("host") == socket.gethostname():
         _process_of(out)
-    else:
+    elif not on_cluster:
         _refuse_ended(out)
-    if run.get("state") != run_file.RUNNING or "job_id" not in run:
+    if not on_cluster and (run.get("state") != run_file.RUNNING or "job_id" not in run):
         msg = f"{out}: the job is still starting; try again once it says `job ...`, or press Ctrl-C there"
         raise NothingToStopError(msg)
     if lacking := [name for name in ("rest", "checkpoints", "started_ms") if name not in run]:
@@ -110,6 +115,8 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         if found is None:
             forget_stop(out)
             _await_end(out, run, _PATIENCE_S)
+            if on_cluster:
+                settled(out, _ANSWER_S)
             if run_file.read_run(out).get("state") == run_file.FINISHED:
                 return None
             raise
@@ -121,9 +128,28 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     await_last(out, run["started_ms"], LAST_STATUS_S)  # where no process of ours has waited for it
     if not is_remote(savepoint):  # the same
         record_savepoint(local_path(savepoint))
-    if run_file.read_run(out).get("state") not in run_file.ENDED:
-        run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint)
+    now = run_file.read_run(out)
+    if now.get("state") not in run_file.ENDED or (now.get("savepoint") != savepoint and not is_worked_on(out)):
+        ended_ms, epoch = int(time.time() * 1e3), complete_epoch(out)
+        run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint, epoch=epoch, ended_ms=ended_ms)
     return savepoint
+
+
+def is_worked_on(out: Path) -> bool:
+    """Return whether a process, here or on another machine, watches the job of a folder."""
+    return run_file.running_process(out) is not None or lock.is_held(out)
+
+
+def _is_on_cluster(out: Path) -> bool:
+    """Return whether a cluster goes on with the job; an end that it alone has seen is recorded.
+
+    Raises: JobFailed when the cluster does not answer, so that nobody can say.
+    """
+    state = settled(out, _ANSWER_S)
+    if state.is_guess:
+        msg = f"{out}: {state.detail}; try again when it answers"
+        raise JobFailed(msg)
+    return state.runs_on_cluster
 
 
 def _refuse_ended(out: Path) -> dict[str, Any]:
@@ -165,7 +191,7 @@ def _await_end(out: Path, run: dict[str, Any], timeout_s: float) -> None:
     here = run.get("host") == socket.gethostname()
     deadline = time.monotonic() + (timeout_s if here else _PATIENCE_S)
     while time.monotonic() < deadline and run_file.read_run(out).get("state") not in run_file.ENDED:
-        if here and run_file.running_process(out) is None:
+        if (here or run.get("cluster")) and not is_worked_on(out):
             break
         time.sleep(_POLL_S)
     if here:

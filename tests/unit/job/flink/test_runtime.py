@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from freshet.job.errors import JobFailed
-from freshet.job.flink import runtime
+from freshet.job.flink import job_run
+from freshet.job.flink.job_run import RunResult
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.flink.runtime import FlinkRun, RunResult
+from freshet.job.flink.runtime import FlinkRun
 from freshet.job.folder.run_file import FINISHED, STOPPED
 
 ANSWERS = ["Could not find Flink job (1)", "Job 1 is not a streaming job.", "what no version has said yet"]
@@ -58,6 +59,6 @@ def test_a_savepoint_is_asked_for_again_where_a_process_has_just_died(
 
 
 def test_one_that_goes_on_fails_by_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_END_S", 0.2)
+    monkeypatch.setattr(job_run, "_END_S", 0.2)
     with pytest.raises(JobFailed, match="No space left on device"):
         run_of(tmp_path, monkeypatch, "No space left on device", ends_after=1_000).stop()

@@ -1,0 +1,1 @@
+"""A command that is given again: to a job that runs, has ended, or goes on."""
