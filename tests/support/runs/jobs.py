@@ -218,6 +218,12 @@ class Job:
         found: dict[str, Any] = orjson.loads(done.stdout)
         return found
 
+    def exported(self, snapshot: Path) -> Ended:
+        """`freshet export` into a folder, however it ends."""
+        command = [str(FRESHET), "export", "--out", str(snapshot), str(self.out)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        return Ended(done.returncode, orjson.loads(done.stdout) if done.stdout else {}, done.stderr)
+
     def kill(self) -> None:
         """kill -9 of the newest process and all that it started."""
         os.killpg(self.processes[-1].pid, signal.SIGKILL)
