@@ -13,6 +13,7 @@ from freshet.job.errors import UsageError
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.flags import keys_of_the_file, parameter, parameters
 from freshet.job.options.marks import IO
+from freshet.job.options.runtime_options import AUTO
 
 
 def run(**given: Any) -> None:
@@ -33,6 +34,9 @@ def run(**given: Any) -> None:
     [cyan]freshet run --model M --events changes/ --out O --resume latest[/cyan]
     continues after a stop or a kill.
 
+    [cyan]freshet run --model M --events kafka://B:9092/T --out O --resume auto[/cyan]
+    begins in a new folder, continues in a used one: one line for systemd, Compose or Kubernetes.
+
     [cyan]freshet run --config job.yaml --epoch-events 100[/cyan]
     takes all options but one from a file (model: M, epoch-ms: 5, ...).
     """
@@ -41,13 +45,15 @@ def run(**given: Any) -> None:
     settings = load_run_config(options, config)
     from freshet.files.owner_only import close_to_others
     from freshet.job.folder.lock import taken
-    from freshet.job.run.preflight import check_out, check_run
+    from freshet.job.run.preflight import begins, check_out, check_run
     from freshet.job.run.processor import settle
 
     settle(settings.processor, resumed=settings.out if settings.resume else None)  # before anything loads numpy
 
     check_run(settings)
     with taken(settings.out, "freshet run"):
+        if settings.resume == AUTO and begins(settings.out):
+            settings = load_run_config({**options, "resume": None}, config)
         check_out(settings.out, settings.resume)
         close_to_others(settings.out)
         from freshet.job.run import runner

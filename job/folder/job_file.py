@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -48,11 +48,15 @@ class _Content(TypedDict):
     runtime: str
     topics: NotRequired[list[dict[str, Any]]]
     options: dict[str, Any]
+    begun: NotRequired[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class SavedJob:
-    """A job as its folder describes it; `options` are those that one need not repeat to go on with it."""
+    """A job as its folder describes it.
+
+    `options` are those that one need not repeat to go on with it, `begun` those that only its begin has used.
+    """
 
     settings: Settings
     model_sha256: str
@@ -60,6 +64,7 @@ class SavedJob:
     runtime: str
     topics: tuple[TopicInput, ...]
     options: Mapping[str, Any]
+    begun: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, out: Path) -> None:
         """Write the file."""
@@ -70,6 +75,7 @@ class SavedJob:
             "runtime": self.runtime,
             "topics": as_recorded(self.topics),
             "options": dict(self.options),
+            "begun": dict(self.begun),
         }
         write_json(out / layout.SAVED_JOB, content)
         sync_folder(out)
@@ -145,7 +151,8 @@ def _from_content(path: Path, content: dict[str, Any]) -> SavedJob:
         problem = f"without {error}" if isinstance(error, KeyError) else str(error)
         msg = f"{path}: damaged: {problem}; {_ADVICE}"
         raise DamagedFileError(msg) from None
-    return SavedJob(settings, content["model_sha256"], content["snapshot"], content["runtime"], topics, options)
+    told = content["model_sha256"], content["snapshot"], content["runtime"], topics, options
+    return SavedJob(settings, *told, begun=content.get("begun", {}))
 
 
 def _check_option(name: str, value: Any) -> None:

@@ -23,8 +23,8 @@ from freshet.job.options.marks import (
 Runtime = Literal["flink", "local"]
 StateBackend = Literal["rocksdb", "hashmap"]
 ProcessorName = Literal["host", "portable", "any"]
-LATEST = "latest"  # what --resume may name besides a path
-NEWEST = frozenset({LATEST})
+LATEST, AUTO = "latest", "auto"  # what --resume may name besides a path
+NEWEST = frozenset({LATEST, AUTO})
 PARTS_MAX = 1024
 FLINK_PARTS_MAX = 128  # its key groups, for the job's life: a savepoint is divided by them
 MANAGED_MB, MANAGED_MB_MIN = 512, 64  # RocksDB's caches and write buffers
@@ -50,7 +50,7 @@ class RuntimeOptions(Options):
     )
     detach: Annotated[bool, Option(RUNTIME)] = Field(
         default=False,
-        description="Submit the job to --cluster, print its id and leave; --resume latest attaches to it.",
+        description="Submit the job to --cluster, print its id and leave; --resume attaches to it.",
     )
     parallelism: Annotated[Count, Option(RUNTIME, Holds.KEPT)] = Field(
         default=1,
@@ -123,7 +123,9 @@ class FaultOptions(Options):
         "rejected, such as 5%; checked from the 1,000th record on, and at the end (default: off).",
     )
     resume: Annotated[str | None, Option(FAULTS)] = Field(
-        default=None, description="Resume from `latest`, or from the checkpoint or savepoint at PATH."
+        default=None,
+        description="Resume from `latest`, or from the checkpoint or savepoint at PATH; `auto` begins in a new folder, "
+        "and else goes on.",
     )
 
     @property

@@ -12,8 +12,11 @@ from freshet.job.folder.lock import is_empty
 from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import is_kafka
 from freshet.job.options.run_config import RunConfig
+from freshet.job.options.runtime_options import NEWEST
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.parser.event_files import EventFileError, list_files
+
+_ANSWER_S = 5.0  # for an answer of Flink
 
 
 def check_run(config: RunConfig) -> None:
@@ -22,7 +25,7 @@ def check_run(config: RunConfig) -> None:
     Raises: UsageError naming the option, what was found and what to do; MissingExtraError.
     """
     check_model(config.model)
-    if config.snapshot is not None:
+    if config.snapshot is not None and not (config.resume and (config.out / layout.IMAGE_DONE).exists()):
         check_snapshot(config.snapshot)
     event_files(config.events, topics=True)
     if config.flight_port is not None:
@@ -73,6 +76,19 @@ def check_snapshot(folder: Path) -> None:
     )
 
 
+def begins(out: Path) -> bool:
+    """Return whether `--resume auto` begins a job in a folder, whose lock this process holds, or goes on with one."""
+    if not (out / layout.SAVED_JOB).exists():
+        return True
+    from freshet.job.folder.leftovers import what_is_in  # with libraries that take a while
+    from freshet.job.lifecycle.job_state import state_of
+
+    if what_is_in(out) is not None:
+        return False
+    state = state_of(out, _ANSWER_S, has_lock=True)
+    return state.worker is None and not state.is_guess  # else a cluster has the job, or may have it
+
+
 def check_out(out: Path, resume: str | None) -> None:
     """Check that the output folder, which is there, is free for a new job, or holds something to resume.
 
@@ -94,7 +110,7 @@ def check_out(out: Path, resume: str | None) -> None:
     elif not _is_used(out):
         msg = f"--resume {resume}: nothing in --out {out} to go on from; give the folder of the run that stopped"
         raise UsageError(msg)
-    if resume not in (None, "latest") and not is_remote(resume) and not local_path(resume).exists():
+    if resume is not None and resume not in NEWEST and not is_remote(resume) and not local_path(resume).exists():
         msg = f"--resume {resume}: no such checkpoint or savepoint; give its folder, or `latest`"
         raise UsageError(msg)
 

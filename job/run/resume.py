@@ -17,7 +17,7 @@ from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.topic_specs import TopicInput, as_recorded
 from freshet.job.lifecycle.job_state import state_of
 from freshet.job.options.marks import Holds
-from freshet.job.options.run_config import RunConfig, that_hold, written
+from freshet.job.options.run_config import RunConfig, that_hold, with_value, written
 from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.file_source import FileSource
 from freshet.job.run.job_states import JobStates
@@ -25,7 +25,7 @@ from freshet.job.run.outputs import new_job_id, plan_outputs, refuse_large_recor
 from freshet.job.run.prepare.image import make_image
 from freshet.job.run.prepare.job import Job
 from freshet.job.run.prepare.model import Start
-from freshet.job.run.prepare.settings import kept_options, settings_of_run
+from freshet.job.run.prepare.settings import BEGUN, kept_options, settings_of_run
 from freshet.job.run.processor import of_resumed_job
 from freshet.job.run.sources import FoundSources, Sources, find_sources, load_sources
 from freshet.job.run.topic_source import TopicSource
@@ -49,7 +49,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     _refuse_running(out)
     config = _with_former_options(config, saved)
     former = saved.settings_at(out, config.model.absolute())
-    _refuse_changes(config, former, saved.snapshot, out)
+    _refuse_changes(config, former, saved, out)
     await_brokers(config.output_topics.items(), config.client_properties)  # the options may be those that it had
     sources = _moved_sources(config, former, saved.topics, out)
     job_id = former.job_id or new_job_id()
@@ -93,7 +93,7 @@ def attach(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     _refuse_other_options({name: kept[name] for name in kept.keys() & config.model_fields_set}, saved, out)
     config = _with_former_options(config, saved)
     former = saved.settings_at(out, config.model.absolute())
-    _refuse_changes(config, former, saved.snapshot, out)
+    _refuse_changes(config, former, saved, out)
     _refuse_other_events(config.events, saved, out)
     return config, Job(former, load_sources(former, saved.topics, config.client_properties))
 
@@ -163,7 +163,7 @@ def options_for_life(settings: Settings) -> dict[str, Any]:
     return {name: had[name] for name, _ in that_hold(Holds.FOR_LIFE)}
 
 
-def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, out: Path) -> None:
+def _refuse_changes(config: RunConfig, former: Settings, saved: SavedJob, out: Path) -> None:
     """Refuse options that a job has for its life, where they are given and differ.
 
     Raises: UsageError.
@@ -177,9 +177,12 @@ def _refuse_changes(config: RunConfig, former: Settings, snapshot: str | None, o
         if isinstance(given, dict):  # long
             msg = f"{option}: fixed at another value when the job in {out} was created; omit it"
         raise UsageError(msg)
-    if config.snapshot is not None and snapshot is None:
-        msg = f"--snapshot {config.snapshot}: the job in {out} began without one; leave --snapshot out"
-        raise UsageError(msg)
+    for name in config.model_fields_set & set(BEGUN):
+        if (given := getattr(config, name)) != saved.begun.get(name):
+            msg = f"{with_value(name, given)}: the job in {out} goes on where it was; leave {written(name)} out"
+            raise UsageError(msg)
+    if config.snapshot is not None:
+        _refuse_other_snapshot(config.snapshot, saved.snapshot, out)
 
 
 def _refuse_other_options(given: Mapping[str, Any], saved: SavedJob, out: Path) -> None:
@@ -200,6 +203,16 @@ def _refuse_other_events(events: Sequence[str], saved: SavedJob, out: Path) -> N
     if given != had:
         reads = ", ".join(had) or "files only"
         msg = f"--events: the job in {out}, which runs, reads {'the topics ' if had else ''}{reads}; give those"
+        raise UsageError(msg)
+
+
+def _refuse_other_snapshot(given: Path, had: str | None, out: Path) -> None:
+    """Refuse another snapshot than that which a job began from; one that is not there any more may have moved."""
+    if had is None:
+        msg = f"--snapshot {given}: the job in {out} began without one; leave --snapshot out"
+        raise UsageError(msg)
+    if given.resolve() != Path(had).resolve() and Path(had).exists():
+        msg = f"--snapshot {given}: the job in {out} began from {had}; give that one, or leave --snapshot out"
         raise UsageError(msg)
 
 
@@ -265,9 +278,6 @@ def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out
     """
     if given.topic != topic.spec.topic:
         msg = f"--events {given}: the job in {out} reads the topic {topic.spec.topic}; give that one"
-        raise UsageError(msg)
-    if "start_from" in config.model_fields_set:
-        msg = f"--from {config.start_from}: the job in {out} goes on where it was; leave --from out"
         raise UsageError(msg)
     if config.until is not None and topic.end is None:
         msg = (

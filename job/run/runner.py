@@ -30,7 +30,7 @@ from freshet.job.lifecycle.job_state import JobState
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from freshet.job.machine.signals import STOPS, handled, stop_signals
 from freshet.job.options.run_config import RunConfig
-from freshet.job.options.runtime_options import FLINK_PARTS_MAX
+from freshet.job.options.runtime_options import AUTO, FLINK_PARTS_MAX
 from freshet.job.options.told import told
 from freshet.job.run.again.attach import former_state
 from freshet.job.run.former_checkpoints import FormerCheckpoints
@@ -77,7 +77,8 @@ def run(config: RunConfig) -> int:
         rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
         if has_finished(config.resume, out):
             say(f"nothing left to do: the job in {out} has taken in all of its input")
-            return rejects.verdict(_sum_up(out), EXIT_DONE)
+            code = rejects.verdict(_sum_up(out), EXIT_DONE)
+            return EXIT_DONE if config.resume == AUTO else code  # whoever starts it again and again is to cease
         took = clock.reached("prepared")
         say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
         if config.detach:
@@ -147,7 +148,7 @@ def _warm_up(config: RunConfig) -> None:
     """Compile what this job needs, in several processes, where that was not done yet on this machine."""
     jobs = None  # a job that goes on has its model in its folder
     if config.model is not None and (config.model / SPEC_FILE).is_file():
-        kind = config.id_kind if config.snapshot is None else id_kind_of(config.snapshot)
+        kind = config.id_kind if config.snapshot is None or config.resume else id_kind_of(config.snapshot)
         layers = len(load_plan(str(config.model.absolute())).layers)
         parts, to_topic = parts_of(config, layers), config.embeddings_to is not None
         jobs = Jobs(config.model, parts > 1, kind, to_topic=to_topic, many_parts=parts > DENSE_PARTS)

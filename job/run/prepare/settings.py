@@ -26,6 +26,7 @@ from freshet.state.seed import new_seed
 # Epochs in a block of the local runtime, which hands on and commits by blocks: 17% more events/s than with one, and
 # three times the latency where the input never pauses.
 _LOCAL_EPOCHS = 8
+BEGUN = "start_from", "ignore_positions"  # options that only the begin of a job uses
 
 
 def new_job(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str, out: Path) -> SavedJob:
@@ -56,7 +57,8 @@ def new_job(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str, ou
     refuse_large_records(settings, ends.outputs, model.plan.out_width)
     snapshot = None if model.start is None else str(model.start.graph.folder.absolute())
     topics = ends.sources.topic_specs
-    return SavedJob(settings, model.plan.sha256, snapshot, config.runtime, topics, kept_options(config))
+    begun = {name: getattr(config, name) for name in BEGUN}
+    return SavedJob(settings, model.plan.sha256, snapshot, config.runtime, topics, kept_options(config), begun)
 
 
 def _placed(model: PreparedModel, wanted: PartitionerConfig, processor: dict[str, str]) -> PartitionerConfig:
