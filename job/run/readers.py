@@ -1,4 +1,4 @@
-"""Number of readers of each topic: a source with its Parser, for some of the partitions."""
+"""Number of readers: of each topic sources with their Parsers, for some of the partitions; of files threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freshet.job.console import say
+from freshet.job.run.sources import Sources
 from freshet.job.run.topic_source import TopicSource
+from freshet.operators.parser.ahead import is_parsed_ahead
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,13 @@ class Processes:
         if self.of_cluster or not self.subtasks < readers < self.count or readers % self.subtasks == 0:
             return readers
         return readers + (self.subtasks if more else 0) - readers % self.subtasks
+
+
+def file_readers_of(sources: Sources, given: int | None, processes: int) -> int:
+    """Return the number of threads that parse files, `given` or one for each process."""
+    if given and given > 1 and not sources.topics and not any(map(is_parsed_ahead, sources.chunks)):
+        say(f"--readers {given}: one reads these files; several read topics, and JSON Lines that are not compressed")
+    return given or processes
 
 
 def readers_of(

@@ -39,7 +39,7 @@ from freshet.job.run.job_states import JobStates
 from freshet.job.run.lag import Lag
 from freshet.job.run.prepare.job import Job, prepare
 from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
-from freshet.job.run.readers import Processes, readers_of
+from freshet.job.run.readers import Processes, file_readers_of, readers_of
 from freshet.job.run.rejected import RejectWatch
 from freshet.job.run.resume import attach, has_finished, resume, state_to_resume
 from freshet.job.run.summary import closing_summary, complete_epoch, profile, progress
@@ -72,7 +72,8 @@ def run(config: RunConfig) -> int:
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
         if config.embeddings_from_start:
             put_start(job, config.client_properties, out)
-        file_readers = config.readers or (config.parallelism if config.runtime == "flink" else 1)
+        processes = config.parallelism if config.runtime == "flink" else 1
+        file_readers = file_readers_of(job.sources, config.readers, processes)
         job = replace(job, settings=replace(job.settings, file_readers=file_readers))
         rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
         if has_finished(config.resume, out):

@@ -17,11 +17,16 @@ from freshet.operators.parser.formats import JSONL, compression_of
 from freshet.operators.parser.table import Parsed
 
 
+def is_parsed_ahead(chunk: Chunk) -> bool:
+    """Return whether a chunk may be parsed before its turn.
+
+    Compressed files are read in order; and the columns of tables need no parsing.
+    """
+    return chunk.format == JSONL and compression_of(chunk.path) is None
+
+
 class ParsedAhead:
     """Parses the chunks that follow the one that was taken last, as many as there are threads.
-
-    Compressed files are read in order, so their chunks are not parsed ahead; nor are those of table files, whose
-    columns need no parsing.
 
     Invariant: at most one chunk for each thread is parsed or waits.
     """
@@ -44,9 +49,8 @@ class ParsedAhead:
         for other in [other for other in self._begun if not number < other <= number + self._threads]:
             self._begun.pop(other).cancel()
         for other in range(number + 1, min(number + 1 + self._threads, len(self._chunks))):
-            chunk = self._chunks[other]
-            if other not in self._begun and chunk.format == JSONL and compression_of(chunk.path) is None:
-                self._begun[other] = self._pool.submit(_parse, chunk)
+            if other not in self._begun and is_parsed_ahead(self._chunks[other]):
+                self._begun[other] = self._pool.submit(_parse, self._chunks[other])
         return None if found is None else found.result()
 
     def close(self) -> None:

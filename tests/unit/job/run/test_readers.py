@@ -6,8 +6,11 @@ import pytest
 
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
-from freshet.job.run.readers import Processes, readers_of
+from freshet.job.run.file_source import FileSource
+from freshet.job.run.readers import Processes, file_readers_of, readers_of
+from freshet.job.run.sources import Sources
 from freshet.job.run.topic_source import TopicSource
+from freshet.operators.parser.files import Chunk
 
 
 def topic(partitions: int, *, ends: int | None = None) -> TopicSource:
@@ -56,3 +59,18 @@ def test_partitions_that_were_added_count_at_a_resume(monkeypatch: pytest.Monkey
     monkeypatch.setattr(TopicSource, "ends_now", lambda self: dict.fromkeys(range(6), 0))
     assert readers(topic(2), given=4) == (2,)
     assert readers_of([topic(2), topic(2, ends=3)], 4, Processes(1, 1), resumes=True) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_told"), [("e.jsonl", False), ("e.jsonl.gz", True), ("e.parquet", True), ("e.arrow", True)]
+)
+def test_threads_that_have_nothing_to_parse_are_told(
+    name: str, is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    form = "jsonl" if "jsonl" in name else name.removeprefix("e.")
+    files = FileSource(0, name, 0, (Chunk(name, name, 0, form, 0, 10),))
+    assert file_readers_of(Sources((files,)), None, 2) == 2
+    assert file_readers_of(Sources((files,), (topic(1),)), 3, 2) == 3
+    assert not capsys.readouterr().err
+    assert file_readers_of(Sources((files,)), 3, 1) == 3
+    assert ("--readers 3: one reads these files" in capsys.readouterr().err) == is_told
