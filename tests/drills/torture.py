@@ -40,7 +40,7 @@ from freshet.job.errors import EXIT_FAILED
 from freshet.job.flink.checkpoints import complete_states
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
-from tests.support.kafka.topics import add_partitions, broker_folder, make_topic
+from tests.support.kafka.topics import add_partitions, broker_folder, count_messages, make_topic
 from tests.support.runs.jobs import FRESHET, ROOT, Job, TopicInput, make_input, read_log
 from tests.support.runs.judge import Delivery, Outcome, check_count, check_embeddings, check_topic
 
@@ -151,9 +151,11 @@ class Torture:
             return self._judge()
 
     def _stream(self, lines: list[bytes], victims: list[tuple[int, str]], stack: ExitStack) -> None:
-        """Stream lines into the topic, and kill these meanwhile."""
+        """Stream lines into the topic, and kill these meanwhile; a producer that finds no broker at first gives up."""
+        before = count_messages(self.broker, "events")
         producer = self._produce(lines, len(lines) / (max(len(victims), 1) * INTERVAL_S))
         stack.callback(producer.kill)
+        self._await("the first messages", lambda: count_messages(self.broker, "events") > before)
         for number, victim in victims:
             self._kill(number, victim)
         assert producer.wait(PATIENCE_S + len(lines) / 100) == 0, "freshet produce failed"

@@ -74,6 +74,16 @@ def add_partitions(broker: Broker, topic: str, partitions: int) -> None:
         admin.close()
 
 
+def count_messages(broker: Broker, topic: str) -> int:
+    """Return how many messages a topic has had."""
+    consumer = KafkaConsumer(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())
+    try:
+        places = [TopicPartition(topic, partition) for partition in consumer.partitions_for_topic(topic) or ()]
+        return sum(consumer.end_offsets(places).values())
+    finally:
+        consumer.close()
+
+
 def read_topic(broker: Broker, topic: str, **options: Any) -> dict[int, list[Any]]:
     """All records of a topic as they stand now, by partition, in order; those of aborted transactions, too."""
     consumer = KafkaConsumer(
