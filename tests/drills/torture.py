@@ -22,6 +22,7 @@ import os
 import random
 import subprocess
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -297,8 +298,10 @@ def _digests(file: Path) -> Iterator[tuple[int, bytes]]:
 def _values(column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_fixed_size_list(column.type):
         return column.combine_chunks().flatten().to_numpy().reshape(len(column), -1)
-    values = column.to_numpy()
-    return values.astype("U") if values.dtype == object else values
+    # The bytes of a row must not depend on others of its file: on the longest text, or on whether a number is missing.
+    if pa.types.is_string(column.type):
+        return np.array([zlib.crc32(repr(text).encode()) for text in column.to_pylist()], np.int64)
+    return (column.fill_null(-1) if pa.types.is_integer(column.type) else column).to_numpy()
 
 
 def line(case: Case, torture: Torture, outcome: Outcome, seconds: float) -> dict[str, Any]:
