@@ -48,7 +48,7 @@ def inputs_in(folder: Path, events: str = "events.parquet") -> list[str | Path]:
 
 
 def named(epoch_events: int) -> str:
-    """How epochs are cut, for people."""
+    """Name of the way in which epochs are cut, for people."""
     return f"epochs of {epoch_events:,}" if epoch_events else "adaptive epochs"
 
 
