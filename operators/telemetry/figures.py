@@ -56,7 +56,7 @@ def all_figures(parts: Iterable[Figures]) -> Figures:
 
 
 def cumulative(latencies: Buckets) -> list[tuple[str, int]]:
-    """Return the epochs that took at most so many seconds, for Prometheus: bounds, the last one infinite, and counts.
+    """Return upper bounds of seconds, the last one infinite, and the number of epochs within each, as for Prometheus.
 
     The bounds are edges of our buckets, eight of which are a doubling, so that no count is a guess.
     """
