@@ -1,10 +1,15 @@
-"""Check that the Flink cluster of `--cluster` answers."""
+"""The Flink cluster of `--cluster` before a job is submitted: whether it answers, and has slots for the job."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from freshet.job.errors import JobFailed
+from freshet.job.flink.rest import FlinkRest
 from freshet.job.machine.ports import why_silent
 
+_POLL_S = 0.5
 _SILENT = "ConnectException", "UnknownHostException", "ConnectTimeoutException"
 
 
@@ -15,6 +20,26 @@ def await_answer(address: str | None) -> None:
     """
     if address is not None and (cause := why_silent(address)) is not None:
         raise JobFailed(_no_answer(address, cause))
+
+
+def await_slots(address: str, wanted: int, tell: Callable[[str], None], is_stopped: Callable[[], bool]) -> bool:
+    """Wait for so many free slots, for any length of time; `tell` is called with what it waits for, again and again.
+
+    A job without them would fail again and again, and use up its restarts in seconds. Returns False if `is_stopped`
+    did first.
+    Raises: FlinkRestError when the cluster ceases to answer.
+    """
+    rest = FlinkRest(address, "")
+    try:
+        while (free := rest.free_slots()) < wanted and not rest.starts_task_managers():
+            if is_stopped():
+                return False
+            noun = "slot" if free == 1 else "slots"
+            tell(f"cluster has {free} free {noun}, {wanted} wanted; waiting until there are more")
+            time.sleep(_POLL_S)
+    finally:
+        rest.close()
+    return not is_stopped()
 
 
 def told(address: str, cause: str) -> str:

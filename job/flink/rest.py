@@ -12,6 +12,7 @@ from freshet.job.flink.errors import is_to_ask_again, is_unknown_job, root_cause
 from freshet.job.uris import location
 
 _POLL_S = 0.1
+_NATIVE = "kubernetes.internal.jobmanager.entrypoint.class"  # an option of Flink that asks Kubernetes for TaskManagers
 NOT_IN_TIME = "no savepoint in time"  # it may still come
 
 
@@ -70,6 +71,16 @@ class FlinkRest:
         """Return the network memory of all TaskManagers together: what can be under way between their tasks."""
         managers = self._call("GET", "/taskmanagers")["taskmanagers"]
         return sum(int(manager["memoryConfiguration"]["networkMemory"]) for manager in managers)
+
+    def free_slots(self) -> int:
+        """Return the slots of the cluster that no job has."""
+        return int(self._call("GET", "/overview")["slots-available"])
+
+    def starts_task_managers(self) -> bool:
+        """Return whether Flink starts TaskManagers for a job by itself, once it asks for slots."""
+        options = {one["key"]: one["value"] for one in self._call("GET", "/jobmanager/config")}
+        target = str(options.get("execution.target", ""))
+        return target.startswith(("kubernetes", "yarn")) or _NATIVE in options
 
     def stop(self, target: str, timeout_s: float) -> str:
         """Stop the job with a savepoint below the folder `target` (a URI) and return where it is.

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from freshet.job.console import say
@@ -287,20 +288,26 @@ def run_job(
     restarted: Callable[[str], None] | None = None,
     is_enough: Callable[[], bool] = lambda: False,
     draw: Callable[[Any, JobSpec], None] = build,
+    waiting: Callable[[str], None] | None = None,
 ) -> RunResult:
     """Run a job to its end; SIGINT, SIGTERM and `is_enough` stop it with a savepoint. Call it from the main thread.
 
+    `waiting` is called while the job waits for slots of its cluster.
     Raises: JobFailed with the root cause.
     """
-    run = FlinkRun(spec, draw) if spec.cluster is None else ClusterRun(spec, draw)
-    return _to_its_end(run, run.start, started, progress, restarted, is_enough)
+    with stop_signals() as caught:
+        if not _has_slots(spec, waiting, lambda: bool(caught)):
+            return RunResult(run_file.STOPPED, "", signal=caught[0])
+        run = FlinkRun(spec, draw) if spec.cluster is None else ClusterRun(spec, draw)
+        return _to_its_end(run, run.start, caught, started, progress, restarted, is_enough)
 
 
 def submit_job(spec: JobSpec) -> None:
-    """Submit a job to its cluster, and let it go on without this process.
+    """Submit a job to its cluster, once there are slots for it, and let it go on without this process.
 
     Raises: JobFailed when Flink refuses the job.
     """
+    _has_slots(spec)
     run = ClusterRun(spec)
     try:
         run.start()
@@ -317,25 +324,48 @@ def attach_job(
 ) -> RunResult:
     """Like `run_job`, for the job on a cluster that `run.json` of the folder describes."""
     run = ClusterRun(spec)
-    return _to_its_end(run, run.attach, started, progress, restarted, is_enough)
+    with stop_signals() as caught:
+        return _to_its_end(run, run.attach, caught, started, progress, restarted, is_enough)
+
+
+def _has_slots(
+    spec: JobSpec, waiting: Callable[[str], None] | None = None, is_stopped: Callable[[], bool] = lambda: False
+) -> bool:
+    """Wait for the slots of a job, if it is for a cluster; whether they came before the job was stopped."""
+    if spec.cluster is None:
+        return True
+    say_once = lru_cache(maxsize=256)(say)
+
+    def tell(text: str) -> None:
+        say_once(text)
+        if waiting is not None:
+            waiting(text)
+
+    out, former = spec.out_path, run_file.read_run(spec.out_path).get("state")
+    run_file.update_run(out, state=run_file.STARTING, **run_file.this_process())
+    if cluster.await_slots(spec.cluster, spec.parallelism, tell, is_stopped):
+        return True
+    state = run_file.STOPPED if former in (None, run_file.STARTING) else former  # nothing has happened
+    run_file.update_run(out, state=state, ended_ms=int(time.time() * 1e3))
+    return False
 
 
 def _to_its_end(
     run: JobRun,
     begin: Callable[[], None],
+    caught: list[int],
     started: Callable[[JobRun], None] | None,
     progress: Callable[[], None] | None,
     restarted: Callable[[str], None] | None,
     is_enough: Callable[[], bool],
 ) -> RunResult:
-    with stop_signals() as caught:
-        try:
-            begin()
-            if started is not None:
-                started(run)
-            return run.wait(progress, restarted, lambda: caught[0] if caught else _BY_ITSELF if is_enough() else None)
-        finally:
-            run.close()
+    try:
+        begin()
+        if started is not None:
+            started(run)
+        return run.wait(progress, restarted, lambda: caught[0] if caught else _BY_ITSELF if is_enough() else None)
+    finally:
+        run.close()
 
 
 def _ui(rest_address: str, job_id: str) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +23,7 @@ from freshet.job.flink.checkpoints import prune
 from freshet.job.flink.job_run import JobRun, NotOverError, RunResult
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.part_keys import parts_by_subtask
-from freshet.job.flink.pipeline import OperatorGroups, pipeline_of
+from freshet.job.flink.pipeline import OperatorGroups, groups_max, pipeline_of
 from freshet.job.folder import layout, run_file
 from freshet.job.kafka.brokers import await_brokers
 from freshet.job.lifecycle.ending import spec_of_cluster_job
@@ -82,6 +83,8 @@ def run(config: RunConfig) -> int:
             return EXIT_DONE if config.resume == AUTO else code  # whoever starts it again and again is to cease
         took = clock.reached("prepared")
         say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
+        if config.runtime == "flink" and not config.resume:
+            say(_growth(job.settings.parts, len(load_plan(job.settings.model).layers)))
         if config.detach:
             states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
             return _submit(spec_of(job, config, states), config.resume, config.max_rejected, clock)
@@ -112,6 +115,14 @@ def _attach(config: RunConfig, out: Path, former: JobState, clock: StartUp) -> i
     with server_of_run(config.flight_port, out):
         code = _run_flink(job, spec, checkpoints, clock, rejects, attach_job)
     return rejects.verdict(_sum_up(out), code)
+
+
+def _growth(parts: int, layers: int) -> str:
+    """Describe how far a new job can grow, since its parts stay as they are."""
+    stages = groups_max(layers)
+    most = min(parts * stages, FLINK_PARTS_MAX)
+    of = f"{parts} parts" if parts > 1 else "1 part"
+    return f"at most {most} processes for this job's life: {of} (--parts), {stages} stages of layers"
 
 
 def _submit(spec: JobSpec, resume: str | None, max_rejected: float | None, clock: StartUp) -> int:
@@ -322,7 +333,7 @@ def _run_flink(
                 levels.look()
                 former.look()
 
-            begun = begin or run_job
+            begun = begin or (run_job if spec.cluster is None else partial(run_job, waiting=bar.update))
             result = begun(spec, started, watch, lambda cause: say(f"restarted after: {cause}"), rejects.is_too_much)
         except NotOverError:  # the job goes on
             raise
@@ -332,7 +343,9 @@ def _run_flink(
             raise JobFailed(cause) from error
     epoch = complete_epoch(out)
     run_file.update_run(out, epoch=epoch, levels=levels.told(), **profile(out))
-    if result.state == run_file.STOPPED:
+    if not result.job_id:
+        say("stopped before the job was submitted; go on with --resume latest")
+    elif result.state == run_file.STOPPED:
         how = f"with savepoint {result.savepoint}" if result.savepoint else "by someone else"
         say(f"stopped {how}; the output is complete up to epoch {epoch}")
     else:
