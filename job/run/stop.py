@@ -21,6 +21,7 @@ from freshet.job.flink.state_files import record_savepoint
 from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.stop_file import forget_stop, write_stop
 from freshet.job.lifecycle.ending import settled
+from freshet.job.lifecycle.job_state import LOST
 from freshet.job.machine.processes import Process
 from freshet.job.run.summary import complete_epoch
 from freshet.job.uris import is_remote, local_path
@@ -143,12 +144,15 @@ def is_worked_on(out: Path) -> bool:
 def _is_on_cluster(out: Path) -> bool:
     """Return whether a cluster goes on with the job; an end that it alone has seen is recorded.
 
-    Raises: JobFailed when the cluster does not answer, so that nobody can say.
+    Raises: NothingToStopError for a job that was lost with its cluster; JobFailed when the cluster does not answer.
     """
     state = settled(out, _ANSWER_S)
     if state.is_guess:
         msg = f"{out}: {state.detail}; try again when it answers"
         raise JobFailed(msg)
+    if state.state == LOST:
+        msg = f"{out}: no running job: {state.detail}"
+        raise NothingToStopError(msg)
     return state.runs_on_cluster
 
 
