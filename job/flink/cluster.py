@@ -23,7 +23,7 @@ def await_answer(address: str | None) -> None:
 
 
 def await_slots(address: str, wanted: int, tell: Callable[[str], None], is_stopped: Callable[[], bool]) -> bool:
-    """Wait for so many free slots, for any length of time; `tell` is called with what it waits for, again and again.
+    """Wait for that many free slots, for any length of time; `tell` is called with what it waits for, again and again.
 
     A job without them would fail again and again, and use up its restarts in seconds. Returns False if `is_stopped`
     did first.

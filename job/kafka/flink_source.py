@@ -69,12 +69,12 @@ def _descriptor(topic: TopicInput, properties: ClientProperties) -> TableDescrip
     schema = schema.column_by_metadata("partition", DataTypes.INT(), is_virtual=True)
     schema = schema.column_by_metadata("offset", DataTypes.BIGINT(), is_virtual=True)
     builder = TableDescriptor.for_connector("kafka").schema(schema.build())
-    for name, value in _options(topic, properties).items():
+    for name, value in source_options(topic, properties).items():
         builder = builder.option(name, value)
     return builder.build()
 
 
-def _options(topic: TopicInput, properties: ClientProperties) -> dict[str, str]:
+def source_options(topic: TopicInput, properties: ClientProperties) -> dict[str, str]:
     """The options of the table connector."""
     options = {
         "topic": topic.topic,

@@ -48,15 +48,19 @@ class Lag:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
 
+    def look(self) -> None:
+        """Ask where the topics end, and write it down."""
+        for topic in self._topics:
+            try:
+                self._ends[topic.index] = self._ask(topic)
+            except JobFailed:  # the job itself tells when brokers are away for too long
+                continue
+            self._asked_s[topic.index] = time.time()
+        self._tell()
+
     def _run(self) -> None:
         while not self._stop.is_set():
-            for topic in self._topics:
-                try:
-                    self._ends[topic.index] = self._ask(topic)
-                except JobFailed:  # the job itself tells when brokers are away for too long
-                    continue
-                self._asked_s[topic.index] = time.time()
-            self._tell()
+            self.look()
             self._stop.wait(_ASK_S)
 
     def _tell(self) -> None:

@@ -62,7 +62,7 @@ class OperatorMetrics:
                     self._mark(prefix + name, int(sums[total] * units))
 
     def _tell_figures(self, figures: Figures) -> None:
-        """Tell counts as counters: of rejected records also by `reason`, of latencies by `le` (the upper bound in seconds)."""
+        """Tell counts as counters: of rejected records by `reason` too, of latencies by `le` (the bound in seconds)."""
         for name, total in figures.counts.items():
             self._count(name, total)
         for name, size in figures.gauges.items():

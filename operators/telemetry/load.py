@@ -58,7 +58,7 @@ class Loads:
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.places: dict[str, Callable[[], Sums]] = {}
         self.began_s = time.time()
-        self._clock_s = clock_s
+        self.clock_s = clock_s
         self._windows: dict[str, Window] = {}
         self._has_ended = False
 
@@ -72,7 +72,7 @@ class Loads:
 
     def look(self) -> dict[str, dict[str, float]]:
         """Return the sums of each place, and their rates over the last seconds."""
-        now_s, found = self._clock_s(), self.sums()
+        now_s, found = self.clock_s(), self.sums()
         for place, sums in found.items():
             rates = self._windows.setdefault(place, Window()).rates(now_s, sums)
             rates = dict.fromkeys(rates, 0.0) if self._has_ended else rates

@@ -153,8 +153,9 @@ def main() -> None:
 
         runner.prepare = prepare_with_cuts
     if "discovery" in faults:
-        options_of, interval = flink_source._options, {"scan.topic-partition-discovery.interval": faults["discovery"]}
-        flink_source._options = lambda *args: options_of(*args) | interval
+        options_of = flink_source.source_options
+        interval = {"scan.topic-partition-discovery.interval": faults["discovery"]}
+        flink_source.source_options = lambda *args: options_of(*args) | interval
     specify = runner.spec_of
     runner.spec_of = lambda *args: specify(*args).model_copy(update={"factory": FACTORY})
     runtime.make_stage = make_stage

@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def profile_of(out: Path, operator: str, subtask: int, clock: list[float]) -> Profile:
     profile = Profile(out, operator, subtask)
-    profile.loads._clock_s = lambda: clock[0]
+    profile.loads.clock_s = lambda: clock[0]
     profile.write()
     return profile
 
