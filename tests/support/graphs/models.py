@@ -169,6 +169,11 @@ def all_small_models(*, integer: bool = False) -> dict[str, Callable[[], Model]]
     }
 
 
+def models_without_attributes() -> dict[str, Callable[[], Model]]:
+    """Return those of `all_small_models` whose layers read no attributes of edges."""
+    return {name: make for name, make in all_small_models().items() if not make().edge_features}
+
+
 def seeds_of(name: str, names: Collection[str]) -> Sequence[int]:
     """Of the seeds 0 to 3, which also choose the parts: two, in turn, where many models have the layer, else all."""
     same = sorted(one for one in names if one.partition("-")[0] == name.partition("-")[0])

@@ -20,7 +20,7 @@ from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.schema import Features, Graph
 from tests.support.graphs.data import data_set
-from tests.support.graphs.models import IN_WIDTH, all_small_models, conv, make_model
+from tests.support.graphs.models import IN_WIDTH, all_small_models, conv, make_model, models_without_attributes
 from tests.support.graphs.random_graphs import random_graph, weighted
 from tests.support.stages.embedded import SMALL, WIDE, embed, file_bytes, read_rows, write_graph
 
@@ -44,7 +44,7 @@ def assert_is_oracles(model: Model, graph: Graph, rows: np.ndarray) -> None:
     assert (np.abs(rows - want.rows) <= TOLERANCE * want.scale + np.finfo(np.float32).tiny).all()
 
 
-@pytest.mark.parametrize("name", all_small_models())
+@pytest.mark.parametrize("name", models_without_attributes())
 def test_every_layer_equals_the_oracle(name: str, graph: Graph, snapshot: Path, tmp_path: Path) -> None:
     model = all_small_models()[name]()
     shapes = [shape_of(layer) for layer in compile_plan(model).layers]
@@ -85,7 +85,7 @@ def test_every_bit_is_the_same(options: EngineOptions, snapshot: Path, tmp_path:
 
 HELD = [
     name
-    for name, make in all_small_models().items()
+    for name, make in models_without_attributes().items()
     if name.endswith("2-layers") and all(shape_of(layer).held for layer in compile_plan(make()).layers)
 ]
 

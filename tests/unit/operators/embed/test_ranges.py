@@ -9,12 +9,12 @@ from freshet.gnn.plan import LayerPlan, compile_plan
 from freshet.gnn.synopses.of_messages import MonotonicSynopsis
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_messages import Messages
-from tests.support.graphs.models import all_small_models
+from tests.support.graphs.models import models_without_attributes
 
 ROWS, SOURCES, EDGES = 12, 30, 200
 FIRST_LAYERS = {
     name: layer
-    for name, layer in ((name, compile_plan(make()).layers[0]) for name, make in all_small_models().items())
+    for name, layer in ((name, compile_plan(make()).layers[0]) for name, make in models_without_attributes().items())
     if name.endswith("narrowing") or name.startswith("pna_conv")
 }
 
