@@ -27,7 +27,10 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.job.dev.broker import Broker, start_broker
+from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.produce_messages import read_lines
+from freshet.job.kafka.read_topics import end_offsets
+from freshet.job.kafka.topic_specs import TopicInput
 from freshet.operators.parser.files import ChunkReader, plan_chunks
 from scripts.bench.arxiv_stream import generate_once
 from scripts.bench.parts import Cpu
@@ -117,11 +120,11 @@ def report(results: list[Figures]) -> None:
     rows: dict[tuple[str, ...], list[Figures]] = {}
     for one in results:
         rows.setdefault(tuple(f"{one[name]}" for name in VARIED), []).append(one)
-    names = [name for name in results[0] if name not in (*VARIED, "round")]
+    names = [name for name in max(results, key=len) if name not in (*VARIED, "round")]
     for name in (*VARIED, *names):
         table.add_column(name.replace("_", " "), justify="right")
     for key, some in rows.items():
-        table.add_row(*key, *(f"{statistics.median(one[name] for one in some):,g}" for name in names))
+        table.add_row(*key, *(f"{statistics.median(one.get(name, 0) for one in some):,g}" for name in names))
     Console(stderr=True, width=180).print(table)
 
 
@@ -169,6 +172,10 @@ def main() -> int:
                 more += ["--embeddings-to", topic, "--embedding-format", sink, "--coalesce", "500ms"]
                 more += ["--delivery", options.delivery]
             figures = measure(versions[version], folder, places[name, partitions], broker, more, options.check)
+            if sink != "none":
+                records = records_in(broker, f"out-{number}")
+                seconds = figures["events"] / figures["events_per_s"]
+                figures |= {"records": records, "records_per_s": round(records / seconds)}
             results.append({**told, "round": turn, **figures})
             print(orjson.dumps(results[-1]).decode(), flush=True)
     shutil.rmtree(folder / "out")
@@ -179,6 +186,12 @@ def main() -> int:
 def sources_of(options: argparse.Namespace) -> list[tuple[str, int]]:
     """Return each source with its number of partitions; 0 for a file."""
     return [(name, number) for name in options.sources for number in (options.partitions if SOURCES[name][0] else [0])]
+
+
+def records_in(broker: Broker, topic: str) -> int:
+    """Return the number of records of a topic; with exactly-once the marks of transactions count, too."""
+    place = TopicInput(source=0, bootstrap=broker.address, topic=topic, start={})
+    return sum(end_offsets(place, ClientProperties()).values())
 
 
 def place_of(name: str, partitions: int, folder: Path, broker: Broker) -> str:
