@@ -118,7 +118,7 @@ def test_help_teaches_with_an_example(command: str) -> None:
 def test_help_shows_the_defaults(freshet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     shown = freshet("run", "--help").out
-    for text in ("(default: 1000)", "(default: 20)", "(default: hybrid)", "(default: 10s)", "(default: flink)"):
+    for text in ("50ms", "(default: hybrid)", "(default: 10s)", "(default: flink)"):
         assert text in shown
     assert "embeddings-from-start" in shown, "the keys that have no flag"
 
