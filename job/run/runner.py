@@ -202,7 +202,7 @@ def _failure_told(out: Path) -> Iterator[None]:
         yield
     except Exception as error:
         if _is_of_this_process(out) and _is_not_submitted(run_file.read_run(out)):
-            with suppress(OSError):  # a full disk may be the cause, which must be told
+            with suppress(OSError):  # a full disk may be the cause, which must be reported
                 run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
         raise
 
