@@ -59,7 +59,7 @@ def page(out: Path, told: Mapping[str, Any]) -> str:
         ("lag", _lag(told)),
         ("freshness", f"p50 {_ms(told['freshness_ms_p50'])}, p99 {_ms(told['freshness_ms_p99'])}, until readable"),
         ("checkpoint", _or_dash(told["checkpoint_age_s"], ",.1f", " s ago")),
-        ("shape", f"{_or_dash(told['parts'], ',')} parts, {told['processes']} processes"),
+        ("shape", f"parts: {_or_dash(told['parts'], ',')}, processes: {told['processes']}"),
         ("rejected", f"{told['rejected']:,}"),
     ]
     lines = [f"{name:<11} {text}" for name, text in rows] + reasons
