@@ -112,6 +112,11 @@ class JobSpec(BaseModel):
         return -(-self.readers_most // self.parallelism)
 
     @property
+    def slots_of_cluster(self) -> int:
+        """Number of slots that the job needs on a cluster that others started: more readers take slots of their own."""
+        return self.parallelism + max(0, self.readers_most - self.subtasks)
+
+    @property
     def starts_task_managers(self) -> bool:
         """True if the run starts a TaskManager per subtask, since two subtasks must not share an interpreter."""
         return self.cluster is None and self.parallelism > 1

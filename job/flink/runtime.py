@@ -343,7 +343,7 @@ def _has_slots(
 
     out, former = spec.out_path, run_file.read_run(spec.out_path).get("state")
     run_file.update_run(out, state=run_file.STARTING, **run_file.this_process())
-    if cluster.await_slots(spec.cluster, spec.parallelism, tell, is_stopped):
+    if cluster.await_slots(spec.cluster, spec.slots_of_cluster, tell, is_stopped):
         return True
     state = run_file.STOPPED if former in (None, run_file.STARTING) else former  # nothing has happened
     run_file.update_run(out, state=state, ended_ms=int(time.time() * 1e3))

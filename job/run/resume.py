@@ -189,8 +189,9 @@ def _refuse_other_options(given: Mapping[str, Any], saved: SavedJob, out: Path) 
     """Refuse options that a job takes over when it is resumed, not while it runs."""
     for name in given.keys() & saved.options.keys() - _OF_THE_CLIENT:
         if given[name] != (had := saved.options[name]):
+            runs = "without it" if had is None else f"with {had}"
             msg = (
-                f"{written(name)} {given[name]}: the job in {out} runs with {had}; leave {written(name)} out, or stop "
+                f"{written(name)} {given[name]}: the job in {out} runs {runs}; leave {written(name)} out, or stop "
                 f"the job (freshet stop {out}) and give it to --resume"
             )
             raise UsageError(msg)

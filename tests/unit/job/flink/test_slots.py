@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from freshet.job.flink import cluster
+from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.rest import FlinkRest
 
 
@@ -32,6 +33,17 @@ def test_a_job_waits_for_its_slots(slots: dict[str, Any]) -> None:
         "cluster has 1 free slot, 4 wanted",
         "cluster has 3 free slots, 4 wanted",
     ]
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "pipeline", "readers", "wanted"),
+    [(2, 2, (), 2), (2, 2, (1,), 2), (2, 2, (3,), 4), (4, 2, (2, 3), 5), (1, 1, (4,), 4), (2, 1, (2,), 2)],
+)
+def test_readers_beyond_the_subtasks_of_a_layer_want_slots_of_their_own(
+    parallelism: int, pipeline: int, readers: tuple[int, ...], wanted: int
+) -> None:
+    shape = {"parts": 2, "parallelism": parallelism, "pipeline": pipeline, "topic_readers": readers}
+    assert JobSpec(out="O", layers=2, cluster="h:1", **shape).slots_of_cluster == wanted
 
 
 def test_a_signal_ends_the_wait(slots: dict[str, Any]) -> None:
