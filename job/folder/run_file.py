@@ -14,11 +14,12 @@ from typing_extensions import TypedDict
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.job.console import say
-from freshet.job.folder.layout import RUN
+from freshet.job.folder.layout import PLACE, RUN
 from freshet.job.machine.processes import Process, began_s
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
 ENDED = frozenset({FINISHED, STOPPED, FAILED})
+_AT = "cluster", "rest", "job_id", "flink_ui", "checkpoints", "started_ms"  # where a cluster has a job
 _MADE_AGAIN = "`freshet run --resume latest` on this folder makes it again"
 
 
@@ -103,7 +104,25 @@ def _of_job_file(out: Path) -> dict[str, Any]:
         saved = SavedJob.read(out)
     except DamagedFileError:
         return {}
-    return {} if saved is None else saved.run_fields()
+    return {} if saved is None else {**saved.run_fields(), **_place(out)}
+
+
+def _place(out: Path) -> dict[str, Any]:
+    """Return the fields of a run that say where a cluster has its job; empty where none has it."""
+    try:
+        return {name: value for name, value in (read_json(out / PLACE, _Run, _MADE_AGAIN) or {}).items() if name in _AT}
+    except DamagedFileError as error:
+        _say_once(str(error))
+        return {}
+
+
+def _keep_place(out: Path, run: Mapping[str, Any]) -> None:
+    """Keep the place of a job on a cluster apart: without `run.json`, a second job would begin beside it."""
+    place = {name: run[name] for name in _AT if name in run}
+    if run.get("state") in ENDED or not (place.get("cluster") and "job_id" in place):
+        (out / PLACE).unlink(missing_ok=True)
+    elif place != _place(out):
+        write_json(out / PLACE, place)
 
 
 @lru_cache(maxsize=256)
@@ -126,6 +145,7 @@ def update_run(out: Path, **fields: Any) -> dict[str, Any]:
     except DamagedFileError:
         content = fields
     write_json(out / RUN, content)
+    _keep_place(out, content)
     return content
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,9 +18,11 @@ from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.rest import FlinkRest, FlinkRestError
 from freshet.job.folder import layout, lock, run_file
+from freshet.job.folder.leftovers import what_is_in
 from freshet.job.lifecycle.job_state import ENDED, FAILED, LOST, RUNNING, STOPPED, state_of
 from freshet.job.machine.processes import began_s
 from freshet.operators.telemetry.profile import Profile
+from tests.support.serving.hand_job import HandJob
 
 HOST = socket.gethostname()
 ALIVE = os.getppid()
@@ -148,6 +151,33 @@ def test_the_end_of_a_job_on_a_cluster_that_its_client_did_not_see(
     assert state_of(tmp_path).state == RUNNING, "the client is there to record the end"
     tell(tmp_path, run_file.STOPPED, began=1.0, ended_ms=2000, **CLUSTER)
     assert state_of(tmp_path).state == STOPPED, "somebody has recorded it"
+
+
+@pytest.mark.parametrize("damage", ["", "{", None])
+def test_a_cluster_is_asked_for_its_job_though_run_json_is_damaged(
+    tmp_path: Path, flink: Callable[[str], None], damage: str | None
+) -> None:
+    """Else `--resume auto` would begin a second job beside the first."""
+    hand = HandJob(tmp_path / "O")
+    hand.close()
+    tell(hand.out, run_file.RUNNING, began=1.0, runtime="flink", **CLUSTER)
+    _damage(hand.out / layout.RUN, damage)
+    flink("RUNNING")
+    found = state_of(hand.out)
+    assert (found.state, found.runs_on_cluster) == (RUNNING, True)
+    shutil.rmtree(hand.out / "model")
+    assert "place.json" not in str(what_is_in(hand.out)), "a file of the job's own"
+    tell(hand.out, run_file.STOPPED, began=1.0, **CLUSTER)
+    _damage(hand.out / layout.RUN, damage)
+    flink("!Connection refused")
+    assert not state_of(hand.out).is_guess, "a recorded end does not wait for a cluster that may be gone"
+
+
+def _damage(path: Path, text: str | None) -> None:
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
 
 
 def test_a_folder_that_is_no_jobs_is_refused(tmp_path: Path) -> None:
