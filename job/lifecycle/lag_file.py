@@ -53,7 +53,7 @@ def read_lag(out: Path, events: int, now_s: float | None = None) -> dict[str, in
     left: dict[str, int] = {}
     for topic in topics:
         done = {int(p): at for p, at in topic["before"].items()} | read.get(topic["source"], {})
-        for name, end in topic["ends"].items():
+        for name, end in sorted(topic["ends"].items(), key=lambda one: int(one[0])):
             key = name if len(topics) == 1 else f"{topic['source']}:{name}"
             left[key] = max(0, end - done.get(int(name), topic["start"].get(name, 0)))
     return left

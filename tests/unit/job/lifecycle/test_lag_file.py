@@ -45,6 +45,12 @@ def test_of_a_topic_by_partition(tmp_path: Path) -> None:
     assert read_lag(tmp_path, 0, time.time() + 3600) == {"0": 18, "1": 0}, "an end that was given stays"
 
 
+def test_partitions_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    ends = dict.fromkeys((11, 2, 0, 10), 7)
+    Lag(tmp_path, sources(TOPIC.model_copy(update={"start": dict.fromkeys(ends, 5), "end": ends})))
+    assert list(read_lag(tmp_path, 0) or ()) == ["0", "2", "10", "11"]
+
+
 def test_ends_that_nobody_has_asked_for_lately_say_nothing(tmp_path: Path) -> None:
     other = TopicInput(source=1, bootstrap="h:1", topic="u", start={})
     lag = Lag(tmp_path, sources(TOPIC, other), lambda topic: {0: 40, 1: 6} if topic.index == 0 else {7: 3})
