@@ -29,6 +29,7 @@ from freshet.operators.base_image import build_image
 from freshet.operators.embed.embedding import Embedding
 from freshet.operators.embed.engine import EngineOptions, unsupported
 from freshet.operators.factory import load_plan, make_outlet
+from freshet.operators.graph.rules import graph_rules
 from freshet.operators.initial.image import InitialImage
 from freshet.operators.settings import OutletConfig, Settings
 from freshet.operators.sink.string_ids import FIRST_ROWS, Names
@@ -154,6 +155,9 @@ def _settings(out: Path, kind: str, tasks: tuple[int, ...], model: Path) -> Sett
 def play(settings: Settings, to_topic: bool = True) -> None:
     """A base image of some events, then epochs upon it and upon nothing, with all that a job's stages do."""
     plan = load_plan(settings.model)
+    rules = graph_rules(plan, undirected=False)
+    partitioning = replace(settings.partitioning, out_degrees=rules.out_degrees)
+    settings = replace(settings, partitioning=partitioning)
     plan.warm_up()
     if to_topic:
         make_outlet(settings, plan, 0).warm_up()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from numba.core.dispatcher import Dispatcher
@@ -81,6 +82,12 @@ def test_wide_rows_and_huge_logits_are_rehearsed_as_others_are(tmp_path: Path, k
     """Sixteen channels have code of their own; e^x of the throwaway rows, some of 1e20, is past float64."""
     options = {"aggr": "max"} if kind == "sage_conv" else {"heads": 2}
     save_model(make_model(0, [conv(kind, 8, 32, **options), conv(kind, 32, 32, **options)]), tmp_path)
+    assert rehearsed("--model", str(tmp_path), "--several-parts", "--ids", "int", "--no-topic")
+
+
+def test_a_model_that_reads_degrees_of_sources_is_rehearsed(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"degrees": "both", "add_self_loops": False}
+    save_model(make_model(0, [conv("gcn_conv", 3, 4, **options), conv("gcn_conv", 4, 3, **options)]), tmp_path)
     assert rehearsed("--model", str(tmp_path), "--several-parts", "--ids", "int", "--no-topic")
 
 
