@@ -20,7 +20,8 @@ def _check(step: Step) -> Any:
         msg = f"{step.name}: bipartite layers are not supported, in_channels is {conv.in_channels}"
         raise ExportError(msg)
     if getattr(conv, "lin_edge", None) is not None:
-        msg = f"{step.name}: {name} with edge_dim={conv.edge_dim} is not supported yet: edges have no attributes here"
+        msg = f"{step.name}: {name} with edge_dim={conv.edge_dim} is not supported yet: "
+        msg += "attention reads no attributes here"
         raise ExportError(msg)
     return conv
 

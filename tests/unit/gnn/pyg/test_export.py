@@ -286,7 +286,7 @@ class Doubling(pyg.GraphConv):
 REFUSED = {
     "gat with attributes": (
         lambda: pyg.GAT(IN, 8, 2, 3, edge_dim=4),
-        "convs.0: GATConv with edge_dim=4 is not supported yet: edges have no attributes here",
+        "convs.0: GATConv with edge_dim=4 is not supported yet: attention reads no attributes here",
     ),
     "median": (
         lambda: pyg.GraphSAGE(IN, 8, 2, aggr="median"),
