@@ -264,9 +264,9 @@ class Propagation(DegreeScaledConv):
 
 
 class Laplacian(Conv):
-    """x' = (2 / lambda) L x - x, a hop of PyG's ChebConv: L is the Laplacian, scaled by the degrees of sources.
+    """x_v' = (2 / lambda) (L x)_v - x_v, a hop of PyG's ChebConv: L is the Laplacian, scaled by out-degrees.
 
-    With d_u, the sum of the weights w_uv of the out-edges of u, and self-loops left out, L x at v is x_v minus
+    With d_u, the sum of the weights w_uv of the out-edges of u, and self-loops left out, (L x)_v is x_v minus
     sum_u(d_u^-1/2 w_uv d_v^-1/2 x_u) for sym, x_v - sum_u(w_uv x_u / d_u) for rw, d_v x_v - sum_u(w_uv x_u) for none.
     A degree of 0 scales by 0.
 

@@ -97,7 +97,7 @@ class NetworkSynopsis(Synopsis):
     def changes(self) -> tuple[str, ...]:
         """Describe the effect of a change, for people."""
         if self.reads_targets:
-            made = "of both ends; of a changed target, or a recomputed row, it makes all"
+            made = "of both ends; of a changed target, or a row that is read anew, it makes all"
         else:
             made = "of its source and its edge's attributes; of a recomputed row it makes all"
         return *self.inner.changes, f"a network makes each message {made}"

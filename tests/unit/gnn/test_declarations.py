@@ -39,6 +39,8 @@ def test_a_conv_is_documented_whole(kind: type[Conv]) -> None:
     found, given = sections(kind), {name: value for name, value in SIZES.items() if name in kind.model_fields}
     if kind.__name__ == "AGNNConv":
         given["heads"] = 1
+    if kind.__name__ == "FiLMConv":
+        given["in_channels"] = 3 * given["out_channels"]
     if kind.__name__ == "EdgeConv":
         given["nn"] = [LINEAR | {"in_channels": 16}]
     assert list(found) == ["", "Args", "Weights", "Shapes", "Raises", "Source"]

@@ -32,7 +32,7 @@ def test_a_spec_survives_its_file(tmp_path: Path) -> None:
         ({"parts": 1, "parallelism": 2}, "parts 1 < parallelism 2"),
         ({"parts": 1, "parallelism": 4, "pipeline": 2}, "parts 1 < parallelism 2"),
         ({"colour": 1}, "colour"),
-        ({"layers": 17}, "layers"),
+        ({"layers": 65}, "layers"),
     ],
 )
 def test_wrong_specs_are_refused_by_name(fields: dict[str, Any], named: str) -> None:
