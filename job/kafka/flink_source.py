@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BATCHER, WATCHED = (Path(__file__).with_name(f"{name}.java") for name in ("MessageBatcher", "WatchedSource"))
 # A message waits so long at most for others to be parsed with; the first one after a pause does not.
-BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 1 << 20, 4000, 10
+BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 4 << 20, 16000, 10
 
 
 def topic_stream(
