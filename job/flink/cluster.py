@@ -42,7 +42,7 @@ def await_slots(address: str, wanted: int, tell: Callable[[str], None], is_stopp
     return not is_stopped()
 
 
-def told(address: str, cause: str) -> str:
+def with_address(address: str, cause: str) -> str:
     """The cause of a failure before the job was submitted; with the address where it is that nothing answers."""
     return _no_answer(address, cause) if cause.startswith(_SILENT) else cause
 

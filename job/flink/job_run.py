@@ -211,7 +211,7 @@ class JobRun(ABC):
     def _failed(self, error: BaseException) -> JobFailed:
         cause = str(error) if isinstance(error, JobFailed) else root_cause(error)
         if self.spec.cluster is not None and not self.job_id:
-            cause = cluster.told(self.spec.cluster, cause)
+            cause = cluster.with_address(self.spec.cluster, cause)
         with contextlib.suppress(OSError):  # a full disk may be the cause, which must be reported
             self._record(run_file.FAILED, error=cause)
         return JobFailed(cause)

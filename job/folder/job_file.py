@@ -151,8 +151,8 @@ def _from_content(path: Path, content: dict[str, Any]) -> SavedJob:
         problem = f"without {error}" if isinstance(error, KeyError) else str(error)
         msg = f"{path}: damaged: {problem}; {_ADVICE}"
         raise DamagedFileError(msg) from None
-    told = content["model_sha256"], content["snapshot"], content["runtime"], topics, options
-    return SavedJob(settings, *told, begun=content.get("begun", {}))
+    saved = content["model_sha256"], content["snapshot"], content["runtime"], topics, options
+    return SavedJob(settings, *saved, begun=content.get("begun", {}))
 
 
 def _check_option(name: str, value: Any) -> None:

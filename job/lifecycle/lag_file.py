@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,10 @@ def read_lag(out: Path, events: int, now_s: float | None = None) -> dict[str, in
     found = read_statuses(out, LAG, needs=_NEEDED)
     if not found:
         return None
-    told, now_s = found[0], time.time() if now_s is None else now_s
-    topics = told["topics"]
+    status, now_s = found[0], time.time() if now_s is None else now_s
+    topics = status["topics"]
     if not topics:
-        return {FILES: max(0, told["records"] - events)}
+        return {FILES: max(0, status["records"] - events)}
     if any(one["ends"] is None or (one["asked"] or now_s) < now_s - STALE_S for one in topics):
         return None
     from freshet.operators.parser.topic_stage import read_positions  # takes long to load
@@ -52,8 +53,16 @@ def read_lag(out: Path, events: int, now_s: float | None = None) -> dict[str, in
     read = read_positions(out)
     left: dict[str, int] = {}
     for topic in topics:
-        done = {int(p): at for p, at in topic["before"].items()} | read.get(topic["source"], {})
-        for name, end in sorted(topic["ends"].items(), key=lambda one: int(one[0])):
-            key = name if len(topics) == 1 else f"{topic['source']}:{name}"
-            left[key] = max(0, end - done.get(int(name), topic["start"].get(name, 0)))
+        start, before, ends = ({int(p): at for p, at in topic[name].items()} for name in ("start", "before", "ends"))
+        for partition, messages in left_in(start, before | read.get(topic["source"], {}), ends).items():
+            key = f"{partition}" if len(topics) == 1 else f"{topic['source']}:{partition}"
+            left[key] = messages
     return left
+
+
+def left_in(start: Mapping[int, int], done: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+    """Return the messages of a topic that are not read yet, by partition in the order of their numbers.
+
+    By partition: `start` is the first offset of the job, `done` the next one that it reads, `ends` where it ends.
+    """
+    return {p: max(0, end - done.get(p, start.get(p, 0))) for p, end in sorted(ends.items())}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from freshet.job.errors import JobFailed
-from freshet.job.lifecycle.lag_file import LAG
+from freshet.job.lifecycle.lag_file import LAG, left_in
 from freshet.job.run.sources import Sources
 from freshet.job.run.topic_source import TopicSource
 from freshet.operators.parser.topic_stage import read_positions
@@ -65,15 +65,15 @@ class Lag:
 
     def _tell(self) -> None:
         """Write down what is known of the ends."""
-        topics = [self._told_of(topic) for topic in self._topics]
+        topics = [self._status_of(topic) for topic in self._topics]
         self._status.write({"records": self._records, "topics": topics}, time.time() * 1e3)
 
-    def _told_of(self, topic: TopicSource) -> dict[str, Any]:
+    def _status_of(self, topic: TopicSource) -> dict[str, Any]:
         ends = self._ends.get(topic.index) if topic.end is None else topic.end
         asked_s = None if topic.end is not None else self._asked_s.get(topic.index, 0.0)
         before, plain = self._before.get(topic.name, {}), None if ends is None else dict(ends)
-        told = {"source": topic.name, "start": dict(topic.start), "before": before}
-        return {**told, "ends": plain, "asked": asked_s}
+        begun = {"source": topic.name, "start": dict(topic.start), "before": before}
+        return {**begun, "ends": plain, "asked": asked_s}
 
     def of(self, events: int) -> int | None:
         """Return the remaining input after this many events; None while a topic's end is not known.
@@ -89,5 +89,5 @@ class Lag:
             if ends is None:
                 return None
             done = self._before.get(topic.name, {}) | read.get(topic.name, {})
-            total += sum(max(0, end - done.get(p, topic.start.get(p, 0))) for p, end in ends.items())
+            total += sum(left_in(topic.start, done, ends).values())
         return total

@@ -26,7 +26,7 @@ def test_a_job_for_a_cluster_that_is_not_there_leaves_no_folder(
 
 
 def test_only_a_failure_to_reach_it_is_told_so() -> None:
-    assert cluster.told("h:1", "ConnectException: Connection refused") == (
+    assert cluster.with_address("h:1", "ConnectException: Connection refused") == (
         "--cluster h:1: no Flink cluster answers there (ConnectException: Connection refused)"
     )
-    assert cluster.told("h:1", "JobSubmissionException: no slots") == "JobSubmissionException: no slots"
+    assert cluster.with_address("h:1", "JobSubmissionException: no slots") == "JobSubmissionException: no slots"
