@@ -169,13 +169,13 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
 
 def _on_edges(conv: Conv, network: EdgeNetwork) -> list[str]:
     """Describe the messages layer by layer; a first linear layer is two terms that are computed once per vertex."""
-    begin = "both ends' terms added" if network.added else "both ends side by side"
+    begin = "both ends' terms added" if network.ends == "sum" else "both ends side by side"
     if network.target < 0:
         begin = "the source's row"
     if network.edge is not None:
         begin += ", and the term of the edge's attributes"
     inside = conv.nn if isinstance(conv, EdgeConv) else getattr(conv, "pre", [])
-    first = 1 if isinstance(conv, EdgeConv) and network.added else 0
+    first = 1 if isinstance(conv, EdgeConv) and network.ends == "sum" else 0
     return [begin, *(_label(layer) for layer in inside[first:])]
 
 

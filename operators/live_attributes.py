@@ -1,7 +1,9 @@
 """The attributes of a job's edges, as far as its state has them: those of the first layer that reads any.
 
-The Partitioner keeps none. What the layer had when the state was saved, and what each later epoch changed, is kept by
-(part, source's slot, destination's slot, type); of an edge that is there the last entry holds.
+The Partitioner keeps none. A layer that has all edges comes before those that skip self-loops; where all of them do, no
+layer reads attributes of self-loops, and those are zeros here. What the layer had when the state was saved, and what
+each later epoch changed, is kept by (part, source's slot, destination's slot, type); of an edge that is there the last
+entry holds.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from freshet.state.codec import Block
 
 def attribute_storage(plan: Plan) -> str | None:
     """Return the operator that keeps attributes of edges; None where no layer reads any."""
-    layers = (number for number, layer in enumerate(plan.layers, 1) if layer.edge_width)
-    first = next(layers, None)
-    return None if first is None else f"{STORAGE}{first}"
+    reading = [number for number, layer in enumerate(plan.layers, 1) if layer.edge_width]
+    if not reading:
+        return None
+    return f"{STORAGE}{min(reading, key=lambda number: (plan.layers[number - 1].skip_loops, number))}"
 
 
 class LiveAttributes:
@@ -36,6 +39,7 @@ class LiveAttributes:
         """`operator`: what keeps them."""
         (self._stage,) = stages_of(settings, plan, [dataflow_of(settings, plan)[operator]]).values()
         self._operator, self._parts, self._width = operator, settings.parts, plan.features.edge_width
+        self._skips_loops = plan.layers[int(operator.removeprefix(STORAGE)) - 1].skip_loops
         self._ends: list[np.ndarray] = []
         self._attr: list[np.ndarray] = []
 
@@ -52,11 +56,14 @@ class LiveAttributes:
             src, dst, etype = block.get(group.names[0]), block.get(group.names[1]), block.get(group.type)
             if src.size:
                 part = block.get(group.part) if self._parts > 1 else np.zeros(src.size, np.int16)
-                self._add(np.stack([part, src, dst, etype]).astype(np.int64), block.get(group.attr))
+                ends = np.stack([part, src, dst, etype]).astype(np.int64)
+                has = self._has(ends)
+                self._add(ends[:, has], block.get(group.attr)[has])
 
     def of(self, core: Partitioner) -> np.ndarray:
         """Return the attributes of all live edges, (edges, width) float32, in the order of the live graph."""
-        asked = core.edge_places().astype(np.int64)
+        every = core.edge_places().astype(np.int64)
+        asked = every[:, self._has(every)]
         known = np.concatenate([*self._ends, np.empty((4, 0), np.int64)], axis=1)
         keys = np.concatenate([known, asked], axis=1)
         number = np.arange(keys.shape[1])  # what was asked comes last of all with the same ends
@@ -66,9 +73,13 @@ class LiveAttributes:
         newest = order[np.maximum(np.flatnonzero(is_asked) - 1, 0)]
         found = order[is_asked] - known.shape[1]
         assert (keys[:, newest] == asked[:, found]).all(), "an edge without an entry of its own"
-        attr = np.zeros((asked.shape[1], self._width), np.float32)
-        attr[found] = np.concatenate([*self._attr, attr[:0]])[newest]
+        attr = np.zeros((every.shape[1], self._width), np.float32)
+        attr[np.flatnonzero(self._has(every))[found]] = np.concatenate([*self._attr, attr[:0]])[newest]
         return attr
+
+    def _has(self, ends: np.ndarray) -> np.ndarray:
+        """Return which of these edges the operator has."""
+        return (ends[1] != ends[2]) | (not self._skips_loops)
 
     def _add(self, ends: np.ndarray, attr: np.ndarray) -> None:
         """Note attributes of edges. Shapes: ends (4, n) int64: parts, slots of both ends, types; attr (n, width)."""

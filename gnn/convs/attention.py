@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from freshet.gnn.convs.base import Conv, check_same_width
 from freshet.gnn.rows.dense import linear_shapes
@@ -36,8 +36,33 @@ class AttentionConv(Conv):
         return self.out_channels // self.heads if self.concat else self.out_channels
 
 
-class GATConv(AttentionConv):
+class EdgeAttentionConv(AttentionConv):
+    """Base of the attention layers that may read attributes of edges."""
+
+    edge_channels: Annotated[int, Field(ge=0)] = 0
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out that it reads no attributes: models of before there were any keep their identity."""
+        fields: dict[str, Any] = serialize(self)
+        unread = () if self.edge_channels else ("edge_channels", "fill_value")
+        return {name: value for name, value in fields.items() if name not in unread}
+
+    @property
+    def edge_width(self) -> int:
+        """Width of the attributes of edges that it reads."""
+        return self.edge_channels
+
+    def _of_edges(self) -> dict[str, Shape]:
+        if not self.edge_channels:
+            return {}
+        return linear_shapes("lin_edge.", self.edge_channels, self.heads * self.channels, bias=False)
+
+
+class GATConv(EdgeAttentionConv):
     """x_v' = sum_u softmax_u(LeakyReLU(att_src . W x_u + att_dst . W x_v)) W x_u + b, per head: PyG's GATConv.
+
+    With attributes e_uv of edges att_edge . W_e e_uv is added before the LeakyReLU.
 
     Args:
         in_channels: Width of the rows it reads, at least 1.
@@ -49,9 +74,13 @@ class GATConv(AttentionConv):
         negative_slope: Slope of LeakyReLU below 0.
         residual: Whether W_res x_v is added.
         bias: Whether b is added.
+        edge_channels: Width of the attributes of an edge; 0: it reads none.
+        fill_value: Attributes of the self-loops that it adds: a number; or mean, that of the attributes of the in-edges
+            without self-loops, 0 where there are none.
 
     Weights: lin.weight (W), (heads * channels, in_channels); att_src and att_dst, (heads, channels); res.weight
-    (W_res), (out_channels, in_channels); bias (b), (out_channels,). All float32.
+    (W_res), (out_channels, in_channels); bias (b), (out_channels,); with attributes lin_edge.weight (W_e), (heads *
+    channels, edge_channels), and att_edge, (heads, channels). All float32.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError where out_channels is no multiple of heads with `concat`, or for an unknown option or value.
@@ -62,6 +91,7 @@ class GATConv(AttentionConv):
     negative_slope: float = 0.2
     residual: bool = False
     bias: bool = True
+    fill_value: float | Literal["mean"] = "mean"
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
@@ -70,13 +100,15 @@ class GATConv(AttentionConv):
         shapes |= {"att_src": heads, "att_dst": heads}
         if self.residual:
             shapes |= linear_shapes("res.", self.in_channels, self.out_channels, bias=False)
+        if self.edge_channels:
+            shapes |= self._of_edges() | {"att_edge": heads}
         return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
 
 
-class GATv2Conv(AttentionConv):
+class GATv2Conv(EdgeAttentionConv):
     """x_v' = sum_u softmax_u(att . LeakyReLU(l_u + r_v)) l_u + b, per head: PyG's GATv2Conv.
 
-    l_u = W_l x_u + b_l and r_v = W_r x_v + b_r.
+    l_u = W_l x_u + b_l and r_v = W_r x_v + b_r. With attributes e_uv of edges W_e e_uv is added before the LeakyReLU.
 
     Args:
         in_channels: Width of the rows it reads, at least 1.
@@ -89,10 +121,12 @@ class GATv2Conv(AttentionConv):
         residual: Whether W_res x_v is added.
         share_weights: Whether r is made by the weights of l.
         bias: Whether b, b_l and b_r are added.
+        edge_channels: Width of the attributes of an edge; 0: it reads none.
+        fill_value: Attributes of the self-loops that it adds, as GATConv's.
 
     Weights: lin_l.weight (W_l) and lin_r.weight (W_r), (heads * channels, in_channels); lin_l.bias (b_l) and
     lin_r.bias (b_r), (heads * channels,); att, (heads, channels); res.weight (W_res), (out_channels, in_channels);
-    bias (b), (out_channels,). All float32.
+    bias (b), (out_channels,); with attributes lin_edge.weight (W_e), (heads * channels, edge_channels). All float32.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError where out_channels is no multiple of heads with `concat`, or for an unknown option or value.
@@ -104,6 +138,7 @@ class GATv2Conv(AttentionConv):
     residual: bool = False
     share_weights: bool = False
     bias: bool = True
+    fill_value: float | Literal["mean"] = "mean"
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
@@ -113,15 +148,16 @@ class GATv2Conv(AttentionConv):
             shapes |= linear_shapes("lin_r.", self.in_channels, size, bias=self.bias)
         if self.residual:
             shapes |= linear_shapes("res.", self.in_channels, self.out_channels, bias=False)
-        shapes["att"] = (self.heads, self.channels)
+        shapes |= {"att": (self.heads, self.channels)} | self._of_edges()
         return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
 
 
-class TransformerConv(AttentionConv):
-    """x_v' = sum_u softmax_u(q_v . k_u / sqrt(channels)) v_u + r_v, per head: PyG's TransformerConv without edges.
+class TransformerConv(EdgeAttentionConv):
+    """x_v' = sum_u softmax_u(q_v . k_u / sqrt(channels)) v_u + r_v, per head: PyG's TransformerConv.
 
-    k, q, v and r are linear functions of x: W_key x + b_key, and so on; r by W_skip. With `beta` aggregate a_v and r_v
-    are mixed: x_v' = g r_v + (1 - g) a_v, with g = sigmoid(W_beta [a_v | r_v | a_v - r_v]).
+    k, q, v and r are linear functions of x: W_key x + b_key, and so on; r by W_skip. With attributes e_uv of edges
+    W_e e_uv is added to k_u and to v_u. With `beta` aggregate a_v and r_v are mixed: x_v' = g r_v + (1 - g) a_v, with
+    g = sigmoid(W_beta [a_v | r_v | a_v - r_v]).
 
     Args:
         in_channels: Width of the rows it reads, at least 1.
@@ -132,11 +168,13 @@ class TransformerConv(AttentionConv):
         add_self_loops: False; a self-loop that is there is an edge like any other.
         root_weight: Whether there is r_v.
         beta: Whether a_v and r_v are mixed by a gate; needs `root_weight`.
-        bias: Whether the linear functions have a bias.
+        bias: Whether the linear functions of x have a bias.
+        edge_channels: Width of the attributes of an edge; 0: it reads none.
 
     Weights: lin_key.weight, lin_query.weight, lin_value.weight, (heads * channels, in_channels), each with a bias
     lin_key.bias, lin_query.bias, lin_value.bias, (heads * channels,); lin_skip.weight, (out_channels, in_channels), and
-    lin_skip.bias, (out_channels,); lin_beta.weight, (1, 3 * out_channels). All float32.
+    lin_skip.bias, (out_channels,); lin_beta.weight, (1, 3 * out_channels); with attributes lin_edge.weight (W_e),
+    (heads * channels, edge_channels). All float32.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError where out_channels is no multiple of heads with `concat`, for `beta` without `root_weight`, or
@@ -166,7 +204,7 @@ class TransformerConv(AttentionConv):
             shapes |= linear_shapes("lin_skip.", self.in_channels, self.out_channels, bias=self.bias)
         if self.beta:
             shapes |= linear_shapes("lin_beta.", 3 * self.out_channels, 1, bias=False)
-        return shapes
+        return shapes | self._of_edges()
 
 
 class SuperGATConv(AttentionConv):

@@ -11,6 +11,7 @@ import numpy as np
 from freshet.gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
 from freshet.gnn.layers.base import Context, LayerPlan
 from freshet.gnn.layers.chain import Chain, linear, transposed
+from freshet.gnn.layers.edge_attention import EdgeAttention, Fill, edge_terms
 from freshet.gnn.model import Model
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
@@ -36,6 +37,13 @@ class AttentionConvPlan(LayerPlan):
         self.message_width = score.width
         self._terms, self._concat, self._loops = terms_of(score), spec.concat, spec.add_self_loops
         self._bias: Rows | None = None
+        self._of_edges: EdgeAttention | None = None
+
+    def _read_edges(self, score: Score, w: Rows, fill: Fill) -> None:
+        """Read attributes of edges; `w` makes their term (see EdgeAttention)."""
+        of_edges = EdgeAttention(score, w, fill if self._loops else None)
+        self.network, self.synopsis, self.edge_width = of_edges.network, of_edges.synopsis, of_edges.edge_width
+        self._of_edges, self._terms = of_edges, terms_of(of_edges.given)
 
     def _keep_own(self, residual_width: int) -> None:
         """Say what of its own UPDATE reads: the row for a self-loop, and a residual of that width."""
@@ -44,7 +52,7 @@ class AttentionConvPlan(LayerPlan):
         self.self_is_message = self._loops and residual_width == 0
         row = self.message_width if self._loops else 0
         self.self_width = 0 if self.self_is_message else row + residual_width
-        if self._after.types in ([], ["relu"]) and self._adds_residual:
+        if self._after.types in ([], ["relu"]) and self._adds_residual and self._of_edges is None:
             bias = np.zeros(0, np.float32) if self._bias is None else np.ascontiguousarray(self._bias, np.float32)
             relu = bool(self._after.types)
             self.epilogue = AttentionEpilogue(self._loops, self._concat, residual_width > 0, relu, bias)
@@ -56,8 +64,10 @@ class AttentionConvPlan(LayerPlan):
         return np.concatenate([row, *([row] if self._loops else []), self._residual_rows(x)], axis=1)
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
-        out = np.empty((len(agg), self.out_channels), np.float32)
-        attend(agg, own, self._loops, self._terms, self._concat, out)
+        out, row = np.empty((len(agg), self.out_channels), np.float32), own
+        if self._of_edges is not None:
+            agg, row = self._of_edges.split(agg, own)
+        attend(agg, row, self._loops, self._terms, self._concat, out)
         if self._residual_width:
             out = self._with_residual(out, own[:, own.shape[1] - self._residual_width :])
         if self._bias is not None:
@@ -87,6 +97,9 @@ class GATConvPlan(AttentionConvPlan):
         self._bias = weights.get("bias")
         self._weight = _with_terms(transposed(weights["lin.weight"]), weights["att_src"], weights["att_dst"])
         self._residual = transposed(weights["res.weight"]) if spec.residual else None
+        if spec.edge_channels:
+            of_edges = edge_terms(weights["lin_edge.weight"], weights["att_edge"])
+            self._read_edges(score, of_edges, spec.fill_value)
         self._keep_own(spec.out_channels if spec.residual else 0)
 
     def _rows(self, x: Rows) -> Rows:
@@ -114,6 +127,8 @@ class GATv2ConvPlan(AttentionConvPlan):
         self._both = transposed(np.concatenate([weights[f"{name}.weight"] for name in names]))
         self._biases = np.concatenate([weights[f"{name}.bias"] for name in names]) if spec.bias else None
         self._residual = transposed(weights["res.weight"]) if spec.residual else None
+        if spec.edge_channels:
+            self._read_edges(score, edge_terms(weights["lin_edge.weight"]), spec.fill_value)
         self._keep_own(spec.out_channels if spec.residual else 0)
 
     def _rows(self, x: Rows) -> Rows:
@@ -161,6 +176,8 @@ class TransformerConvPlan(AttentionConvPlan):
         )
         self._beta = transposed(weights["lin_beta.weight"]) if spec.beta else None
         self._adds_residual = not spec.beta
+        if spec.edge_channels:
+            self._read_edges(score, edge_terms(weights["lin_edge.weight"]), None)
         self._keep_own(spec.out_channels if spec.root_weight else 0)
 
     def _rows(self, x: Rows) -> Rows:

@@ -12,7 +12,7 @@ from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import Model
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.by_name import synopsis_of
-from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
+from freshet.gnn.synopses.edge_network import EdgeNetwork, EndsForm, NetworkSynopsis
 
 _WIDENING = 2  # by so much a first linear layer may widen and still be taken before sending
 
@@ -37,9 +37,9 @@ class EdgeConvPlan(LayerPlan):
             self._terms = _terms(model.weights_of(names[0]))
             target = size = layers[0].out_channels
             layers, names = layers[1:], names[1:]
-        rest, added = Chain(model, layers, names), self._terms is not None
+        rest, ends = Chain(model, layers, names), _ends_of(self._terms)
         width, cost = spec.out_channels // spec.aggregates, sum(layer.multiplications for layer in layers)
-        self.network = EdgeNetwork(source, target, size, added, width, partial(rest.apply, own=True), cost)
+        self.network = EdgeNetwork(source, target, size, ends, width, partial(rest.apply, own=True), cost)
         self.synopsis = NetworkSynopsis(synopsis_of(spec.aggr, self.weighted), self.network)
         self.message_width = target + size
 
@@ -48,6 +48,10 @@ class EdgeConvPlan(LayerPlan):
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
         return np.array(self.synopsis.read(agg, ctx.count), np.float32, order="C")
+
+
+def _ends_of(terms: tuple[Rows, Rows | None] | None) -> EndsForm:
+    return "difference" if terms is None else "sum"
 
 
 def _terms(weights: dict[str, Rows]) -> tuple[Rows, Rows | None]:

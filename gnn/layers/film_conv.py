@@ -28,7 +28,7 @@ class FiLMConvPlan(LayerPlan):
         self._width = width = spec.out_channels
         self._act = Chain(model, spec.act, [f"{prefix}.act.{i}" for i in range(len(spec.act))])
         cost = sum(layer.multiplications for layer in spec.act)
-        self.network = EdgeNetwork(0, 2 * width, 3 * width, True, width, self._modulated, cost)
+        self.network = EdgeNetwork(0, 2 * width, 3 * width, "sum", width, self._modulated, cost)
         self.synopsis = NetworkSynopsis(synopsis_of(spec.aggr, self.weighted), self.network)
         self.message_width = 5 * width
 

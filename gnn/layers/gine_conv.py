@@ -28,7 +28,7 @@ class GINEConvPlan(LayerPlan):
         if spec.edge_linear:
             edge = partial(linear, weight_t=transposed(weights["lin.weight"]), bias=weights["lin.bias"])
             cost = spec.edge_channels * width
-        self.network = EdgeNetwork(0, -1, width, True, width, _relu, cost, edge)
+        self.network = EdgeNetwork(0, -1, width, "sum", width, _relu, cost, edge)
         self.synopsis = NetworkSynopsis(InvertibleSynopsis("sum"), self.network)
         self.reads_self = self.self_is_message = True
         self.self_width, self.message_width = 0, width

@@ -101,7 +101,7 @@ class PNAConvPlan(LayerPlan):
         if spec.pre or spec.edge_channels:
             width, target = spec.towers * size, spec.towers * size if spec.pre else -1
             cost += spec.towers * sum(layer.multiplications for layer in spec.pre)
-            self.network = EdgeNetwork(0, target, width, True, width, self._messages, cost, edge)
+            self.network = EdgeNetwork(0, target, width, "sum", width, self._messages, cost, edge)
             self.synopsis = NetworkSynopsis(inner, self.network)
             self.message_width *= 2 if spec.pre else 1
         self.edge_width = spec.edge_channels

@@ -40,7 +40,7 @@ class ResGatedGraphConvPlan(LayerPlan):
             cost = 2 * channels * spec.edge_channels
             gated = partial(_gated, channels=channels)
             edge = partial(matmul, w=of_edges)
-            self.network = EdgeNetwork(0, 2 * channels, 2 * channels, True, channels, gated, cost, edge)
+            self.network = EdgeNetwork(0, 2 * channels, 2 * channels, "sum", channels, gated, cost, edge)
             self.synopsis = NetworkSynopsis(InvertibleSynopsis("sum"), self.network)
             self.edge_width, self.message_width = spec.edge_channels, 4 * channels
             all_weights.insert(2, np.zeros_like(all_weights[0]))

@@ -5,6 +5,7 @@ Part of gnn/oracles/own_scale.py; shares no code with the plan.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
+    exact,
     known,
     linear,
     normalized,
@@ -21,6 +23,7 @@ from freshet.gnn.oracles.scaled import (
     plus,
     rows_at,
     side_by_side,
+    stacked,
     with_bias,
 )
 from freshet.schema import EdgeValues
@@ -48,9 +51,16 @@ def attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: Sor
         logits, far = np.empty(len(edges.dst)), np.empty(len(edges.dst))
         for vertices, here, part in edges.pieces():
             ends = rows_at(head.source, part.src), rows_at(rows_at(head.target, vertices), part.dst)
+            if layer.edge_width:
+                ends = _both(ends[0], _of_edges(layer, weights, h, part)), ends[1]
             logits[here] = _scores(layer, weights, h, *(end.rows for end in ends))
             far[here] = _score_scale(layer, weights, h, *ends)
-        found.append(_softmax(head.value, Scaled(logits, far), edges, step))
+
+        def values(part: SortedEdges, h: int = h, head: Head = head) -> Scaled:
+            return _both(rows_at(head.value, part.src), _of_edges(layer, weights, h, part))
+
+        by_edge = values if layer.edge_width and isinstance(layer, TransformerConv) else None
+        found.append(_softmax(head.value, Scaled(logits, far), edges, step, by_edge))
     if layer.concat:
         out = side_by_side(found)
     else:
@@ -77,9 +87,38 @@ def _with_skip(layer: TransformerConv, weights: Weights, x: Scaled, out: Scaled,
     return Scaled(rows, known(np.abs(rows) + scale))
 
 
-def _softmax(values: Scaled, logits: Scaled, edges: SortedEdges, step: float) -> Scaled:
-    """Softmax sums over the in-edges: a score that is off takes weight from the others, or gives it to them."""
+def _both(one: Scaled, other: Scaled) -> Scaled:
+    """The sum, at the scale of both terms, which may cancel."""
+    both = plus(one, other)
+    return Scaled(both.rows, both.scale + np.abs(one.rows) + np.abs(other.rows))
+
+
+def _of_edges(layer: AttentionConv, weights: Weights, head: int, edges: SortedEdges) -> Scaled:
+    """The term of each edge's attributes in the scores of one head: (e, channels), or (e, 1) for GAT."""
+    attr = exact(edges.values.full_attr(layer.edge_width).astype(np.float64))
+    term = linear(attr, np.split(weights["lin_edge.weight"], layer.heads)[head])
+    return linear(term, weights["att_edge"][head][None]) if isinstance(layer, GATConv) else term
+
+
+def _softmax(
+    values: Scaled,
+    logits: Scaled,
+    edges: SortedEdges,
+    step: float,
+    by_edge: Callable[[SortedEdges], Scaled] | None,
+) -> Scaled:
+    """Softmax sums over the in-edges: a score that is off takes weight from the others, or gives it to them.
+
+    `by_edge`: makes the values of edges, where those are not the values of their sources.
+    """
     alpha = _softmax_at_destinations(logits.rows, edges)
+    if by_edge is not None:
+        found = []
+        for vertices, here, part in edges.pieces():
+            one = _softmax_piece(by_edge(part), alpha[here], logits.scale[here], part.of_messages(), step)
+            assert len(one.rows) == vertices.stop - vertices.start
+            found.append(one)
+        return stacked(found)
     rows, size, through = edges.gather("sum", values.rows, values.scale, alpha)
     turned = alpha * np.expm1(2 * step * logits.scale) / step
     away = np.empty_like(rows)
@@ -89,13 +128,37 @@ def _softmax(values: Scaled, logits: Scaled, edges: SortedEdges, step: float) ->
     return Scaled(rows, known(past_range(size) + through + away))
 
 
+def _softmax_piece(values: Scaled, alpha: Array, far: Array, edges: SortedEdges, step: float) -> Scaled:
+    """Softmax sums of values that are by edge."""
+    rows, size, through = edges.gather("sum", values.rows, values.scale, alpha)
+    apart = np.abs(values.rows - rows[edges.dst])
+    away = edges.sum_at_destinations(apart, alpha * np.expm1(2 * step * far) / step)
+    return Scaled(rows, known(past_range(size) + through + away))
+
+
 def _looped(layer: AttentionConv, edges: SortedEdges) -> SortedEdges:
     """The edges, with a self-loop at every vertex in place of those that are there, if the layer adds them."""
     if not layer.add_self_loops:
         return edges
     others, every = edges.src != edges.dst, np.arange(edges.vertices)
     src, dst = np.r_[edges.src[others], every], np.r_[edges.dst[others], every]
-    return SortedEdges(edges.vertices, src, dst, EdgeValues.default(len(src)))
+    return SortedEdges(edges.vertices, src, dst, _with_loops(layer, edges, others))
+
+
+def _with_loops(layer: AttentionConv, edges: SortedEdges, others: Array) -> EdgeValues:
+    """The attributes of these edges, where the layer reads any, and then of the self-loop at each vertex."""
+    count = int(others.sum()) + edges.vertices
+    if not layer.edge_width:
+        return EdgeValues.default(count)
+    assert isinstance(layer, GATConv | GATv2Conv)
+    attr = edges.values.full_attr(layer.edge_width)[others].astype(np.float64)
+    if layer.fill_value == "mean":
+        loops = np.zeros((edges.vertices, layer.edge_width))
+        np.add.at(loops, edges.dst[others], attr)
+        loops /= np.maximum(np.bincount(edges.dst[others], minlength=edges.vertices), 1)[:, None]
+    else:
+        loops = np.full((edges.vertices, layer.edge_width), float(layer.fill_value))
+    return EdgeValues(count, {}, np.concatenate([attr, loops]))
 
 
 def _heads_of(layer: AttentionConv, weights: Weights, x: Scaled) -> list[Head]:

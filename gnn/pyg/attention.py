@@ -19,11 +19,20 @@ def _check(step: Step) -> Any:
     if not isinstance(conv.in_channels, int):  # -1 where the first rows said it, which is what the weights know
         msg = f"{step.name}: bipartite layers are not supported, in_channels is {conv.in_channels}"
         raise ExportError(msg)
-    if getattr(conv, "lin_edge", None) is not None:
-        msg = f"{step.name}: {name} with edge_dim={conv.edge_dim} is not supported yet: "
-        msg += "attention reads no attributes here"
+    fill = getattr(conv, "fill_value", "mean")
+    loops = getattr(conv, "lin_edge", None) is not None and getattr(conv, "add_self_loops", False)
+    if loops and not (isinstance(fill, int | float) or (isinstance(fill, str) and fill == "mean")):
+        msg = f"{step.name}: {name} with fill_value={fill!r} is not supported; expected 'mean' or a number"
         raise ExportError(msg)
     return conv
+
+
+def _edges(conv: Any, weights: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Options of a conv that reads attributes of edges."""
+    if conv.lin_edge is None:
+        return {}
+    fill = {"fill_value": conv.fill_value} if getattr(conv, "add_self_loops", False) else {}
+    return {"edge_channels": weights["lin_edge.weight"].shape[1], **fill}
 
 
 def _sizes(conv: Any, reads: np.ndarray) -> dict[str, Any]:
@@ -39,19 +48,20 @@ def _sizes(conv: Any, reads: np.ndarray) -> dict[str, Any]:
 def gat_conv(step: Step) -> Converted:
     """Return the declaration and weights of a GATConv."""
     conv = _check(step)
-    weights = tensors(step, lin=conv.lin, **({} if conv.res is None else {"res": conv.res}))
-    weights |= {name: array_of(step, getattr(conv, name))[0] for name in ("att_src", "att_dst")}
-    return GATConv(**_sizes(conv, weights["lin.weight"]), **_gat_options(conv)), weights | _bias(step)
+    weights = tensors(step, lin=conv.lin, **_also(conv))
+    names = ("att_src", "att_dst", *(() if conv.lin_edge is None else ("att_edge",)))
+    weights |= {name: array_of(step, getattr(conv, name))[0] for name in names}
+    return GATConv(**_sizes(conv, weights["lin.weight"]), **_gat_options(conv, weights)), weights | _bias(step)
 
 
 def gatv2_conv(step: Step) -> Converted:
     """Return the declaration and weights of a GATv2Conv."""
     conv = _check(step)
     modules = {"lin_l": conv.lin_l} | ({} if conv.share_weights else {"lin_r": conv.lin_r})
-    weights = tensors(step, **modules, **({} if conv.res is None else {"res": conv.res}))
+    weights = tensors(step, **modules, **_also(conv))
     weights["att"] = array_of(step, conv.att)[0]
     layer = GATv2Conv(
-        **_sizes(conv, weights["lin_l.weight"]), **_gat_options(conv), share_weights=bool(conv.share_weights)
+        **_sizes(conv, weights["lin_l.weight"]), **_gat_options(conv, weights), share_weights=bool(conv.share_weights)
     )
     return layer, weights | _bias(step)
 
@@ -67,8 +77,13 @@ def super_gat_conv(step: Step) -> Converted:
     return layer, weights | _bias(step)
 
 
-def _gat_options(conv: Any) -> dict[str, Any]:
-    return {
+def _also(conv: Any) -> dict[str, Any]:
+    """Modules that not every conv has."""
+    return {name: part for name, part in (("res", conv.res), ("lin_edge", conv.lin_edge)) if part is not None}
+
+
+def _gat_options(conv: Any, weights: dict[str, np.ndarray]) -> dict[str, Any]:
+    return _edges(conv, weights) | {
         "negative_slope": conv.negative_slope,
         "add_self_loops": bool(conv.add_self_loops),
         "residual": conv.res is not None,
@@ -87,12 +102,14 @@ def transformer_conv(step: Step) -> Converted:
     names = ["lin_key", "lin_query", "lin_value"]
     names += ["lin_skip"] if conv.root_weight else []
     names += ["lin_beta"] if conv.beta else []
+    names += [] if conv.lin_edge is None else ["lin_edge"]
     weights = tensors(step, **{name: getattr(conv, name) for name in names})
     layer = TransformerConv(
         **_sizes(conv, weights["lin_value.weight"]),
         root_weight=bool(conv.root_weight),
         beta=bool(conv.beta),
         bias=conv.lin_key.bias is not None,
+        **_edges(conv, weights),
     )
     return layer, weights
 

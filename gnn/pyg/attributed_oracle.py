@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from freshet.gnn.declarations import Conv, GINEConv, PNAConv, ResGatedGraphConv
+from freshet.gnn.declarations import Conv, GATConv, GATv2Conv, GINEConv, PNAConv, ResGatedGraphConv, TransformerConv
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +23,8 @@ def attributed_conv(layer: Conv, weights: Weights, chain: Chain) -> tuple[Any, W
         return pna_conv(layer, weights, chain)
     if isinstance(layer, ResGatedGraphConv):
         return _gated_conv(layer), weights
+    if isinstance(layer, GATConv | GATv2Conv | TransformerConv):
+        return attention_conv(layer, weights)
     msg = f"the PyG oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
 
@@ -70,4 +72,21 @@ def pna_conv(layer: PNAConv, weights: Weights, chain: Chain) -> tuple[Any, Weigh
         for kind in ("weight", "bias"):
             named[f"pre_nns.{t}.0.{kind}"] = weights[f"pre.{t}.{kind}"]
             named[f"post_nns.{t}.0.{kind}"] = weights[f"post.{t}.first.{kind}"]
+    return module, named
+
+
+def attention_conv(layer: GATConv | GATv2Conv | TransformerConv, weights: Weights) -> tuple[Any, Weights]:
+    """Return PyG's layer and its weights by PyG's names."""
+    from torch_geometric import nn as pyg
+
+    options = layer.model_dump(exclude={"type", "in_channels", "out_channels", "edge_channels"})
+    if isinstance(layer, TransformerConv):
+        del options["add_self_loops"]
+    kind = {GATConv: pyg.GATConv, GATv2Conv: pyg.GATv2Conv, TransformerConv: pyg.TransformerConv}[type(layer)]
+    module = kind(layer.in_channels, layer.channels, edge_dim=layer.edge_channels or None, **options)
+    named = {name: w[None] if name.startswith("att") else w for name, w in weights.items()}
+    if isinstance(layer, GATv2Conv) and layer.share_weights:
+        named |= {name.replace("lin_l", "lin_r"): w for name, w in weights.items() if name.startswith("lin_l")}
+    if isinstance(layer, TransformerConv):
+        named = {name: w for name, w in module.state_dict().items() if name.startswith("lin_skip")} | named
     return module, named

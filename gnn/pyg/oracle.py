@@ -35,7 +35,7 @@ from freshet.gnn.declarations import (
     TransformerConv,
 )
 from freshet.gnn.model import Model
-from freshet.gnn.pyg.attributed_oracle import attributed_conv, pna_conv
+from freshet.gnn.pyg.attributed_oracle import attention_conv, attributed_conv, pna_conv
 from freshet.gnn.pyg.rows import function_of
 from freshet.gnn.rows.jumps import Join, Keep
 from freshet.schema import Graph
@@ -145,24 +145,12 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
     elif isinstance(layer, ResGatedGraphConv):
         options = layer.model_dump(include={"root_weight", "bias"})
         module, weighted = pyg.ResGatedGraphConv(*sizes, **options), False
-    elif isinstance(layer, GATConv):
-        options = layer.model_dump(include={"heads", "concat", "negative_slope", "add_self_loops", "residual", "bias"})
-        module, weighted = pyg.GATConv(layer.in_channels, layer.channels, **options), False
-        weights = weights | {name: weights[name][None] for name in ("att_src", "att_dst")}
-    elif isinstance(layer, GATv2Conv):
-        names = {"heads", "concat", "negative_slope", "add_self_loops", "residual", "share_weights", "bias"}
-        module = pyg.GATv2Conv(layer.in_channels, layer.channels, **layer.model_dump(include=names))
-        weighted, weights = False, weights | {"att": weights["att"][None]}
-        if layer.share_weights:
-            weights |= {name.replace("lin_l", "lin_r"): w for name, w in weights.items() if name.startswith("lin_l")}
+    elif isinstance(layer, GATConv | GATv2Conv | TransformerConv):
+        (module, weights), weighted = attention_conv(layer, weights), False
     elif isinstance(layer, SuperGATConv):
         names = {"heads", "concat", "negative_slope", "add_self_loops", "attention_type", "bias"}
         module = pyg.SuperGATConv(layer.in_channels, layer.channels, **layer.model_dump(include=names))
         weighted, weights = False, {n: w[None] if n.startswith("att_") else w for n, w in weights.items()}
-    elif isinstance(layer, TransformerConv):
-        options = layer.model_dump(include={"heads", "concat", "root_weight", "beta", "bias"})
-        module, weighted = pyg.TransformerConv(layer.in_channels, layer.channels, **options), False
-        weights = {n: w for n, w in module.state_dict().items() if n.startswith("lin_skip")} | weights
     elif isinstance(layer, AGNNConv):
         module, weighted = pyg.AGNNConv(add_self_loops=layer.add_self_loops), False
     else:

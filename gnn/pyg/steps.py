@@ -61,7 +61,9 @@ def takes_attributes(module: Any) -> bool:
 
 
 _ATTRIBUTED = {"torch_geometric.nn.GINEConv"}
-_WITH_EDGE_DIM = {"torch_geometric.nn.PNAConv", "torch_geometric.nn.ResGatedGraphConv"}
+_WITH_EDGE_DIM = {
+    f"torch_geometric.nn.{name}" for name in ("GATConv", "GATv2Conv", "PNAConv", "ResGatedGraphConv", "TransformerConv")
+}
 
 
 def class_name(value: Any) -> str:

@@ -8,57 +8,80 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.of_messages import Synopsis
 
+EndsForm = Literal["sum", "difference", "beside"]
+
 
 @dataclass(frozen=True, eq=False)
 class EdgeNetwork:
     """The network that makes the message of an edge (u, v), and where in a row it finds what it reads of either end.
 
-    `added`: a linear layer of both ends is one of each end, added up, so its two terms are made once per vertex and
-    `rest` reads their sum. Else `rest` reads [x_v | x_u - x_v]. Where `target` is -1 a message reads no target, and
-    `rest` the source's terms alone. `edge` makes a further term of the attributes of an edge, which is added.
+    ends: sum, where a linear layer of both ends is one of each end, added up, so that its two terms are made once per
+    vertex and `rest` reads their sum; difference: `rest` reads [x_v | x_u - x_v]; beside: it reads [x_u | x_v | edge].
+    Where `target` is -1 a message reads no target. `edge` makes a further term of the attributes of an edge, which is
+    added, or stands beside.
 
-    Shapes: of a source the columns `source` to `source + size` of a row, of a target those from `target` on; edge turns
-    (n, edge width) float32 rows into (n, reads) ones; rest turns (n, reads) float32 C-contiguous rows, which it may
-    overwrite, into (n, width) ones.
+    Shapes: of a source the columns `source` to `source + size` of a row, of a target those from `target` on, `size` or,
+    beside, `target_size`; edge turns (n, edge width) float32 rows into (n, reads) ones, or (n, edge_size) beside; rest
+    turns (n, reads) float32 C-contiguous rows, which it may overwrite, into (n, width) ones.
     Invariant: the bits of a message depend on the two rows and the attributes alone.
     """
 
     source: int
     target: int
     size: int
-    added: bool
+    ends: EndsForm
     width: int
     rest: Callable[[Rows], Rows]
     multiplications: int
     """Of the matrices in `rest` and `edge`, for each message."""
     edge: Callable[[Rows], Rows] | None = None
+    target_size: int = 0
+    """Columns that are read of a target which stands beside its source."""
+    edge_size: int = 0
+    """Columns of the edge's term where it stands beside its ends."""
 
     @property
     def reads(self) -> int:
         """Width of the rows that `rest` reads."""
-        return self.size if self.added else 2 * self.size
+        if self.ends == "beside":
+            return self.size + self.target_size + self.edge_size
+        return self.size if self.ends == "sum" else 2 * self.size
+
+    @property
+    def turning(self) -> int:
+        """Columns of a target, from `target` on, a change of which changes its messages."""
+        return self.target_size if self.ends == "beside" else self.size
 
     def of(self, sources: Rows, targets: Rows, attr: Rows | None = None) -> Rows:
         """Return the messages of edges, given the rows of their ends and their attributes; (n, width) float32."""
         u = sources[:, self.source : self.source + self.size]
+        if self.ends == "beside":
+            terms = np.empty((len(u), self.reads), np.float32)
+            terms[:, : self.size] = u
+            terms[:, self.size : self.size + self.target_size] = targets[:, self.target :][:, : self.target_size]
+            return self.made(terms, attr)
         if self.target < 0:
             return self.made(u.copy(), attr)
         v = targets[:, self.target : self.target + self.size]
         with np.errstate(all="ignore"):  # infinities and NaN are results, as in PyG
-            return self.made(u + v if self.added else np.concatenate([v, u - v], axis=1), attr)
+            return self.made(u + v if self.ends == "sum" else np.concatenate([v, u - v], axis=1), attr)
 
     def made(self, terms: Rows, attr: Rows | None = None) -> Rows:
         """Return the messages of what `rest` reads but for the edge's term; `terms` may be overwritten."""
         terms = np.ascontiguousarray(terms, np.float32)
         with np.errstate(all="ignore"):
             if self.edge is not None and attr is not None:
-                terms += self.edge(attr)
+                if self.ends == "beside":
+                    terms[:, self.reads - self.edge_size :] = self.edge(attr)
+                else:
+                    terms += self.edge(attr)
             return np.ascontiguousarray(self.rest(terms))
 
 

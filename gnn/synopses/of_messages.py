@@ -316,10 +316,55 @@ class ProductSynopsis(Synopsis):
     def places(self, width: int) -> list[tuple[int, int]]:
         """Return of each factor the first column of its state in a row of that width, and the one behind its last."""
         fixed = self.width(0)
-        message_width = (width - fixed) // (self.width(1) - fixed)
+        message_width = (width - fixed) // max(1, self.width(1) - fixed)
         ends = np.cumsum([factor.width(message_width) for factor in self.factors]).tolist()
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
     def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
         """Return the states of the factors beside each other."""
         return np.concatenate([factor.whole(messages, dst, targets) for factor in self.factors], axis=1)
+
+
+@dataclass(frozen=True)
+class ColumnsSynopsis(Synopsis):
+    """A synopsis of some columns of the messages, `first` to `end`, beside others of the same messages."""
+
+    inner: Synopsis
+    first: int
+    end: int
+
+    @property
+    def algebra(self) -> str:  # type: ignore[override]
+        """Name for people of what a deletion costs."""
+        return self.inner.algebra
+
+    @property
+    def name(self) -> str:
+        """Name for people, e.g. sum of 3 columns."""
+        return f"{self.inner.name} of {self.end - self.first} columns"
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Describe the effect of a change, for people."""
+        return self.inner.changes
+
+    @property
+    def finds_by_value(self) -> bool:
+        """True if a removed message is found by its value among the merged ones."""
+        return self.inner.finds_by_value
+
+    def width(self, message_width: int) -> int:
+        """Return the width of the aggregated rows, whatever that of the messages is."""
+        return self.inner.width(self.end - self.first)
+
+    def state_bytes(self, message_width: int) -> int:
+        """Return those of the synopsis of the columns."""
+        return self.inner.state_bytes(self.end - self.first)
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return the aggregates that the state stands for."""
+        return self.inner.read(state, count)
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the state of each vertex from these columns of all its messages."""
+        return self.inner.whole(messages[:, self.first : self.end], dst, targets[:, self.first : self.end])

@@ -10,8 +10,8 @@ import numpy as np
 from freshet.gnn.synopses.softmax import Score
 from freshet.kernels.kernel import inner
 
-ADDITIVE, JOINT, DOT, LEAKY_DOT, MIXED = range(5)
-_KINDS = {"additive": ADDITIVE, "joint": JOINT, "dot": DOT, "leaky_dot": LEAKY_DOT, "mixed": MIXED}
+ADDITIVE, JOINT, DOT, LEAKY_DOT, MIXED, GIVEN = range(6)
+_KINDS = {"additive": ADDITIVE, "joint": JOINT, "dot": DOT, "leaky_dot": LEAKY_DOT, "mixed": MIXED, "given": GIVEN}
 
 
 class Terms(NamedTuple):
@@ -49,6 +49,8 @@ def _leaky(terms: Terms, x: float) -> np.float64:
 @inner
 def score_of(terms: Terms, sources: np.ndarray, u: int, targets: np.ndarray, v: int, h: int) -> np.float64:
     """Return the score of an edge from row u of `sources` to row v of `targets`, which is not additive."""
+    if terms.kind == GIVEN:
+        return np.float64(sources[u, terms.source + h])
     first, total = h * terms.channels, np.float64(0)
     source = 0 if terms.kind == MIXED else terms.source
     target = 0 if terms.kind == MIXED else terms.target

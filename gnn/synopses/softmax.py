@@ -14,7 +14,7 @@ import numpy as np
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.of_messages import ADDS_DIFFERENCE, MAKES_TARGETS_AFRESH, Synopsis
 
-ScoreKind = Literal["additive", "joint", "dot", "leaky_dot", "mixed"]
+ScoreKind = Literal["additive", "joint", "dot", "leaky_dot", "mixed", "given"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,8 @@ class Score:
 
     additive: LeakyReLU(s_u + t_v), one number per head of source and target (GAT). joint: a . LeakyReLU(l_u + r_v), a
     row per head (GATv2). dot: factor * (k_u . q_v) (TransformerConv, AGNN). leaky_dot: LeakyReLU of that (SuperGAT's
-    SD). mixed: LeakyReLU((s_u + t_v) sigmoid(k_u . k_v)), k being the values (SuperGAT's MX).
+    SD). mixed: LeakyReLU((s_u + t_v) sigmoid(k_u . k_v)), k being the values (SuperGAT's MX). given: the row has it,
+    one number per head, since a network has made the row of an edge (edge_network.py).
 
     Shapes: a (heads, channels) float32, joint alone; value, source, target: the first column of each in a row. The
     value of head h are the `channels` columns from value + h * channels on; so are its terms, or column + h where there
@@ -55,6 +56,8 @@ class Score:
     @property
     def reads(self) -> tuple[int, int]:
         """The columns of a row that are read of a target: the first, and how many."""
+        if self.kind == "given":
+            return 0, 0
         if self.kind == "additive":
             return self.target, self.heads
         size = self.heads * self.channels
@@ -62,6 +65,8 @@ class Score:
 
     def of(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the scores of edges, given the rows of their ends; (e, heads) in the rows' dtype."""
+        if self.kind == "given":
+            return sources[:, self.source : self.source + self.heads]
         shape = len(sources), self.heads, self.channels
         if self.kind in ("additive", "mixed"):
             at, to = (slice(first, first + self.heads) for first in (self.source, self.target))
@@ -145,7 +150,8 @@ class SoftmaxSynopsis(Synopsis):
         """
         score, vertices = self.score, len(targets)
         rows = messages.astype(np.float64)
-        logits = score.of(rows, targets[dst].astype(np.float64))
+        read = targets[:, :0] if score.kind == "given" else targets[dst].astype(np.float64)
+        logits = score.of(rows, read)
         shift = np.full((vertices, score.heads), -np.inf)
         np.maximum.at(shift, dst, logits)
         # as a float32 is read: what the sums are relative to must be what is written

@@ -6,6 +6,7 @@ from typing import Any
 
 from freshet.gnn.synopses.edge_network import NetworkSynopsis
 from freshet.gnn.synopses.of_messages import (
+    ColumnsSynopsis,
     GatedSynopsis,
     InvertibleSynopsis,
     MomentsSynopsis,
@@ -20,6 +21,7 @@ from freshet.operators.aggregates.edge_networks.edge_networks import edge_networ
 from freshet.operators.aggregates.extrema.extrema import EXTREMA
 from freshet.operators.aggregates.gates.gates import GATES
 from freshet.operators.aggregates.moments.moments import MOMENTS
+from freshet.operators.aggregates.products.columns import columns_of
 from freshet.operators.aggregates.products.products import products_of
 from freshet.operators.aggregates.sums.sums import SUMS
 
@@ -50,4 +52,5 @@ AGGREGATES: dict[type[Synopsis], Aggregate[Any]] = {
     GatedSynopsis: GATES,
     NetworkSynopsis: edge_networks_of(aggregate_of),
     ProductSynopsis: products_of(aggregate_of),
+    ColumnsSynopsis: columns_of(aggregate_of),
 }

@@ -24,6 +24,7 @@ _TAIL, _FREE = 0, 1  # of each part in `free`: numbers that were ever used, the 
 _FREE_ROWS = 16
 _STRIDE = 16
 _AHEAD = 8
+Kept = np.ndarray | slice
 
 
 @inner
@@ -137,11 +138,12 @@ class EdgeTable:
 
     Shapes: type (rows,) int32, the Partitioner's code, or of a free number the next free one + 1; attr (rows, width)
     float32; free (parts * 16,) int64
+    With `skip_loops` it has no self-loops, as the layer's lists have none.
     Invariant: in `changes` edges come, in `settle` they change and go: in between all messages of before can be made.
     """
 
-    def __init__(self, tables: TableSet, at: PartRows, width: int) -> None:
-        self.width, self._at, self._parts = width, at, tables.parts
+    def __init__(self, tables: TableSet, at: PartRows, width: int, *, skip_loops: bool = False) -> None:
+        self.width, self._at, self._parts, self._skip_loops = width, at, tables.parts, skip_loops
         self.type = tables.add("edge.type", "i4")
         self.attr = tables.add("edge.attr", "f4", width)
         self.free = tables.add("edge.free", "i8")
@@ -171,7 +173,7 @@ class EdgeTable:
         self._gone = self._rows(deleted[0], deleted[2])
         src, dst, numbers = changed
         if src.size:
-            here, new = numbers.view(np.int32) != 0, block.get(CHANGED_EDGES.attr)
+            here, new = numbers.view(np.int32) != 0, block.get(CHANGED_EDGES.attr)[self._kept(block, CHANGED_EDGES)]
             rows, new = self._rows(src, numbers), new[here]
             differs = (self.attr.data[rows].view(np.int32) != new.view(np.int32)).any(axis=1)
             self._changed, self._new = rows[differs], new[differs]
@@ -212,22 +214,33 @@ class EdgeTable:
     def _found(
         self, block: Block, group: EdgeGroup, out: ListsView, inn: ListsView
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        src, dst = (self._at.of(block, group.name, end) for end in ("src", "dst"))
-        etype = block.get(group.type)
+        src, dst, etype, _ = self._edges_of(block, group)
         found = np.empty(src.size, np.int32)
         if src.size:
             find_edges(out, inn, self.type.data, self.type.stride, (src, dst, etype), found)
         return src, dst, frozen(found.view(np.float32))
 
     def _added(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        group = ADDED_EDGES
-        src, dst = (self._at.of(block, group.name, end) for end in ("src", "dst"))
-        etype = block.get(group.type)
+        src, dst, etype, kept = self._edges_of(block, ADDED_EDGES)
         found = np.empty(src.size, np.int32)
         if src.size:
-            tables = self.free.view, self.type.view, self.attr.view
-            number_edges(*tables, self._at.shift, self.type.stride, src, etype, block.get(group.attr), found)
+            tables, attr = (self.free.view, self.type.view, self.attr.view), block.get(ADDED_EDGES.attr)[kept]
+            number_edges(*tables, self._at.shift, self.type.stride, src, etype, attr, found)
         return src, dst, frozen(found.view(np.float32))
+
+    def _kept(self, block: Block, group: EdgeGroup) -> Kept:
+        """Say which edges of a group it keeps."""
+        if not self._skip_loops:
+            return slice(None)
+        return self._at.of(block, group.name, "src") != self._at.of(block, group.name, "dst")
+
+    def _edges_of(
+        self, block: Block, group: EdgeGroup
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | slice]:
+        """Sources, destinations and types of the edges of a group that it keeps, and which these are."""
+        kept = self._kept(block, group)
+        src, dst = (self._at.of(block, group.name, end) for end in ("src", "dst"))
+        return src[kept], dst[kept], block.get(group.type)[kept], kept
 
     def _rows(self, src: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The rows of numbered edges, without those that are not here."""

@@ -120,7 +120,9 @@ class Topology:
         """Edges have their weights if the layer reads them, or attributes."""
         self.at, self.masters, self._edge_value = at, Masters(tables, at, layer, following), layer.edge_value
         self.home = tables.add("home", "i4", 2, fill=-1)
-        self.attributes = EdgeTable(tables, at, layer.edge_width) if layer.edge_width else None
+        self.attributes: EdgeTable | None = None
+        if layer.edge_width:
+            self.attributes = EdgeTable(tables, at, layer.edge_width, skip_loops=layer.skip_loops)
         self.out, self.inn = (Lists(tables, name, layer.weighted or layer.edge_width > 0) for name in ("out", "in"))
         at.keep(self.home, self.out, self.inn)
 

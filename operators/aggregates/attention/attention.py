@@ -8,6 +8,7 @@ from freshet.gnn.synopses.softmax import SoftmaxSynopsis
 from freshet.operators.aggregates.aggregate import Aggregate, MergePartials
 from freshet.operators.aggregates.attention.accumulator import SoftmaxAccumulator
 from freshet.operators.aggregates.attention.fold import AttentionFold
+from freshet.operators.aggregates.attention.messages import MadeAttentionFold
 from freshet.operators.aggregates.attention.reading import merge_partial_attention
 from freshet.operators.aggregates.fold_store import FoldStore
 
@@ -24,4 +25,5 @@ ATTENTION = Aggregate[SoftmaxSynopsis](
     merger=_merger,
     accumulator=SoftmaxAccumulator,
     accumulator_bytes=lambda synopsis, width: 8 * synopsis.width(width),
+    message_fold=MadeAttentionFold,
 )

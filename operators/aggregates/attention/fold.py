@@ -71,23 +71,26 @@ class AttentionFold:
             self._terms,
         )
 
+    def _reset(self, slots: int) -> None:
+        """Begin an epoch, with memory for this many rows."""
+        self._counter[:] = 0
+        if self._renew.size < slots:
+            self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+
     def leave(
         self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
     ) -> None:
         """Begin an epoch: unmake messages that are gone, and replace those of moved sources; nothing has weights."""
-        self._counter[:] = 0
-        slots = len(edges.z.data)
-        if self._renew.size < slots:
-            self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+        self._reset(len(edges.z.data))
         view, serial = self._view(), stamp_of(moves.serial)
-        self._leave(view, _in_edges(edges), gone, kept, moves, rows, self.moves_sides, serial)
+        self._leave(view, in_edges_of(edges), gone, kept, moves, rows, self.moves_sides, serial)
 
     def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
         """End the epoch: add messages, recompute rows where needed, and return the changed rows.
 
         These are the rows that received a message, or whose own term has changed.
         """
-        self._arrive(self._view(), _in_edges(edges), come, stamp_of(serial))
+        self._arrive(self._view(), in_edges_of(edges), come, stamp_of(serial))
         return self._touched[: self._counter[TOUCHED]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
@@ -99,5 +102,6 @@ class AttentionFold:
         return partial(self._finish, self._view(), own.data, epilogue, self._scratch)
 
 
-def _in_edges(edges: Edges) -> InEdges:
+def in_edges_of(edges: Edges) -> InEdges:
+    """Return what kernels read of a Storage's edges."""
     return InEdges(edges.z, edges.in_edges.data, read_alone(edges.inn))

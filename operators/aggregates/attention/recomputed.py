@@ -80,7 +80,7 @@ def _find_shifts(att: Attention, edges: InEdges, row: int, at: int, end: int) ->
 
 
 @apart
-def _sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
+def sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
     """Make the sums of a row from its in-edges in this part."""
     z, pool, fresh = edges.z.data, edges.inn.pool.data, att.fresh
     base, at = base_of(edges.inn, row), place_of(edges.inn, row)
@@ -106,6 +106,24 @@ def _sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
 
 
 @inner
+def clear_row(att: Attention, row: int) -> None:
+    """Have no messages in a row."""
+    for k in range(sums_of(att)):
+        att.note[row, held_at(att, k)] = 0
+        clear_side(att, row, k)
+    forget_loss(att.note, row)
+
+
+@inner
+def wants_sums(att: Attention, row: int, serial: int) -> bool:
+    """Return whether a row that has messages has to be summed again; sides of it without any are cleared."""
+    if att.renew[row] == serial:
+        return True
+    _clear_sides(att, row)
+    return _little_is_left(att, row) or _is_worn(att, row)
+
+
+@inner
 def settle(att: Attention, edges: InEdges, serial: int) -> None:
     """At the end of an epoch, clear sums without messages and sum marked rows again.
 
@@ -120,12 +138,6 @@ def settle(att: Attention, edges: InEdges, serial: int) -> None:
         if note[row, SUSPECT] != serial:
             continue
         if edges.in_edges[row] == 0:
-            for k in range(sums_of(att)):
-                att.note[row, held_at(att, k)] = 0
-                clear_side(att, row, k)
-            forget_loss(note, row)
-            continue
-        if att.renew[row] != serial:
-            _clear_sides(att, row)
-        if att.renew[row] == serial or _little_is_left(att, row) or _is_worn(att, row):
-            _sum_afresh(att, edges, row)
+            clear_row(att, row)
+        elif wants_sums(att, row, serial):
+            sum_afresh(att, edges, row)

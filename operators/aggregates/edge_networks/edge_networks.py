@@ -9,7 +9,7 @@ import numpy as np
 from freshet.gnn.synopses.edge_network import NetworkSynopsis
 from freshet.operators.aggregates.accumulator import MADE_AT_ONCE, Accumulator
 from freshet.operators.aggregates.aggregate import Aggregate, Lookup
-from freshet.operators.aggregates.edge_networks.fold import NetworkFold, gather_terms
+from freshet.operators.aggregates.edge_networks.fold import NetworkFold, gather_ends
 from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.graph.edge_messages import Messages
 from freshet.state.table import TableSet
@@ -28,10 +28,8 @@ class NetworkAccumulator:
         network = self._network
         for first in range(0, len(messages.src), MADE_AT_ONCE):
             src, dst = messages.src[first : first + MADE_AT_ONCE], messages.dst[first : first + MADE_AT_ONCE]
-            terms = np.empty((len(src), network.reads), np.float32)
-            gather_terms(z, src, dst, network.source, network.target, network.added, terms)
             made = Messages(self._order[: len(src)], dst, self._weights[: len(src)])
-            self._inner.merge(network.made(terms), made)
+            self._inner.merge(network.made(gather_ends(network, z, src, dst)), made)
 
     def read(self, got: np.ndarray, rows: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write synopses to `out`."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from freshet.gnn.synopses.edge_network import NetworkSynopsis
+from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
 from freshet.kernels.kernel import kernel
 from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.aggregates.fold import MessageFold, StepwiseFold
@@ -55,6 +55,37 @@ def gather_terms(
             else:
                 out[i, c] = z[v, target + c]
                 out[i, size + c] = z[u, source + c] - z[v, target + c]
+
+
+@kernel
+def gather_beside(
+    z: np.ndarray, src: np.ndarray, dst: np.ndarray, source: int, size: int, target: int, target_size: int,
+    out: np.ndarray,
+) -> None:  # fmt: skip
+    """Write what a network reads of both ends beside each other: [source's columns | target's | the edge's, left out].
+
+    Shapes: out (n, at least size + target_size) float32.
+    """
+    for i in range(len(src)):
+        if i + _AHEAD < len(src):
+            prefetch_row(z, np.int64(src[i + _AHEAD]))
+            prefetch_row(z, np.int64(dst[i + _AHEAD]))
+        u, v = src[i], dst[i]
+        for c in range(size):
+            out[i, c] = z[u, source + c]
+        for c in range(target_size):
+            out[i, size + c] = z[v, target + c]
+
+
+def gather_ends(network: EdgeNetwork, z: np.ndarray, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """Return what a network reads of the ends of edges, (n, network.reads) float32; the edges' terms are to come."""
+    terms = np.empty((src.size, network.reads), np.float32)
+    if network.ends == "beside":
+        places = network.source, network.size, network.target, network.target_size
+        gather_beside(z, src, dst, *places, terms)
+    else:
+        gather_terms(z, src, dst, network.source, network.target, network.ends == "sum", terms)
+    return terms
 
 
 @kernel
@@ -128,7 +159,7 @@ class NetworkFold(StepwiseFold):
         self._inner.begin(edges, moves, rows)
         found = np.empty(moves.slots.size if network.target >= 0 else 0, np.int32)
         if found.size:
-            found = found[: find_turned(edges, moves, rows, network.target, network.size, self._renew, found)]
+            found = found[: find_turned(edges, moves, rows, network.target, network.turning, self._renew, found)]
         self._turned = found
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
@@ -170,8 +201,7 @@ class NetworkFold(StepwiseFold):
     def _made(self, edges: Edges, messages: Messages) -> np.ndarray:
         """The messages of these edges, (n, network.width) float32."""
         network, (src, dst, numbers) = self._network, messages
-        terms = np.empty((src.size, network.reads), np.float32)
-        gather_terms(edges.z.data, src, dst, network.source, network.target, network.added, terms)
+        terms = gather_ends(network, edges.z.data, src, dst)
         return network.made(terms, None if self._attributes is None else self._attributes.of(dst, numbers))
 
     def _remake(self, edges: Edges, rows: np.ndarray, count: int, serial: int) -> None:

@@ -15,6 +15,13 @@ OPTIONS: dict[str, Spec] = {
     "gine_conv-default": {"edge_channels": EDGE_WIDTH},
     "res_gated_graph_conv-attributes": {"edge_channels": EDGE_WIDTH},
     "res_gated_graph_conv-attributes-no_root": {"edge_channels": EDGE_WIDTH, "root_weight": False, "bias": False},
+    "gat_conv-attributes": {"edge_channels": EDGE_WIDTH},
+    "gat_conv-attributes-fill": {"edge_channels": EDGE_WIDTH, "fill_value": 0.5, "residual": True},
+    "gat_conv-attributes-no_loops": {"edge_channels": EDGE_WIDTH, "add_self_loops": False, "heads": 2, "concat": False},
+    "gatv2_conv-attributes": {"edge_channels": EDGE_WIDTH, "heads": 2, "concat": False},
+    "gatv2_conv-attributes-shared": {"edge_channels": EDGE_WIDTH, "share_weights": True, "fill_value": -1.5},
+    "transformer_conv-attributes": {"edge_channels": EDGE_WIDTH, "heads": 2, "concat": False},
+    "transformer_conv-attributes-beta": {"edge_channels": EDGE_WIDTH, "beta": True},
     "gine_conv-eps": {"edge_channels": EDGE_WIDTH, "eps": -0.5},
 }
 
@@ -27,6 +34,16 @@ def gine(in_channels: int, out_channels: int, **options: Any) -> Spec:
     nn = [linear(in_channels, out_channels), _RELU, linear(out_channels, out_channels)]
     widths = {"in_channels": in_channels, "out_channels": out_channels, "edge_channels": EDGE_WIDTH}
     return {"type": "gine_conv", **widths, "nn": nn, **options}
+
+
+def attending(kind: str, in_channels: int, out_channels: int) -> Spec:
+    return {
+        "type": kind,
+        "in_channels": in_channels,
+        "out_channels": out_channels,
+        "edge_channels": EDGE_WIDTH,
+        "heads": 2,
+    }
 
 
 def attributed_layers(width: int) -> dict[str, list[Spec]]:
@@ -44,6 +61,10 @@ def attributed_layers(width: int) -> dict[str, list[Spec]]:
         "pna_conv-attributes-pre_layers": [{**pna, "pre": nn}],
         "gine_conv-attributes-as-they-are": [
             linear(width, EDGE_WIDTH), gine(EDGE_WIDTH, 4, edge_linear=False), _RELU, last,
+        ],
+        "gat_conv-attributes-heads": [
+            attending("gat_conv", width, 4), _RELU, attending("gatv2_conv", 4, 6), _RELU,
+            attending("transformer_conv", 6, 4), {"type": "elu"}, gine(4, 3),
         ],
         "gine_conv-last": [gcn, _RELU, gine(4, 4, nn=[]), _RELU, gine(4, 3)],
         "gine_conv-jumps": [gine(width, 4), keep("1"), gine(4, 4), join("cat", "1", ".")],
