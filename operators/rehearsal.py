@@ -92,6 +92,7 @@ _MODELS: tuple[list[dict[str, Any]], ...] = (
     [_conv("graph_conv", aggr="std"), _conv("res_gated_graph_conv"), _conv("pna_conv", aggregators=["std", "mean"])],
     [_conv("edge_conv", aggr=["max", "std", "sum"], nn=[{"type": "linear", "in_channels": 6, "out_channels": 1}])],
     [_conv("gine_conv", edge_channels=_EDGE_WIDTH, nn=[]), _RELU, _conv("gcn_conv")],
+    [_conv(f"{kind}_conv", edge_channels=_EDGE_WIDTH) for kind in ("gat", "gatv2", "transformer")],
 )
 
 
@@ -106,6 +107,7 @@ _SHAPES = (
     ("int", (2, 1), 3),
     ("int", (2, 1), 4),
     ("int", (2, 1), 5),
+    ("int", (2, 1), 6),
     ("int", (DENSE_PARTS, 1), 0),
 )
 _SEVERAL, _MANY = ((2, 1), (2,), (1, 1)), ((DENSE_PARTS, 1),)

@@ -324,6 +324,8 @@ def _gated_conv(step: Step, width: int | None) -> Converted:
 def _attention(convert: Callable[[Step, int | None], Converted]) -> Callable[[Step, int | None], Converted]:
     def checked(step: Step, width: int | None) -> Converted:
         aggr_of(step, ("sum",))
+        if getattr(step.op, "lin_edge", None) is not None:
+            check_attributes(step)
         return convert(step, width)
 
     return checked

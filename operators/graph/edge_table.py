@@ -240,7 +240,7 @@ class EdgeTable:
         """Sources, destinations and types of the edges of a group that it keeps, and which these are."""
         kept = self._kept(block, group)
         src, dst = (self._at.of(block, group.name, end) for end in ("src", "dst"))
-        return src[kept], dst[kept], block.get(group.type)[kept], kept
+        return frozen(src[kept]), frozen(dst[kept]), block.get(group.type)[kept], kept
 
     def _rows(self, src: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The rows of numbered edges, without those that are not here."""

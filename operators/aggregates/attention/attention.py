@@ -15,8 +15,8 @@ from freshet.operators.aggregates.fold_store import FoldStore
 
 def _merger(synopsis: SoftmaxSynopsis) -> MergePartials:
     heads = synopsis.score.heads
-    return lambda index, partial, slots, out, shifts, _: merge_partial_attention(
-        index, partial, slots, out, shifts, heads
+    return lambda index, partial, slots, out, shifts, columns: merge_partial_attention(
+        index, partial, slots, out, shifts, columns, heads
     )
 
 

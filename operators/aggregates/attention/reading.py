@@ -160,14 +160,20 @@ def finish_attention(
 
 @kernel
 def merge_partial_attention(
-    index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray, shifts: tuple[int, int], heads: int
+    index: np.ndarray,
+    partial: np.ndarray,
+    slots: np.ndarray,
+    out: np.ndarray,
+    shifts: tuple[int, int],
+    columns: tuple[int, int],
+    heads: int,
 ) -> None:
     """[m | D | N] of every head of each slot's partials, added in the order of the parts; 0 where there are none."""
-    step = out.shape[1] // heads
+    step = (columns[1] - columns[0]) // heads
     for i in range(len(slots)):
         base = np.int64(slots[i] >> shifts[0]) << shifts[1]
         for h in range(heads):
-            first, most, some = h * step, np.float32(0), False
+            first, most, some = columns[0] + h * step, np.float32(0), False
             for part in range(index.shape[1]):
                 if index[slots[i], part] >= 0:
                     m = partial[base + index[slots[i], part], first]

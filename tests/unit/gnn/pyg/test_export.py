@@ -284,9 +284,9 @@ class Doubling(pyg.GraphConv):
 
 
 REFUSED = {
-    "gat with attributes": (
-        lambda: pyg.GAT(IN, 8, 2, 3, edge_dim=4),
-        "convs.0: GATConv with edge_dim=4 is not supported yet: attention reads no attributes here",
+    "gat with other loops": (
+        lambda: pyg.GATConv(IN, 8, edge_dim=4, fill_value="max"),
+        "GATConv with fill_value='max' is not supported; expected 'mean' or a number",
     ),
     "median": (
         lambda: pyg.GraphSAGE(IN, 8, 2, aggr="median"),

@@ -15,6 +15,7 @@ from freshet.gnn.convs.base import Aggregator
 from freshet.gnn.plan import compile_plan
 from freshet.gnn.synopses.by_name import OF_NAMES, synopsis_of
 from freshet.gnn.synopses.of_messages import GatedSynopsis, Synopsis
+from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
 from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.aggregates.registry import AGGREGATES, aggregate_of, is_known
 from freshet.operators.aggregates.sums.store import SumStore
@@ -45,16 +46,19 @@ def test_each_synopsis_has_an_entry() -> None:
 
 def test_another_synopsis_is_refused_by_name() -> None:
     assert not is_known(Median())
-    with pytest.raises(TypeError, match=r"nothing keeps a Median; .*registry\.py has GatedSynopsis, Invertible"):
+    with pytest.raises(TypeError, match=r"nothing keeps a Median; .*registry\.py has ColumnsSynopsis, GatedSynopsis, Invertible"):
         aggregate_of(Median())
 
 
 def test_only_folds_of_messages_stand_beside_others() -> None:
     alone = {kind.__name__ for kind, aggregate in AGGREGATES.items() if aggregate.message_fold is None}
-    assert alone == {"SoftmaxSynopsis", "GatedSynopsis", "NetworkSynopsis"}
+    assert alone == {"GatedSynopsis", "NetworkSynopsis"}
     gated = GatedSynopsis(3)
     with pytest.raises(TypeError, match="a GatedSynopsis reads more of an edge than its message"):
         aggregate_of(gated).fold_of(TableSet(), "", 9, gated)
+    softmax = SoftmaxSynopsis(Score("additive", 1, 2, 2, 3, 4))
+    with pytest.raises(TypeError, match="a softmax of additive scores reads both ends of an edge"):
+        aggregate_of(softmax).fold_of(TableSet(), "", 4, softmax)
 
 
 def test_only_sums_alone_are_scrubbed() -> None:
