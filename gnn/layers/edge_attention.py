@@ -63,7 +63,7 @@ def make_dot(terms: np.ndarray, heads: int, channels: int, factor: np.float64, o
 
 
 class EdgeAttention:
-    """Maker of the messages of attention from both ends of an edge and its attributes, with what a vertex keeps of them.
+    """Maker of the messages of attention from the ends of an edge and its attributes, and their synopsis.
 
     `fill` says what attributes the self-loops have that a layer adds: a number, "mean" of those of the in-edges, or
     None where it adds none. For the mean a message has the attributes, and a 1, behind its scores: their sums are kept.

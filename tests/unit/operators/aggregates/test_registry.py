@@ -46,7 +46,9 @@ def test_each_synopsis_has_an_entry() -> None:
 
 def test_another_synopsis_is_refused_by_name() -> None:
     assert not is_known(Median())
-    with pytest.raises(TypeError, match=r"nothing keeps a Median; .*registry\.py has ColumnsSynopsis, GatedSynopsis, Invertible"):
+    with pytest.raises(
+        TypeError, match=r"nothing keeps a Median; .*registry\.py has ColumnsSynopsis, GatedSynopsis, Invertible"
+    ):
         aggregate_of(Median())
 
 
