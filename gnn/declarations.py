@@ -12,7 +12,11 @@ from freshet.gnn.convs.attention import GATConv as GATConv
 from freshet.gnn.convs.attention import GATv2Conv as GATv2Conv
 from freshet.gnn.convs.attention import SuperGATConv as SuperGATConv
 from freshet.gnn.convs.attention import TransformerConv as TransformerConv
+from freshet.gnn.convs.attributed import CGConv as CGConv
+from freshet.gnn.convs.attributed import GENConv as GENConv
 from freshet.gnn.convs.attributed import GINEConv as GINEConv
+from freshet.gnn.convs.attributed import GMMConv as GMMConv
+from freshet.gnn.convs.attributed import NNConv as NNConv
 from freshet.gnn.convs.base import Aggregator as Aggregator
 from freshet.gnn.convs.base import Conv as Conv
 from freshet.gnn.convs.edge_networks import EdgeConv as EdgeConv
@@ -49,7 +53,7 @@ from freshet.gnn.rows.norms import BatchNorm as BatchNorm
 
 AnyHop = Propagation | Laplacian
 AnySum = GraphConv | SAGEConv | GCNConv | AnyHop | GINConv | ResGatedGraphConv | CommNetConv | PinSAGEConv
-AnyNetwork = PNAConv | EdgeConv | FiLMConv | GINEConv
+AnyNetwork = PNAConv | EdgeConv | FiLMConv | GINEConv | NNConv | GMMConv | CGConv | GENConv
 AnyAttention = GATConv | GATv2Conv | SuperGATConv | TransformerConv | AGNNConv
 AnyConv = AnySum | AnyNetwork | AnyAttention
 AnyJump = Keep | Join

@@ -35,8 +35,6 @@ VERSION = 1
 MAX_CONVS = 64
 SPEC_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
-_ATTRIBUTED = "weighs messages by attributes of edges, which no layer here reads yet; nearest: gat_conv, or graph_conv"
-_NOT_YET = dict.fromkeys(("gmm_conv", "mo_net_conv", "monet"), f"{_ATTRIBUTED} with a weight for each edge")
 
 
 class ModelError(InputError, ValueError):
@@ -253,13 +251,10 @@ def _check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
             got = "no type" if kind is None else f"a type that is a {type(kind).__name__}"
             msg = f"{where}.{i}: got {got}, expected an object with a type, one of {', '.join(supported)}"
             raise ModelError(msg)
-        if kind in _NOT_YET:
-            msg = f"{where}.{i}: layer type {kind!r} {_NOT_YET[kind]}"
-            raise ModelError(msg)
         if kind not in supported:
             msg = f"{where}.{i}: layer type {kind!r} is not supported; supported are {', '.join(supported)}"
             raise ModelError(msg)
-        if kind in ("gin_conv", "gine_conv", "edge_conv") and isinstance(layer, dict):
+        if kind in ("gin_conv", "gine_conv", "edge_conv", "nn_conv", "gen_conv") and isinstance(layer, dict):
             _check_types(layer.get("nn"), f"{where}.{i}.nn", DENSE_TYPES)
 
 

@@ -83,6 +83,7 @@ def _conv(kind: str, **options: Any) -> dict[str, Any]:
 
 
 _RELU = {"type": "relu"}
+_MATRIX = {"type": "linear", "in_channels": _EDGE_WIDTH, "out_channels": _WIDTH * _WIDTH}
 # Between them: sums with weights and without, own inputs and none, sums and means, rows of length 1; extrema, several
 # aggregators, scores that are additive and others; variances; messages of a network; attributes of edges.
 _MODELS: tuple[list[dict[str, Any]], ...] = (
@@ -93,6 +94,11 @@ _MODELS: tuple[list[dict[str, Any]], ...] = (
     [_conv("edge_conv", aggr=["max", "std", "sum"], nn=[{"type": "linear", "in_channels": 6, "out_channels": 1}])],
     [_conv("gine_conv", edge_channels=_EDGE_WIDTH, nn=[]), _RELU, _conv("gcn_conv")],
     [_conv(f"{kind}_conv", edge_channels=_EDGE_WIDTH) for kind in ("gat", "gatv2", "transformer")],
+    [
+        _conv("gmm_conv", edge_channels=_EDGE_WIDTH, kernels=2),
+        _conv("nn_conv", edge_channels=_EDGE_WIDTH, nn=[_MATRIX]),
+        _conv("cg_conv", edge_channels=_EDGE_WIDTH),
+    ],
 )
 
 
@@ -108,6 +114,7 @@ _SHAPES = (
     ("int", (2, 1), 4),
     ("int", (2, 1), 5),
     ("int", (2, 1), 6),
+    ("int", (2, 1), 7),
     ("int", (DENSE_PARTS, 1), 0),
 )
 _SEVERAL, _MANY = ((2, 1), (2,), (1, 1)), ((DENSE_PARTS, 1),)

@@ -7,17 +7,21 @@ from typing import Any
 
 from freshet.gnn.declarations import (
     AGNNConv,
+    CGConv,
     CommNetConv,
     EdgeConv,
     FiLMConv,
     GATConv,
     GATv2Conv,
     GCNConv,
+    GENConv,
     GINConv,
     GINEConv,
+    GMMConv,
     GraphConv,
     Laplacian,
     Layer,
+    NNConv,
     PinSAGEConv,
     PNAConv,
     Propagation,
@@ -35,6 +39,8 @@ from freshet.gnn.layers.attention_convs import (
 )
 from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.layers.edge_conv import EdgeConvPlan
+from freshet.gnn.layers.edge_matrices import GMMConvPlan, NNConvPlan
+from freshet.gnn.layers.edge_sums import CGConvPlan, GENConvPlan
 from freshet.gnn.layers.film_conv import FiLMConvPlan
 from freshet.gnn.layers.gcn_conv import GCNConvPlan
 from freshet.gnn.layers.gin_conv import GINConvPlan
@@ -47,16 +53,20 @@ from freshet.gnn.layers.res_gated_graph_conv import ResGatedGraphConvPlan
 
 PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     AGNNConv: AGNNConvPlan,
+    CGConv: CGConvPlan,
     CommNetConv: NeighbourConvPlan,
     EdgeConv: EdgeConvPlan,
     FiLMConv: FiLMConvPlan,
     GATConv: GATConvPlan,
     GATv2Conv: GATv2ConvPlan,
     GCNConv: GCNConvPlan,
+    GENConv: GENConvPlan,
     GINConv: GINConvPlan,
     GINEConv: GINEConvPlan,
+    GMMConv: GMMConvPlan,
     GraphConv: NeighbourConvPlan,
     Laplacian: LaplacianPlan,
+    NNConv: NNConvPlan,
     Propagation: GCNConvPlan,
     PNAConv: PNAConvPlan,
     PinSAGEConv: PinSAGEConvPlan,

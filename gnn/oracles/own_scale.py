@@ -19,16 +19,20 @@ import numpy as np
 from freshet.gnn.declarations import (
     AttentionConv,
     BatchNorm,
+    CGConv,
     Conv,
     DegreeScaledConv,
     EdgeConv,
     FiLMConv,
+    GENConv,
     GINConv,
     GINEConv,
+    GMMConv,
     Identity,
     Laplacian,
     Layer,
     Linear,
+    NNConv,
     PinSAGEConv,
     PNAConv,
     ResGatedGraphConv,
@@ -37,6 +41,7 @@ from freshet.gnn.declarations import (
 )
 from freshet.gnn.model import Model
 from freshet.gnn.oracles.attention import attention_conv
+from freshet.gnn.oracles.attributed import attributed_conv
 from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.factors import (
     degree_factors,
@@ -153,6 +158,9 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: SortedEdges, step: fl
         return _film_conv(layer, weights, x, edges, step)
     if isinstance(layer, ResGatedGraphConv):
         return _gated_conv(layer, weights, x, edges, step)
+    if isinstance(layer, CGConv | GENConv | GMMConv | NNConv):
+        nn = getattr(layer, "nn", [])
+        return attributed_conv(layer, weights, x, edges, step, lambda name, at: _chain(nn, weights, name, at, step))
     if isinstance(layer, AttentionConv):
         return attention_conv(layer, weights, x, edges, step)
     msg = f"the oracle knows no {type(layer).__name__}"

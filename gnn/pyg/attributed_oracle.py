@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from freshet.gnn.declarations import Conv, GATConv, GATv2Conv, GINEConv, PNAConv, ResGatedGraphConv, TransformerConv
+from freshet.gnn.declarations import (
+    CGConv,
+    Conv,
+    GATConv,
+    GATv2Conv,
+    GENConv,
+    GINEConv,
+    GMMConv,
+    NNConv,
+    PNAConv,
+    ResGatedGraphConv,
+    TransformerConv,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +37,10 @@ def attributed_conv(layer: Conv, weights: Weights, chain: Chain) -> tuple[Any, W
         return _gated_conv(layer), weights
     if isinstance(layer, GATConv | GATv2Conv | TransformerConv):
         return attention_conv(layer, weights)
+    if isinstance(layer, NNConv | GENConv):
+        return _with_nn(layer, weights, chain)
+    if isinstance(layer, GMMConv | CGConv):
+        return _plain(layer, weights)
     msg = f"the PyG oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
 
@@ -39,6 +55,39 @@ def _gine_conv(layer: GINEConv, weights: Weights, chain: Chain) -> tuple[Any, We
     edge_dim = layer.edge_channels if layer.edge_linear else None
     module = pyg.GINEConv(torch.nn.Sequential(nn), eps=layer.eps, edge_dim=edge_dim)
     return module, {"eps": module.eps} | {name: w for name, w in weights.items() if name.startswith("lin.")}
+
+
+def _with_nn(layer: NNConv | GENConv, weights: Weights, chain: Chain) -> tuple[Any, Weights]:
+    from torch_geometric import nn as pyg
+
+    nn, sizes = chain(layer.nn, weights, "nn."), (layer.in_channels, layer.out_channels)
+    if isinstance(layer, NNConv):
+        module: Any = pyg.NNConv(*sizes, nn, aggr=layer.aggr, root_weight=layer.root_weight, bias=layer.bias)
+    else:
+        edge_dim = layer.edge_channels or None
+        module = pyg.GENConv(*sizes, aggr=layer.aggr, eps=layer.eps, bias=layer.bias, edge_dim=edge_dim)
+        module.mlp = nn
+        if "lin_edge.weight" in weights:  # PyG has none for attributes that are as wide as the rows
+            module.lin_edge = pyg.Linear(layer.edge_channels, layer.out_channels, bias=layer.bias)
+    return module, {name: w for name, w in weights.items() if not name.startswith("nn.")}
+
+
+def _plain(layer: GMMConv | CGConv, weights: Weights) -> tuple[Any, Weights]:
+    import torch
+    from torch_geometric import nn as pyg
+
+    if isinstance(layer, GMMConv):
+        sizes = layer.in_channels, layer.out_channels, layer.edge_channels, layer.kernels
+        return pyg.GMMConv(*sizes, **layer.model_dump(include={"aggr", "bias"})), weights
+    options = layer.model_dump(include={"aggr", "batch_norm", "bias"})
+    module = pyg.CGConv(layer.in_channels, layer.edge_channels, **options)
+    named = {name: w for name, w in weights.items() if not name.startswith("bn.")}
+    if layer.batch_norm:
+        scale, shift = weights["bn.scale"], weights["bn.shift"]
+        at_rest = {"running_mean": torch.zeros_like(scale), "running_var": torch.ones_like(scale) - module.bn.eps}
+        norm = {"weight": scale, "bias": shift, **at_rest, "num_batches_tracked": torch.tensor(0)}
+        named |= {f"bn.{name}": w for name, w in norm.items()}
+    return module, named
 
 
 def _gated_conv(layer: ResGatedGraphConv) -> Any:

@@ -23,13 +23,14 @@ from freshet.gnn.declarations import (
     ResGatedGraphConv,
     SAGEConv,
 )
+from freshet.gnn.pyg import by_edge
 from freshet.gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, transformer_conv
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of, kinds_of
 from freshet.gnn.pyg.forward.fx import dense_steps
 from freshet.gnn.pyg.functions import MODULES, callable_step
 from freshet.gnn.pyg.norms import NORMS
 from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module, why_not_own
-from freshet.gnn.pyg.steps import ExportError, Hop, Step, array_of, class_name, refuse_other
+from freshet.gnn.pyg.steps import ExportError, Hop, Step, array_of, check_attributes, class_name, refuse_other
 from freshet.gnn.pyg.tensors import Converted, Weights, tensors
 from freshet.gnn.rows.chains import chain_width
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
@@ -219,17 +220,6 @@ def _gine_conv(step: Step, width: int | None) -> Converted:
     return layer, weights | edge
 
 
-def check_attributes(step: Step) -> None:
-    """Refuse a conv that reads attributes of edges and is handed none.
-
-    Raises: ExportError
-    """
-    if not step.attributes:
-        kind = class_name(step.op).rsplit(".", 1)[1]
-        msg = f"{step.name}: {kind} is called without attributes of edges: hand it edge_attr"
-        raise ExportError(msg)
-
-
 def _edge_conv(step: Step, width: int | None) -> Converted:
     aggr = aggr_of(step, AGGREGATORS, several=True)
     layers, weights, read = _nn(step, None if width is None else 2 * width)
@@ -265,6 +255,34 @@ def _nn(step: Step, width: int | None) -> tuple[list[Layer], Weights, int]:
         msg = f"{step.name}: the width of {kind}'s nn is unknown, since no layer says it; {HOW_WIDE}"
         raise ExportError(msg)
     return layers, weights, read
+
+
+def _nn_conv(step: Step, width: int | None) -> Converted:
+    check_attributes(step)
+    layers, weights, read = _nn(step, None)
+    return by_edge.nn_conv(step, aggr_of(step, AGGREGATORS), layers, weights, read)
+
+
+def _gmm_conv(step: Step, width: int | None) -> Converted:
+    check_attributes(step)
+    return by_edge.gmm_conv(step, aggr_of(step, AGGREGATORS))
+
+
+def _cg_conv(step: Step, width: int | None) -> Converted:
+    conv: Any = step.op
+    if conv.dim:
+        check_attributes(step)
+    return by_edge.cg_conv(step, aggr_of(step, AGGREGATORS))
+
+
+def _gen_conv(step: Step, width: int | None) -> Converted:
+    conv: Any = step.op
+    if hasattr(conv, "lin_edge"):
+        check_attributes(step)
+    aggr = aggr_of(step, AGGREGATORS)
+    inside = [one._replace(frozen=step.frozen) for one in dense_steps(f"{step.name}.mlp", conv.mlp)]
+    layers, weights = convert_chain(inside, conv.out_channels, "nn")
+    return by_edge.gen_conv(step, aggr, layers, weights)
 
 
 def _pna_conv(step: Step, width: int | None) -> Converted:
@@ -365,6 +383,10 @@ _CONVS: dict[str, Callable[[Step, int | None], Converted]] = {
     "torch_geometric.nn.GCNConv": _gcn_conv,
     "torch_geometric.nn.GINConv": _gin_conv,
     "torch_geometric.nn.GINEConv": _gine_conv,
+    "torch_geometric.nn.NNConv": _nn_conv,
+    "torch_geometric.nn.GMMConv": _gmm_conv,
+    "torch_geometric.nn.CGConv": _cg_conv,
+    "torch_geometric.nn.GENConv": _gen_conv,
     "torch_geometric.nn.EdgeConv": _edge_conv,
     "torch_geometric.nn.FiLMConv": _film_conv,
 }

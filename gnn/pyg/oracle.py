@@ -9,6 +9,7 @@ import numpy as np
 
 from freshet.gnn.declarations import (
     AGNNConv,
+    CGConv,
     Conv,
     DegreeScaledConv,
     DenseLayer,
@@ -19,6 +20,7 @@ from freshet.gnn.declarations import (
     GATv2Conv,
     GCNConv,
     Gelu,
+    GENConv,
     GINConv,
     Laplacian,
     Layer,
@@ -120,7 +122,7 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
     sizes = (layer.in_channels, layer.out_channels)
     if (apart := _APART.get(type(layer))) is not None:
         return apart(layer, weights, x, edges)
-    if layer.edge_width:
+    if layer.edge_width or isinstance(layer, CGConv | GENConv):
         return _attributed_conv(layer, weights, x, edges)
     if isinstance(layer, DegreeScaledConv) and layer.degrees == "both":
         return _by_both_degrees(layer, weights, x, edges)
@@ -165,7 +167,7 @@ def _attributed_conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: 
     module, weights = attributed_conv(layer, weights, _chain)
     module = module.to(x.dtype).eval()
     module.load_state_dict(weights)
-    rows: Tensor = module(x, edges.index, edge_attr=edges.attr)
+    rows: Tensor = module(x, edges.index, edge_attr=edges.attr if layer.edge_width else None)
     return rows
 
 

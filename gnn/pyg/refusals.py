@@ -31,8 +31,8 @@ TO_HETERO = (
 )
 _PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
 _ATTRIBUTED = (
-    "is not supported yet: of the convs that read attributes of edges GINEConv is. Nearest: that one, {}, or GraphConv "
-    "with a weight for each edge"
+    "is not supported yet. Nearest: NNConv or GMMConv, which make weights of the attributes of an edge, {}, or "
+    "GraphConv with a weight for each edge"
 )
 _POSITIONS = (
     "is not supported: it reads positions beside features. Nearest: EdgeConv, with positions among the features"
@@ -41,14 +41,8 @@ _HINTS: dict[str, str] = {
     "HeteroJumpingKnowledge": TYPED,
     "JumpingKnowledge": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "MessageNorm": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
-    "GMMConv": _ATTRIBUTED.format("GATConv"),
-    "NNConv": _ATTRIBUTED.format("EdgeConv"),
-    "ECConv": _ATTRIBUTED.format("EdgeConv"),
-    "CGConv": _ATTRIBUTED.format("ResGatedGraphConv"),
     "SplineConv": _ATTRIBUTED.format("EdgeConv"),
     "PDNConv": _ATTRIBUTED.format("GATConv"),
-    "GENConv": "is not supported: its softmax is over messages, channel by channel. Nearest: GATv2Conv, or SAGEConv "
-    "with a list of aggregators",
     "MFConv": "is not supported: it has weights for each degree. Nearest: PNAConv, which reads degrees by its scalers",
     "FAConv": "is not supported. Nearest: GATv2Conv, and x + h with the first rows",
     "FeaStConv": "is not supported: its softmax is over heads. Nearest: GATv2Conv",

@@ -57,10 +57,14 @@ def takes_attributes(module: Any) -> bool:
     if any(takes_attributes(conv) for conv in getattr(module, "convs", ())):  # a basic model
         return True
     kind = class_name(module)
+    if kind == "torch_geometric.nn.CGConv":
+        return bool(module.dim)
+    if kind == "torch_geometric.nn.GENConv":
+        return hasattr(module, "lin_edge")
     return kind in _ATTRIBUTED or (kind in _WITH_EDGE_DIM and module.edge_dim is not None)
 
 
-_ATTRIBUTED = {"torch_geometric.nn.GINEConv"}
+_ATTRIBUTED = {f"torch_geometric.nn.{name}" for name in ("GINEConv", "GMMConv", "NNConv")}
 _WITH_EDGE_DIM = {
     f"torch_geometric.nn.{name}" for name in ("GATConv", "GATv2Conv", "PNAConv", "ResGatedGraphConv", "TransformerConv")
 }
@@ -91,6 +95,17 @@ def refuse_other(step: Step, name: str, part: Any, *expected: str) -> None:
     """
     if class_name(part) not in expected:
         msg = f"{step.name}: its {name} is a {class_name(part)}, expected {expected[0]}"
+        raise ExportError(msg)
+
+
+def check_attributes(step: Step) -> None:
+    """Refuse a conv that reads attributes of edges and is handed none.
+
+    Raises: ExportError
+    """
+    if not step.attributes:
+        kind = class_name(step.op).rsplit(".", 1)[1]
+        msg = f"{step.name}: {kind} is called without attributes of edges: hand it edge_attr"
         raise ExportError(msg)
 
 

@@ -22,6 +22,9 @@ OPTIONS: dict[str, Spec] = {
     "gatv2_conv-attributes-shared": {"edge_channels": EDGE_WIDTH, "share_weights": True, "fill_value": -1.5},
     "transformer_conv-attributes": {"edge_channels": EDGE_WIDTH, "heads": 2, "concat": False},
     "transformer_conv-attributes-beta": {"edge_channels": EDGE_WIDTH, "beta": True},
+    "gen_conv-attributes": {"edge_channels": EDGE_WIDTH, "aggr": "max", "bias": True, "nn": []},
+    "gmm_conv-attributes": {"edge_channels": EDGE_WIDTH, "kernels": 3},
+    "gmm_conv-attributes-sum": {"edge_channels": EDGE_WIDTH, "kernels": 2, "aggr": "sum", "bias": False},
     "gine_conv-eps": {"edge_channels": EDGE_WIDTH, "eps": -0.5},
 }
 
@@ -34,6 +37,12 @@ def gine(in_channels: int, out_channels: int, **options: Any) -> Spec:
     nn = [linear(in_channels, out_channels), _RELU, linear(out_channels, out_channels)]
     widths = {"in_channels": in_channels, "out_channels": out_channels, "edge_channels": EDGE_WIDTH}
     return {"type": "gine_conv", **widths, "nn": nn, **options}
+
+
+def matrices(in_channels: int, out_channels: int, **options: Any) -> Spec:
+    nn = [linear(EDGE_WIDTH, 4), {"type": "tanh"}, linear(4, in_channels * out_channels)]
+    widths = {"in_channels": in_channels, "out_channels": out_channels, "edge_channels": EDGE_WIDTH}
+    return {"type": "nn_conv", **widths, "nn": nn, **options}
 
 
 def attending(kind: str, in_channels: int, out_channels: int) -> Spec:
@@ -56,6 +65,10 @@ def attributed_layers(width: int) -> dict[str, list[Spec]]:
     }  # fmt: skip
     towers: Spec = {**pna, "aggregators": ["sum", "var"], "towers": 2, "divide_input": True}
     nn: list[Spec] = [_RELU, linear(width, width)]
+    cg: Spec = {"type": "cg_conv", "in_channels": width, "out_channels": width}
+    wide_cg: Spec = {**cg, "edge_channels": EDGE_WIDTH}
+    gen: Spec = {"type": "gen_conv", "in_channels": 3, "out_channels": 3, "aggr": "mean", "nn": [linear(3, 3), _RELU]}
+    narrowing: Spec = {**gen, "in_channels": width}
     return {
         "pna_conv-attributes": [pna, _RELU, {**towers, "in_channels": 4, "out_channels": 6}],
         "pna_conv-attributes-pre_layers": [{**pna, "pre": nn}],
@@ -66,6 +79,10 @@ def attributed_layers(width: int) -> dict[str, list[Spec]]:
             attending("gat_conv", width, 4), _RELU, attending("gatv2_conv", 4, 6), _RELU,
             attending("transformer_conv", 6, 4), {"type": "elu"}, gine(4, 3),
         ],
+        "nn_conv-attributes": [matrices(width, 4), _RELU, matrices(4, 3, aggr="mean", bias=False), _RELU, gen],
+        "cg_conv-attributes-mean": [{**wide_cg, "aggr": "mean", "bias": False}, _RELU, narrowing],
+        "cg_conv-attributes": [{**wide_cg, "batch_norm": True}, _RELU, narrowing],
+        "cg_conv-none": [cg, _RELU, {**narrowing, "edge_channels": EDGE_WIDTH, "bias": True}, _RELU, gen],
         "gine_conv-last": [gcn, _RELU, gine(4, 4, nn=[]), _RELU, gine(4, 3)],
         "gine_conv-jumps": [gine(width, 4), keep("1"), gine(4, 4), join("cat", "1", ".")],
     }  # fmt: skip

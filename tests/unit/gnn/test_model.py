@@ -61,10 +61,8 @@ def test_an_unknown_layer_type_names_the_supported_ones() -> None:
         build_model(layers=[conv("gin_conv", 3, 2, nn=[{"type": "conv"}])], weights={})
     with pytest.raises(ModelError, match=r"layers\.0\.nn\.0: layer type 'conv' is not supported"):
         build_model(layers=[conv("edge_conv", 3, 2, nn=[{"type": "conv"}])], weights={})
-    with pytest.raises(
-        ModelError, match=r"layers\.0: layer type 'gmm_conv' weighs messages by attributes of edges, which"
-    ):
-        build_model(layers=[conv("gmm_conv", 3, 2)], weights={})
+    with pytest.raises(ModelError, match=r"layers\.0\.nn\.0: layer type 'conv' is not supported"):
+        build_model(layers=[conv("nn_conv", 3, 2, edge_channels=2, nn=[{"type": "conv"}])], weights={})
     with pytest.raises(ModelError, match=r"head\.0: layer type 'graph_conv' is not supported"):
         build_model(layers=[conv("graph_conv", 3, 2)], head=[conv("graph_conv", 2, 2)], weights={})
 

@@ -128,10 +128,25 @@ REFUSED = {
         r"ResGatedGraphConv with act=Tanh\(\) is not supported yet; expected Sigmoid\(\)",
     ),
     "gates of two kinds": (lambda: pyg.ResGatedGraphConv((IN, 4), 8), "bipartite layers are not supported"),
-    "kernels of attributes": (
-        lambda: pyg.GMMConv(IN, 8, dim=2, kernel_size=3),
-        "torch_geometric.nn.GMMConv is not supported yet: of the convs that read attributes of edges GINEConv is. "
-        "Nearest: that one, GATConv, or GraphConv with a weight for each edge",
+    "kernels of each channel": (
+        lambda: pyg.GMMConv(IN, 8, dim=2, kernel_size=3, separate_gaussians=True),
+        "GMMConv with separate_gaussians=True is not supported yet; expected False",
+    ),
+    "kernels without a root": (
+        lambda: pyg.GMMConv(IN, 8, dim=2, kernel_size=3, root_weight=False),
+        "GMMConv with root_weight=False is not supported: PyTorch Geometric cannot run it either",
+    ),
+    "splines of attributes": (
+        lambda: pyg.PDNConv(IN, 8, edge_dim=2, hidden_channels=3),
+        "torch_geometric.nn.PDNConv is not supported yet. Nearest: NNConv or GMMConv, which make weights of the attr",
+    ),
+    "softmax of messages": (
+        lambda: pyg.GENConv(IN, 8),
+        "GENConv with aggr='softmax' is not supported yet; supported: sum, mean, max, min, std, var",
+    ),
+    "norms of messages": (
+        lambda: pyg.GENConv(IN, 8, aggr="mean", msg_norm=True),
+        "GENConv with msg_norm=True is not supported yet; expected False",
     ),
     "edges of its own": (
         lambda: nearest(pyg.EdgeConv(nn.Linear(2 * IN, 4))),
