@@ -15,16 +15,7 @@ OPTIONS: dict[str, Spec] = {
     "gine_conv-default": {"edge_channels": EDGE_WIDTH},
     "res_gated_graph_conv-attributes": {"edge_channels": EDGE_WIDTH},
     "res_gated_graph_conv-attributes-no_root": {"edge_channels": EDGE_WIDTH, "root_weight": False, "bias": False},
-    "gat_conv-attributes": {"edge_channels": EDGE_WIDTH},
-    "gat_conv-attributes-fill": {"edge_channels": EDGE_WIDTH, "fill_value": 0.5, "residual": True},
-    "gat_conv-attributes-no_loops": {"edge_channels": EDGE_WIDTH, "add_self_loops": False, "heads": 2, "concat": False},
-    "gatv2_conv-attributes": {"edge_channels": EDGE_WIDTH, "heads": 2, "concat": False},
-    "gatv2_conv-attributes-shared": {"edge_channels": EDGE_WIDTH, "share_weights": True, "fill_value": -1.5},
-    "transformer_conv-attributes": {"edge_channels": EDGE_WIDTH, "heads": 2, "concat": False},
-    "transformer_conv-attributes-beta": {"edge_channels": EDGE_WIDTH, "beta": True},
-    "gen_conv-attributes": {"edge_channels": EDGE_WIDTH, "aggr": "max", "bias": True, "nn": []},
-    "gmm_conv-attributes": {"edge_channels": EDGE_WIDTH, "kernels": 3},
-    "gmm_conv-attributes-sum": {"edge_channels": EDGE_WIDTH, "kernels": 2, "aggr": "sum", "bias": False},
+    "gat_conv-attributes": {"edge_channels": EDGE_WIDTH, "heads": 2, "concat": False},
     "gine_conv-eps": {"edge_channels": EDGE_WIDTH, "eps": -0.5},
 }
 
@@ -45,14 +36,9 @@ def matrices(in_channels: int, out_channels: int, **options: Any) -> Spec:
     return {"type": "nn_conv", **widths, "nn": nn, **options}
 
 
-def attending(kind: str, in_channels: int, out_channels: int) -> Spec:
-    return {
-        "type": kind,
-        "in_channels": in_channels,
-        "out_channels": out_channels,
-        "edge_channels": EDGE_WIDTH,
-        "heads": 2,
-    }
+def attending(kind: str, in_channels: int, out_channels: int, **options: Any) -> Spec:
+    widths = {"in_channels": in_channels, "out_channels": out_channels, "edge_channels": EDGE_WIDTH}
+    return {"type": f"{kind}_conv", **widths, **options}
 
 
 def attributed_layers(width: int) -> dict[str, list[Spec]]:
@@ -76,8 +62,19 @@ def attributed_layers(width: int) -> dict[str, list[Spec]]:
             linear(width, EDGE_WIDTH), gine(EDGE_WIDTH, 4, edge_linear=False), _RELU, last,
         ],
         "gat_conv-attributes-heads": [
-            attending("gat_conv", width, 4), _RELU, attending("gatv2_conv", 4, 6), _RELU,
-            attending("transformer_conv", 6, 4), {"type": "elu"}, gine(4, 3),
+            attending("gat", width, 4, heads=2, fill_value=0.5, residual=True), _RELU,
+            attending("gat", 4, 3, heads=2, concat=False, add_self_loops=False),
+        ],
+        "gatv2_conv-attributes": [
+            attending("gatv2", width, 4, heads=2), _RELU,
+            attending("gatv2", 4, 3, heads=2, concat=False, share_weights=True, fill_value=-1.5), _RELU, gen,
+        ],
+        "transformer_conv-attributes": [
+            attending("transformer", width, 4, heads=2), {"type": "elu"},
+            attending("transformer", 4, 3, heads=2, concat=False, beta=True), _RELU, {**gen, "aggr": "max"},
+        ],
+        "gmm_conv-attributes": [
+            attending("gmm", width, 4, kernels=3), _RELU, attending("gmm", 4, 3, kernels=2, aggr="sum", bias=False),
         ],
         "nn_conv-attributes": [matrices(width, 4), _RELU, matrices(4, 3, aggr="mean", bias=False), _RELU, gen],
         "cg_conv-attributes-mean": [{**wide_cg, "aggr": "mean", "bias": False}, _RELU, narrowing],

@@ -43,6 +43,10 @@ def test_a_conv_is_documented_whole(kind: type[Conv]) -> None:
         given["in_channels"] = 3 * given["out_channels"]
     if kind.__name__ == "EdgeConv":
         given["nn"] = [LINEAR | {"in_channels": 16}]
+    if kind.__name__ == "NNConv":
+        given["nn"] = [LINEAR | {"in_channels": 4, "out_channels": 64}]
+    if kind.__name__ == "GMMConv":
+        given["kernels"] = 2
     assert list(found) == ["", "Args", "Weights", "Shapes", "Raises", "Source"]
     assert undocumented(kind, kind.model_validate(given).tensors()) == []
     assert found[""].startswith("x_v' = ")
