@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-# Places in the column, int64[8], of which the last is free; FLAGS holds REPLAY, LAST, FLUSH and PUBLISH.
+# Places in the column, int64[8]. FLAGS holds REPLAY, LAST, FLUSH, PUBLISH and HAS_TS: EVENT_TS is one.
 CONTROLS = 8
-MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES = range(CONTROLS - 1)
-REPLAY, LAST, FLUSH, PUBLISH = 1, 2, 4, 8
+MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES, EVENT_TS = range(CONTROLS)
+REPLAY, LAST, FLUSH, PUBLISH, HAS_TS = 1, 2, 4, 8, 16
 
 
 def control_values(
@@ -18,16 +18,25 @@ def control_values(
     rejected: int = 0,
     accepted: int = 0,
     vertices: int = 0,
+    event_ts: int | None = None,
 ) -> np.ndarray:
     """The column `ctl` of an epoch's blocks.
 
-    `marker` is its number, -1 for none; `events` and `arrival_ms` (of the first one at the Parser) are the epoch's; the
-    last three count from the beginning of the job.
+    `marker` is its number, -1 for none; `events`, `arrival_ms` (of the first one at the Parser) and `event_ts` (the
+    largest `ts` of its accepted events) are the epoch's; the others count from the beginning of the job.
     """
     values = np.zeros(CONTROLS, np.int64)
     values[[MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS]] = marker, events, int(arrival_ms), flags
     values[[REJECTED, ACCEPTED, VERTICES]] = rejected, accepted, vertices
+    if event_ts is not None:
+        values[FLAGS] |= HAS_TS
+        values[EVENT_TS] = event_ts
     return values
+
+
+def event_ts_of(control: np.ndarray) -> int | None:
+    """Return the largest `ts` of the epoch's accepted events, None where none has any."""
+    return int(control[EVENT_TS]) if int(control[FLAGS]) & HAS_TS else None
 
 
 def is_marker(control: np.ndarray) -> bool:

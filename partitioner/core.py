@@ -99,7 +99,7 @@ class Partitioner:
         self._close()
         width = self.features.edge_width
         kept = events.values.full_attr(width) if width else None
-        return EpochChange(self._records, events.x, self._born_names(), rejected, kept)
+        return EpochChange(self._records, events.x, self._born_names(), rejected, kept, events.largest_ts(rejected))
 
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from freshet.partitioner.events import (
     DEFAULT_TYPE,
     INT,
+    NO_TS,
     OP_ADD_EDGE,
     OP_ADD_VERTEX,
     OP_DEL_EDGE,
@@ -44,6 +45,7 @@ class EventBuilder:
         self.x: list[FeatureRow] = []
         self.position: list[int] = []
         self.reject_rows: list[int] = []
+        self.ts: dict[int, int] = {}  # by event, of those that have one
 
     def __len__(self) -> int:
         return len(self.op)
@@ -71,6 +73,10 @@ class EventBuilder:
         self.etype.append(etype)
         self.position.append(position)
         self.x_row.append(-1)
+
+    def stamp(self, ts: int) -> None:
+        """Set the `ts` of the last event."""
+        self.ts[len(self.op) - 1] = ts
 
     def type_code(self, name: str) -> int:
         """The number of an edge type in this block's table, a new one for a new type."""
@@ -103,7 +109,15 @@ class EventBuilder:
             end_source=source,
             end_partition=partition,
             arrival_ms=arrival_ms,
+            ts=self._times(),
         )
+
+    def _times(self) -> np.ndarray | None:
+        if not self.ts:
+            return None
+        times = np.full(len(self.op), NO_TS, np.int64)
+        times[list(self.ts)] = list(self.ts.values())
+        return times
 
 
 _ONE = Features(1)
@@ -116,8 +130,11 @@ def events_of(
     edge_types: Sequence[str] | None = None,
     first: int = 0,
     arrival_ms: float = 0.0,
+    ts: Sequence[int | None] = (),
 ) -> Events:
     """A block from rows such as ("add_edge", 1, 2); positions count from `first` + 1.
+
+    `ts`: of each event, None without; empty where none has any.
 
     Rows: ("add_vertex", id[, x]), ("del_vertex", id), ("set_features", id, x),
     ("add_edge", src, dst[, value[, type[, further values]]]), ("del_edge", src, dst[, type]), with x any sequence of
@@ -139,4 +156,5 @@ def events_of(
         values += rest[1:]
         row = *values, *PLAIN_EDGE[len(values) :]
         builder.edge(op, fields[0], fields[1], row, etype, position)  # type: ignore[arg-type]
+    builder.ts = {event: one for event, one in enumerate(ts) if one is not None}
     return builder.build(position, arrival_ms=arrival_ms)

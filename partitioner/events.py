@@ -15,6 +15,7 @@ from freshet.state.codec import Block, Header, decode, encode
 OP_ADD_VERTEX, OP_DEL_VERTEX, OP_SET_FEATURES, OP_ADD_EDGE, OP_DEL_EDGE = range(5)
 OP_NAMES = ("add_vertex", "del_vertex", "set_features", "add_edge", "del_edge")
 INT, STRING = "int", "string"
+NO_TS = -(2**63)  # in columns of `ts`: the event has none
 DEFAULT_TYPE = ""  # the edge type of models without types where an event names none
 
 _CTL = 8  # int64s of the ctl column
@@ -138,6 +139,7 @@ class Events:
             file, or the message, all events of which have the same
         source, partition: (n,) int16
         reject_rows: (r,) int32, for each rejected record the number of accepted events before it in this block
+        ts: (n,) int64 milliseconds that events say, NO_TS without; None: no event has any
         reasons: why its records were rejected, and how many for that; where blocks are joined or cut, there are none
 
     Invariant: the rows of x stand in arrival order (x_row without -1 counts up from 0), which `slice` relies on.
@@ -163,6 +165,7 @@ class Events:
     end_partition: int = 0  # and this partition
     arrival_ms: float = 0.0  # when the block's first event came to the Parser
     reasons: tuple[tuple[str, int], ...] = ()
+    ts: np.ndarray | None = None
 
     @staticmethod
     def empty(features: Features, id_kind: str | None = None) -> Events:
@@ -189,6 +192,14 @@ class Events:
     def rejected(self) -> int:
         """Rejected records that stand in this block."""
         return len(self.reject_rows)
+
+    def largest_ts(self, rejected: Sequence[tuple[int, str]] = ()) -> int | None:
+        """Return the largest `ts` of all but the `rejected` events, None where none has any."""
+        if self.ts is None:
+            return None
+        times = np.delete(self.ts, [event for event, _ in rejected]) if rejected else self.ts
+        largest = int(times.max(initial=NO_TS))
+        return None if largest == NO_TS else largest
 
     @property
     def features(self) -> Features:
@@ -227,6 +238,7 @@ class Events:
             source=self.source[start:stop],
             partition=self.partition[start:stop],
             types=types,
+            ts=None if self.ts is None else self.ts[start:stop],
             reasons=(),
             reject_rows=rejects,
             end_position=end[0],
@@ -262,6 +274,7 @@ class Events:
             reject_rows=np.concatenate(rejects).astype(np.int32),
             arrival_ms=min(block.arrival_ms for block in blocks),
             reasons=(),
+            ts=_merge_ts(blocks),
         )
 
     def encode(self) -> bytes:
@@ -278,6 +291,8 @@ class Events:
         if self.etype.any():
             columns["etype"] = self.etype
         columns |= values  # the others come behind etype, as in journals since the first version
+        if self.ts is not None and (self.ts != NO_TS).any():
+            columns["ts"] = self.ts
         if len(self) and (np.diff(self.position) == 1).all():
             ctl[4] = self.position[0]
         else:
@@ -331,6 +346,7 @@ class Events:
             end_partition=ctl[2],
             arrival_ms=float(columns["arrival"][0]),
             reasons=_reasons_in(block),
+            ts=columns.get("ts"),
         )
 
 
@@ -339,6 +355,12 @@ def _reasons_in(block: Block) -> tuple[tuple[str, int], ...]:
         return ()
     names, records = Ids.from_columns(block, "reasons").to_list(), block.columns["reason_records"].tolist()
     return tuple(zip(map(str, names), records, strict=True))
+
+
+def _merge_ts(blocks: Sequence[Events]) -> np.ndarray | None:
+    if all(block.ts is None for block in blocks):
+        return None
+    return np.concatenate([np.full(len(one), NO_TS, np.int64) if one.ts is None else one.ts for one in blocks])
 
 
 def _merge_types(blocks: Sequence[Events]) -> tuple[tuple[str, ...], list[np.ndarray]]:

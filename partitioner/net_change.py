@@ -113,3 +113,4 @@ class EpochChange:
     names: tuple[np.ndarray, np.ndarray] | None
     rejected: list[tuple[int, str]]  # event, reason
     attr: np.ndarray | None = None
+    event_ts: int | None = None  # the largest `ts` of the events that were not rejected

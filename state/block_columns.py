@@ -243,6 +243,7 @@ TABLE = {
             Column("types_utf8", "u1", "those names"),
             Column("x_row", "i4", "row of x with the event's features, -1 for none"),
             *_features("x"),
+            Column("ts", "i8", "milliseconds that events say, -2**63 without; left out where none has any"),
             Column("position", "i8", "input position after the event, unless they count up from the first"),
             Column("source", "i2", "source, unless it is that of the block's end throughout"),
             Column("partition", "i2", "partition, unless it is that of the block's end throughout"),

@@ -16,7 +16,7 @@ from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.files import Chunk, ChunkReader
 from freshet.operators.parser.formats import BOM
 from freshet.operators.parser.records import records, to_json
-from freshet.operators.parser.rules import with_whole_ids
+from freshet.operators.parser.rules import with_integers
 
 RouteBy = Literal["dst", "src", "one"]
 MessageFormat = Literal["jsonl", "arrow"]
@@ -158,7 +158,7 @@ def read_lines(chunk: Chunk, reader: ChunkReader) -> list[bytes]:
     data = reader.read(chunk)
     if isinstance(data, bytes):
         return [line for line in data.removeprefix(BOM).split(b"\n") if line.strip()]
-    return [to_json(with_whole_ids(record)) for record in records(all_columns(data), np.arange(data.num_rows))]
+    return [to_json(with_integers(record)) for record in records(all_columns(data), np.arange(data.num_rows))]
 
 
 def to_arrow(lines: Iterable[bytes]) -> bytes:

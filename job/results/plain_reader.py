@@ -22,7 +22,7 @@ from freshet.operators.parser.arrow.message import ARROW_STREAM, read_arrow
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile
 
-FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr")
+FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr", "ts")
 SNAPSHOT_TABLES = {
     "vertices": ("add_vertex", ("id", "x")),
     "edges": ("add_edge", ("src", "dst", "weight", "type", "attr")),

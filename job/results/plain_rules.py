@@ -20,7 +20,7 @@ Id = int | str
 
 VERTEX_OPS, EDGE_OPS = ("add_vertex", "del_vertex", "set_features"), ("add_edge", "del_edge")
 KINDS: dict[str, type] = {"int": int, "string": str}
-ID_NAMES = ("id", "src", "dst")
+INTEGER_NAMES = ("id", "src", "dst", "ts")
 ID_BYTES_MAX = 1024
 _NUMBERS = frozenset((int, float))
 NO_TYPE = ""  # the edge type of models without types where an event names none
@@ -38,6 +38,7 @@ class Event(NamedTuple):
     x: np.ndarray | None = None
     values: EdgeRow = PLAIN_EDGE
     type: str = NO_TYPE
+    ts: int | None = None
 
 
 class PlainRules:
@@ -64,9 +65,7 @@ class PlainRules:
         self.default_type = self.edge_types[0] if self.edge_types else NO_TYPE
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PendingDeprecationWarning)  # a literal without JSON quotes, as people write
-            self._fields = {
-                name: jmespath.compile(expression) for name, expression in (events_map or {}).items() if name != "ts"
-            }
+            self._fields = {name: jmespath.compile(expression) for name, expression in (events_map or {}).items()}
 
     @property
     def is_mapped(self) -> bool:
@@ -85,11 +84,16 @@ class PlainRules:
         if type(record) is not dict:
             return None
         if is_row:
-            record = {name: as_id(value) if name in ID_NAMES else value for name, value in record.items()}
+            record = {name: as_id(value) if name in INTEGER_NAMES else value for name, value in record.items()}
         op = record.get("op")
         if type(op) is not str:
             return None
+        ts = record.get("ts")
+        if ts is not None and not (type(ts) is int and -(2**63) < ts < 2**63):
+            return None
         event = self._vertex(op, record) if op in VERTEX_OPS else self._edge(op, record) if op in EDGE_OPS else None
+        if event is not None and ts is not None:
+            event = event._replace(ts=ts)
         if event is not None and self._id_type is None:
             self._id_type = type(event.a)
         return event

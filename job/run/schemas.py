@@ -110,8 +110,10 @@ def _of_features(kind: pa.DataType, features: Features, _: str | None) -> str:
     return said
 
 
-def _of_unread(kind: pa.DataType, *_: object) -> str:
-    return "" if pa.types.is_integer(kind) else "nothing reads it"
+def _of_time(kind: pa.DataType, *_: object) -> str:
+    if not is_number(kind):
+        return "expected integers (milliseconds): each event with it will be rejected"
+    return "" if pa.types.is_integer(kind) else "whole numbers are taken as milliseconds, others rejected"
 
 
 _JUDGES: dict[FieldKind, _Judge] = {
@@ -120,5 +122,5 @@ _JUDGES: dict[FieldKind, _Judge] = {
     FieldKind.NUMBER: _of_number,
     FieldKind.NUMBERS: _of_attributes,
     FieldKind.FEATURES: _of_features,
-    FieldKind.UNREAD: _of_unread,
+    FieldKind.TIME: _of_time,
 }

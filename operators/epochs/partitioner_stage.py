@@ -249,6 +249,7 @@ class PartitionerStage:
             rejected=progress.rejected_in_all,
             accepted=cut.end - progress.refused,
             vertices=core.vertices,
+            event_ts=change.event_ts,
         )
         return core.split(change, control, cut.epoch, position_columns(events, pieces))
 

@@ -26,6 +26,13 @@ class Numbers(NamedTuple):
     given: np.ndarray
 
 
+class Times(NamedTuple):
+    """A column of `ts`: (n,) int64, NO_TS where a row has none, and where rows are good."""
+
+    values: np.ndarray
+    good: np.ndarray
+
+
 class ListColumn(NamedTuple):
     """A column of lists of numbers: row i is values[begin[i]:end[i]] (in a null row too, which need not be empty).
 
@@ -91,6 +98,7 @@ class Fields(NamedTuple):
     types: TypeNames
     attr: ListColumn | None
     x: ListColumn | None
+    ts: Times | None
 
 
 class Taken(NamedTuple):
@@ -112,6 +120,8 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
     good &= ~edge | fields.types.good(rules.edge_types, rules.id_bytes_max)
     x, x_rows, x_good = _features(fields.x, op, rules.features.width)
     good &= x_good
+    if fields.ts is not None:
+        good &= fields.ts.good
     rows = np.flatnonzero(good)
     etype, table = fields.types.resolve(rows[edge[rows]], rules.edge_types)
     x_row = np.full(n, -1, np.int32)
@@ -139,6 +149,7 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
         end_source=origin.source,
         end_partition=origin.partition,
         arrival_ms=place.arrival_ms,
+        ts=None if fields.ts is None else fields.ts.values,
     )
     return Taken(events if len(rows) == n else _only(events, good, rows), np.flatnonzero(~good))
 
@@ -240,4 +251,5 @@ def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
         end_source=events.end_source,
         end_partition=events.end_partition,
         arrival_ms=events.arrival_ms,
+        ts=None if events.ts is None else events.ts[rows],
     )

@@ -16,7 +16,7 @@ from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
 from freshet.operators.parser.formats import ARROW, JSONL, PARQUET
 from freshet.operators.parser.line_files import LineReader, line_ends
-from freshet.operators.parser.rules import READ_FIELDS
+from freshet.operators.parser.rules import FIELDS
 
 CHUNK_LINES = 8000  # at most, in lines or rows: whole blocks of epochs of 1,000, 2,000, ... events,
 CHUNK_BYTES = 1 << 20  # and in bytes, unless one line is longer,
@@ -154,7 +154,7 @@ def _parquet_batches(path: str, first: int, every_column: bool) -> tuple[Iterato
     starts = np.cumsum([0, *sizes])
     group = int(np.searchsorted(starts, first, "right")) - 1
     names = file.schema_arrow.names
-    columns = names if every_column else [name for name in READ_FIELDS if name in names]
+    columns = names if every_column else [name for name in FIELDS if name in names]
     groups = list(range(group, len(sizes)))
     # one thread: the job has its own, and every process of it reads
     return file.iter_batches(CHUNK_LINES, row_groups=groups, columns=columns, use_threads=False), int(starts[group])

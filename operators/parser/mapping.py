@@ -9,7 +9,7 @@ from typing import Any
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from freshet.operators.parser.rules import FIELDS, Field, Rules, with_whole_ids
+from freshet.operators.parser.rules import FIELDS, Field, Rules, with_integers
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import OP_NAMES
 
@@ -42,7 +42,6 @@ class EventMap:
                 msg = f"{field}: {expression!r} is no JMESPath expression: {why}"
                 raise ValueError(msg) from error
         self._refuse_other_ops()
-        self._compiled.pop("ts", None)  # nothing reads it
 
     def _refuse_other_ops(self) -> None:
         """See that `op` can be one.
@@ -127,7 +126,7 @@ class MappedRules(Rules):
             event = self._map(record)
         except MapFailedError as error:
             return str(error)
-        return self._explained(super().append(with_whole_ids(event), builder, position))
+        return self._explained(super().append(with_integers(event), builder, position))
 
     def _explained(self, why: str | None) -> str | None:
         return None if why is None else self._map.explain(why)

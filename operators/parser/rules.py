@@ -15,6 +15,7 @@ from freshet.operators.limits import ID_BYTES_MAX
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import (
     INT,
+    NO_TS,
     OP_ADD_EDGE,
     OP_DEL_VERTEX,
     OP_NAMES,
@@ -32,7 +33,7 @@ WHOLE_MAX = 2**53  # a float of this size or less is the integer that was meant:
 class FieldKind(Enum):
     """Kinds of values of the fields of events."""
 
-    TEXT, ID, NUMBER, NUMBERS, FEATURES, UNREAD = range(6)
+    TEXT, ID, NUMBER, NUMBERS, FEATURES, TIME = range(6)
 
 
 # The rules below look further into each; a message on a table's columns goes by the kind alone (job/run/schemas.py).
@@ -45,10 +46,10 @@ FIELDS = {
     "weight": FieldKind.NUMBER,
     "type": FieldKind.TEXT,
     "attr": FieldKind.NUMBERS,
-    "ts": FieldKind.UNREAD,  # it may be anything
+    "ts": FieldKind.TIME,
 }
 ID_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.ID)
-READ_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is not FieldKind.UNREAD)
+_INTEGERS = tuple(name for name, kind in FIELDS.items() if kind in (FieldKind.ID, FieldKind.TIME))
 
 _OPS = {name: code for code, name in enumerate(OP_NAMES)}
 _NUMBERS = frozenset((int, float))
@@ -110,7 +111,7 @@ class Rules:
     @property
     def plain_map(self) -> Mapping[str, Any] | None:
         """Mapping from fields of an event to the `Field` of a record, or to a constant; None if it is more complex."""
-        return {name: Field(name) for name in READ_FIELDS}
+        return {name: Field(name) for name in FIELDS}
 
     def builder(self) -> EventBuilder:
         """An empty block for events by these rules."""
@@ -118,7 +119,7 @@ class Rules:
 
     def append_row(self, record: dict[str, Any], builder: EventBuilder, position: int) -> str | None:
         """Append the event of a row of a table, as `append` does."""
-        return self.append(with_whole_ids(record), builder, position)
+        return self.append(with_integers(record), builder, position)
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
         """Append the event to the builder, or say why not; the first accepted event decides the kind of ids."""
@@ -128,10 +129,10 @@ class Rules:
             return _op_error(record)
         get = record.get
         if op < OP_ADD_EDGE:
-            return self._vertex(op, get("id"), get("x"), builder, position)
+            return self._vertex(op, get("id"), get("x"), get("ts"), builder, position)
         src: Any = get("src")
         dst: Any = get("dst")
-        etype = get("type")
+        etype, ts = get("type"), get("ts")
         expected: Any = self._id_type
         if not (  # the common case at once: half of the time of a simple event would go here
             type(src) is expected
@@ -166,11 +167,15 @@ class Rules:
             if error:
                 return error
             code = builder.type_code(etype)
+        if ts is not None and (error := _time_error(ts)):
+            return error
         self._decide(src, builder)
         builder.edge(op, src, dst, values, code, position)
+        if ts is not None:
+            builder.stamp(ts)
         return None
 
-    def _vertex(self, op: int, vertex: Any, x: Any, builder: EventBuilder, position: int) -> str | None:
+    def _vertex(self, op: int, vertex: Any, x: Any, ts: Any, builder: EventBuilder, position: int) -> str | None:
         if type(vertex) is not self._id_type or type(vertex) is not str or len(vertex) > self._short:
             error = self._id_error("id", vertex)
             if error:
@@ -189,8 +194,12 @@ class Rules:
                 return numbers_error("x", x, self._width)
         elif op == OP_SET_FEATURES:
             return "x: missing, set_features needs it"
+        if ts is not None and (error := _time_error(ts)):
+            return error
         self._decide(vertex, builder)
         builder.vertex(op, vertex, row, position)
+        if ts is not None:
+            builder.stamp(ts)
         return None
 
     def _decide(self, vertex: Any, builder: EventBuilder) -> None:
@@ -234,6 +243,15 @@ def _is_past_int64(value: Any) -> bool:
     return type(value) is float and 2.0**63 <= abs(value) < float("inf")
 
 
+def _time_error(value: Any) -> str | None:
+    """Describe why the value is no `ts`."""
+    if type(value) is int and NO_TS < value <= INT64_MAX:
+        return None
+    if value == NO_TS or _is_past_int64(value):
+        return f"ts: expected an integer above -2**63 and below 2**63, got {value}"
+    return f"ts: expected an integer (milliseconds), got {show(value)}"
+
+
 def numbers_error(name: str, value: Any, width: int | None) -> str | None:
     """Describe why the value is no list of finite numbers (of that width, if there is one)."""
     if type(value) is not list:
@@ -273,9 +291,9 @@ def _op_error(record: Any) -> str:
     return f"op: expected one of {', '.join(OP_NAMES)}, got {show(op)}"
 
 
-def with_whole_ids(record: dict[str, Any]) -> dict[str, Any]:
-    """A row of a table with integers for ids that are whole floats: a typed column with nulls often has no others."""
-    for name in ID_FIELDS:
+def with_integers(record: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table with integers for whole floats in ids and `ts`: columns with nulls often have these."""
+    for name in _INTEGERS:
         value = record.get(name)
         if type(value) is float and value.is_integer() and abs(value) <= WHOLE_MAX:
             record[name] = int(value)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from freshet.operators.parser.rules import READ_FIELDS
+from freshet.operators.parser.rules import FIELDS
 
 
 def known_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
-    """The fields of events that are read, each as one array; columns without any value are left out."""
+    """The fields of events, each as one array; columns without any value are left out."""
     columns: dict[str, pa.Array] = {}
     for name, column in zip(table.schema.names, table.columns, strict=True):
-        if name not in READ_FIELDS or name in columns:
+        if name not in FIELDS or name in columns:
             continue
         array = usual_array(one_array(column))
         if array.null_count < len(array):

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.operators.parser.arrow.arrays import is_list, is_number, is_text, valid
-from freshet.operators.parser.columns import NO_OP, Fields, ListColumn, Numbers, TypeNames
+from freshet.operators.parser.columns import NO_OP, Fields, ListColumn, Numbers, Times, TypeNames
 from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, WHOLE_MAX
-from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_NAMES, STRING, Ids
+from freshet.partitioner.events import INT, NO_TS, OP_ADD_EDGE, OP_NAMES, STRING, Ids
 
 _OP_SET = pa.array(OP_NAMES)
 
@@ -30,6 +30,7 @@ def read_fields(columns: Mapping[str, pa.Array], n: int, id_kind: str | None, id
         types=_type_names(columns.get("type"), n),
         attr=None if attr is None else _lists(attr),
         x=None if x is None else _lists(x),
+        ts=None if (ts := columns.get("ts")) is None else _times(ts),
     )
 
 
@@ -66,7 +67,7 @@ def _indices(array: pa.DictionaryArray) -> np.ndarray:
 
 
 def _integers(array: pa.Array | None, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """(n,) int64 ids, also those in a column of floats or decimals; good where present, integral and within int64."""
+    """(n,) int64 integers, also those in a column of floats or decimals; good where given, whole and within int64."""
     if array is None or not is_number(array.type):
         return np.zeros(n, np.int64), np.zeros(n, bool)
     good = valid(array)
@@ -76,6 +77,13 @@ def _integers(array: pa.Array | None, n: int) -> tuple[np.ndarray, np.ndarray]:
     if values.dtype == np.uint64:
         good = good & (values <= np.uint64(INT64_MAX))
     return values.astype(np.int64, copy=False), good
+
+
+def _times(array: pa.Array) -> Times:
+    """A column of `ts`; what is no number looks bad, and so does the one integer that means none."""
+    values, given = _integers(array, len(array))
+    good = given & (values != NO_TS)
+    return Times(np.where(good, values, NO_TS), good | ~valid(array))
 
 
 def _whole(array: pa.Array, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ _TYPES = {
     FieldKind.NUMBER: _NUMBER,
     FieldKind.NUMBERS: _NUMBERS,
     FieldKind.FEATURES: _NUMBERS,
+    FieldKind.TIME: pa.int64(),
 }
 _OF_BITS = FieldKind.NUMBER, FieldKind.FEATURES
 

@@ -285,3 +285,18 @@ def attr_with_a_null(rng: random.Random) -> Record:
 @field("attr: not finite in float32", "index 1")
 def attr_past_float32(rng: random.Random) -> Record:
     return edge_event(rng, attr=[0.0, 1e39])
+
+
+# -- times -----------------------------------------------------------------------------------------------------------
+
+
+@field("ts: expected an integer (milliseconds)")
+def ts_is_no_integer(rng: random.Random) -> Record:
+    ts = rng.choice(["2024-01-01", "17", True, 1.5, 17.0, [17], {"ms": 17}])
+    return rng.choice([edge_event, vertex_event])(rng, ts=ts)
+
+
+@FIELDS.way("ts: expected an integer above -2**63 and below 2**63")
+def ts_past_int64(rng: random.Random) -> bytes:
+    ts = rng.choice([2**63, 2**64, 2**70, -(2**63), -(2**63) - 1])
+    return b'{"op":"del_vertex","id":%d,"ts":%d}' % (vertex(rng), ts)

@@ -12,6 +12,9 @@ from freshet.schema import Features
 
 WIDTH = 3
 _OPS = [b'"add_vertex"', b'"del_vertex"', b'"set_features"', b'"add_edge"', b'"del_edge"', b'"fly"', b"null", b"5"]
+_TIMES = [b"17", b"0", b"-1", b"null", b"1700000000000", b"9223372036854775807", b"-9223372036854775807"] * 3
+_TIMES += [b"1.5", b"7.0", b"-0", b"1e3", b"true", b'"now"', b"{}", b"[[{}]]", b"9223372036854775808"]
+_TIMES += [b"-9223372036854775808", b"18446744073709551616", b"-9223372036854775809", b"1e30"]
 _KEYS = [b"op", b"id", b"src", b"dst", b"x", b"weight", b"type", b"attr", b"ts", b"junk", b"n\\u006f", b"\\u006fp"]
 _NUMBERS = b"""1 1.0 -0 -0.0 0 9007199254740993 9223372036854775807 -9223372036854775808 9223372036854775808 -5
 18446744073709551615 18446744073709551616 123456789012345678901234567890 1e3 1E+2 1e400 -1e400 1e-400 4e38 0.1
@@ -82,7 +85,7 @@ class Lines:
             if draw.random() < 0.1:
                 fields.append((b"attr", draw.choice([b"[1,2]", b"[]", b"[0.5]"])))
         if draw.random() < 0.2:
-            fields.append((b"ts", draw.choice([b"17", b"1.5", b'"now"', b"{}", b"[[{}]]"])))
+            fields.append((b"ts", draw.choice(_TIMES)))
         if draw.random() < 0.05:
             draw.shuffle(fields)
         return fields

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetter
-from freshet.partitioner.events import OP_NAMES, Events
+from freshet.partitioner.events import NO_TS, OP_NAMES, Events
 from freshet.schema import Features
 
 ORIGIN = Origin(source=3, name="stream.jsonl", partition=2)
@@ -60,13 +60,30 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"op": "add_edge", "src": 1, "dst": 2, "attr": [0.0, 1e39]}, "attr: not finite in float32 at index 1"),
     ({"op": "del_vertex", "id": 7.5}, "id: expected an integer, got the number 7.5"),
     ({"op": "add_edge", "src": 1, "dst": 1e17}, "dst: expected an integer, got the number 1e+17"),
+    ({"op": "add_vertex", "id": 1, "ts": "2024-01-01"}, "ts: expected an integer (milliseconds), got the string"),
+    ({"op": "del_vertex", "id": 1, "ts": True}, "ts: expected an integer (milliseconds), got the boolean true"),
+    ({"op": "set_features", "id": 1, "x": [1, 2], "ts": 1.5}, "ts: expected an integer (milliseconds), got the n"),
+    ({"op": "add_edge", "src": 1, "dst": 2, "ts": [1]}, "ts: expected an integer (milliseconds), got a list"),
+    ({"op": "del_edge", "src": 1, "dst": 2, "ts": {}}, "ts: expected an integer (milliseconds), got an object"),
+    ({"op": "add_edge", "src": 1, "dst": 2, "ts": 2**63}, "ts: expected an integer above -2**63 and below 2**63, got"),
+    ({"op": "add_edge", "src": 1, "dst": 2, "ts": -(2**63)}, "ts: expected an integer above -2**63 and below 2**63"),
+    ({"op": "add_edge", "src": 1, "dst": 2, "ts": 1e30}, "ts: expected an integer above -2**63 and below 2**63, got"),
 ]
 
 
 def as_rows(events: Events) -> list[tuple[Any, ...]]:
     return [
-        (OP_NAMES[op], a, b, weight, events.types[etype], events.x.matrix[row].tolist() if row >= 0 else None, position)
-        for op, a, b, weight, etype, row, position in zip(
+        (
+            OP_NAMES[op],
+            a,
+            b,
+            weight,
+            events.types[etype],
+            events.x.matrix[row].tolist() if row >= 0 else None,
+            position,
+            None if ts == NO_TS else ts,
+        )
+        for op, a, b, weight, etype, row, position, ts in zip(
             events.op,
             events.a.to_list(),
             events.b.to_list(),
@@ -74,6 +91,7 @@ def as_rows(events: Events) -> list[tuple[Any, ...]]:
             events.etype,
             events.x_row,
             events.position.tolist(),
+            [NO_TS] * len(events) if events.ts is None else events.ts.tolist(),
             strict=True,
         )
     ]

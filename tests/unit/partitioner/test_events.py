@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from freshet.partitioner.event_builder import EventBuilder, events_of
-from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
+from freshet.partitioner.events import DEFAULT_TYPE, NO_TS, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
 from freshet.schema import PLAIN_EDGE, Features
 from freshet.state.block_columns import SYNC
 from freshet.state.codec import Header, decode, encode
@@ -94,6 +94,22 @@ def test_gaps_in_positions_and_other_partitions_survive() -> None:
     events.position[3:] += 10
     events.partition[5:] = 3
     assert as_rows(Events.decode(events.encode())) == as_rows(events)
+
+
+def test_times_travel_with_their_events() -> None:
+    times = [5, None, -3, None, 2**63 - 1, None, 0, None]
+    events = events_of(ROWS["int"], Features(2), ts=times)
+    plain = events_of(ROWS["int"], Features(2))
+    assert (events.largest_ts(), plain.largest_ts(), plain.ts) == (2**63 - 1, None, None)
+    assert events.largest_ts([(4, "")]) == 5
+    assert events.slice(7, 8).largest_ts() is None
+    for size in (1, 3, 8):
+        slices = [Events.decode(events.slice(k, k + size).encode()) for k in range(0, 8, size)]
+        found = Events.concatenate([*slices, plain]).ts
+        assert found is not None
+        assert [None if one == NO_TS else one for one in found.tolist()] == [*times, *[None] * 8]
+    assert "ts" not in decode(plain.encode()).columns
+    assert events.slice(1, 2).encode() == plain.slice(1, 2).encode(), "without a ts nothing says so"
 
 
 def test_an_empty_block_keeps_its_end_and_its_rejects() -> None:

@@ -16,7 +16,7 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.event_files import list_files
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.snapshot.writer import write_snapshot
-from freshet.partitioner.events import OP_NAMES
+from freshet.partitioner.events import NO_TS, OP_NAMES
 from freshet.schema import Features, edge_row
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.graphs.streams import random_records
@@ -31,21 +31,36 @@ def as_rows(events):
     """What the Parser made, in the words of the plain reader."""
     rows = zip(
         events.op.tolist(), events.a.to_list(), events.b.to_list(), events.values.weight.tolist(),
-        events.etype.tolist(), events.x_row.tolist(), strict=True,
+        events.etype.tolist(), events.x_row.tolist(), stamps(events), strict=True,
     )  # fmt: skip
     found = []
-    for (op, a, b, weight, etype, row), position in zip(rows, events.position.tolist(), strict=True):
+    for (op, a, b, weight, etype, row, ts), position in zip(rows, events.position.tolist(), strict=True):
         x = tuple(events.x.matrix[row].tolist()) if row >= 0 else None
         edge = OP_NAMES[op].endswith("edge")
-        found.append((position, OP_NAMES[op], a, b if edge else None, x, weight, events.types[etype] if edge else ""))
+        named = events.types[etype] if edge else ""
+        found.append((position, OP_NAMES[op], a, b if edge else None, x, weight, named, ts))
     return found
+
+
+def stamps(events):
+    """The `ts` of each event, None without."""
+    return [None] * len(events) if events.ts is None else [None if ts == NO_TS else ts for ts in events.ts.tolist()]
 
 
 def shown(records):
     """Accepted records alone, comparable."""
     events = [(record.position, record.event) for record in records if record.event is not None]
     return [
-        (position, one.op, one.a, one.b, None if one.x is None else tuple(one.x.tolist()), one.values[0], one.type)
+        (
+            position,
+            one.op,
+            one.a,
+            one.b,
+            None if one.x is None else tuple(one.x.tolist()),
+            one.values[0],
+            one.type,
+            one.ts,
+        )
         for position, one in events
     ]
 
@@ -227,20 +242,22 @@ EVENTS_MAP = {"op": "`add_edge`", "src": "user.id", "dst": "to[0]", "weight": "a
 
 def test_foreign_records_are_mapped(tmp_path):
     records = [
-        {"user": {"id": 1}, "to": [2, 3], "w": -0.5},
+        {"user": {"id": 1}, "to": [2, 3], "w": -0.5, "at": None},
         {"user": {"id": 1}, "to": [2, 3], "w": "heavy"},
         {"user": 1, "to": [2]},
         {"user": {"id": 1}, "to": [4], "w": 2, "at": 3, "op": "del_edge"},
         [1],
+        {"user": {"id": 1}, "to": [4], "at": "noon"},
     ]
     lines = [orjson.dumps(record) for record in records]
     found = list(message_records(enumerate(lines), PlainRules(Features(2), "int", None, EVENTS_MAP)))
-    assert [record.event is not None for record in found] == [True, False, False, True, False]
+    assert [record.event is not None for record in found] == [True, False, False, True, False, False]
     assert found[0].event == Event("add_edge", 1, 2, values=edge_row({"weight": 0.5}))
     messages = [RawMessage(k, line) for k, line in enumerate(lines)]
     events, letters = Parser(Features(2), "int", None, EVENTS_MAP).parse_messages(messages, Origin())
     assert shown(found) == as_rows(events)
-    assert len(letters) == 3
+    assert found[3].event.ts == 3
+    assert len(letters) == 4
     pq.write_table(pa.Table.from_pylist([records[0], records[3]]), tmp_path / "a.parquet")
     (file,) = list_files([str(tmp_path / "a.parquet")])
     assert [row[1:] for row in shown(file_records(file, PlainRules(Features(2), "int", None, EVENTS_MAP)))] == [

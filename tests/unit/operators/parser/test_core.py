@@ -35,9 +35,10 @@ ACCEPTED: list[dict[str, Any]] = [
     {"op": "del_vertex", "id": 7, "x": [1, 2, 3], "weight": "heavy"},
     {"op": "del_edge", "src": 7, "dst": 9, "weight": "heavy", "attr": "none", "id": True},
     {"op": "set_features", "id": 1, "x": [1, 2], "src": 1.5, "type": 5},
-    {"op": "del_vertex", "id": 7, "ts": "2024-01-01"},
-    {"op": "add_edge", "src": 7, "dst": 9, "ts": 1.5},
-    {"op": "add_edge", "src": 7, "dst": 9, "ts": [True]},
+    {"op": "del_vertex", "id": 7, "ts": -5},
+    {"op": "add_edge", "src": 7, "dst": 9, "ts": 2**63 - 1},
+    {"op": "set_features", "id": 7, "x": [1, 2], "ts": 1 - 2**63},
+    {"op": "add_vertex", "id": 7, "ts": 0},
 ]
 NOT_JSON = [
     (b"{", "not JSON"),
@@ -72,6 +73,9 @@ def test_accepted_events() -> None:
     assert [(row[3], row[4]) for row in rows[6:10]] == [(3, ""), (1, ""), (1, ""), (0, "writes")]
     assert rows[10][:5] == ("del_edge", 7, 9, 1.0, "cites")
     assert all(row[3] == 1 for row in rows[10:])
+    assert [row[7] for row in rows[7:10]] == [None, 1_700_000_000_000, None]
+    assert [row[7] for row in rows[-4:]] == [-5, 2**63 - 1, 1 - 2**63, 0]
+    assert events.largest_ts() == 2**63 - 1
     assert (set(events.source.tolist()), set(events.partition.tolist())) == ({3}, {2})
     assert (events.end_source, events.end_partition, events.end_position) == (3, 2, 10 + len(ACCEPTED))
     assert (events.arrival_ms, events.types) == (5.0, (DEFAULT_TYPE, "cites", "writes"))

@@ -49,7 +49,7 @@ def test_good_lines_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch
     looked: list[int] = []
     append = parse.append_lines
     monkeypatch.setattr(parse, "append_lines", lambda lines, *rest: (looked.append(len(lines)), append(lines, *rest)))
-    good = [GOOD, VERTEX, b'{"op":"del_vertex","id":5,"ts":"NaN","note":{"x":[null,"\\u00e9"]}}'] * 100
+    good = [GOOD, VERTEX, b'{"op":"del_vertex","id":5,"ts":17,"tag":"NaN","note":{"x":[null,"\\u00e9"]}}'] * 100
     parser = Parser(Features(WIDTH), "int")
     events, letters = parser.parse_jsonl(b"\r\n".join(good) + b"\n", Origin())
     assert (len(events), letters, looked) == (300, [], [])
