@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 
+from freshet.partitioner.config import duration_in_words
+
 OFF = "off"
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _BYTES = {"b": 1}
 _BYTES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -17,7 +19,7 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.ASCII | re.IGNORE
 def parse_duration(text: str) -> float:
     """Return the duration in seconds, more than zero.
 
-    Raises: ValueError for anything but a number with one of the units ms, s, m, h.
+    Raises: ValueError for anything but a number with one of the units ms, s, m, h, d.
     """
     seconds = _parse(text, _SECONDS, "a duration such as 10s, 500ms or 1m")
     if seconds <= 0:
@@ -50,6 +52,11 @@ def format_duration(seconds: float) -> str:
         if amount >= 1 and amount == math.floor(amount):
             return f"{int(amount)}{unit}"
     return f"{seconds * 1e3:g}ms"
+
+
+def format_milliseconds_or_off(duration_ms: int | None) -> str:
+    """Return the duration as `milliseconds_or_off` reads it: `30d`, `36h`, or `off` for none."""
+    return duration_in_words(duration_ms) if duration_ms else OFF
 
 
 def format_size(size: int) -> str:
@@ -86,6 +93,18 @@ def seconds_or_off(value: object) -> float | None:
     if value is None:
         return None
     return 0.0 if value is False or value == OFF else seconds(value)
+
+
+def milliseconds_or_off(value: object) -> int | None:
+    """Whole milliseconds of an option with a unit, 0 for `off`, None where it was not given."""
+    found = seconds_or_off(value)
+    if not found:
+        return None if found is None else 0
+    duration_ms = round(found * 1000)
+    if not 1 <= duration_ms < 2**63:
+        msg = f"got {value!r}, expected a duration of at least a millisecond and at most 100,000,000d"
+        raise ValueError(msg)
+    return duration_ms
 
 
 def share_or_off(value: object) -> float | None:

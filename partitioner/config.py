@@ -14,6 +14,8 @@ STRATEGIES: tuple[str, ...] = get_args(Strategy)
 WHOLE, STREAM = PLACEMENTS = get_args(SnapshotPlacement)
 TYPES_MAX = 32_767
 LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH = 1, 2, 3
+DAY_MS = 86_400_000
+_UNITS_MS = {"d": DAY_MS, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
 REASONS = {
     LOOP_OF_SECOND_TYPE: "a self-loop of a second edge type: GCN layers that add self-loops know one per vertex",
     ONE_TYPE_TOO_MANY: "type: expected at most {bound} edge types at a time in a job, got {name} as one more",
@@ -29,6 +31,9 @@ class GraphRules:
     rejected where one of another type stands (GCN). `edge_types` is a typed model's list, in relation order, of which
     the first is the default; without one, edges may have `types_max` types at a time beside the default. `weighted`:
     messages read the weights of edges. `out_degrees`: layers read the degrees of sources over their out-edges.
+    `edge_ttl_ms`: an edge expires in the first epoch whose largest `ts` so far is greater than the `ts` of its last add
+    by more than that; 0: none does. `ts_jump_ms`: how far a `ts` may be ahead of those around it; 0: any; None: a day
+    where edges expire, else any.
     """
 
     undirected: bool = False
@@ -37,6 +42,20 @@ class GraphRules:
     types_max: int = TYPES_MAX
     weighted: bool = True
     out_degrees: bool = False
+    edge_ttl_ms: int = 0
+    ts_jump_ms: int | None = None
+
+    @property
+    def jump_ms(self) -> int:
+        """How far a `ts` may be ahead of those around it, 0: any."""
+        if self.ts_jump_ms is None:
+            return DAY_MS if self.edge_ttl_ms else 0
+        return self.ts_jump_ms
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the `ts` of events matters to the graph."""
+        return self.edge_ttl_ms > 0 or self.jump_ms > 0
 
 
 NO_RULES = GraphRules()  # but for the number of types
@@ -67,6 +86,8 @@ class PartitionerConfig:
     edge_types: tuple[str, ...] | None = None
     types_max: int = TYPES_MAX
     out_degrees: bool = False
+    edge_ttl_ms: int = 0
+    ts_jump_ms: int | None = None
     key_bits: int = 64
     hash_seed: int = 0
 
@@ -78,6 +99,8 @@ class PartitionerConfig:
             ("hybrid_threshold", self.hybrid_threshold >= 0, "a number >= 0"),
             ("snapshot_placement", self.snapshot_placement in PLACEMENTS, " | ".join(PLACEMENTS)),
             ("id_kind", self.id_kind in ("int", "string"), "int | string"),
+            ("edge_ttl_ms", self.edge_ttl_ms >= 0, "a number >= 0"),
+            ("ts_jump_ms", (self.ts_jump_ms or 0) >= 0, "a number >= 0, or None"),
             ("key_bits", 1 <= self.key_bits <= 64, "1 to 64"),
             ("hash_seed", 0 <= self.hash_seed < 1 << SEED_BITS, f"0 to 2**{SEED_BITS} - 1"),
         ):
@@ -107,3 +130,9 @@ class PartitionerConfig:
 
 
 _RULES = {one.name for one in fields(GraphRules)} & {one.name for one in fields(PartitionerConfig)}
+
+
+def duration_in_words(duration_ms: int) -> str:
+    """Return a duration as options have it: `30d`, `36h`, `1500ms`."""
+    unit = next(unit for unit, length in _UNITS_MS.items() if duration_ms % length == 0)
+    return f"{duration_ms // _UNITS_MS[unit]}{unit}"

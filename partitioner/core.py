@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,11 +18,13 @@ from freshet.partitioner.hash_index import grown, index_edges, index_keys, make_
 from freshet.partitioner.id_lookup import MORE, resolve_ints, resolve_names
 from freshet.partitioner.live_graph import LiveGraph, PartitionStats, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, Records, make_records
-from freshet.partitioner.netting import EDGES_PER_EVENT, Batch, apply_events
+from freshet.partitioner.netting import EDGES_PER_EVENT, Batch, apply_events, expire_edges
 from freshet.partitioner.placement.rules import Rule
 from freshet.partitioner.placement.whole_graph import whole_masters
 from freshet.partitioner.splitter import split
 from freshet.partitioner.string_ids import gather_names, index_names, words_for
+from freshet.partitioner.times.event_times import EventTimes
+from freshet.partitioner.times.stamps import find_earliest
 from freshet.schema import Features
 from freshet.state.codec import Block
 from freshet.state.salt import make_salt
@@ -50,7 +53,8 @@ class Partitioner:
         self.parts, self.features = parts, features
         self.tasks = TaskParts.dealt(parts, parts) if tasks is None else tasks
         self.config = PartitionerConfig() if config is None else config
-        self._t = t.GraphTables(parts)
+        self._t = t.GraphTables(parts, is_timed=self.config.edge_ttl_ms > 0)
+        self._times = EventTimes(self._t.set, self.config.rules)
         self._salt = make_salt(self.config.hash_seed)
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
         self._log, self._records = self._empty_log(), self._make_records(0, 0, 0)
@@ -60,6 +64,7 @@ class Partitioner:
         self._types = EdgeTypes(self._t, self.config.edge_types or (DEFAULT_TYPE,), self.config.types_max)
         self._resolve_kernel = Direct(resolve_names if self.config.id_kind == STRING else resolve_ints)
         self._apply_kernel, self._close_kernel = Direct(apply_events), Direct(close_epoch)
+        self._expire_kernel = Direct(expire_edges)
 
     @property
     def attr_width(self) -> int | None:
@@ -81,6 +86,15 @@ class Partitioner:
             ValueError: ids of another kind or features of another width than the job's (the Parser rejects them).
         """
         self._check(events)
+        too_far = [] if snapshot else self._times.too_far_ahead(events)
+        if not too_far:
+            return self._partition(events, snapshot=snapshot)
+        rows = np.delete(np.arange(len(events)), [event for event, _ in too_far])
+        change = self._partition(events.take(rows))
+        rejected = [(int(rows[event]), reason) for event, reason in change.rejected]
+        return replace(change, rejected=sorted(too_far + rejected))
+
+    def _partition(self, events: Events, *, snapshot: bool = False) -> EpochChange:
         self._t.touch_small()
         n = len(events)
         self._make_room(
@@ -90,16 +104,20 @@ class Partitioner:
         op = _own(events.op)
         self._resolve(events, op)
         values, sizes = events.values.kept(), events.values.attr_sizes
-        attr = _NO_ATTR if sizes is None else _own(sizes)
-        self._apply(Batch(op, self._rows[0], self._rows[1], _own(values), etypes, _own(events.x_row), attr))
+        attr, ts = _NO_ATTR if sizes is None else _own(sizes), self._times.stamps(events)
+        self._apply(Batch(op, self._rows[0], self._rows[1], _own(values), etypes, _own(events.x_row), attr, ts))
         rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[REJECTED]].tolist()]
+        event_ts = events.largest_ts(rejected)
+        self._times.advance(event_ts)
+        if not snapshot:
+            self._expire(self._times.expire_before)
         self._types.end_epoch()
         if snapshot and self.parts > 1 and self.config.places_whole:
             self._master_whole()
         self._close()
         width = self.features.edge_width
         kept = events.values.full_attr(width) if width else None
-        return EpochChange(self._records, events.x, self._born_names(), rejected, kept, events.largest_ts(rejected))
+        return EpochChange(self._records, events.x, self._born_names(), rejected, kept, event_ts)
 
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None
@@ -127,6 +145,8 @@ class Partitioner:
         self._edges = make_index(self._salt, edges.size)
         index_edges(self._edges, view.edge.data, edges)
         self._types.after_restore(edges)
+        if self._t.is_timed:
+            find_earliest(view)
 
     def forget_indexes(self) -> None:
         """Give back the memory of all but tables and the last change; no events can come before `after_restore`."""
@@ -142,6 +162,11 @@ class Partitioner:
     def edges(self) -> int:
         """Edges; an undirected one counts twice, a self-loop once."""
         return self._t.scalar(t.EDGES)
+
+    @property
+    def event_ts(self) -> int | None:
+        """The largest `ts` so far; None before the first, or where it does not matter."""
+        return self._times.largest
 
     def live_graph(self) -> LiveGraph:
         """The graph as it is now."""
@@ -223,6 +248,16 @@ class Partitioner:
             if at == n:
                 return
             self._grow_log_for(int(batch.a[at]) if batch.op[at] == OP_DEL_VERTEX else None)
+
+    def _expire(self, before: int | None) -> None:
+        """Delete the edges whose last `ts` is less than that."""
+        if before is None or int(self._t.earliest[1].min()) >= before:
+            return
+        at, view, types = 0, self._t.view, self._types.counts
+        while at < len(view.earliest):
+            at = self._expire_kernel(at, before, view, types, self._log)
+            if at < len(view.earliest):
+                self._grow_log_for(None)
 
     def _grow_log_for(self, deleted: int | None) -> None:
         """Make room for one more event, which may be the deletion of a vertex with all its edges."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -226,24 +227,36 @@ class Events:
             end = (int(self.position[stop - 1] - inside), int(self.source[stop - 1]), int(self.partition[stop - 1]))
         etype, types = _own_types(self.etype[start:stop], self.types)
         return replace(
-            self,
-            op=self.op[start:stop],
+            self._columns_at(slice(start, stop)),
             a=self.a.slice(start, stop),
             b=self.b.slice(start, stop),
-            values=self.values[start:stop],
             etype=etype,
             x_row=x_row,
             x=x,
-            position=self.position[start:stop],
-            source=self.source[start:stop],
-            partition=self.partition[start:stop],
             types=types,
-            ts=None if self.ts is None else self.ts[start:stop],
-            reasons=(),
             reject_rows=rejects,
             end_position=end[0],
             end_source=end[1],
             end_partition=end[2],
+        )
+
+    def take(self, rows: np.ndarray) -> Events:
+        """The events of these rows, ascending, as a block that ends where this one does; x stays as it is."""
+        at = self._columns_at(rows)
+        etype, x_row, none = self.etype[rows], self.x_row[rows], self.reject_rows[:0]
+        return replace(at, a=self.a.take(rows), b=self.b.take(rows), etype=etype, x_row=x_row, reject_rows=none)
+
+    def _columns_at(self, rows: Any) -> Events:
+        """The block with the plainest of its columns at these rows (a slice, or an index array)."""
+        return replace(
+            self,
+            op=self.op[rows],
+            values=self.values[rows],
+            position=self.position[rows],
+            source=self.source[rows],
+            partition=self.partition[rows],
+            ts=None if self.ts is None else self.ts[rows],
+            reasons=(),
         )
 
     @staticmethod

@@ -51,6 +51,13 @@ KEY, SUM, PEAK = 6, 7, 8
 SRC, DST, TYPE, PART, VALUE, EDGE_MARK, OUT_NEXT, OUT_PREV, IN_NEXT, IN_PREV = range(10)
 EDGE_WIDTH = 10
 
+# The table `edge_ts` (int64) of graphs whose edges expire: the `ts` of the last add of the edge in each row, NEVER
+# without. Its rows are searched in blocks of 2**BLOCK_SHIFT, and blocks in wide ones of as many. Not durable are lower
+# bounds of the times in a block, by which the edges to expire are found: an added edge lowers them, and nothing raises
+# them but a search. So an epoch searches blocks alone that have an edge to expire, or have lost or renewed one.
+NEVER = 2**63 - 1
+BLOCK_SHIFT = 8
+
 # Columns of `types` (int32), by code: LIVE, NAME_AT and NAME_BYTES as of `vertex` (see partitioner/edge_types.py).
 TYPE_WIDTH = 12
 
@@ -74,6 +81,10 @@ class GraphView(NamedTuple):
     is_sparse: bool  # whether vertices have lists
     list_room: int  # words of the pool that placing an edge may take
     values: int  # how many the graph keeps of an edge
+    times: View  # (edges,) int64, or (0,) where edges do not expire
+    earliest: np.ndarray  # of each block of edges, a lower bound of their `times`
+    earliest_of_many: np.ndarray  # of each block of these, likewise
+    is_timed: bool  # whether edges expire
 
 
 @inner
@@ -89,9 +100,12 @@ def is_edge(g: GraphView, row: int) -> bool:
 
 
 class GraphTables:
-    """The tables by name, their growth, and what kernels see of them."""
+    """The tables by name, their growth, and what kernels see of them.
 
-    def __init__(self, parts: int) -> None:
+    `is_timed`: edges expire, and their times are kept.
+    """
+
+    def __init__(self, parts: int, *, is_timed: bool = False) -> None:
         self.n_parts = parts
         self.set = tables = TableSet()
         self.scalars = tables.add("scalars", "i8")
@@ -106,6 +120,9 @@ class GraphTables:
         self.types = tables.add("types", "i4", TYPE_WIDTH)
         self.lists = (tables if self.is_sparse else TableSet()).add("lists", "i4")
         self.list_room = 2 * words_for(parts)
+        self.is_timed = is_timed
+        self.times = (tables if is_timed else TableSet()).add("edge_ts", "i8", fill=NEVER)
+        self.earliest = [np.full(1, NEVER, np.int64)] * 2  # of blocks, and of blocks of these
         self.scalars.reserve(SCALARS)
         self.parts.reserve(parts)
 
@@ -127,6 +144,10 @@ class GraphTables:
             self.is_sparse,
             self.list_room,
             self.values,
+            self.times.view,
+            self.earliest[0],
+            self.earliest[1],
+            self.is_timed,
         )
 
     @property
@@ -150,6 +171,12 @@ class GraphTables:
     def reserve_edges(self, more: int) -> None:
         """Room for that many edges beside those there are."""
         self.edge.reserve(self.scalar(EDGE_ROWS) + more)
+        if self.is_timed:
+            self.times.reserve(self.scalar(EDGE_ROWS) + more)
+            for level, shift in enumerate((BLOCK_SHIFT, 2 * BLOCK_SHIFT)):
+                bounds, blocks = self.earliest[level], -(-self.times.stride >> shift)
+                if len(bounds) < blocks:
+                    self.earliest[level] = np.append(bounds, np.full(blocks - len(bounds), NEVER, np.int64))
 
     def reserve_slots(self, more: int) -> None:
         """Room for that many fresh slots in every part."""

@@ -9,7 +9,7 @@ import numpy as np
 from freshet.kernels.kernel import kernel
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.edge_types import EdgeTypes
-from freshet.partitioner.events import STRING, Ids
+from freshet.partitioner.events import NO_TS, STRING, Ids
 from freshet.partitioner.slots import slot_of
 from freshet.partitioner.string_ids import gather_names
 from freshet.schema import EdgeValues
@@ -20,7 +20,7 @@ class LiveGraph:
     """All live vertices and edges.
 
     Shapes: ids n; keys, master, slot (n,), slot the row in the master's part; src, dst (e,) int64 positions in ids;
-    values e; etype, part (e,), etype into `types`.
+    values e; etype, part (e,), etype into `types`; ts (e,) int64, NO_TS without, None: no edge has any.
     """
 
     ids: Ids
@@ -33,6 +33,7 @@ class LiveGraph:
     etype: np.ndarray
     part: np.ndarray
     types: tuple[str, ...]
+    ts: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,15 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes) -> LiveGra
         etype,
         edge[:, t.PART],
         names,
+        _times_of(tables, edges),
     )
+
+
+def _times_of(tables: t.GraphTables, edges: np.ndarray) -> np.ndarray | None:
+    if not tables.is_timed:
+        return None
+    times = tables.times.data[edges]
+    return np.where(times == t.NEVER, NO_TS, times)
 
 
 def edge_places(tables: t.GraphTables) -> np.ndarray:

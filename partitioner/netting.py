@@ -31,6 +31,7 @@ from freshet.partitioner.epoch_log import (
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from freshet.partitioner.graph_tables import (
     ATTR_WIDTH,
+    BLOCK_SHIFT,
     DST,
     EDGE_MARK,
     EDGE_ROWS,
@@ -41,6 +42,7 @@ from freshet.partitioner.graph_tables import (
     LIVE,
     LOOPS,
     MARK,
+    NEVER,
     OUT_DEGREE,
     OUT_HEAD,
     OUT_NEXT,
@@ -55,6 +57,7 @@ from freshet.partitioner.graph_tables import (
     value_column,
 )
 from freshet.partitioner.hash_index import HashIndex, find_edge, hash_edge, home_of, put, row_at
+from freshet.partitioner.times.stamps import stamp
 from freshet.state.table import View, touch
 
 AHEAD = 128  # events that are prepared together
@@ -71,6 +74,7 @@ class Batch(NamedTuple):
     etype: np.ndarray  # (n,) int32
     x_row: np.ndarray  # (n,) int32
     attr: np.ndarray  # (n,) int32, the size of its attr or -1; or (0,) where no event has attr
+    ts: np.ndarray  # (n,) int64, its `ts` or NEVER; or (0,) where no event has one, or none is kept
 
 
 @inner
@@ -107,6 +111,7 @@ def _delete_edge(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     touch(g.edge, row)
     log_edge(log, g, row)
     g.carried[row, VALUE] = np.nan
+    stamp(g, row, NEVER)
     for way in range(2):
         at, head, following = edge[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
         log_vertex(log, vertex, at)
@@ -158,6 +163,11 @@ def _carries(g: GraphView, row: int, batch: Batch, i: int) -> bool:
 
 
 @inner
+def _ts_of(batch: Batch, i: int) -> np.int64:
+    return np.int64(batch.ts[i]) if len(batch.ts) else np.int64(NEVER)
+
+
+@inner
 def _set_edge(
     g: GraphView, types: TypeCounts, index: HashIndex, log: Log, src: int, dst: int, batch: Batch, i: int
 ) -> None:
@@ -182,6 +192,7 @@ def _set_edge(
     for k in range(g.values):
         # -0.0 becomes 0.0: equal values have equal bits
         g.carried[row, value_column(k)] = batch.values[k, i] + np.float32(0)
+    stamp(g, row, _ts_of(batch, i))
     if not was:
         _link(g, row)
         _count_type(types, etype, 1)
@@ -286,6 +297,10 @@ def apply_events(
             if len(batch.attr) and batch.attr[i] >= 0:
                 g.scalars[ATTR_WIDTH] = batch.attr[i] + 1
             if row >= 0 and _carries(g, row, batch, i) and not notes_events(log, g):
+                stamp(g, row, _ts_of(batch, i))
+                other = _find_live(g, index, b, a, etype) if ways == 2 and g.is_timed else np.int64(-1)
+                if other >= 0:
+                    stamp(g, other, _ts_of(batch, i))
                 continue
             for way in range(2):
                 _revive(g, log, b if way else a)
@@ -310,3 +325,38 @@ def apply_events(
             if batch.x_row[i] >= 0:
                 log.vertices[g.vertex.data[a, MARK] - 1, V_X] = batch.x_row[i]
     return len(op)
+
+
+@kernel
+def expire_edges(start: int, before: int, g: GraphView, types: TypeCounts, log: Log) -> int:
+    """Delete the edges whose `ts` is less than `before`, in the order of their rows, from block `start` on.
+
+    Stops before an edge that the log may have no room for, and returns its block; else returns the number of blocks.
+    """
+    times, edge = g.times.data, g.edge.data
+    each, many = g.earliest, g.earliest_of_many
+    block = start
+    while block < len(each):
+        wide = block >> BLOCK_SHIFT
+        if many[wide] >= before:
+            block = (wide + 1) << BLOCK_SHIFT
+            continue
+        if each[block] < before:
+            least = np.int64(NEVER)
+            for row in range(block << BLOCK_SHIFT, min((block + 1) << BLOCK_SHIFT, len(times))):
+                ts = times[row]
+                if ts >= before:
+                    least = min(least, ts)
+                    continue
+                if not _fits(log, g.scalars[VERTEX_ROWS], EDGES_PER_EVENT):
+                    return block
+                touch(g.vertex, edge[row, SRC])
+                touch(g.vertex, edge[row, DST])
+                _delete_edge(g, types, log, row)
+            each[block] = least
+        block += 1
+        if block & ((1 << BLOCK_SHIFT) - 1) == 0 or block == len(each):
+            many[wide] = NEVER
+            for one in range(wide << BLOCK_SHIFT, block):
+                many[wide] = min(many[wide], each[one])
+    return len(each)

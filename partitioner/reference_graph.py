@@ -16,6 +16,7 @@ from freshet.partitioner.config import NO_RULES, GraphRules
 from freshet.partitioner.events import (
     DEFAULT_TYPE,
     INT,
+    NO_TS,
     OP_ADD_EDGE,
     OP_ADD_VERTEX,
     OP_DEL_VERTEX,
@@ -23,6 +24,7 @@ from freshet.partitioner.events import (
     STRING,
     Events,
 )
+from freshet.partitioner.times.reference import ReferenceTimes
 from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, Features, Graph, attr_size
 
 Id = int | str
@@ -67,8 +69,8 @@ class ReferenceGraph:
         rules: those that it follows. An event without a type has the first of their types, else the default of its
             block; a self-loop is mirrored once.
 
-    `rejected` counts edges that break a rule, and those whose attr has another width than the first. Deleting what is
-    not there changes nothing.
+    `rejected` counts edges that break a rule, those whose attr has another width than the first, and events whose `ts`
+    is too far ahead. Deleting what is not there changes nothing.
     """
 
     def __init__(self, features: Features, rules: GraphRules = NO_RULES) -> None:
@@ -78,32 +80,47 @@ class ReferenceGraph:
         self.rejected = 0
         self.x: dict[Id, np.ndarray | None] = {}  # None: zero features
         self.edges: defaultdict[str, _Edges] = defaultdict(_Edges)  # by type
+        self.times = ReferenceTimes(rules.edge_ttl_ms, rules.jump_ms)
 
-    def apply(self, events: Events) -> None:
-        """Apply the events in order."""
+    def apply(self, events: Events, *, snapshot: bool = False) -> None:
+        """Apply the events of an epoch in order; at its end edges expire, but for those of a snapshot."""
         collecting = gc.isenabled()
         gc.disable()  # millions of small objects and no cycle: half of the time would go into looking for one
         try:
-            self._apply(events)
+            self._apply(events, snapshot=snapshot)
         finally:
             if collecting:
                 gc.enable()
 
-    def _apply(self, events: Events) -> None:
+    def _apply(self, events: Events, *, snapshot: bool) -> None:
         types = [self.default_type if name == DEFAULT_TYPE else name for name in events.types]
         x = events.x.matrix.copy()  # the block's memory is not kept
-        for op, a, b, values, etype, row in zip(
-            events.op.tolist(),
-            events.a.to_list(),
-            events.b.to_list(),
-            events.values.rows(),
-            events.etype.tolist(),
-            events.x_row.tolist(),
-            strict=True,
+        times = (
+            [None if ts == NO_TS else ts for ts in events.ts.tolist()]
+            if events.ts is not None
+            else [None] * len(events)
+        )
+        too_far = set() if snapshot else self.times.too_far_ahead(times)
+        for event, (op, a, b, values, etype, row, ts) in enumerate(
+            zip(
+                events.op.tolist(),
+                events.a.to_list(),
+                events.b.to_list(),
+                events.values.rows(),
+                events.etype.tolist(),
+                events.x_row.tolist(),
+                times,
+                strict=True,
+            )
         ):
+            if event in too_far:
+                self.rejected += 1
+                continue
             if op == OP_ADD_EDGE:
-                self.add_edge(a, b, values, types[etype])
-            elif op == OP_DEL_VERTEX:
+                self.add_edge(a, b, values, types[etype], ts)
+                continue
+            self.times.advance(ts)
+            if op == OP_DEL_VERTEX:
                 self.del_vertex(a)
             elif op == OP_ADD_VERTEX:
                 self.add_vertex(a, x[row] if row >= 0 else None)
@@ -111,6 +128,13 @@ class ReferenceGraph:
                 self.add_vertex(a, x[row])
             else:
                 self.del_edge(a, b, types[etype])
+        if not snapshot:
+            self.end_epoch()
+
+    def end_epoch(self) -> None:
+        """Delete the edges whose time is over."""
+        for src, dst, name in self.times.expired():
+            self._take_edge(src, dst, name)
 
     def add_vertex(self, vertex: Id, x: np.ndarray | None = None) -> None:
         """Make the vertex exist; `x` replaces its features, which are zeros at first."""
@@ -131,7 +155,9 @@ class ReferenceGraph:
             for src in edges.into.pop(vertex, ()):
                 del edges.out[src][vertex]
 
-    def add_edge(self, src: Id, dst: Id, values: EdgeRow = PLAIN_EDGE, name: str = DEFAULT_TYPE) -> None:
+    def add_edge(
+        self, src: Id, dst: Id, values: EdgeRow = PLAIN_EDGE, name: str = DEFAULT_TYPE, ts: int | None = None
+    ) -> None:
         """Add the edge or set what it carries, making its ends exist."""
         width = attr_size(values)
         if (
@@ -141,12 +167,13 @@ class ReferenceGraph:
         ):
             self.rejected += 1
             return
+        self.times.advance(ts)
         self.attr_width = self.attr_width if width < 0 else width
         self.add_vertex(src)
         self.add_vertex(dst)
-        self._put_edge(src, dst, values, name)
-        if self.rules.undirected:
-            self._put_edge(dst, src, values, name)
+        for a, b in ((src, dst), (dst, src)) if self.rules.undirected else ((src, dst),):
+            self._put_edge(a, b, values, name)
+            self.times.added((a, b, name), ts)
 
     def _put_edge(self, src: Id, dst: Id, values: EdgeRow, name: str) -> None:
         edges = self.edges[name]

@@ -102,6 +102,8 @@ class SavedJob:
             "id_type": self.settings.id_kind,
             "id_bytes_max": self.settings.parsing.id_bytes_max,
             "undirected": self.settings.partitioning.undirected,
+            "edge_ttl_ms": self.settings.partitioning.edge_ttl_ms,
+            "ts_jump_ms": self.settings.partitioning.rules.jump_ms,
             "runtime": self.runtime,
             "processor": dict(self.settings.processor),
         }

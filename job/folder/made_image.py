@@ -23,6 +23,7 @@ from freshet.state.image import IMAGE_FORMAT, image_id
 MADE = f"{layout.IMAGE}/made.json"
 # The options of a run that decide an image; `id_kind` is the snapshot's.
 _OPTIONS = ("strategy", "snapshot_placement", "hybrid_threshold", "hdrf_lambda", "hdrf_epsilon", "undirected")
+_NOT_OF_IMAGES = "hash_seed", "ts_jump_ms"
 _ADVICE = "embed the snapshot again"
 _BESIDE = (layout.EMBEDDINGS, layout.EPOCHS)
 _FOLDERS = (layout.IMAGE, *_BESIDE)
@@ -96,7 +97,7 @@ class MadeImage:
         differing = [("parts", self.parts, parts)] if parts != self.parts else []
         ours, theirs = asdict(partitioning), asdict(self.partitioning)
         for name, value in theirs.items():
-            if name != "hash_seed" and ours[name] != value:
+            if name not in _NOT_OF_IMAGES and ours[name] != value:
                 differing.append((name, value, ours[name]))
         for name, made, given in differing:
             had = _option(name, made)

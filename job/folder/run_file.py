@@ -58,6 +58,8 @@ class _Run(TypedDict, total=False):
     id_type: str | None
     id_bytes_max: int
     undirected: bool
+    edge_ttl_ms: int
+    ts_jump_ms: int
     processor: dict[str, str]
 
 

@@ -18,8 +18,10 @@ from freshet.job.options.run_config import option_fields
 from freshet.job.units import (
     format_duration,
     format_duration_or_off,
+    format_milliseconds_or_off,
     format_share_or_off,
     format_size,
+    milliseconds_or_off,
     seconds,
     seconds_or_off,
     share_or_off,
@@ -29,6 +31,7 @@ from freshet.job.units import (
 _SHOWN: dict[Callable[..., Any], Callable[[Any], str]] = {
     seconds: format_duration,
     seconds_or_off: format_duration_or_off,
+    milliseconds_or_off: format_milliseconds_or_off,
     share_or_off: format_share_or_off,
     size_in_bytes: format_size,
 }

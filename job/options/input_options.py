@@ -11,7 +11,7 @@ from freshet.job.errors import UsageError
 from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import EARLIEST, parse_start
-from freshet.job.options.marks import FILE, IO, Count, Holds, Option, Options
+from freshet.job.options.marks import FILE, IO, Count, Holds, MillisecondsOrOff, Option, Options
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.formats import SUFFIXES
 
@@ -111,6 +111,18 @@ class GraphOptions(Options):
 
     undirected: Annotated[bool, Option(IO, Holds.FOR_LIFE, "--undirected/--directed")] = Field(
         default=False, description="Mirror every edge of snapshot and events."
+    )
+    edge_ttl_ms: Annotated[MillisecondsOrOff, Option(IO, Holds.FOR_LIFE)] = Field(
+        default=0,
+        alias="edge_ttl",
+        description="Time that an edge lives after the ts of its last add, such as 30d, by the largest ts so far; one "
+        "without ts lives on.",
+    )
+    ts_jump_ms: Annotated[MillisecondsOrOff, Option(IO, Holds.FOR_LIFE)] = Field(
+        default=None,
+        alias="ts_jump",
+        description="Reject an event whose ts is further ahead of the largest so far and of its neighbours (default: "
+        "1d with --edge-ttl, else off).",
     )
     id_kind: Annotated[IdType | None, Option(IO, Holds.FOR_LIFE)] = Field(
         default=None,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from freshet.job.units import seconds, seconds_or_off, share_or_off, size_in_bytes
+from freshet.job.units import milliseconds_or_off, seconds, seconds_or_off, share_or_off, size_in_bytes
 
 
 def number(value: object) -> object:
@@ -23,6 +23,7 @@ Count = Annotated[int, BeforeValidator(number)]
 Ratio = Annotated[float, BeforeValidator(number)]
 Duration = Annotated[float, BeforeValidator(seconds)]  # in seconds, from text such as 10s
 DurationOrOff = Annotated[float | None, BeforeValidator(seconds_or_off)]  # 0 for `off`, None where not given
+MillisecondsOrOff = Annotated[int | None, BeforeValidator(milliseconds_or_off)]  # 0 for `off`, None where not given
 ShareOrOff = Annotated[float | None, BeforeValidator(share_or_off)]  # from 0 to 1, from text such as 5%
 Size = Annotated[int, BeforeValidator(size_in_bytes)]  # in bytes, from text such as 2GiB
 

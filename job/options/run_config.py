@@ -15,6 +15,9 @@ from freshet.job.options.marks import FILE, Holds, Option, flag_of
 from freshet.job.options.output_options import OutputOptions
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
+from freshet.job.units import format_milliseconds_or_off
+
+_MILLISECONDS = "edge_ttl_ms", "ts_jump_ms"
 
 
 class RunConfig(
@@ -140,8 +143,13 @@ def with_value(field: str, value: Any) -> str:
     """An option with its value, as people write them."""
     if field == "undirected":
         return "--undirected" if value else "--directed"
-    name = written(field)
+    name, value = written(field), value_in_words(field, value)
     return f"{name} {value}" if name.startswith("--") else f"`{name}: {value}` in --config"
+
+
+def value_in_words(field: str, value: Any) -> Any:
+    """A value of an option as people write it, where that differs from what it is."""
+    return format_milliseconds_or_off(value) if field in _MILLISECONDS else value
 
 
 def that_hold(how_long: Holds) -> list[tuple[str, Option]]:

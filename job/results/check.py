@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +39,7 @@ from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_reasons
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from freshet.operators.telemetry.status_file import read_statuses
+from freshet.partitioner.config import GraphRules
 from freshet.partitioner.reference_graph import GraphArrays
 from freshet.state.memory.machine_memory import available_memory
 
@@ -98,7 +99,7 @@ def check(
         snapshot=snapshot,
         features=plan.features,
         id_kind=id_type or run.get("id_type"),
-        graph=graph_rules(plan, undirected=bool(run.get("undirected", False)) if undirected is None else undirected),
+        graph=_rules_of_run(plan, run, undirected),
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
         properties=properties,
@@ -114,6 +115,12 @@ def check(
         say(f"wrong: {fault}")
     print(orjson.dumps(findings.line()).decode(), flush=True)
     return EXIT_DONE if findings.is_good(tolerance) else EXIT_CHECK_FAILED
+
+
+def _rules_of_run(plan: Plan, run: dict[str, Any], undirected: bool | None) -> GraphRules:
+    """The rules of the run's graph; `undirected`: None for as the run did."""
+    rules = graph_rules(plan, undirected=bool(run.get("undirected", False)) if undirected is None else undirected)
+    return replace(rules, edge_ttl_ms=run.get("edge_ttl_ms", 0), ts_jump_ms=run.get("ts_jump_ms", 0))
 
 
 def _findings(question: Question, given: Given, tell: Tell) -> Findings:

@@ -36,7 +36,7 @@ from freshet.operators.epochs.cut_segments import ForeignLogError
 from freshet.operators.live_graph import Entries, LiveState
 from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log_reader import ChangeLogReader
-from freshet.operators.snapshot.reader import dropped_columns
+from freshet.operators.snapshot.reader import EVENT_TS, dropped_columns
 from freshet.operators.snapshot.writer import write_live_graph
 from freshet.schema import Features
 
@@ -183,7 +183,8 @@ def _from_log(stopped: Stopped, log: CutLog, state: str | None, work: Path) -> d
         counts["attr_left_out"] = _tell_attr(stopped, live.core.features, *live.attrs)
     undirected = stopped.settings.partitioning.undirected
     (work / "snapshot").mkdir()
-    info = {**counts, "undirected": undirected, "positions": positions}
+    event_ts = {} if live.core.event_ts is None else {EVENT_TS: live.core.event_ts}
+    info = {**counts, "undirected": undirected, **event_ts, "positions": positions}
     write_live_graph(work / "snapshot", graph, live.features(graph), info)
     return {**counts, "positions": positions}
 

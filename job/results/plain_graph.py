@@ -7,6 +7,7 @@ reference graph's, one event at a time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
 
 import numpy as np
@@ -98,8 +99,21 @@ class PlainGraph(ReferenceGraph):
         for name in self._of.types:
             self.edges[name]
 
+    def take_epoch(self, events: Iterable[Event]) -> None:
+        """Apply the events of an epoch, of which some may be rejected for their `ts`; at its end edges expire."""
+        if self.rules.is_timed:
+            events = list(events)
+            too_far = self.times.too_far_ahead([event.ts for event in events])
+            self.rejected += len(too_far)
+            events = [event for number, event in enumerate(events) if number not in too_far]
+        for event in events:
+            self.take(event)
+        self.end_epoch()
+
     def take(self, event: Event) -> None:
         """Apply one event."""
+        if event.b is None or event.op == "del_edge":
+            self.times.advance(event.ts)
         if event.b is None:
             if event.op == "del_vertex":
                 self.del_vertex(event.a)
@@ -108,7 +122,7 @@ class PlainGraph(ReferenceGraph):
         elif event.op == "del_edge":
             self.del_edge(event.a, event.b, event.type)
         else:
-            self.add_edge(event.a, event.b, event.values, event.type)
+            self.add_edge(event.a, event.b, event.values, event.type, event.ts)
 
     def add_vertex(self, vertex: Id, x: np.ndarray | None = None) -> None:
         """Make the vertex exist; `x` replaces its features, which are zeros at first."""

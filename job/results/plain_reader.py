@@ -27,6 +27,7 @@ SNAPSHOT_TABLES = {
     "vertices": ("add_vertex", ("id", "x")),
     "edges": ("add_edge", ("src", "dst", "weight", "type", "attr")),
 }
+TIME = "ts"
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 BOM = b"\xef\xbb\xbf"
 ODD_ROWS_MAX = 1 << 16  # of an Arrow message whose columns are not of the types that fields have
@@ -73,13 +74,14 @@ def message_records(messages: Iterable[tuple[int, bytes | None]], rules: PlainRu
             yield Judged(offset + 1, event)
 
 
-def snapshot_events(folder: Path, rules: PlainRules) -> Iterator[Event]:
-    """The graph of a snapshot as events: vertices with features, then edges.
+def snapshot_events(folder: Path, rules: PlainRules, *, with_ts: bool = False) -> Iterator[Event]:
+    """The graph of a snapshot as events: vertices with features, then edges, perhaps with their `ts`.
 
     Raises: UsageError for a row that is none, or a file that can't be read.
     """
     for name, (op, columns) in SNAPSHOT_TABLES.items():
         path = folder / f"{name}.parquet"
+        columns += (TIME,) if with_ts and name == "edges" else ()
         try:
             for number, row in enumerate(_rows(_batches_of(path, columns), columns)):
                 event = rules.judge({"op": op, **row})
@@ -90,6 +92,12 @@ def snapshot_events(folder: Path, rules: PlainRules) -> Iterator[Event]:
         except (OSError, pa.ArrowException) as error:
             msg = f"--snapshot {path}: can't be read: {error}"
             raise UsageError(msg) from None
+
+
+def event_ts_of(snapshot: Path) -> int | None:
+    """Return the largest `ts` that the job of an exported snapshot had seen; None where nothing says it."""
+    path = snapshot / "snapshot.json"
+    return orjson.loads(path.read_bytes()).get("event_ts") if path.exists() else None
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------

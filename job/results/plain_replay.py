@@ -19,7 +19,7 @@ from freshet.job.kafka.topic_specs import TopicInput
 from freshet.job.results.check_progress import Tell
 from freshet.job.results.input_order import Piece, input_order
 from freshet.job.results.plain_graph import PlainGraph, SnapshotGraph
-from freshet.job.results.plain_reader import Judged, snapshot_events
+from freshet.job.results.plain_reader import Judged, event_ts_of, snapshot_events
 from freshet.job.results.plain_rules import ID_BYTES_MAX, Event, PlainRules
 from freshet.job.results.plain_snapshot import read_snapshot
 from freshet.job.results.plain_sources import PlainFile, PlainSource, PlainTopic
@@ -132,9 +132,11 @@ class PlainReplay:
         self._read = 0
         if given.snapshot is not None and self.graph.began_empty:
             with _without_collector():
-                for event in snapshot_events(given.snapshot, self._rules):
+                for event in snapshot_events(given.snapshot, self._rules, with_ts=given.graph.is_timed):
                     self.graph.take(event)
                     self._count("of the snapshot")
+        if given.snapshot is not None and given.graph.is_timed:
+            self.graph.times.advance(event_ts_of(given.snapshot))
 
     def epochs(self, wanted: Collection[int]) -> Iterator[int]:
         """Apply all epochs, and stop after each of the wanted ones.
@@ -145,11 +147,16 @@ class PlainReplay:
         waiting = sorted(wanted)
         for epoch, pieces in groupby(input_order(self._positions, list(self._sources)), key=lambda piece: piece.epoch):
             while waiting and waiting[0] < epoch:  # without an event
-                yield waiting.pop(0)
+                yield self._reach(waiting.pop(0))
             with _without_collector():
-                for piece in pieces:
-                    self._apply(piece)
-        yield from waiting
+                self.graph.take_epoch(event for piece in pieces for event in self._events_of(piece))
+        yield from map(self._reach, waiting)
+
+    def _reach(self, epoch: int) -> int:
+        """End an epoch without events; returns it."""
+        if epoch > 0:
+            self.graph.end_epoch()
+        return epoch
 
     def finish(self) -> int:
         """Read on to the end of the input; returns how many events are in no epoch.
@@ -201,11 +208,11 @@ class PlainReplay:
         self._tell("reading the snapshot")
         return read_snapshot(self.given.snapshot, self._rules, self.given.graph)
 
-    def _apply(self, piece: Piece) -> None:
+    def _events_of(self, piece: Piece) -> Iterator[Event]:
         lane, source = self._lane(piece.source, piece.partition), self._sources[piece.source]
         before = lane.accepted
         for event in lane.through(piece.next_offset, piece.events):
-            self.graph.take(event)
+            yield event
             self._count()
         if lane.position < piece.next_offset and lane.is_over:
             msg = (

@@ -47,7 +47,8 @@ def read_snapshot(folder: Path, rules: PlainRules, graph: GraphRules = NO_RULES)
         values = _values(edges, len(src))
         ends = codes[len(own) :].reshape(2, -1)
         odd_loops = graph.forbid_typed_loops and len(types) > 1 and (ends[0] == ends[1]).any()
-        if rules.features.edge_width or _has(edges, "attr") or odd_loops:
+        has_times = graph.edge_ttl_ms and _has(edges, "ts")
+        if rules.features.edge_width or _has(edges, "attr") or odd_loops or has_times:
             return None
         keys, values = _last_of_equal(kinds, ends, values, len(ids), undirected=graph.undirected)
         path = vertices

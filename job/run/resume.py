@@ -17,7 +17,7 @@ from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.topic_specs import TopicInput, as_recorded
 from freshet.job.lifecycle.job_state import state_of
 from freshet.job.options.marks import Holds
-from freshet.job.options.run_config import RunConfig, that_hold, with_value, written
+from freshet.job.options.run_config import RunConfig, that_hold, value_in_words, with_value, written
 from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.file_source import FileSource
 from freshet.job.run.job_states import JobStates
@@ -75,8 +75,8 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         if saved.snapshot and config.snapshot is None:
             msg = f"--snapshot: the job in {out} was killed before it had taken {saved.snapshot} in; give it"
             raise UsageError(msg)
-        folder, longest = config.snapshot, settings.parsing.id_bytes_max
-        make_image(settings, None if folder is None else Start.open(folder, config.model, plan, longest))
+        folder, longest, rules = config.snapshot, settings.parsing.id_bytes_max, settings.partitioning.rules
+        make_image(settings, None if folder is None else Start.open(folder, config.model, plan, longest, rules))
     return config, Job(settings, sources, outputs)
 
 
@@ -160,6 +160,7 @@ def options_for_life(settings: Settings) -> dict[str, Any]:
     had = {"parts": settings.parts}
     for part in settings.in_parts().values():
         had |= {field.name: getattr(part, field.name) for field in fields(part)}
+    had["ts_jump_ms"] = settings.partitioning.rules.jump_ms
     return {name: had[name] for name, _ in that_hold(Holds.FOR_LIFE)}
 
 
@@ -173,7 +174,8 @@ def _refuse_changes(config: RunConfig, former: Settings, saved: SavedJob, out: P
         given, option = getattr(config, name), written(name)
         if name not in config.model_fields_set or given == had[name]:
             continue
-        msg = f"{option} {given}: fixed at {had[name]} when the job in {out} was created; omit {option}"
+        given, was = (value_in_words(name, value) for value in (given, had[name]))
+        msg = f"{option} {given}: fixed at {was} when the job in {out} was created; omit {option}"
         if isinstance(given, dict):  # long
             msg = f"{option}: fixed at another value when the job in {out} was created; omit it"
         raise UsageError(msg)

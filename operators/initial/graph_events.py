@@ -8,16 +8,24 @@ from pathlib import Path
 import numpy as np
 
 from freshet.operators.initial.column_files import ColumnWriter, read_columns, read_meta
-from freshet.partitioner.events import DEFAULT_TYPE, INT, STRING, Events, Ids
+from freshet.partitioner.events import DEFAULT_TYPE, INT, NO_TS, STRING, Events, Ids
 from freshet.schema import EdgeValues, FeatureRows, Features
 
 X = "x"
 
 
 def write_events(
-    blocks: Iterable[Events], folder: Path, features: Features, id_kind: str, progress: Callable[[str], None]
+    blocks: Iterable[Events],
+    folder: Path,
+    features: Features,
+    id_kind: str,
+    progress: Callable[[str], None],
+    *,
+    is_timed: bool = False,
 ) -> None:
     """Write the events of all blocks into a folder, as `Events.concatenate` would put them together.
+
+    `is_timed`: with their `ts`.
 
     Raises: EmbedError when the disk is full; SnapshotError for bad rows.
     """
@@ -35,6 +43,8 @@ def write_events(
                 out.add(name, column)
             given |= block.values.names
             out.add("etype", table[block.etype])
+            if is_timed:
+                out.add("ts", np.full(len(block), NO_TS, np.int64) if block.ts is None else block.ts)
             out.add("x_row", np.where(block.x_row >= 0, block.x_row + rows, -1).astype(np.int32))
             for name, ids in (("a", block.a), ("b", block.b)):
                 bases[name] = _add_ids(out, name, ids, bases[name])
@@ -83,4 +93,5 @@ def read_events(folder: Path, features: Features, id_kind: str) -> Events:
         source=none,
         partition=none,
         types=tuple(told["types"]),
+        ts=columns.get("ts"),
     )

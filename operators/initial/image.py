@@ -125,7 +125,8 @@ class InitialImage:
         features, kind = self._plan.features, self._settings.id_kind
         events = self._work / EVENTS
         if journal.get(EVENTS) is None:
-            write_events(blocks(), events, features, kind, self._progress)
+            is_timed = self._settings.partitioning.rules.is_timed
+            write_events(blocks(), events, features, kind, self._progress, is_timed=is_timed)
             journal.put(EVENTS, {})
         if journal.get(PLACED) is None:
             self._progress("partitioning the snapshot")

@@ -7,6 +7,7 @@ A mask only has to be right where it says good: the other rows are judged one by
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -234,22 +235,4 @@ def _narrow(values: np.ndarray) -> np.ndarray:
 def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
     """The good rows of a block, the others counted as rejected; its x has those of the good rows alone."""
     before = np.cumsum(good) - good
-    return Events(
-        op=events.op[rows],
-        a=events.a.take(rows),
-        b=events.b.take(rows),
-        values=events.values[rows],
-        etype=events.etype[rows],
-        x_row=events.x_row[rows],
-        x=events.x,
-        position=events.position[rows],
-        source=events.source[rows],
-        partition=events.partition[rows],
-        types=events.types,
-        reject_rows=before[~good].astype(np.int32),
-        end_position=events.end_position,
-        end_source=events.end_source,
-        end_partition=events.end_partition,
-        arrival_ms=events.arrival_ms,
-        ts=None if events.ts is None else events.ts[rows],
-    )
+    return replace(events.take(rows), reject_rows=before[~good].astype(np.int32))

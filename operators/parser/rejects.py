@@ -16,7 +16,7 @@ import pyarrow as pa
 from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.records import records, to_json
-from freshet.partitioner.events import OP_NAMES, Events
+from freshet.partitioner.events import NO_TS, OP_ADD_EDGE, OP_NAMES, Events
 
 LETTERS_MAX = 1000  # of one message
 _RAW_BYTES_MAX = 8 << 20  # of the letters of one message that is a table, whose rows may share what they show
@@ -147,7 +147,7 @@ class Rejects:
 
 
 class Refusals:
-    """The letters of edges that the Partitioner refuses, epoch by epoch; a message may go on in the next one."""
+    """The letters of events that the Partitioner refuses, epoch by epoch; a message may go on in the next one."""
 
     def __init__(self, sources: Sequence[str], original: Callable[[int, int], bytes | None]) -> None:
         """`sources` are the names of the sources, by index; `original` gives a record by source and number."""
@@ -174,10 +174,17 @@ class Refusals:
 
 
 def _as_json(events: Events, row: int) -> bytes:
-    """An edge event of a topic, as the Partitioner knows it: without what no graph keeps or says nothing."""
-    ends = events.a.slice(row, row + 1).to_list()[0], events.b.slice(row, row + 1).to_list()[0]
-    record: dict[str, Any] = {"op": OP_NAMES[int(events.op[row])], "src": ends[0], "dst": ends[1]}
-    record |= events.values.record(row)
+    """An event of a topic, as the Partitioner knows it: without what no graph keeps or says nothing."""
+    op, ends = int(events.op[row]), [ids.slice(row, row + 1).to_list()[0] for ids in (events.a, events.b)]
+    record: dict[str, Any] = {"op": OP_NAMES[op]}
+    if op >= OP_ADD_EDGE:
+        record |= {"src": ends[0], "dst": ends[1]} | events.values.record(row)
+    else:
+        record["id"] = ends[0]
+    if events.x_row[row] >= 0:
+        record["x"] = events.x.matrix[events.x_row[row]].tolist()
     if events.etype[row]:
         record["type"] = events.types[int(events.etype[row])]
+    if events.ts is not None and events.ts[row] != NO_TS:
+        record["ts"] = int(events.ts[row])
     return orjson.dumps(record)

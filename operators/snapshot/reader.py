@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ _BUFFER_BYTES = 1 << 20  # in place of all that a row group has of a column, whi
 
 MODEL_SHA256 = "model_sha256"  # in snapshot.json of a folder that `freshet embed` wrote
 
+EVENT_TS = "event_ts"  # in snapshot.json of an export: the largest `ts` that the job had seen
+
 _COLUMNS = {"vertices": ("id", "x"), "edges": ("src", "dst", "weight", "type", "attr")}
 _REQUIRED = {"vertices": ("id", "x"), "edges": ("src", "dst")}
 _OPS = {"vertices": OP_ADD_VERTEX, "edges": OP_ADD_EDGE}
@@ -44,6 +46,7 @@ class _Info(TypedDict, total=False):
 
     undirected: bool
     model_sha256: str
+    event_ts: int
     positions: Any
 
 
@@ -53,6 +56,7 @@ class Snapshot:
 
     Applied in order they make the snapshot's graph: of equal vertices, and of equal (src, dst, type), the last row
     holds, and unknown ends of edges become vertices with zero features. The column `label` is not read.
+    `is_timed`: the edges' column `ts` is read, and the largest `ts` of the job that exported the graph.
     """
 
     folder: Path
@@ -63,6 +67,7 @@ class Snapshot:
     edges: int
     info: dict[str, Any] = field(default_factory=dict)  # snapshot.json, where there is one
     id_bytes_max: int = ID_BYTES_MAX
+    is_timed: bool = False
 
     def blocks(self, block_rows: int = BLOCK_ROWS, mapped: bool = True) -> Iterator[Events]:
         """The graph as events, validated as they are read; positions are rows of the file + 1.
@@ -74,7 +79,14 @@ class Snapshot:
         """
         parser = Parser(self.features, self.id_kind, self.edge_types, id_bytes_max=self.id_bytes_max)
         for name in ("vertices", "edges"):
-            yield from _blocks(self.folder / f"{name}.parquet", name, parser, block_rows, mapped)
+            columns = (*_COLUMNS[name], *(("ts",) if self.is_timed and name == "edges" else ()))
+            for block in _blocks(self.folder / f"{name}.parquet", name, columns, parser, block_rows, mapped):
+                yield self._stamped(block) if name == "vertices" else block
+
+    def _stamped(self, block: Events) -> Events:
+        """The vertices of a block, which say the largest `ts` of the job that exported them; it matters once."""
+        event_ts = self.info.get(EVENT_TS) if self.is_timed else None
+        return block if event_ts is None else replace(block, ts=np.full(len(block), event_ts, np.int64))
 
 
 def open_snapshot(
@@ -83,6 +95,8 @@ def open_snapshot(
     id_kind: str | None = None,
     edge_types: Sequence[str] | None = None,
     id_bytes_max: int = ID_BYTES_MAX,
+    *,
+    is_timed: bool = False,
 ) -> Snapshot:
     """The snapshot in a folder, its columns checked but its rows not yet read.
 
@@ -92,6 +106,7 @@ def open_snapshot(
         id_kind: "int" or "string" to insist on one.
         edge_types: a typed model's edge types.
         id_bytes_max: the longest that a string id may be in UTF-8; a row with a longer one is refused as it is read.
+        is_timed: whether times are read, too.
 
     Raises:
         SnapshotError: files, columns or ids are not as they must be.
@@ -125,7 +140,7 @@ def open_snapshot(
     kind = _id_kind(folder, schemas, id_kind)
     types = tuple(edge_types) if edge_types else None
     info = _read_info(folder)
-    return Snapshot(folder, features, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max)
+    return Snapshot(folder, features, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max, is_timed)
 
 
 def dropped_columns(folder: Path | None, features: Features) -> list[str]:
@@ -182,12 +197,14 @@ def _read_info(folder: Path) -> dict[str, Any]:
         raise SnapshotError(str(error)) from None
 
 
-def _blocks(path: Path, name: str, parser: Parser, block_rows: int, mapped: bool) -> Iterator[Events]:
+def _blocks(
+    path: Path, name: str, wanted: tuple[str, ...], parser: Parser, block_rows: int, mapped: bool
+) -> Iterator[Events]:
     first = 0
     op = OP_NAMES[_OPS[name]]
     try:
         with open_parquet(path, memory_map=mapped, buffer_size=0 if mapped else _BUFFER_BYTES) as file:
-            columns = [column for column in _COLUMNS[name] if column in file.schema_arrow.names]
+            columns = [column for column in wanted if column in file.schema_arrow.names]
             for batch in file.iter_batches(block_rows, columns=columns, use_threads=True):
                 for column in _REQUIRED[name]:
                     _refuse_nulls(path, first, column, batch.column(columns.index(column)))

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from freshet.files.json_file import write_json
 from freshet.files.whole import write_whole
-from freshet.partitioner.events import DEFAULT_TYPE, INT, Ids
+from freshet.partitioner.events import DEFAULT_TYPE, INT, NO_TS, Ids
 from freshet.partitioner.live_graph import LiveGraph
 from freshet.schema import ATTR
 
@@ -24,7 +24,7 @@ def write_live_graph(folder: Path, graph: LiveGraph, x: np.ndarray, info: dict[s
     """Write vertices.parquet, edges.parquet and snapshot.json (`info`) into a folder that exists.
 
     Edges stand as the job has them: those of an undirected job both ways. The column `type` is left out where the job
-    knows the default type alone; elsewhere that one is null.
+    knows the default type alone; elsewhere that one is null. The column `ts` is there where edges expire.
     Shapes: x (vertices, features) float32
     """
     _write_vertices(folder / "vertices.parquet", graph.ids, x)
@@ -50,6 +50,7 @@ def _write_edges(path: Path, graph: LiveGraph) -> None:
     attr = graph.values.attr
     fields += [("type", pa.string())] if typed else []
     fields += [] if attr is None else [(ATTR, pa.list_(pa.float32(), attr.shape[1]))]
+    fields += [] if graph.ts is None else [("ts", pa.int64())]
     schema = pa.schema(fields)
     with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for begin in range(0, len(graph.src), ROWS):
@@ -60,6 +61,8 @@ def _write_edges(path: Path, graph: LiveGraph) -> None:
                 columns.append(names.take(pa.array(np.ascontiguousarray(graph.etype[some]))))
             if attr is not None:
                 columns.append(_vectors(attr[some]))
+            if graph.ts is not None:
+                columns.append(pa.array(graph.ts[some], mask=graph.ts[some] == NO_TS))
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 

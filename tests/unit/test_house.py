@@ -44,8 +44,8 @@ FLOORS = {
     ),
     "partitioner": (
         "config events graph_tables net_change",
-        "epoch_log event_builder hash_index reference_graph splitter",
-        "slots string_ids",
+        "epoch_log event_builder hash_index splitter times",
+        "reference_graph slots string_ids",
         "degrees edge_types id_lookup placement",
         "epoch_end live_graph netting",
         "core",

@@ -12,8 +12,10 @@ from freshet.job.flink.pipeline import pipeline_of
 from freshet.job.folder.made_image import MadeImage, in_words
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
+from freshet.job.options.told import told
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+from freshet.partitioner.config import GraphRules
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,15 @@ class Start:
     made: MadeImage | None
 
     @staticmethod
-    def open(folder: Path, model: Path, plan: Plan, id_bytes_max: int) -> Start:
-        """Open a snapshot; its rows are not read yet.
+    def open(folder: Path, model: Path, plan: Plan, id_bytes_max: int, rules: GraphRules) -> Start:
+        """Open the snapshot of a graph with these rules; its rows are not read yet.
 
         Raises: SnapshotError for bad files or columns; UsageError for the snapshot of another model.
         """
-        graph = open_snapshot(folder, plan.features, edge_types=plan.edge_types or None, id_bytes_max=id_bytes_max)
+        graph = open_snapshot(
+            folder, plan.features, edge_types=plan.edge_types or None, id_bytes_max=id_bytes_max,
+            is_timed=rules.is_timed,
+        )  # fmt: skip
         embedded = graph.info.get(MODEL_SHA256)
         if embedded not in (None, plan.sha256):
             msg = (
@@ -60,7 +65,8 @@ def read_model(config: RunConfig) -> PreparedModel:
     parts = parts_of(config, len(plan.layers))
     start = None
     if config.snapshot is not None:
-        start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max)
+        rules = GraphRules(**told(config, GraphRules))
+        start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max, rules)
     return PreparedModel(folder, plan, parts, start)
 
 

@@ -39,6 +39,7 @@ def new_job(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str, ou
     rules = graph_rules(model.plan, undirected=config.undirected)
     placed = told(config, PartitionerConfig) | {"id_kind": ends.id_kind}
     wanted = PartitionerConfig.of(rules, **placed, hash_seed=new_seed())
+    wanted = replace(wanted, ts_jump_ms=wanted.rules.jump_ms)
     settings = Settings(
         model=str(model.folder),
         **paths_of(out),
@@ -70,7 +71,7 @@ def _placed(model: PreparedModel, wanted: PartitionerConfig, processor: dict[str
     if made is None:
         return wanted
     made.check(model.parts, wanted, processor)
-    return made.partitioning
+    return replace(made.partitioning, ts_jump_ms=wanted.ts_jump_ms)
 
 
 def settings_of_run(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -15,16 +17,30 @@ Edge = tuple[object, object, str]
 class ReferenceGraph:
     """The graph by the book: one event at a time, on dicts."""
 
-    def __init__(self, undirected: bool = False, one_loop: bool = False, types_max: int = 32_767) -> None:
+    def __init__(
+        self,
+        undirected: bool = False,
+        one_loop: bool = False,
+        types_max: int = 32_767,
+        ttl: int = 0,
+        jump: int = 0,
+    ) -> None:
+        self.ttl, self.jump = ttl, jump
+        self.came: list[int] = []  # the `ts` of all events so far
+        self.largest: int | None = None  # of the accepted ones
+        self.added: dict[Edge, int | None] = {}  # the `ts` of an edge's last add
         self.undirected, self.one_loop, self.types_max = undirected, one_loop, types_max
         self.attr_width: int | None = None
         self.x: dict[object, float] = {}
         self.edges: dict[Edge, float] = {}
 
-    def apply(self, rows: list[tuple]) -> list[int]:
-        """Returns the numbers of the rejected events."""
-        rejected = []
+    def apply(self, rows: list[tuple], times: list[int | None] | None = None) -> list[int]:
+        """Take an epoch; returns the numbers of the rejected events."""
+        times = times or [None] * len(rows)
+        rejected = self._too_far_ahead(times)
         for number, (op, *fields) in enumerate(rows):
+            if number in rejected:
+                continue
             if op in ("add_vertex", "set_features"):
                 x = fields[1][0] if len(fields) > 1 else None
                 self.x[fields[0]] = self.x.get(fields[0], 0.0) if x is None else x
@@ -46,11 +62,32 @@ class ReferenceGraph:
                     self.x.setdefault(a, 0.0)
                     self.x.setdefault(b, 0.0)
                     self.edges[a, b, etype] = weight
+                    self.added[a, b, etype] = times[number]
             else:
                 src, dst, etype = [*fields, *[""][len(fields) - 2 :]]
                 for a, b in self._ways(src, dst):
                     self.edges.pop((a, b, etype), None)
-        return rejected
+        accepted = [ts for number, ts in enumerate(times) if ts is not None and number not in rejected]
+        self.largest = max([*accepted, *([] if self.largest is None else [self.largest])], default=None)
+        for edge in list(self.edges) if self.ttl and self.largest is not None else ():
+            if (ts := self.added[edge]) is not None and ts + self.ttl < self.largest:
+                del self.edges[edge]
+        return sorted(rejected)
+
+    def _too_far_ahead(self, times: list[int | None]) -> list[int]:
+        """Those behind the first gap wider than the jump, above the largest so far and most of the neighbours."""
+        here = [ts for ts in times if ts is not None]
+        neighbours = (self.came + here)[-max(16, len(here)) :]
+        neighbours += [self.largest] * (16 - len(neighbours)) if self.largest is not None else []
+        self.came += here
+        if not here or not self.jump:
+            return []
+        begin = max(
+            statistics.median_low(neighbours), *([] if self.largest is None else [self.largest]), min(neighbours)
+        )
+        ladder = [begin, *sorted(ts for ts in here if ts > begin)]
+        wide = [low for low, high in itertools.pairwise(ladder) if high - low > self.jump]
+        return [number for number, ts in enumerate(times) if wide and ts is not None and ts > wide[0]]
 
     def _ways(self, src, dst):
         return [(src, dst), (dst, src)] if self.undirected and src != dst else [(src, dst)]

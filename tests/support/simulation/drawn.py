@@ -36,6 +36,7 @@ from tests.support.simulation.left_out import leave_a_page_out
 from tests.support.simulation.oracle import NO_FAULTS, assert_exact, job_settings, sealed_by
 from tests.support.simulation.pages import page_bytes
 from tests.support.simulation.simulator import Faults, Simulation
+from tests.support.simulation.times import draw_times
 from tests.support.stages.cuts import copied, newest_segment
 
 ONE_SEGMENT = 1 << 20  # bytes: what an attempt cuts stands in one
@@ -72,6 +73,7 @@ class Case:
             "exact": self.exact,
             "epochs that adapt": self.settings.sealing.latency_target_ms > 0,
             f"a snapshot of {given} events": given > 0,
+            f"edges that expire after {options.edge_ttl_ms} ms": options.edge_ttl_ms > 0,
             "readers": has_readers(self.settings, self.seed),
             "attempts that linger": self.faults.linger > 0,
         }
@@ -162,6 +164,7 @@ def draw(seed: int) -> Case:
     events, settings = _through_partitions(seed, events, settings)
     pages, spread = rng.choice([1, 1, 512, 1 << 16]), rng.choice([1, 4, 200])
     snapshot = _snapshot(seed, typed, strings, exact, model)
+    events, settings, snapshot = draw_times(seed, events, settings, snapshot)
     case = Case(seed, name, settings, model, events, NO_FAULTS, pages, spread, snapshot)
     return replace(case, faults=_faults(seed, rng, case))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +51,11 @@ def cuts_of(sizes: list[int], total: int) -> CutLog:
     return log
 
 
+def events_between(lanes: Mapping[Lane, Events], begin: Mapping[Lane, int], end: Mapping[Lane, int]) -> Events:
+    """The events of an epoch, which has those of each lane from one number to another; files are source 0: first."""
+    return Events.concatenate([lanes[lane].slice(begin.get(lane, 0), end.get(lane, 0)) for lane in sorted(lanes)])
+
+
 def references(
     events: Events, log: CutLog, settings: Settings, snapshot: Events | None = None
 ) -> list[tuple[int, GraphArrays]]:
@@ -57,14 +63,13 @@ def references(
     graph = ReferenceGraph(events.features, settings.partitioning.rules)
     found, begin = list[tuple[int, GraphArrays]](), dict[Lane, int]()
     if snapshot is not None:
-        graph.apply(snapshot)
+        graph.apply(snapshot, snapshot=True)
         found.append((0, graph.arrays()))
     lanes = lanes_of(events, settings.topics)
     for epoch, ends in ends_by_epoch(log, settings.topics).items():
         if epoch == 0:
             continue
-        for lane in sorted(lanes):  # files are source 0: they come first
-            graph.apply(lanes[lane].slice(begin.get(lane, 0), ends.get(lane, 0)))
+        graph.apply(events_between(lanes, begin, ends))
         begin = ends
         found.append((epoch, graph.arrays()))
     return found

@@ -5,7 +5,15 @@ from freshet.job.units import format_duration, format_size, parse_duration, pars
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("10s", 10.0), ("500ms", 0.5), ("1m", 60.0), ("1.5 h", 5400.0), (" 2S ", 2.0), ("3min", 180.0)],
+    [
+        ("10s", 10.0),
+        ("500ms", 0.5),
+        ("1m", 60.0),
+        ("1.5 h", 5400.0),
+        (" 2S ", 2.0),
+        ("3min", 180.0),
+        ("30d", 2_592_000.0),
+    ],
 )
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)

@@ -1,5 +1,7 @@
 """The Partitioner against a slow reference: after every epoch, from the emitted blocks alone."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,19 +27,21 @@ class Bench:
         self.partitioner = Partitioner(parts, Features(1), PartitionerConfig(**config))
         self.receivers = [Receiver() for _ in range(parts)]
         options = {"one_loop": config.get("forbid_typed_loops", False), "types_max": config.get("types_max", 32_767)}
+        rules = self.partitioner.config.rules
+        options |= {"ttl": rules.edge_ttl_ms, "jump": rules.jump_ms}
         self.reference = ReferenceGraph(config.get("undirected", False), **options)
         self.epoch = 0
 
-    def run(self, *rows: tuple) -> list[Block]:
-        """One epoch, checked."""
+    def run(self, *rows: tuple, ts: Sequence[int | None] = ()) -> list[Block]:
+        """One epoch, checked; `ts` of each event."""
         self.epoch += 1
         before_x, before = set(self.reference.x), dict(self.reference.edges)
-        events = events_of(rows, Features(1), "string" if self.strings else "int")
+        events = events_of(rows, Features(1), "string" if self.strings else "int", ts=ts)
         if self.epoch % 2:  # as it comes from the journal: read-only columns, defaults left out
             events = Events.decode(events.encode())
         change = self.partitioner.partition(events)
         blocks = self.partitioner.split(change, CTL, self.epoch)
-        assert [event for event, _ in change.rejected] == self.reference.apply(list(rows))
+        assert [event for event, _ in change.rejected] == self.reference.apply(list(rows), list(ts))
         for part, (receiver, block) in enumerate(zip(self.receivers, blocks, strict=True)):
             receiver.apply(block, part, self.epoch)
         check_receivers(self.receivers, self.reference, self.strings)

@@ -56,6 +56,15 @@ def test_yaml_has_a_word_for_off(tmp_path: Path) -> None:
     assert from_yaml(tmp_path, f"{needed}latency-target: 20ms\n").latency_target_ms == 20
 
 
+def test_times_that_edges_live(tmp_path: Path) -> None:
+    assert (load().edge_ttl_ms, load().ts_jump_ms) == (0, None)
+    config = from_yaml(tmp_path, "model: M\nevents: a.jsonl\nout: O\nedge-ttl: 30d\nts-jump: off\n")
+    assert (config.edge_ttl_ms, config.ts_jump_ms) == (30 * 86_400_000, 0)
+    assert load(edge_ttl="1.5h", ts_jump="500ms").ts_jump_ms == 500
+    for bad in ("30", "0d", "-1d", "soon", 30, "0.1ms", "200000000000d"):
+        assert refusal(edge_ttl=bad).startswith("--edge-ttl: got "), bad
+
+
 def test_parts_default_to_the_parallelism() -> None:
     assert load(parallelism=3).part_count == 3
     assert load(parallelism=2, parts=4).part_count == 4

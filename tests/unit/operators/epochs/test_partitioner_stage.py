@@ -9,7 +9,6 @@ from freshet.operators.control import (
     ACCEPTED,
     ARRIVAL_MS,
     CONTROLS,
-    EVENT_TS,
     EVENTS_IN_EPOCH,
     FLAGS,
     LAST,
@@ -117,23 +116,6 @@ def test_control_values() -> None:
     positions = job.blocks[2][0].columns
     assert (positions["pos_next"].tolist(), positions["pos_events"].tolist()) == ([8], [4])
     assert "pos_next" not in job.blocks[2][1].columns, "the first part alone carries them"
-
-
-def test_an_epoch_says_the_largest_time_of_its_accepted_events_and_says_it_again_after_a_restore() -> None:
-    def edge(k: int, **more: int | None) -> dict[str, object]:
-        return {"op": "add_edge", "src": k, "dst": k, **more}
-
-    log = CutLog()
-    job = Job(log, forbid_typed_loops=True)
-    job.keep(job.stage.receive(events([edge(1, ts=50), edge(2), edge(3, ts=-9), edge(4, ts=None)]), 0.0))
-    job.keep(job.stage.receive(events([edge(5), edge(6), edge(7), {"op": "del_vertex", "id": 6}], 4), 0.0))
-    late = [edge(8, ts=7), {"op": "del_vertex", "id": 99, "ts": 20}, edge(1, ts=90, type="b"), edge(9)]
-    job.keep(job.stage.receive(events(late, 8), 0.0))
-    times = {1: 50, 2: None, 3: 20}  # a second loop is rejected
-    assert {epoch: event_ts_of(ctl) for epoch, ctl in job.sent.items()} == times
-    assert (int(job.sent[2][EVENT_TS]), int(job.sent[2][FLAGS])) == (0, 0), "as jobs without times have it"
-    again = Job(log, job.entries, forbid_typed_loops=True)
-    assert {epoch: event_ts_of(ctl) for epoch, ctl in again.sent.items()} == times
 
 
 # -- restore ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Times that events say: which are too far ahead, and which edges have had theirs."""
