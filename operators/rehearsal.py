@@ -37,8 +37,11 @@ from freshet.operators.snapshot.reader import open_snapshot
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.operators.warm_up import take_events, throwaway_events
 from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import INT, STRING
 from freshet.partitioner.hash_index import FIRST_CAPACITY, grown, make_index
+from freshet.schema import Features
 from freshet.state import table
 from freshet.state.adjacency import Lists
 from freshet.state.salt import scratch_salt
@@ -201,6 +204,14 @@ def grow(kinds: Sequence[str]) -> None:
     Lists(TableSet(), "out").make_index(frozen(np.zeros(0, np.int32)))
 
 
+def expire() -> None:
+    """Have an edge expire."""
+    core = Partitioner(1, Features(1), PartitionerConfig(edge_ttl_ms=1))
+    for ts in (0, 2):
+        core.partition(events_of([("add_edge", ts, 1)], ts=[ts]))
+    core.after_restore()
+
+
 def serve(folder: Path) -> None:
     """Run the operations of a server and its readers on a table, with both kinds of ids."""
     for strings in (False, True):
@@ -264,6 +275,7 @@ def main() -> None:
                 notes.print_new()
             serve(Path(folder))
         grow(kinds)
+        expire()
         notes.print_new()
 
 

@@ -19,6 +19,9 @@ from freshet.partitioner.config import PartitionerConfig
 from freshet.state.task_parts import TaskParts
 
 
+TIME_BYTES = 8  # of an edge that may expire: the `ts` of its last add
+
+
 @dataclass(frozen=True, slots=True)
 class OutletConfig:
     """Settings of a topic of changed embeddings: see Lines for `model_tag` and the format, Intervals for the others."""
@@ -125,6 +128,7 @@ class Settings:
     def sealing_of(self, plan: Plan) -> SealingConfig:
         """Return the rules of epochs, with values derived from the model and from the topic of changed embeddings."""
         vertex_bytes, edge_bytes = state_bytes(plan)
+        edge_bytes += TIME_BYTES if self.partitioning.edge_ttl_ms else 0
         outlet = self.outlet or OutletConfig()
         return replace(
             self.sealing,
