@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-# Places in the column, int64[8]. FLAGS holds REPLAY, LAST, FLUSH, PUBLISH and HAS_TS: EVENT_TS is one.
-CONTROLS = 8
-MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES, EVENT_TS = range(CONTROLS)
+# Places in the column, int64[9]. FLAGS holds REPLAY, LAST, FLUSH, PUBLISH and HAS_TS: EVENT_TS is one.
+CONTROLS = 9
+MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS, REJECTED, ACCEPTED, VERTICES, EVENT_TS, LAST_ARRIVAL_MS = range(CONTROLS)
 REPLAY, LAST, FLUSH, PUBLISH, HAS_TS = 1, 2, 4, 8, 16
 
 
@@ -19,15 +19,17 @@ def control_values(
     accepted: int = 0,
     vertices: int = 0,
     event_ts: int | None = None,
+    last_arrival_ms: int = 0,
 ) -> np.ndarray:
     """The column `ctl` of an epoch's blocks.
 
-    `marker` is its number, -1 for none; `events`, `arrival_ms` (of the first one at the Parser) and `event_ts` (the
-    largest `ts` of its accepted events) are the epoch's; the others count from the beginning of the job.
+    `marker` is its number, -1 for none; `events`, `arrival_ms` and `last_arrival_ms` (of the first one at the Parser,
+    and the last) and `event_ts` (the largest `ts` of its accepted events) are the epoch's; the others count from the
+    beginning of the job.
     """
     values = np.zeros(CONTROLS, np.int64)
     values[[MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS]] = marker, events, int(arrival_ms), flags
-    values[[REJECTED, ACCEPTED, VERTICES]] = rejected, accepted, vertices
+    values[[REJECTED, ACCEPTED, VERTICES, LAST_ARRIVAL_MS]] = rejected, accepted, vertices, last_arrival_ms
     if event_ts is not None:
         values[FLAGS] |= HAS_TS
         values[EVENT_TS] = event_ts

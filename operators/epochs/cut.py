@@ -58,7 +58,8 @@ class Cut(NamedTuple):
 
     `shares`: how many of them each lane has, in ascending order; lanes without are not named. Without any share all
     are of files. `flush`: it ends an interval of the coalesced output. `publish`: the files of the change log close
-    after it, whether it is a marker or not.
+    after it, whether it is a marker or not. `arrived_ms`: when the last of its events came to the Parser, 0 where it
+    has none or an earlier version has cut it. Events that are read again come later, and the epoch keeps its time.
     """
 
     epoch: int
@@ -67,21 +68,30 @@ class Cut(NamedTuple):
     shares: tuple[Share, ...] = ()
     flush: bool = False
     publish: bool = False
+    arrived_ms: int = 0
 
     def encode(self) -> bytes:
         """The cut as a line, with its checksum at the end."""
         flags = self.marker | self.flush << 1 | self.publish << 2
-        fields = orjson.dumps([self.epoch, self.end, flags, [tuple(share) for share in self.shares]])
+        told = [self.epoch, self.end, flags, [tuple(share) for share in self.shares]]
+        fields = orjson.dumps([*told, self.arrived_ms] if self.arrived_ms else told)
         return b'%b,"%08x"]\n' % (fields[:-1], crc32c(fields))
 
     @staticmethod
     def decode(line: bytes) -> Cut | None:
-        """Return the inverse of `encode`; None if it is no cut, or damaged. Earlier versions wrote no checksums."""
+        """Return the inverse of `encode`; None if it is no cut, or damaged.
+
+        Earlier versions wrote no times, and those before them no checksums.
+        """
         try:
-            (epoch, end, flags, shares), checksum = (fields := orjson.loads(line))[:4], fields[4:]
-            if checksum and checksum != [f"{crc32c(orjson.dumps(fields[:4])):08x}"]:
+            fields = orjson.loads(line)
+            checksum = [fields.pop()] if isinstance(fields[-1], str) else []
+            if checksum and checksum != [f"{crc32c(orjson.dumps(fields)):08x}"]:
                 return None
+            epoch, end, flags, shares, *times = fields
+            (arrived_ms,) = times or [0]
             found = tuple(Share(*map(int, share)) for share in shares)
-            return Cut(int(epoch), int(end), bool(flags & 1), found, bool(flags & 2), bool(flags & 4))
-        except (ValueError, TypeError):
+            marks = bool(flags & 1), found, bool(flags & 2), bool(flags & 4)
+            return Cut(int(epoch), int(end), *marks, int(arrived_ms))
+        except (ValueError, TypeError, LookupError, AttributeError):
             return None

@@ -34,8 +34,9 @@ from freshet.errors import InputError
 from freshet.files.owner_only import FILE
 from freshet.operators.epochs.cut import Cut, LostCutError
 
-FORMAT = 3  # lines end with a checksum
-FORMATS_READ = (2, FORMAT)
+FORMAT = 4  # lines have times
+_CHECKED = 3  # they end with checksums from this one on
+FORMATS_READ = (2, _CHECKED, FORMAT)
 KEPT = "kept"
 _ATTEMPT = re.compile(r"attempt-(\d{9})-run-(\d{6})")
 _SEGMENT = re.compile(r"cuts-(\d{9})-(\d{15})\.jsonl")
@@ -148,7 +149,7 @@ def read_segment(segment: CutSegment, until: int | None, job: str = "") -> dict[
     data = segment.path.read_bytes()
     lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
     cuts: dict[int, Cut] = {}
-    has_checksums = bool(lines) and _check_header(segment, lines[0], job) == FORMAT
+    has_checksums = bool(lines) and _check_header(segment, lines[0], job) >= _CHECKED
     _refuse_lost_end(segment, data[data.rfind(b"\n") + 1 :])
     expected = segment.first
     for number, line in enumerate(lines[1:], 2):

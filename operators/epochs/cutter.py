@@ -9,7 +9,7 @@ from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut import Cut, Lane, LostCutError
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.flush_intervals import NO_LIMIT, Intervals
-from freshet.operators.epochs.input_positions import InputPositions, Patience
+from freshet.operators.epochs.input_positions import InputPositions, Patience, last_arrival_ms
 from freshet.operators.epochs.markers import Markers
 from freshet.operators.epochs.pace import Pace
 from freshet.operators.epochs.waiting_events import Lanes
@@ -102,7 +102,8 @@ class Cutter:
         marker = self._markers.is_due(epoch, now_ms, publish)
         flush = self._flushes.ends_with(epoch, now_ms, marker or last)
         pieces = self._lanes.withdraw(counts)
-        cut = Cut(epoch, self._lanes.sealed, marker, self._positions.shares_of(pieces), flush, publish)
+        shares, arrived_ms = self._positions.shares_of(pieces), last_arrival_ms(pieces)
+        cut = Cut(epoch, self._lanes.sealed, marker, shares, flush, publish, arrived_ms)
         self._log.append(cut)
         return Epoch(cut, pieces)
 

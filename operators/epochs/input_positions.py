@@ -116,6 +116,11 @@ class Patience:
             self._say(f"{what()}; it goes on when they come")
 
 
+def last_arrival_ms(pieces: Iterable[Events]) -> int:
+    """Return when the last of these events came to the Parser, 0 without any."""
+    return max((int(piece.arrival_ms) for piece in pieces), default=0)
+
+
 def position_columns(events: Events, pieces: Sequence[Events]) -> dict[str, np.ndarray]:
     """Return the positions of an epoch (given whole and in pieces) by source partition: the columns `pos_*`.
 

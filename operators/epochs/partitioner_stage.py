@@ -19,7 +19,7 @@ from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut import Cut
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.cutter import Cutter, Epoch
-from freshet.operators.epochs.input_positions import InputPositions, position_columns
+from freshet.operators.epochs.input_positions import InputPositions, last_arrival_ms, position_columns
 from freshet.operators.epochs.journal import JOURNAL_KEYS, MARKERS_KEY, Journal, journaled_blocks
 from freshet.operators.epochs.markers import Markers
 from freshet.operators.epochs.progress import SEALED_KEY, Progress
@@ -250,6 +250,7 @@ class PartitionerStage:
             accepted=cut.end - progress.refused,
             vertices=core.vertices,
             event_ts=change.event_ts,
+            last_arrival_ms=cut.arrived_ms or last_arrival_ms(pieces),
         )
         return core.split(change, control, cut.epoch, position_columns(events, pieces))
 

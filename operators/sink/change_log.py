@@ -8,11 +8,12 @@ its bytes are between rows and footer (state/checksums/sealed.py).
 Layout:
     embeddings/part-PART-NUMBER.parquet   id int64 or string, epoch int64, embedding fixed_size_list<float32>[width],
                                           deleted bool
-    epochs/epochs-GROUP.parquet           epoch int64, source string, partition int32, next_offset int64, events int64
+    epochs/epochs-GROUP.parquet           see operators/sink/epoch_files.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from freshet.files.whole import LEFT_BEHIND
 from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
 from freshet.operators.sink.direct_file import DirectFile, replace_whole
 from freshet.operators.sink.epoch_files import PREFIX, EpochFiles, rows_in
-from freshet.operators.sink.epoch_rows import EpochRows, LogFile
+from freshet.operators.sink.epoch_rows import EpochRows, LogFile, wall_ms
 
 
 def embeddings_schema(width: int, id_kind: str) -> pa.Schema:
@@ -51,6 +52,7 @@ class ChangeLog:
         """`sources` are the names that positions refer to by index; they are written by part 0 alone."""
         self.out, self.part, self.width = out, part, width
         self.schema = embeddings_schema(width, id_kind)
+        self.clock_ms: Callable[[], float] = wall_ms  # by which rows that nobody could read become readable
         self._rows_prefix = f"part-{part}-"
         for name in (EMBEDDINGS, EPOCHS):
             (out / name).mkdir(parents=True, exist_ok=True)
@@ -85,6 +87,9 @@ class ChangeLog:
             # A partial file ends where its attempt was stopped. An earlier attempt may have come further, and readers
             # have seen that: both hold the same epochs from the same start, so the longer one stays.
             replace_whole(path, write, unless=is_longer)
+        for rows in file.epochs:
+            if rows.published_ms is None and rows.epoch > 0:
+                rows.published_ms = int(self.clock_ms())
         if self._epochs is not None:
             self._epochs.write(file)
 

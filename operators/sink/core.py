@@ -8,7 +8,6 @@ a marker, when nothing is buffered, and the replay writes the same again.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,18 @@ from freshet.operators.control import (
     EVENTS_IN_EPOCH,
     FLAGS,
     LAST,
+    LAST_ARRIVAL_MS,
     REJECTED,
     REPLAY,
     VERTICES,
+    event_ts_of,
     is_marker,
 )
 from freshet.operators.core import Core
 from freshet.operators.outcome import Message
 from freshet.operators.sink import scalars as at
 from freshet.operators.sink.dealing import Dealt, control_of, deal
-from freshet.operators.sink.epoch_rows import EpochRows
+from freshet.operators.sink.epoch_rows import EpochRows, wall_ms
 from freshet.operators.sink.output import Output, SinkPart
 from freshet.operators.sink.string_ids import Names
 from freshet.operators.telemetry.figures import Figures
@@ -47,10 +48,6 @@ _LATENCIES = {"applied": "applied", "freshness": "readable"}  # by the name in m
 _FIRST_ROW = np.zeros(1, np.int64)
 
 
-def _now_ms() -> float:
-    return time.time() * 1e3
-
-
 class Sink(Core):
     """Collects the rows of each epoch and hands them to its outputs.
 
@@ -64,7 +61,7 @@ class Sink(Core):
         width: int,
         id_kind: str,
         outputs: Sequence[Output],
-        clock_ms: Callable[[], float] = _now_ms,
+        clock_ms: Callable[[], float] = wall_ms,
     ) -> None:
         """`id_kind` is "int" or "string"; `outputs` get the rows in this order, and idle in the other one."""
         out = Path(out_folder)
@@ -125,6 +122,7 @@ class Sink(Core):
         at_ms = self._clock_ms() if now_ms is None else now_ms
         rows = self._named(epoch, dealt, told)
         rows.applied_ms = at_ms
+        rows.last_arrival_ms, rows.event_ts = int(control[LAST_ARRIVAL_MS]) or None, event_ts_of(control)
         self._time(rows, control, at_ms)
         self._count(epoch, rows, control)
         marks = is_marker(control)

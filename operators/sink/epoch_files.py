@@ -6,6 +6,20 @@ is a row group, and the longer file has the rows of the shorter one at the same 
 and opens the file once more for the rows (as most readers do) finds them where they were. Where a file ends is decided
 by the rows and log files in it, and they are durable: a replay comes to the same files. A replay has fewer rows at
 first than readers have seen; the longer file stays until it has more.
+
+Times come from clocks, and a replay reads other ones. So a file that grows takes the times of all rows that a visible
+one shows from there, whatever attempt wrote them. `arrived_ms` stands in the cut log besides.
+
+Layout of a file, all but `epoch` and `events` null where there is none; an epoch has a row for each partition that it
+reads, or one without a place, and its times in each:
+    epoch         int64
+    source        string, the name of the source
+    partition     int32
+    next_offset   int64, the first one that is not covered
+    events        int64, of the partition
+    arrived_ms    int64, when the last of its events came to the Parser
+    published_ms  int64, when others could read the rows of part 0, in the tail or else in the change log
+    event_ts      int64, the largest `ts` of its events
 """
 
 from __future__ import annotations
@@ -35,10 +49,14 @@ EPOCHS_SCHEMA = pa.schema(
         ("partition", pa.int32()),
         ("next_offset", pa.int64()),
         ("events", pa.int64()),
+        ("arrived_ms", pa.int64()),
+        ("published_ms", pa.int64()),
+        ("event_ts", pa.int64()),
     ]
 )
+TIMES = ["arrived_ms", "published_ms", "event_ts"]  # without them in earlier versions
 _NOWHERE = np.array([[-1, 0, 0, 0]], np.int64)  # in the file without source, partition and offset
-_NUMBERS = dict.fromkeys(("epoch", "partition", "next_offset", "events"), "DELTA_BINARY_PACKED")
+_NUMBERS = dict.fromkeys(("epoch", "partition", "next_offset", "events", *TIMES), "DELTA_BINARY_PACKED")
 
 
 class LostEpochsError(ValueError):
@@ -63,6 +81,7 @@ class EpochFiles:
         self._group = -1
         self._waits = False  # whether something is kept that is not visible
         self._kept: list[pa.Table] = []  # what the file under way holds, without that of partial log files
+        self._settled = 0  # rows whose times are those of the visible file
 
     def write(self, file: LogFile) -> None:
         """Add the epochs of a log file; visible on return, unless the file defers that.
@@ -72,29 +91,34 @@ class EpochFiles:
         """
         group = file.number if file.group < 0 else file.group
         if self._waits and (not file.epochs or group != self._group):
-            self._put(self._kept)
+            self._kept = self._put(self._kept)
         if not file.epochs:
             return
         if group != self._group:
             self._group = group
             self._kept = _before(self._path, file.epochs[0].epoch) if group < file.number else []
+            self._settled = 0
         tables = [*self._kept, self._positions(file.epochs)]
-        if not file.partial:
-            self._kept = tables
         if file.defers:
             self._waits = True
         else:
-            self._put(tables)
+            tables = self._put(tables)
+        if not file.partial:
+            self._kept = tables
 
     @property
     def _path(self) -> Path:
         return self.folder / f"{PREFIX}{self._group:08d}.parquet"
 
-    def _put(self, tables: list[pa.Table]) -> None:
-        path, rows = self._path, sum(table.num_rows for table in tables)
-        if rows_in(path) < rows:
+    def _put(self, tables: list[pa.Table]) -> list[pa.Table]:
+        """Make rows visible; return them with the times that are seen."""
+        path, rows, there = self._path, sum(table.num_rows for table in tables), rows_in(self._path)
+        if there > self._settled:  # an attempt before this one, or beside it, has shown some
+            tables = _with_times_of(path, tables)
+        if there < rows:
             replace_whole(path, partial(_write, tables), unless=lambda: rows_in(path) >= rows)
-        self._waits = False
+        self._waits, self._settled = False, rows
+        return tables
 
     def _positions(self, epochs: list[EpochRows]) -> pa.Table:
         # An epoch without input has its row too, without a place: an offset of 0 would be one to read on from.
@@ -102,6 +126,8 @@ class EpochFiles:
         numbers = np.repeat([rows.epoch for rows in epochs], [len(piece) for piece in pieces])
         values = np.concatenate(pieces)
         nowhere = values[:, 0] < 0
+        told = [[rows.last_arrival_ms, rows.published_ms, rows.event_ts] for rows in epochs]
+        of_row = np.repeat(np.arange(len(epochs)), [len(piece) for piece in pieces])
         names = [self.sources[k] if k >= 0 else None for k in values[:, 0].tolist()]
         columns = [
             pa.array(numbers, pa.int64()),
@@ -109,8 +135,35 @@ class EpochFiles:
             pa.array(values[:, 1], pa.int32(), mask=nowhere),
             pa.array(np.ascontiguousarray(values[:, 2]), mask=nowhere),
             pa.array(np.ascontiguousarray(values[:, 3])),
+            *(pa.array(times, pa.int64()).take(pa.array(of_row)) for times in zip(*told, strict=True)),
         ]
         return pa.Table.from_arrays(columns, schema=EPOCHS_SCHEMA)
+
+
+def with_times(table: pa.Table) -> pa.Table:
+    """Rows of a file of `epochs/` with all columns: those that an earlier version has not written are null."""
+    for name in TIMES:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(table.num_rows, pa.int64()))
+    return table.select(EPOCHS_SCHEMA.names).cast(EPOCHS_SCHEMA)
+
+
+def _with_times_of(path: Path, tables: list[pa.Table]) -> list[pa.Table]:
+    """Rows with the times of the visible file, which has the same ones at the same places, as far as it goes."""
+    try:
+        with reading(path) as file:
+            seen = with_times(pq.read_table(file))
+    except (OSError, DamagedFileError):  # it is replaced
+        return tables
+    found, begin = [], 0
+    for table in tables:
+        shown = seen.slice(begin, table.num_rows)
+        if shown["epoch"] != table["epoch"].slice(0, shown.num_rows):  # a file that was put there: no times of ours
+            return tables
+        times = pa.concat_tables([shown.select(TIMES), table.select(TIMES).slice(shown.num_rows)])
+        found.append(pa.table([*table.columns[: -len(TIMES)], *times.columns], schema=EPOCHS_SCHEMA))
+        begin += table.num_rows
+    return found
 
 
 def rows_in(path: Path) -> int:
@@ -134,7 +187,7 @@ def _before(path: Path, epoch: int) -> list[pa.Table]:
     try:
         with reading(path) as opened, pq.ParquetFile(opened) as file:
             for number in range(file.num_row_groups):
-                table = file.read_row_group(number)
+                table = with_times(file.read_row_group(number))
                 if number == 0 and table["epoch"][0].as_py() == epoch:
                     return []
                 if table["epoch"][0].as_py() < epoch:

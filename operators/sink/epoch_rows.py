@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
 ID_BYTES = 16  # counted for a row's id and what else is kept of it
+
+
+def wall_ms() -> float:
+    """Milliseconds since 1970."""
+    return time.time() * 1e3
 
 
 @dataclass(slots=True)
@@ -27,6 +33,9 @@ class EpochRows:
     positions: np.ndarray | None = None
     arrived_ms: int = 0  # when its first event came, while its latency is to be counted
     applied_ms: float = 0.0
+    last_arrival_ms: int | None = None  # when its last event came
+    event_ts: int | None = None  # the largest `ts` of its events
+    published_ms: int | None = None  # when others could read it, in this attempt; None: not yet
 
     @property
     def size(self) -> int:

@@ -84,6 +84,7 @@ class LogOutput:
     def begin(self, part: SinkPart) -> None:
         """Start the writer, whose thread is the one that calls `on_idle`."""
         self._scalars, self._clock_ms = part.scalars, part.clock_ms
+        self._log.clock_ms = part.clock_ms
         write = _counted(self._log.write, self._level, part.latencies, part.clock_ms)
         self.writer = BackgroundWriter(write, part.on_idle, FILES_WAITING)
         self.writer.start()

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from freshet.files.owner_only import close_to_others
-from freshet.operators.control import ARRIVAL_MS
+from freshet.operators.control import LAST_ARRIVAL_MS
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.outcome import Message
 from freshet.operators.sink.epoch_rows import EpochRows
@@ -91,12 +91,13 @@ class TailOutput:
         if epoch == 0 or (number := self._log.number) == self._failed_at:
             return []
         try:
-            self._publish(epoch, rows, int(control[ARRIVAL_MS]), number)
+            self._publish(epoch, rows, int(control[LAST_ARRIVAL_MS]), number)
         except Exception as error:
             self._fail(epoch, number, error)
         else:
+            rows.published_ms = int(now_ms := self._clock_ms())
             if rows.arrived_ms:
-                self._latencies.readable([rows.arrived_ms], self._clock_ms())
+                self._latencies.readable([rows.arrived_ms], now_ms)
                 rows.arrived_ms = 0  # counted: it is readable here before it is in a file
         self._epoch = epoch
         self.beat()

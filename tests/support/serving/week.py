@@ -18,7 +18,7 @@ import numpy as np
 from freshet.job.serving.compaction import compact_log
 from freshet.job.serving.follower import Follower
 from freshet.job.serving.served_job import ServedJob
-from freshet.operators.control import ARRIVAL_MS
+from freshet.operators.control import ARRIVAL_MS, LAST_ARRIVAL_MS
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.settings import TailConfig
 from freshet.operators.sink.log_proof import BASE_PREFIX
@@ -147,7 +147,7 @@ class Week:
         told = {"marker": self.epoch} if marked else {}
         value = float(self.epoch % 1_000_003)
         block = self.hand.block(self.epoch, 0, dict.fromkeys(keys[1:], value), keys[:1], **told)
-        block.columns["ctl"][ARRIVAL_MS] = 1
+        block.columns["ctl"][[ARRIVAL_MS, LAST_ARRIVAL_MS]] = 1
         self.hand.sinks[0].apply(self.epoch, [block], 1e3 * self._now_s)
 
     def _catch_up(self) -> None:

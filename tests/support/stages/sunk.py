@@ -57,7 +57,7 @@ def block(
 
 def control(events: int = 1, arrival: float = 0, **values: int) -> np.ndarray:
     """Control values, by default of an epoch of one event."""
-    return control_values(events=events, arrival_ms=arrival, **values)
+    return control_values(events=events, arrival_ms=arrival, **{"last_arrival_ms": int(arrival), **values})
 
 
 def log_of(sink: Sink) -> LogOutput:

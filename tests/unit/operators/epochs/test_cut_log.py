@@ -45,12 +45,29 @@ def test_a_cut_is_in_the_file_at_once(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_cut_keeps_the_time_of_its_last_event(tmp_path: Path) -> None:
+    written(tmp_path / "cuts").close()
+    log, timed = reopened(tmp_path / "cuts"), Cut(5, 40, True, arrived_ms=1_700_000_000_123)
+    log.append(timed)
+    log.close()
+    again = reopened(tmp_path / "cuts")
+    assert [*again.cuts.values()] == [*CUTS, timed]
+    assert Cut.decode(timed.encode().replace(b"123", b"124")) is None
+    assert Cut.decode(b'[5,40,1,[],7,8,"00000000"]') is None
+
+
+def test_the_lines_of_a_version_without_times_are_read(tmp_path: Path) -> None:
+    written(tmp_path / "cuts").close()
+    change(tmp_path / "cuts", lambda found: found.__setitem__(0, found[0].replace('"format":4', '"format":3')))
+    assert [*CutLog(tmp_path / "cuts").cuts.values()] == CUTS
+
+
 def test_the_lines_of_a_version_without_checksums_are_read(tmp_path: Path) -> None:
     written(tmp_path / "cuts").close()
 
     def as_before(found: list[str]) -> None:
         found[:] = [
-            found[0].replace('"format":3', '"format":2'),
+            found[0].replace('"format":4', '"format":2'),
             *(f"{line[: line.rindex(',')]}]\n" for line in found[1:]),
         ]
 
@@ -160,8 +177,8 @@ def test_another_format_and_another_job_are_refused(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(ForeignLogError, match="the cut log of job one, expected that of job two"):
         CutLog(tmp_path / "cuts", "two")
-    change(tmp_path / "cuts", lambda found: found.__setitem__(0, found[0].replace('"format":3', '"format":4')))
-    with pytest.raises(LostCutError, match="expected a cut log of format 3"):
+    change(tmp_path / "cuts", lambda found: found.__setitem__(0, found[0].replace('"format":4', '"format":5')))
+    with pytest.raises(LostCutError, match="expected a cut log of format 4"):
         CutLog(tmp_path / "cuts", "one")
 
 

@@ -10,6 +10,7 @@ import pytest
 from freshet.operators.control import LAST, REPLAY
 from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
 from freshet.operators.sink.dealing import BadEpochError
+from freshet.operators.sink.epoch_files import TIMES
 from tests.support.stages.sunk import WIDTH, block, control, digest, files, log_of, rows_in, sink_of
 
 
@@ -28,7 +29,8 @@ def test_rows_come_out_with_their_epoch_and_a_deleted_row_is_zero(tmp_path):
         (9, 2, [9, 2, 18], False),
         (7, 2, [0, 0, 0], True),
     ]
-    assert pq.read_table(tmp_path / "epochs/epochs-00000000.parquet").to_pylist() == [
+    table = pq.read_table(tmp_path / "epochs/epochs-00000000.parquet")
+    assert table.drop_columns(TIMES).to_pylist() == [
         {"epoch": 1, "source": "events.jsonl", "partition": 0, "next_offset": 2, "events": 2},
         {"epoch": 2, "source": "events.jsonl", "partition": 0, "next_offset": 3, "events": 1},
         {"epoch": 2, "source": "kafka://host:9092/topic", "partition": 4, "next_offset": 10, "events": 5},
@@ -80,8 +82,25 @@ def test_an_epoch_without_input_has_its_row_too(tmp_path):
     sink = sink_of(tmp_path)
     sink.apply(1, [block(1, [1], control=control(flags=2))])
     sink.close()
-    assert pq.read_table(tmp_path / "epochs/epochs-00000000.parquet").to_pylist() == [
+    assert pq.read_table(tmp_path / "epochs/epochs-00000000.parquet").drop_columns(TIMES).to_pylist() == [
         {"epoch": 1, "source": None, "partition": None, "next_offset": None, "events": 0}
+    ]
+
+
+def test_an_epoch_says_when_its_last_event_came_and_when_others_could_read_it(tmp_path):
+    sink = sink_of(tmp_path, clock_ms=lambda: 2_000.9)
+    values = control(arrival=900.0, last_arrival_ms=1_000)
+    sink.apply(0, [block(0, [1], control=control(events=0))])
+    sink.apply(1, [block(1, [1], control=values, positions=[(0, 0, 2, 1), (1, 0, 5, 1)])])
+    sink.apply(2, [block(2, control=control(events=0, flags=2))])
+    sink.close()
+    table = pq.read_table(tmp_path / "epochs/epochs-00000000.parquet", columns=["epoch", *TIMES])
+    assert [str(kind) for kind in table.schema.types] == ["int64"] * 4
+    assert [tuple(row.values()) for row in table.to_pylist()] == [
+        (0, None, None, None),
+        (1, 1_000, 2_000, None),
+        (1, 1_000, 2_000, None),
+        (2, None, 2_000, None),
     ]
 
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 
 from freshet.operators.control import PUBLISH
 from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
+from freshet.operators.sink.epoch_files import TIMES
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from freshet.operators.stage import Stage
 from freshet.state.codec import encode
@@ -48,12 +50,12 @@ class Killed(BaseException):
 class Life:
     """A Sink in its stage; `entries` is what survives it."""
 
-    def __init__(self, out: Path) -> None:
-        self.out, self.entries = out, dict[str, bytes]()
+    def __init__(self, out: Path, clock_ms: Callable[[], float] = lambda: 0.0) -> None:
+        self.out, self.entries, self.clock_ms = out, dict[str, bytes](), clock_ms
 
     def run(self, data: list, end: int) -> None:
         """From where the state stands up to an epoch, or to a kill."""
-        sink = sink_of(self.out, group_rows=10)
+        sink = sink_of(self.out, group_rows=10, clock_ms=self.clock_ms)
         stage = Stage("sink", sink, 1)
         stage.restore(self.entries.items())
         try:
@@ -162,6 +164,45 @@ def stopped(out: Path, marker: int) -> tuple[Life, Path]:
 
 def epochs_of(path: Path) -> list[int]:
     return pq.read_table(path)["epoch"].to_pylist()
+
+
+def rows_seen(out: Path) -> list[dict]:
+    return pa.concat_tables([pq.read_table(path) for path in sorted((out / "epochs").glob("*.parquet"))]).to_pylist()
+
+
+def test_times_that_were_seen_stay_after_a_restore(tmp_path: Path) -> None:
+    """Each attempt has its own clock; a replay does not change what a file shows, and new rows have newer times."""
+    clock = itertools.count(1_000_000)
+    life, data, shown = Life(tmp_path, lambda: float(next(clock))), blocks(), []
+    for end in (MARKER + 3, MARKER + 8, MARKER + 8, MARKER + 30, EPOCHS):
+        life.run(data, end)  # from the marker before last
+        rows = rows_seen(tmp_path)
+        assert rows[: len(shown)] == shown
+        shown = rows
+    times = [row["published_ms"] for row in shown]
+    assert times == sorted(times)
+    assert len(set(times)) > EPOCHS / 2
+    assert [row["arrived_ms"] for row in shown] == [None] * len(shown)
+
+
+def test_a_file_of_an_earlier_version_goes_on_without_times_of_what_it_shows(tmp_path: Path) -> None:
+    clock = itertools.count(1_000_000)
+    life = Life(tmp_path)
+    life.run(blocks(), MARKER + 2)
+    path = max((tmp_path / "epochs").iterdir())
+    with pq.ParquetFile(path) as file:
+        groups = [file.read_row_group(number).drop_columns(TIMES) for number in range(file.num_row_groups)]
+    with pq.ParquetWriter(path, groups[0].schema) as writer:
+        for group in groups:
+            writer.write_table(group)
+    former = pa.concat_tables(groups)
+    life.clock_ms = lambda: float(next(clock))
+    life.run(blocks(), EPOCHS)
+    rows, there = pq.read_table(path).to_pylist(), former.num_rows
+    assert [{name: row[name] for name in former.column_names} for row in rows[:there]] == former.to_pylist()
+    assert [row["published_ms"] for row in rows[:there]] == [None] * there
+    assert all(row["published_ms"] >= 1_000_000 for row in rows[there:])
+    assert seen(tmp_path) == sorted(seen(tmp_path))
 
 
 def test_a_file_that_is_damaged_or_was_put_back_short_is_refused(tmp_path: Path) -> None:
