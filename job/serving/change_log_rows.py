@@ -18,10 +18,14 @@ from freshet.files.json_file import DamagedFileError
 from freshet.job.folder import layout
 from freshet.job.serving.protocol.columns import ids_of_column, numbers, rows_of
 from freshet.operators.sink.change_log_reader import narrow_rows
+from freshet.operators.sink.epoch_files import times_in
 from freshet.operators.sink.log_proof import BASE_PREFIX, epoch_of_base, epochs_of, reading
 from freshet.state.served.ids import Ids, Texts, frozen
+from freshet.state.served.times import NO_TIME, NOTHING_KNOWN, Moment
 
 POSITIONS = b"positions"  # in a base's metadata: JSON rows of (name of the source, partition, next offset, epoch)
+TIMES = b"times"  # likewise: a JSON list of the last arrival and the largest `ts` up to it
+KNOWN_FROM = b"known_from"  # likewise: the first epoch of which compaction has removed no row
 T = TypeVar("T")
 _ADVICE = "put it back from a copy, or start the job again in a new --out"  # it may be all that is left of its rows
 _TRIES = 20
@@ -59,6 +63,21 @@ def positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     return _again(lambda: _positions_at(out, upto, sources))
 
 
+def times_upto(out: Path, upto: int, after: int = -1) -> Moment:
+    """Return the greatest times of the epochs past `after`, up to `upto`, as far as they are visible."""
+    return _again(lambda: _times_upto(out, upto, after))
+
+
+def known_from(base: Path) -> int:
+    """Return the first epoch of which compaction has removed no row; of a base of an earlier version the next one.
+
+    Raises: DamagedFileError.
+    """
+    with reading(base) as file:
+        told = (pq.read_schema(file).metadata or {}).get(KNOWN_FROM)
+    return epoch_of_base(base) + 1 if told is None else int(told)
+
+
 def _again(read: Callable[[], T]) -> T:
     """Read; once more when compaction has removed a file meanwhile."""
     for _ in range(_TRIES):
@@ -92,6 +111,21 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
                 key = numbers.get(row["source"], -1), row["partition"]
                 newest[key] = row["next_offset_last"], row["epoch_last"]
     return np.array([[*key, *value] for key, value in newest.items()], np.int64).reshape(-1, 4)
+
+
+def _times_upto(out: Path, upto: int, after: int) -> Moment:
+    base, found = _base_of(out, upto), NOTHING_KNOWN
+    if base is not None and epoch_of_base(base) > after:
+        with reading(base) as file:
+            told = (pq.read_schema(file).metadata or {}).get(TIMES)
+        if told is not None:
+            after, found = epoch_of_base(base), Moment(*orjson.loads(told))
+    for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), after, upto):
+        one = times_in(path)
+        within = one.times[(one.epochs > after) & (one.epochs <= upto)]
+        largest = within.max(axis=0, initial=NO_TIME).tolist()
+        found = found.latest(Moment(*(None if each == NO_TIME else each for each in largest)))
+    return found
 
 
 def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> NewestRows:

@@ -7,6 +7,7 @@ epoch holds" stays true of the folder as a whole. A deletion that a file kept ba
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -20,7 +21,16 @@ import pyarrow.parquet as pq
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.lock import locked
-from freshet.job.serving.change_log_rows import POSITIONS, in_series, positions_at, rows_between
+from freshet.job.serving.change_log_rows import (
+    KNOWN_FROM,
+    POSITIONS,
+    TIMES,
+    in_series,
+    known_from,
+    positions_at,
+    rows_between,
+    times_upto,
+)
 from freshet.job.serving.protocol.columns import column_of_ids, numbers, spans_of, vectors
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.change_log import embeddings_schema
@@ -78,9 +88,10 @@ def _compact(job: ServedJob, keep_s: float | None, now: float) -> Compacted:
         oldest = now - max(keep_s, KEEP_AT_LEAST_S)
         gone = [path for files in series for path in takewhile(partial(_may_go, oldest=oldest, upto=upto), files)]
     left = [[path for path in files if path not in set(gone)] for files in series]
+    known_from = max(_known_from(bases), 1 + max((epochs_of(path)[1] for path in gone), default=-1))
     oldest_kept = min((epochs_of(files[0])[0] for files in left if files), default=upto + 1)
     base = folder / f"{BASE_PREFIX}{upto:012d}.parquet"
-    rows = _write(job, base, upto, oldest_kept)
+    rows = _write(job, base, upto, oldest_kept, known_from)
     size = sum(path.stat().st_size for path in gone)
     for path in [*gone, *(bases - {base})]:
         path.unlink(missing_ok=True)
@@ -92,7 +103,12 @@ def _may_go(path: Path, oldest: float, upto: int) -> bool:
     return path.stat().st_mtime < oldest and epochs_of(path)[1] <= upto
 
 
-def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
+def _known_from(bases: Iterable[Path]) -> int:
+    """Return the first epoch of which no row was removed before; nobody knows of bases of earlier versions."""
+    return max((known_from(base) for base in bases), default=0)
+
+
+def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int, known_from: int) -> int:
     found = rows_between(job.out, -1, upto, job.strings, job.width)
     schema = embeddings_schema(job.width, "string" if job.strings else "int")
     # Deletions are needed only against rows that stay in older files.
@@ -108,7 +124,8 @@ def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int) -> int:
     read = positions_at(job.out, upto, job.sources).tolist()
     positions = orjson.dumps([[job.sources[source], *rest] for source, *rest in read if source >= 0])
     cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
-    schema = schema.with_metadata({POSITIONS: positions})
+    times = orjson.dumps(list(times_upto(job.out, upto)))
+    schema = schema.with_metadata({POSITIONS: positions, TIMES: times, KNOWN_FROM: b"%d" % known_from})
     table = pa.Table.from_arrays(cast, schema=schema)
 
     def write(sink: DirectFile) -> None:

@@ -2,7 +2,8 @@
 
 A request is JSON: {"ids": [...]} or {"all": true} or {"nearest": {...}}, and in any of them min_epoch, min_position,
 timeout, logits. In a lookup stream each batch has the column `id`, its metadata the rest of the request; the answer's
-metadata is {"epoch": E} (and "consistency": "row" where rows are of no one epoch), or {"error": ..., "kind": ...} with
+metadata is {"epoch": E, "as_of_ms": T, "event_ts": T} (times where they are known; and "consistency": "row" where rows
+are of no one epoch), or {"error": ..., "kind": ...} with
 an empty batch. No batch has more than 3 MiB, which clients of any language take: a larger answer comes in several, with
 {"more": true} instead of the epoch before the last one.
 """
@@ -28,6 +29,7 @@ from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import FEW, K_MAX, Answer, Lookup
 from freshet.job.serving.protocol.columns import ids_of_column, numbers, pieces_of, whole
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
+from freshet.job.serving.protocol.times import as_metadata
 from freshet.job.serving.protocol.tls import Certificate
 from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW
 from freshet.job.serving.requests import OPTIONS_BYTES_MAX, check_size, kind_of, nearest_of, request_of, wanted_of
@@ -173,7 +175,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
                 if len(part.own):
                     yield from pieces_of(lookup.as_batch(answer, logits=logits))
 
-        schema = self._nothing(logits).schema.with_metadata({"epoch": str(whole.epoch)} | lookup.more)
+        schema = self._nothing(logits).schema.with_metadata(lookup.told(whole.epoch))
         return schema, pieces()
 
     @in_a_sentence
@@ -275,6 +277,7 @@ class _Exchange:
         self._bytes = lookup.row_shape(logits=logits).in_arrow
         self._more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in lookup.more.items())
         self._before, self._wanted, self._taken = b"", NOTHING_SPECIAL, 0
+        self._epoch, self._told = -1, b""
 
     def step(self, reader: Any, writer: Any) -> bool:
         """Answer the next lookup; whether there was one.
@@ -305,7 +308,7 @@ class _Exchange:
             *pieces, last = pieces_of(batch)
             for piece in pieces:
                 writer.write_with_metadata(piece, b'{"more":true}')
-            writer.write_with_metadata(last, b'{"epoch":%d%s}' % (epoch, self._more))
+            writer.write_with_metadata(last, self._told_of(epoch))
             end = OK
         except FreshetError as error:
             end = REFUSED
@@ -316,6 +319,14 @@ class _Exchange:
                 self._lookup.budget.give_back(self._taken)
                 self._taken = 0
         return True
+
+    def _told_of(self, epoch: int) -> bytes:
+        """Return the metadata of an answer; most are of the epoch of the one before."""
+        if epoch != self._epoch or self._more:  # rows of no one epoch may change within it
+            times = as_metadata(self._lookup.so_far(epoch)).items()
+            found = b"".join(b',"%s":%s' % (name.encode(), value.encode()) for name, value in times)
+            self._epoch, self._told = epoch, b'{"epoch":%d%s%s}' % (epoch, found, self._more)
+        return self._told
 
     def _looked_up(self, asked: pa.RecordBatch | None) -> tuple[int, pa.RecordBatch]:
         if asked is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from freshet.files.json_file import DamagedFileError
 from freshet.job.console import say
 from freshet.job.serving import place
-from freshet.job.serving.change_log_rows import positions_at, rows_between
+from freshet.job.serving.change_log_rows import positions_at, rows_between, times_upto
 from freshet.job.serving.part_tails import PartTails
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.log_proof import newest_base
@@ -24,6 +24,7 @@ from freshet.state.served.ids import Ids, Texts, slice_of, text_bytes
 from freshet.state.served.layout import HISTORY_BYTES, RUNS, SHM, T_HEAP_USED, T_LIVE, TableShape
 from freshet.state.served.mapped import HistoryTooShortError
 from freshet.state.served.reader import TableReader
+from freshet.state.served.times import Moment
 from freshet.state.served.writer import TableWriter
 
 _STALLED_S = 0.15  # without an epoch from the tails, the change log is asked
@@ -168,8 +169,9 @@ class Follower:
         if moved:
             self._positions |= {(source, partition): (upto, epoch) for source, partition, upto, _ in moved}
             self._set_positions()
-        arrived_us = 1000 * min((one.arrived_ms for one in parts if one.arrived_ms), default=0)
-        self.table.publish(epoch, arrived_us, max(one.published_us for one in parts))
+        arrived_ms = max(one.arrived_ms for one in parts) or None
+        event_ts = max((ts for one in parts if (ts := one.event_ts) is not None), default=None)
+        self.table.publish(epoch, max(one.published_us for one in parts), Moment(arrived_ms, event_ts))
 
     def _stalled(self, now: float) -> bool:
         """No tail has the next epoch: it may be in the change log alone."""
@@ -191,7 +193,7 @@ class Follower:
             self.table.remove(upto, found.dead)
             self.table.put(found.epochs, found.ids, found.rows)
             self._read_positions(upto)
-            self.table.publish(upto)
+            self.table.publish(upto, so_far=times_upto(self.job.out, upto, before))
         self._offer()
         return True
 
@@ -208,7 +210,7 @@ class Follower:
         self.table = self._table_for(len(found.ids), text_bytes(found.ids))
         self.table.put(found.epochs, found.ids, found.rows)
         self._read_positions(upto)
-        self.table.publish(upto)
+        self.table.publish(upto, so_far=times_upto(self.job.out, upto))
 
     def _read_positions(self, upto: int) -> None:
         for a, b, c, d in positions_at(self.job.out, upto, self.job.sources).tolist():
@@ -239,6 +241,7 @@ class Follower:
             self._keep_more(former, larger)
             larger.set_positions(self._position_rows())
             larger.publish(found.epoch)
+            larger.take_times(former)
             self._replace(larger)
 
     def _keep_more(self, former: TableWriter, larger: TableWriter) -> None:

@@ -16,7 +16,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, FREE_BYTES, ONE_BYTES_MAX, Held
-from freshet.job.serving.bounds.feast import feast_bytes, feast_parts
+from freshet.job.serving.bounds.feast import feast_bytes, feast_parts, moments_of
 from freshet.job.serving.bounds.json_answers import (
     INLINE_BYTES,
     JSON,
@@ -32,6 +32,7 @@ from freshet.job.serving.health import Health
 from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, RETRY, as_json
 from freshet.job.serving.lookup import K_MAX, Answer, Lookup
 from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError
+from freshet.job.serving.protocol.times import as_json_fields
 from freshet.job.serving.protocol.wanted import IDS_MAX, TIMEOUT_S, Wanted
 from freshet.job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
 from freshet.job.serving.workers.one_sentence import logged
@@ -130,6 +131,25 @@ class Nearest(BaseModel):
     metric: str = "cosine"
 
 
+class AsOf(BaseModel):
+    """The epoch that all rows of an answer are of, and its times, in ms since 1970."""
+
+    model_config = ConfigDict(extra="allow")
+    as_of: int
+    as_of_ms: int | None = Field(description="when the last event up to that epoch came; null where it is not known")
+    event_ts: int | None = Field(description="the largest ts of the events up to it; null where none has any")
+
+
+class FeatureColumns(BaseModel):
+    """An answer of Feast's; event_timestamps are those of the epochs in which rows changed last."""
+
+    metadata: AsOf
+    results: list[dict[str, Any]]
+
+
+_OF_EPOCH: dict[int | str, dict[str, Any]] = {200: {"model": AsOf}}
+
+
 def make_app(lookup: Lookup, health: Health) -> FastAPI:
     """The application behind the door."""
     about = (
@@ -168,8 +188,8 @@ def _refuse_by_kind(app: FastAPI) -> None:
 
 
 def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
-    @app.get("/embeddings/{id:any}")
-    @app.get("/embeddings")
+    @app.get("/embeddings/{id:any}", responses=_OF_EPOCH)
+    @app.get("/embeddings", responses=_OF_EPOCH)
     async def embedding(
         id: str,
         min_epoch: int = 0,
@@ -187,7 +207,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         return _json({**listed(lookup, answer)[0], **_as_of(lookup, answer)})
 
     @app.post("/embeddings/", include_in_schema=False)
-    @app.post("/embeddings", openapi_extra=_body(Lookups))
+    @app.post("/embeddings", openapi_extra=_body(Lookups), responses=_OF_EPOCH)
     async def embeddings(request: Request) -> Response:
         """The embeddings of many vertices, at one epoch."""
         asked, sent = await _sent(apart, Lookups, request)
@@ -197,7 +217,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
 
 
 def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
-    @app.post("/get-online-features", openapi_extra=_body(OnlineFeatures))
+    @app.post("/get-online-features", openapi_extra=_body(OnlineFeatures), responses={200: {"model": FeatureColumns}})
     async def online_features(request: Request) -> Response:
         """Answer like Feast's feature server: columns of values, with their statuses."""
         asked, sent = await _sent(apart, OnlineFeatures, request)
@@ -206,9 +226,14 @@ def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         answer, held = await _found(lookup, apart, values, Wanted(), size)
         names = [name, *asked.names]
         head = {"metadata": {"feature_names": names, **_as_of(lookup, answer)}}
-        return apart.answer(feast_parts(head, values, asked.columns, answer), size, held)
+        try:
+            moments = await apart(size <= INLINE_BYTES, moments_of, lookup, answer)
+        except BaseException:
+            held.release()
+            raise
+        return apart.answer(feast_parts(head, values, asked.columns, answer, moments), size, held)
 
-    @app.post("/nearest", openapi_extra=_body(Nearest))
+    @app.post("/nearest", openapi_extra=_body(Nearest), responses=_OF_EPOCH)
     async def nearest(request: Request) -> Response:
         """The k vertices whose embeddings are nearest, exactly."""
         asked, _ = await _sent(apart, Nearest, request)
@@ -278,7 +303,7 @@ def _nearest_parts(lookup: Lookup, told: dict[str, Any]) -> tuple[Iterator[bytes
 
 
 def _as_of(lookup: Lookup, answer: Answer) -> dict[str, Any]:
-    return {"as_of": answer.epoch, **lookup.more}
+    return {"as_of": answer.epoch, **as_json_fields(lookup.so_far(answer.epoch)), **lookup.more}
 
 
 def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:

@@ -27,13 +27,17 @@ from freshet.job.serving.protocol.columns import (
     vectors,
 )
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
+from freshet.job.serving.protocol.times import as_metadata
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
+from freshet.operators.output_folders import EPOCHS
 from freshet.state.served.ids import Ids, Texts, frozen, slice_of
 from freshet.state.served.mapped import Found, NoTableError
 from freshet.state.served.plain import PlainReader
+from freshet.state.served.times import NO_TIME, NOTHING_KNOWN, Moment
 
 if TYPE_CHECKING:
     from freshet.gnn.plan import Plan
+    from freshet.job.serving.log_times import LogTimes
     from freshet.state.served.reader import TableReader
 
 FEW = 1024  # ids that are looked up while other threads of the process wait: that takes less than their taking turns
@@ -144,6 +148,7 @@ class Lookup:
         self._table, self.sources, self._plan, self.consistency = table, sources, plan, consistency
         self.ids_found = self.ids_missing = 0
         self._neighbours = NearestRows(lambda: self.table, consistency == EPOCH)
+        self._log_times: LogTimes | None = None
         self.budget, self.room = Budget(), cast(WaitingRoom[Wanted] | None, None)  # of a server: `as_server`
 
     def as_server(self, budget: Budget | None = None) -> None:
@@ -151,10 +156,37 @@ class Lookup:
         self.budget = budget or self.budget
         self.room = self.room or WaitingRoom(self)
 
+    def told(self, epoch: int) -> dict[str, str]:
+        """Return the metadata of an answer: its epoch, its times where they are known, and what `more` says."""
+        return {"epoch": str(epoch)} | as_metadata(self.so_far(epoch)) | self.more
+
     @property
     def more(self) -> dict[str, str]:
-        """Metadata of answers besides the epoch: the consistency, unless it is by epochs."""
+        """Metadata of answers besides the epoch and its times: the consistency, unless it is by epochs."""
         return {} if self.consistency == EPOCH else {"consistency": self.consistency}
+
+    def so_far(self, epoch: int) -> Moment:
+        """Return the time up to which an answer's epoch has the input, and the largest `ts` of events up to it.
+
+        Nothing is known of rows of no one epoch, and of epochs of earlier versions.
+        """
+        return self.table.so_far(epoch) if self.consistency == EPOCH else NOTHING_KNOWN
+
+    def times_of(self, epochs: np.ndarray) -> np.ndarray:
+        """Return (arrived_ms, event_ts) of the epochs of rows, (n, 2) int64; NO_TIME where it is not known.
+
+        Raises: DamagedFileError for a file of `epochs/` beside the table.
+        """
+        if self.consistency == ROW:
+            return np.full((len(epochs), 2), NO_TIME)
+        found = self.table.times(epochs)
+        lacking = np.flatnonzero((found == NO_TIME).all(axis=1))
+        if len(lacking) and (self.folder.parent / EPOCHS).is_dir():
+            from freshet.job.serving.log_times import LogTimes  # it reads Parquet, which takes long to load
+
+            self._log_times = self._log_times or LogTimes(self.folder.parent)
+            found[lacking] = self._log_times.of(epochs[lacking])
+        return found
 
     @property
     def folder(self) -> Path:
@@ -271,7 +303,7 @@ class Lookup:
         """An answer as id, epoch, embedding (and logits, class); the schema's metadata has its epoch."""
         parts = (answer.part(begin, end) for begin, end in spans_of(answer.ids))
         table = pa.Table.from_batches([self.as_batch(part, logits=logits) for part in parts])
-        return table.replace_schema_metadata({"epoch": str(answer.epoch)} | self.more)
+        return table.replace_schema_metadata(self.told(answer.epoch))
 
     def as_batch(self, answer: Answer, *, logits: bool = False) -> pa.RecordBatch:
         """Return the answer as one batch without metadata, which is much faster."""

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,7 @@ from freshet.files.json_file import DamagedFileError
 from freshet.operators.sink.direct_file import DirectFile, replace_whole
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from freshet.operators.sink.log_proof import reading
+from freshet.state.served.times import NO_TIME
 
 PREFIX = "epochs-"
 # The file is written anew when one of the change log closes, on the thread that writes that: 25 ms of computing at 64
@@ -145,7 +147,30 @@ def with_times(table: pa.Table) -> pa.Table:
     for name in TIMES:
         if name not in table.column_names:
             table = table.append_column(name, pa.nulls(table.num_rows, pa.int64()))
-    return table.select(EPOCHS_SCHEMA.names).cast(EPOCHS_SCHEMA)
+    return table
+
+
+class EpochTimes(NamedTuple):
+    """Times of the epochs of a file, in their order.
+
+    Shapes: epochs (n,) int64; times (n, 2) int64, arrived_ms and event_ts, NO_TIME where there is none
+    """
+
+    epochs: np.ndarray
+    times: np.ndarray
+
+
+def times_in(path: Path) -> EpochTimes:
+    """Read the times of a file of `epochs/`, of any version.
+
+    Raises: DamagedFileError for one that is no whole one.
+    """
+    with reading(path) as file:
+        there = [name for name in ("arrived_ms", "event_ts") if name in pq.read_schema(file).names]
+        table = with_times(pq.read_table(file, columns=["epoch", *there]))
+    epochs, first = np.unique(table["epoch"].to_numpy(), return_index=True)
+    columns = [table[name].fill_null(NO_TIME).to_numpy()[first] for name in ("arrived_ms", "event_ts")]
+    return EpochTimes(epochs, np.stack(columns, axis=1))
 
 
 def _with_times_of(path: Path, tables: list[pa.Table]) -> list[pa.Table]:

@@ -3,6 +3,7 @@
 Layout:
     header     PAGE words: the words below
     positions  POSITIONS_MAX x 4: source, partition, next offset, the epoch that reached it
+    times      TIMES x 5: an epoch and its times (see times.py); not in tables of earlier versions
     index      a power of two of words: slot + 1 at the place of an id's hash or after it, 0 where nothing is
     ids        one word a slot; of strings three: where in the heap, how many bytes, their hash
     rows       ROW_HEAD words a slot, and the vector as float32: sequence (odd while the writer is in it), epoch,
@@ -20,11 +21,13 @@ MAGIC, VERSION = 0x4C4254465246, 1  # "FRFTBL"
 PAGE = 512
 POSITIONS_MAX = 4096
 POSITION_WORDS = 4
+TIMES, TIME_WORDS = 1 << 16, 5
 
 # Words of the header that never change. Places count in words.
 T_MAGIC, T_VERSION, T_WIDTH, T_STRINGS, T_CAPACITY, T_INDEX, T_RING, T_HEAP = range(8)
 T_ROW_WORDS, T_ID_WORDS, T_POSITIONS_AT, T_INDEX_AT, T_IDS_AT, T_ROWS_AT, T_RING_AT, T_HEAP_AT = range(8, 16)
 T_SALT, T_JOB, T_BOOT = 16, 20, 21
+T_TIMES_AT, T_TIMES = 22, 23  # both 0 in a table of an earlier version
 # Words that change, on cache lines of their own.
 T_EPOCH = 64  # the newest complete epoch
 T_USED = 72  # slots
@@ -33,7 +36,7 @@ T_SUPERSEDED = 88  # not 0: another file has taken its place
 T_BEAT_US = 96  # when the writer lived last
 T_POSITION_SEQ, T_POSITION_COUNT = 104, 105
 T_HEAP_USED, T_LIVE = 112, 113
-# Of the newest epoch: when its first event arrived, when the job published it, when it became readable here.
+# Of the newest epoch: when its last event arrived, when the job published it, when it became readable here.
 T_ARRIVED_US, T_PUBLISHED_US, T_READABLE_US = 120, 121, 122
 T_SOURCE_BEAT_US, T_TAIL_FAILURES, T_ENDED = 128, 129, 130
 RUNS, ENDED, STOPPED = 0, 1, 2  # how the job has ended, in T_ENDED: it may be taken up again where it was stopped
@@ -80,6 +83,7 @@ class TableShape(NamedTuple):
         found, at = {T_ROW_WORDS: words, T_ID_WORDS: ids}, PAGE
         for name, size in (
             (T_POSITIONS_AT, POSITIONS_MAX * POSITION_WORDS),
+            (T_TIMES_AT, TIMES * TIME_WORDS),
             (T_INDEX_AT, self.places_of_ids),
             (T_IDS_AT, self.capacity * ids),
             (T_ROWS_AT, self.capacity * words),

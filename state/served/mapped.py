@@ -28,6 +28,7 @@ from freshet.state.served.layout import (
     T_WIDTH,
     VERSION,
 )
+from freshet.state.served.times import Moment, times_of, times_so_far
 
 
 class NoTableError(ValueError):
@@ -115,6 +116,14 @@ class MappedTable:
     def live(self) -> int:
         """Approximate number of ids that have a row."""
         return int(self.mem[T_LIVE])
+
+    def so_far(self, epoch: int) -> Moment:
+        """Return the time up to which an epoch has the input, and the largest `ts` of events up to it."""
+        return times_so_far(self.mem, epoch)
+
+    def times(self, epochs: np.ndarray) -> np.ndarray:
+        """Return (arrived_ms, event_ts) of epochs, (n, 2) int64; NO_TIME where the table does not know them."""
+        return times_of(self.mem, epochs)
 
     def word(self, at: int) -> int:
         """A word of the header."""

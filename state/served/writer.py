@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,14 +50,17 @@ from freshet.state.served.layout import (
     T_STRINGS,
     T_SUPERSEDED,
     T_TAIL_FAILURES,
+    T_TIMES,
     T_USED,
     T_VERSION,
     T_WIDTH,
+    TIMES,
     VERSION,
     TableShape,
 )
 from freshet.state.served.mapped import Found
 from freshet.state.served.reader import TableReader
+from freshet.state.served.times import NOTHING_KNOWN, Moment, entries_of, note_times, times_so_far
 from freshet.state.served.write_kernels import (
     count_named,
     put_back,
@@ -100,7 +104,7 @@ class TableWriter:
             raise
         mem, salt = self.mem, make_salt(new_seed())
         mem[[T_WIDTH, T_STRINGS, T_CAPACITY]] = shape.width, int(shape.strings), shape.capacity
-        mem[T_INDEX] = shape.places_of_ids
+        mem[T_INDEX], mem[T_TIMES] = shape.places_of_ids, TIMES
         mem[[T_RING, T_HEAP, T_JOB, T_BOOT, T_EPOCH]] = shape.ring, shape.heap, job, boot, -1
         mem[T_SALT : T_SALT + 3] = np.array(salt, np.uint64).view(np.int64)
         for at, value in shape.places.items():
@@ -210,8 +214,12 @@ class TableWriter:
         """Say what the input is read up to: (source, partition, next offset, epoch) rows."""
         set_positions(self.mem, frozen(positions[:POSITIONS_MAX]))
 
-    def publish(self, epoch: int, arrived_us: int = 0, published_us: int = 0) -> None:
+    def publish(
+        self, epoch: int, published_us: int = 0, own: Moment = NOTHING_KNOWN, so_far: Moment = NOTHING_KNOWN
+    ) -> None:
         """Show the epoch: from now on readers take it.
+
+        `own` are its times; `so_far` those up to it, as far as the table does not know them.
 
         Raises:
             ValueError: there are rows of later epochs.
@@ -220,12 +228,25 @@ class TableWriter:
         if epoch < self.reach:
             msg = f"{self.path}: epoch {epoch} is not to be shown, there are rows up to epoch {self.reach}"
             raise ValueError(msg)
-        if arrived_us:
-            publish_word(mem, T_ARRIVED_US, arrived_us)
+        so_far = times_so_far(mem, self.epoch).latest(own).latest(so_far)
+        note_times(mem, epoch, own, so_far)
+        if so_far.arrived_ms is not None:
+            publish_word(mem, T_ARRIVED_US, 1000 * so_far.arrived_ms)
         publish_word(mem, T_PUBLISHED_US, published_us)
         self._reach(epoch)
         publish_word(mem, T_EPOCH, epoch)
         publish_word(mem, T_READABLE_US, time.time_ns() // 1000)
+
+    def note_epochs(self, own: Mapping[int, Moment]) -> None:
+        """Note the times of epochs that came as part of a later one, which is not published yet."""
+        for epoch, times in own.items():
+            note_times(self.mem, epoch, times, NOTHING_KNOWN)
+
+    def take_times(self, former: TableWriter) -> None:
+        """Take over the times of all epochs from a table of the same epoch."""
+        there = entries_of(former.mem)
+        entries_of(self.mem)[: len(there)] = there
+        self.mem[T_ARRIVED_US] = former.mem[T_ARRIVED_US]
 
     def beat(self, source_us: int, failures: int, ended: int) -> None:
         """Say that the writer lives, and what it knows of the job."""

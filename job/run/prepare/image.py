@@ -6,10 +6,10 @@ import shutil
 import time
 from pathlib import Path
 
-from freshet.files.whole import sync_tree, write_whole
+from freshet.files.whole import sync_tree
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
-from freshet.job.folder import layout
+from freshet.job.folder.begun import write_begun
 from freshet.job.run.prepare.model import Start
 from freshet.operators.base_image import build_image
 from freshet.operators.embed.files import EmbedError
@@ -39,7 +39,7 @@ def make_image(settings: Settings, start: Start | None) -> None:
         vertices = _compute(settings, start.graph, folder / _WORK)
         say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
     sync_tree(folder)
-    write_whole(out / layout.IMAGE_DONE, b"")
+    write_begun(out)
 
 
 def _compute(settings: Settings, graph: Snapshot, work: Path) -> int:

@@ -18,6 +18,7 @@ from freshet.job.serving.clients.asked import as_batch, error_of
 from freshet.job.serving.clients.patience import Patient, late
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of, values_of, whole
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, NotReadyError
+from freshet.job.serving.protocol.times import ANSWERED
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.protocol.wanted import EPOCH, NOTHING_SPECIAL, Wanted
 from freshet.state.served.ids import Ids, Texts
@@ -81,14 +82,14 @@ class FlightTransport:
         """Ask for rows as a table."""
         if ids is None:
             return self._get({"all": True, "logits": logits}, wanted)
-        epoch, batch = self._lookup(ids, wanted, logits)
-        more = {} if self.consistency == EPOCH else {"consistency": self.consistency}
-        return epoch, pa.Table.from_batches([batch]).replace_schema_metadata({"epoch": str(epoch)} | more)
+        told, batch = self._lookup(ids, wanted, logits)
+        metadata = {name: str(told[name]) for name in ANSWERED if told.get(name) is not None}
+        return int(told["epoch"]), pa.Table.from_batches([batch]).replace_schema_metadata(metadata)
 
     def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
         """Ask for rows as arrays."""
-        epoch, batch = self._lookup(ids, wanted, False)
-        return epoch, ids_of_column(batch.column(0)), values_of(batch.column(1)), rows_of(batch.column(2))
+        told, batch = self._lookup(ids, wanted, False)
+        return int(told["epoch"]), ids_of_column(batch.column(0)), values_of(batch.column(1)), rows_of(batch.column(2))
 
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
         """There is no way but by a request."""
@@ -126,12 +127,14 @@ class FlightTransport:
         self._newest = max(self._newest, epoch)
         return epoch, table
 
-    def _lookup(self, ids: Ids, wanted: Wanted, logits: bool) -> tuple[int, pa.RecordBatch]:
+    def _lookup(self, ids: Ids, wanted: Wanted, logits: bool) -> tuple[dict[str, Any], pa.RecordBatch]:
+        """Return the metadata of the answer, and its rows."""
         if wanted.min_position or wanted.min_epoch > self._newest:  # it may wait: nobody else should wait for it
             listed = ids.decode() if isinstance(ids, Texts) else ids.tolist()
-            epoch, table = self._get({"ids": listed, "logits": logits}, wanted)
+            _, table = self._get({"ids": listed, "logits": logits}, wanted)
             columns = [column.combine_chunks() for column in table.columns]
-            return epoch, pa.RecordBatch.from_arrays(columns, table.column_names)
+            told = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
+            return told, pa.RecordBatch.from_arrays(columns, table.column_names)
         batch, told = as_batch(ids), _told(wanted)
         options = orjson.dumps(told) if told else b""
         key = isinstance(ids, Texts), logits
@@ -153,7 +156,7 @@ class FlightTransport:
             raise error_of(found["kind"], found["error"])
         self.consistency = found.get("consistency", EPOCH)
         self._newest = max(self._newest, int(found["epoch"]))
-        return int(found["epoch"]), rows
+        return found, rows
 
     def _guarded(self, ask: Any, timeout_s: float, locked: bool = False) -> Any:
         """Call the server; an error other than its own answers means that it is away. `timeout_s` bounds connecting."""

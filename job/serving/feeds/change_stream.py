@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,10 +34,12 @@ from freshet.state.served.layout import (
 )
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.reader import Change, ChangeReader
+from freshet.state.served.times import NO_TIME
 
 BEAT_S = 0.5  # at least so often something comes, if only to say that nothing has changed
 _POLL_S = 0.004
 _ROWS_AT_ONCE = 16_384
+_TIMES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class ChangeEnd:
     ended: bool
     stopped: bool
     positions: list[list[int]]
+    event_ts: int | None = None  # the largest `ts` up to the epoch
+    times: list[list[int | None]] = field(default_factory=list)  # (epoch, arrived_ms, event_ts) of newer epochs
 
 
 def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change, ChangeEnd | None]]:
@@ -58,15 +62,15 @@ def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change,
 
     Raises: NotReadyError while no table is kept; ExhaustedError, TooSlowError for a slow reader.
     """
-    reading, sent = _reading(lookup), 0.0
+    reading, sent, newest = _reading(lookup), 0.0, -1
     row, held = RowShape(reading.table.width, 0).in_arrow, Held(lookup.budget)
     while not until():
         if lookup.table is not reading.table:
             reading = _reading(lookup)
         if reading.lost:
             whole = WholeTable(reading.table, lookup.budget)
-            reading.start_at(whole.epoch)
-            nothing, told, began = reading.nothing().ids, told_of(lookup), time.monotonic()  # told as of that epoch
+            reading.start_at(newest := whole.epoch)
+            nothing, told, began = reading.nothing().ids, told_of(lookup, 0), time.monotonic()  # told as of that epoch
             for part in whole:
                 sent = time.monotonic()
                 later = told if told.behind_us is None else replace(told, behind_us=told.behind_us + _us(sent - began))
@@ -77,8 +81,9 @@ def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change,
         if newer is None and (reading.lost or time.monotonic() - sent < BEAT_S):
             time.sleep(0 if reading.lost else _POLL_S)
             continue
-        sent = time.monotonic()
-        yield newer if newer is not None else reading.nothing(), told_of(lookup)
+        sent, before = time.monotonic(), newest
+        newest = reading.epoch
+        yield newer if newer is not None else reading.nothing(), told_of(lookup, before + 1)
         del newer
         held.release()
 
@@ -105,9 +110,14 @@ def ended_of(told: Mapping[str, Any]) -> int:
     return STOPPED if told.get("stopped") is True else ENDED if told["ended"] is True else RUNS
 
 
-def told_of(lookup: Lookup) -> ChangeEnd:
-    """Return the metadata of the table, as of now."""
+def told_of(lookup: Lookup, begin: int) -> ChangeEnd:
+    """Return the metadata of the table, as of now, with the times of the newest epochs from `begin` on."""
     table = lookup.table
+    epochs = np.arange(max(begin, table.epoch + 1 - _TIMES_MAX), table.epoch + 1)
+    times = [
+        [epoch, *(None if one == NO_TIME else one for one in own)]
+        for epoch, own in zip(epochs.tolist(), table.times(epochs).tolist(), strict=True)
+    ]
     beat_us = table.word(T_SOURCE_BEAT_US)
     ended = told_end(table.word(T_ENDED))
     return ChangeEnd(
@@ -116,6 +126,8 @@ def told_of(lookup: Lookup) -> ChangeEnd:
         time.time_ns() // 1000 - beat_us if beat_us else None,
         table.word(T_TAIL_FAILURES),
         positions=table.positions().tolist(),
+        event_ts=lookup.so_far(table.epoch).event_ts,
+        times=[one for one in times if one[1:] != [None, None]],
         **ended,
     )
 

@@ -50,6 +50,20 @@ def _is_positions(value: object) -> bool:
     return isinstance(value, list) and all(map(is_row_of_integers, value))
 
 
+def _is_time(value: object) -> bool:
+    return type(value) is int and -(2**63) < value < 2**63
+
+
+def _is_times(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(row, list)
+        and len(row) == 3
+        and _is_word(row[0])
+        and all(one is None or _is_time(one) for one in row[1:])
+        for row in value
+    )
+
+
 _Check = tuple[Callable[[Any], bool], str]
 _WORD: _Check = _is_word, "an integer from 0 to 2^62"
 _FLAG: _Check = _is_flag, "true or false"
@@ -79,6 +93,11 @@ _TOLD: dict[str, _Check] = {
     "ended": _FLAG,
     "positions": (_is_positions, "rows of four integers"),
 }
+# What servers of an earlier version do not say.
+_TOLD_LATER: dict[str, tuple[Callable[[Any], bool], str, Any]] = {
+    "event_ts": (lambda one: one is None or _is_time(one), "an integer or null", None),
+    "times": (_is_times, "rows of an epoch and two integers or nulls", []),
+}
 
 
 def job_fields(sent: object) -> dict[str, Any]:
@@ -107,6 +126,9 @@ def change_head(sent: object) -> dict[str, Any]:
         told = _object(head["told"], "a piece of changes: told")
         for name, (fits, expected) in _TOLD.items():
             _check(fits(told.get(name)), f"a piece of changes: {name}", expected, told.get(name))
+        for name, (fits, expected, default) in _TOLD_LATER.items():
+            told.setdefault(name, default)
+            _check(fits(told[name]), f"a piece of changes: {name}", expected, told[name])
     return head
 
 

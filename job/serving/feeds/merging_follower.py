@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.sink.tail.reader import Beat, TailEpoch
 from freshet.state.served.ids import Ids, Texts, frozen
 from freshet.state.served.layout import HISTORY_BYTES, RUNS
+from freshet.state.served.times import NOTHING_KNOWN, Moment
 
 _GAP_S = 1.0  # without an epoch, while another server is further, until its table is asked
 _LACK_S = 3.0  # until people are told what is lacking
@@ -173,7 +175,14 @@ class MergingFollower(Follower):
             self.table.put(own, ids, rows)
         self._positions = {(a, b): (c, d) for a, b, c, d in change.told["positions"]}
         self._set_positions()
-        self.table.publish(change.epoch, change.told["arrived_us"], change.told["published_us"])
+        self._publish(change.epoch, change.told)
+
+    def _publish(self, epoch: int, told: dict[str, Any]) -> None:
+        """Show an epoch with what the other server knows of its times, and of those of the epochs that came with it."""
+        known = {one: Moment(*times) for one, *times in told["times"] if one <= epoch}
+        self.table.note_epochs(known)
+        so_far = Moment(told["arrived_us"] // 1000 or None, told["event_ts"])
+        self.table.publish(epoch, told["published_us"], known.get(epoch, NOTHING_KNOWN), so_far)
 
     def _missing(self, known: list[Ids]) -> Ids:
         """The ids of the table that are none of these."""

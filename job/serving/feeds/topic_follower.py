@@ -145,7 +145,7 @@ class TopicFollower(Follower):
         _remove(self.table, found.dead, epochs, np.flatnonzero(self._read_rows(found.dead) < epochs))
         assert self._reader is not None
         newest = max(self.table.reach, found.newest)
-        self.table.publish(newest, 0, self._newest_us)
+        self.table.publish(newest, self._newest_us)
         self._positions = {(0, one): (upto, newest) for one, upto in self._reader.offsets.items() if upto >= 0}
         self._set_positions()
 

@@ -9,7 +9,8 @@ Layout of a tail file:
              RECORD_WORDS words (below)
              ids: n + d int64, or for strings n + d + 1 int64 offsets and the bytes, padded to 8
              rows: n x width float32, padded to 8
-             positions: p x 4 int64 (source, partition, next_offset, events)
+             positions: p x 4 int64 (source, partition, next_offset, events); in the row of the source EVENT_TS the
+             third is the largest `ts` of the epoch's events, and earlier versions overlook it
 A beat file is one page of words: the part's heartbeat and counts.
 """
 
@@ -35,6 +36,7 @@ OPEN, SEALED, FAILED = 0, 1, 2
 # Words of a record.
 R_BYTES, R_EPOCH, R_CHANGED, R_DELETED, R_TEXT, R_POSITIONS, R_ARRIVED_MS, R_PUBLISHED_US = range(8)
 RECORD_WORDS = 8
+EVENT_TS = -2  # in place of a source, which is never negative
 
 # Words of a beat file.
 B_MAGIC, B_JOB, B_BOOT, B_BEAT_US, B_VISIBLE, B_FAILURES, B_EPOCH = range(7)

@@ -18,6 +18,7 @@ from freshet.operators.sink.tail.layout import (
     B_JOB,
     B_MAGIC,
     B_VISIBLE,
+    EVENT_TS,
     MAGIC,
     OPEN,
     PAGE,
@@ -53,7 +54,7 @@ class TailEpoch:
     """One epoch of one part.
 
     Shapes: ids (n + d,) int64, or offsets (n + d + 1,) int64 and text (bytes,) uint8; rows (n, width) float32;
-        positions (p, 4) int64
+        positions (p, 4) int64, of which those of a negative source are none
     """
 
     epoch: int
@@ -66,6 +67,12 @@ class TailEpoch:
     arrived_ms: int
     published_us: int
     raw: np.ndarray  # the record as it lies in the file, (bytes,) uint8
+
+    @property
+    def event_ts(self) -> int | None:
+        """The largest `ts` of the epoch's events, None where none has any."""
+        found = self.positions[self.positions[:, 0] == EVENT_TS]
+        return int(found[0, 2]) if len(found) else None
 
 
 class TailReader:

@@ -21,6 +21,7 @@ from freshet.operators.sink.tail.layout import (
     B_JOB,
     B_MAGIC,
     B_VISIBLE,
+    EVENT_TS,
     MAGIC,
     PAGE,
     R_ARRIVED_MS,
@@ -178,10 +179,11 @@ def regions_of(rows: EpochRows) -> tuple[list[list[np.ndarray]], tuple[int, int,
     else:
         regions.append([np.asarray(ids, np.int64) for ids in rows.ids])
     regions.append([np.asarray(one, np.float32) for one in rows.rows])
-    positions = 0 if rows.positions is None else len(rows.positions)
-    if rows.positions is not None:
-        regions.append([np.asarray(rows.positions, np.int64)])
-    return regions, (rows.changed, rows.deleted, text, positions)
+    places = [] if rows.positions is None else [np.asarray(rows.positions, np.int64)]
+    if rows.event_ts is not None:
+        places.append(np.array([[EVENT_TS, 0, rows.event_ts, 0]], np.int64))
+    regions.append(places)
+    return regions, (rows.changed, rows.deleted, text, sum(map(len, places)))
 
 
 class BeatFile:

@@ -20,6 +20,7 @@ from freshet.job.serving.feeds.sent_model import digest_of, folder_of, take
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.state.served.times import Moment
 from tests.support.serving.fed import FedFollower
 from tests.support.serving.hand_job import JOB_ID, WIDTH
 from tests.support.serving.served import Served
@@ -71,14 +72,15 @@ def test_following_through_the_death_of_a_source(source, tmp_path):
     nobody = f"127.0.0.1:{server_port()}"
     fed = Fed(tmp_path / "fed" / "tables", [nobody, f"127.0.0.1:{source.port}"], "secret")
     assert fed.rows() == {key(2): (1, 1.0), key(3): (1, -2.0), key(4): (1, 3.0)}
-    source.hand.apply(2, ({2: 2.0, 5: 2.0}, [3]))
+    source.hand.apply(2, ({2: 2.0, 5: 2.0}, [3]), event_ts=-7, last_arrival_ms=22)
     fed.until(2)
+    assert fed.lookup.so_far(2) == source.lookup.so_far(2) == Moment(22, -7)
     expected = {key(2): (2, 2.0), key(4): (1, 3.0), key(5): (2, 2.0)}
     assert fed.rows() == expected
     assert fed.lookup.table.positions().tolist() == source.lookup.table.positions().tolist() == [[0, 0, 20, 2]]
     source.flights.shutdown()
     source.hand.apply(3, ({key_: 3.0 for key_ in range(10, 2000)}, [2]))  # grows both tables
-    source.hand.apply(4, ({}, [5]), ({2: 4.0}, []))
+    source.hand.apply(4, ({}, [5]), ({2: 4.0}, []), event_ts=-9, last_arrival_ms=44)
     source.until(4)
     deadline = time.monotonic() + 20
     while fed.health.figures()["ready"]:  # it says that it is stale, and how stale
@@ -90,6 +92,10 @@ def test_following_through_the_death_of_a_source(source, tmp_path):
     fed.until(4)
     expected = {key(4): (1, 3.0), key(2): (4, 4.0)} | {key(one): (3, 3.0) for one in range(10, 2000)}
     assert fed.rows() == expected, "deletions that nobody told of are found by what is whole"
+    assert fed.lookup.so_far(4) == source.lookup.so_far(4) == Moment(44, -7)
+    epochs = np.arange(1, 5)
+    assert fed.lookup.times_of(epochs).tolist() == source.lookup.times_of(epochs).tolist()
+    assert fed.lookup.times_of(epochs)[[1, 3]].tolist() == [[22, -7], [44, -9]]
     assert fed.health.figures()["ready"]
     fed.close(forget=False)  # killed
     again = Fed(tmp_path / "fed" / "tables", [f"127.0.0.1:{source.port}"], "secret")

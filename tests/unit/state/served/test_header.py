@@ -21,6 +21,7 @@ from freshet.state.served.layout import (
     TableShape,
 )
 from freshet.state.served.plain import PlainReader
+from freshet.state.served.times import Moment
 from freshet.state.served.writer import TableWriter
 
 
@@ -46,14 +47,14 @@ def test_an_epoch_is_published_with_its_times(table: TableWriter) -> None:
     reader = PlainReader(table.path)
     table.put(1, np.array([5]), np.ones((1, 2), np.float32))
     assert reader.epoch == -1
-    table.publish(1, arrived_us=40, published_us=50)
+    table.publish(1, 50, Moment(40))
     told = [reader.word(at) for at in (T_ARRIVED_US, T_PUBLISHED_US)]
-    assert (reader.epoch, told) == (1, [40, 50])
+    assert (reader.epoch, told) == (1, [40_000, 50])
     readable = reader.word(T_READABLE_US)
     assert readable > 0
-    table.publish(2, published_us=60)
+    table.publish(2, 60)
     told = [reader.word(at) for at in (T_ARRIVED_US, T_PUBLISHED_US)]
-    assert (reader.epoch, told) == (2, [40, 60]), "no event has arrived for this one"
+    assert (reader.epoch, told) == (2, [40_000, 60]), "no event has arrived for this one"
     assert reader.word(T_READABLE_US) >= readable
 
 
