@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from freshet.gnn.pyg.errors import ExportError as ExportError
     from freshet.gnn.pyg.export import export_model as export_model
     from freshet.gnn.pyg.feature_store import EmbeddingFeatureStore as EmbeddingFeatureStore
+    from freshet.job.history.as_of import as_of as as_of
+    from freshet.job.history.past_rows import history as history
     from freshet.job.serving.clients.async_client import AsyncEmbeddingClient as AsyncEmbeddingClient
     from freshet.job.serving.clients.client import EmbeddingClient as EmbeddingClient
     from freshet.job.serving.protocol.errors import BadRequestError as BadRequestError
@@ -35,7 +37,9 @@ _HOMES = {
     "Layer": "freshet.gnn.declarations",
     "NotReadyError": "freshet.job.serving.protocol.errors",
     "NotYetError": "freshet.job.serving.protocol.errors",
+    "as_of": "freshet.job.history.as_of",
     "export_model": "freshet.gnn.pyg.export",
+    "history": "freshet.job.history.past_rows",
 }
 
 __all__ = [
@@ -51,7 +55,9 @@ __all__ = [
     "NotReadyError",
     "NotYetError",
     "__version__",
+    "as_of",
     "export_model",
+    "history",
 ]
 
 

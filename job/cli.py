@@ -30,7 +30,7 @@ Graph events in, fresh embeddings out, by an incremental job on Apache Flink (or
 """
 
 # Each is the function of that name in the module of that name in job/commands. Model's are its own menu.
-_COMMANDS = "run stop status serve query watch check embed export compact produce model warm-up".split()
+_COMMANDS = "run stop status serve query history watch check embed export compact produce model warm-up".split()
 # Between two looks for garbage: what is imported is none, and a tenth of a command's start went into looking for it.
 _ALLOCATIONS = 50_000
 

@@ -61,7 +61,7 @@ def query(
     except (BadRequestError, NotReadyError, NotYetError) as error:
         msg = f"query: {error}"
         raise UsageError(msg) from error
-    _print(table, format_)
+    print_table(table, format_)
     known = {str(one) for one in table["id"].to_pylist()}
     missing = [one for one in ids if one not in known]
     epoch = (table.schema.metadata or {}).get(b"epoch", b"?").decode()
@@ -82,7 +82,8 @@ def _get(client: Any, ids: list[str], min_epoch: int) -> pa.Table:
     return client.get(ids, min_epoch=min_epoch, logits=True)
 
 
-def _print(table: pa.Table, format_: Format) -> None:
+def print_table(table: pa.Table, format_: Format) -> None:
+    """Rows of an answer in a format."""
     if format_ is Format.ARROW:
         import pyarrow as pa
 

@@ -55,17 +55,17 @@ def rows_between(out: Path, after: int, upto: int, strings: bool, width: int) ->
 
     Where `newest_base` is past `upto` afterwards, rows may be missing: compaction has removed files that it has.
     """
-    return _again(lambda: _rows_between(out, after, upto, strings, width))
+    return again(lambda: _rows_between(out, after, upto, strings, width))
 
 
 def positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     """Return the input positions after an epoch: (source, partition, next offset, epoch), (p, 4) int64."""
-    return _again(lambda: _positions_at(out, upto, sources))
+    return again(lambda: _positions_at(out, upto, sources))
 
 
 def times_upto(out: Path, upto: int, after: int = -1) -> Moment:
     """Return the greatest times of the epochs past `after`, up to `upto`, as far as they are visible."""
-    return _again(lambda: _times_upto(out, upto, after))
+    return again(lambda: _times_upto(out, upto, after))
 
 
 def known_from(base: Path) -> int:
@@ -78,8 +78,8 @@ def known_from(base: Path) -> int:
     return epoch_of_base(base) + 1 if told is None else int(told)
 
 
-def _again(read: Callable[[], T]) -> T:
-    """Read; once more when compaction has removed a file meanwhile."""
+def again(read: Callable[[], T]) -> T:
+    """Return what `read` finds; it is called once more when compaction has removed a file meanwhile."""
     for _ in range(_TRIES):
         try:
             return read()

@@ -153,11 +153,13 @@ def with_times(table: pa.Table) -> pa.Table:
 class EpochTimes(NamedTuple):
     """Times of the epochs of a file, in their order.
 
-    Shapes: epochs (n,) int64; times (n, 2) int64, arrived_ms and event_ts, NO_TIME where there is none
+    Shapes: epochs (n,) int64; times (n, 2) int64, arrived_ms and event_ts, NO_TIME where there is none; events (n,)
+        int64, how many they have
     """
 
     epochs: np.ndarray
     times: np.ndarray
+    events: np.ndarray
 
 
 def times_in(path: Path) -> EpochTimes:
@@ -167,10 +169,11 @@ def times_in(path: Path) -> EpochTimes:
     """
     with reading(path) as file:
         there = [name for name in ("arrived_ms", "event_ts") if name in pq.read_schema(file).names]
-        table = with_times(pq.read_table(file, columns=["epoch", *there]))
+        table = with_times(pq.read_table(file, columns=["epoch", "events", *there]))
     epochs, first = np.unique(table["epoch"].to_numpy(), return_index=True)
     columns = [table[name].fill_null(NO_TIME).to_numpy()[first] for name in ("arrived_ms", "event_ts")]
-    return EpochTimes(epochs, np.stack(columns, axis=1))
+    events = np.add.reduceat(table["events"].to_numpy(), first) if len(first) else first
+    return EpochTimes(epochs, np.stack(columns, axis=1), events)
 
 
 def _with_times_of(path: Path, tables: list[pa.Table]) -> list[pa.Table]:

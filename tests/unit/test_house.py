@@ -84,7 +84,7 @@ FLOORS = {
         "flink local",
         "lifecycle",
         "serving",
-        "run",
+        "history run",
         "results embed status",
         "commands",
         "cli main dev",

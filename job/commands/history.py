@@ -1,0 +1,124 @@
+"""The options of `freshet history`; what it does is in `job.history`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from freshet.job.commands.query import Format, print_table
+from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
+from freshet.job.folder import layout
+
+if TYPE_CHECKING:
+    from freshet.job.history.as_of import Joined
+
+
+def history(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[O] ID...", help="Vertices.", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "--at", "--tables", metavar="O", help="Output folder of the job (default: here)."),
+    ] = None,
+    format_: Annotated[Format, typer.Option("--format", help="Output as a table, JSON Lines, or an Arrow stream.")] = (
+        Format.TABLE
+    ),
+    as_of: Annotated[
+        Path | None,
+        typer.Option(metavar="Q.parquet", help="Questions, in columns id and ts: the embeddings as they were then."),
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="R.parquet", help="With --as-of: file to write.")] = None,
+    by: Annotated[
+        Literal["event", "arrival"] | None,
+        typer.Option(
+            help="With --as-of: time of an epoch, by the ts of its events or by their arrival (default: event where "
+            "any has a ts)."
+        ),
+    ] = None,
+) -> None:
+    """Print the past rows of vertices from the change log, or join embeddings as they were at given times.
+
+    Each row has its epoch, and when the events of that came (arrived_ms) and were (event_ts). The job may run; epochs
+    are there once they are visible in O/embeddings. What `freshet compact` has removed is not known; stderr says from
+    which epoch on all rows are there. Exits with 1 when one of the ids has no row.
+
+    With --as-of, the rows of Q get the columns epoch and embedding: the row of the last epoch whose time (the largest
+    so far) is not later than ts (ms since 1970, or a timestamp); null where the vertex did not exist then or the log
+    does not say. Prints a JSON line (rows, found, absent, unknown, by, epoch, known_from).
+
+    [bold]Examples[/bold]
+
+    [cyan]freshet history 7 --out O[/cyan]
+    [cyan]freshet history O 7 9 --format json[/cyan]
+    [cyan]freshet history --as-of labels.parquet --to training.parquet --out O[/cyan]
+    """
+    names = list(ids or [])
+    folder = _folder(out, names, least=0 if as_of else 1)
+    if as_of is not None:
+        if names or to is None:
+            msg = "history: --as-of goes with --to R.parquet, and without ids"
+            raise UsageError(msg)
+        _join(folder, as_of, to, by)
+        return
+    if to is not None or by is not None:
+        msg = f"history: {'--to' if to is not None else '--by'} goes with --as-of Q.parquet"
+        raise UsageError(msg)
+    if not names:
+        msg = "history: give the ids of vertices, or --as-of Q.parquet"
+        raise UsageError(msg)
+    raise typer.Exit(_show(folder, names, format_))
+
+
+def _folder(given: Path | None, names: list[str], least: int) -> Path:
+    """The job's folder: the one of the option, or among the names, which it leaves; or the current one."""
+    if given is None and len(names) > least:
+        found = next((name for name in (names[0], names[-1]) if _holds_log(Path(name))), None)
+        if found is not None:
+            names.remove(found)
+            given = Path(found)
+    folder = given or Path()
+    if folder.name == layout.TABLES and not _holds_log(folder):
+        folder = folder.parent
+    if given is None and not _holds_log(folder):
+        msg = "history: there is no job here; give its output folder: freshet history ID... --out O"
+        raise UsageError(msg)
+    return folder
+
+
+def _holds_log(folder: Path) -> bool:
+    return (folder / layout.EMBEDDINGS).is_dir()
+
+
+def _show(folder: Path, names: list[str], format_: Format) -> int:
+    from freshet.job.history.past_rows import history as past_rows
+
+    table = past_rows(folder, names)
+    print_table(table, format_)
+    known = {str(one) for one in table["id"].to_pylist()}
+    missing = [one for one in dict.fromkeys(names) if one not in known]
+    told = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
+    lacking = f"; no row: {', '.join(missing[:20])}" if missing else ""
+    since = told["known_from"]
+    removed = f"; compaction has removed rows before epoch {since}" if since != "0" else ""
+    print(f"epoch {told['epoch']}: {table.num_rows} rows of {len(known)} vertices{lacking}{removed}", file=sys.stderr)
+    return EXIT_CHECK_FAILED if missing else 0
+
+
+def _join(folder: Path, questions: Path, to: Path, by: str | None) -> None:
+    import orjson
+    import pyarrow.parquet as pq
+
+    from freshet.job.history.as_of import join_as_of, why_unknown
+    from freshet.operators.sink.direct_file import replace_whole
+
+    if not to.absolute().parent.is_dir():
+        msg = f"--to {to}: there is no folder {to.absolute().parent}"
+        raise UsageError(msg)
+    joined: Joined = join_as_of(folder, questions, by=by)
+    replace_whole(to.absolute(), lambda sink: pq.write_table(joined.table, sink))
+    if joined.unknown:
+        print(f"freshet: {why_unknown(joined)}", file=sys.stderr)
+    told = {name: getattr(joined, name) for name in ("found", "absent", "unknown", "by", "epoch", "known_from")}
+    print(orjson.dumps({"rows": joined.table.num_rows} | told).decode(), flush=True)

@@ -1,0 +1,196 @@
+"""`freshet.as_of`: embeddings as they were at given times, for training sets."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from freshet.job.errors import UsageError
+from freshet.job.history.epoch_at import UNKNOWN, By, epochs_at
+from freshet.job.history.newest_rows import Newest
+from freshet.job.history.past_log import PastLog, codes_of
+from freshet.job.serving.change_log_rows import again, times_upto
+
+_ADDED = ("epoch", "embedding")
+_NUMBERS_MAX = 1 << 30  # of a piece of a column of lists, whose offsets have 32 bits
+_BY_UNIT = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}  # to ms: times, and divided by
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Result of an as-of join: the table, and how many of its rows have an embedding, or why not.
+
+    `absent`: the vertex had no row then; `unknown`: the log does not say, since the time is before its first epoch or
+    compaction has removed what would say it. `epoch`: the last one that counted; `known_from`: the first of which every
+    row is there.
+    """
+
+    table: pa.Table
+    by: str
+    found: int
+    absent: int
+    unknown: int
+    epoch: int
+    known_from: int
+
+
+def as_of(
+    out: str | Path,
+    table: Any,
+    *,
+    id: str = "id",
+    time: str = "ts",
+    by: Literal["event", "arrival"] | None = None,
+) -> pa.Table:
+    """Return the table with the embedding of each row's vertex as it was at the row's time.
+
+    It comes from the change log in `out`, the --out folder of a job that runs or has ended. The row that counts is that
+    of the last epoch whose time is not later than the asked one, so nothing comes from the future. By `event` the time
+    of an epoch is the largest `ts` of all events up to it, by `arrival` when the last of them came; None: by event
+    where any event has a `ts`. A time past the last visible epoch gets the row of that one. Epoch 0, the snapshot,
+    comes before all events, and arrives when the job begins.
+
+    Shapes: `table` is a pyarrow Table, a pandas DataFrame, or the path of a Parquet file; column `id` int64 or strings
+        as in the job, column `time` int64 ms since 1970 or timestamps. The result has its rows and columns, in order,
+        and `epoch` int64 and `embedding` list of float32: the row's epoch and vector, both null where the
+        vertex did not exist then, or the log does not say (a warning counts these; see `freshet compact`).
+    Raises: UsageError (of `InputError`) for a folder without a job, other columns, or a log without such times;
+        DamagedFileError.
+    """
+    joined = join_as_of(Path(out), table, id=id, time=time, by=by)
+    if joined.unknown:
+        warnings.warn(why_unknown(joined), stacklevel=2)
+    return joined.table
+
+
+def why_unknown(joined: Joined) -> str:
+    """Describe the rows of which the log does not say what they were."""
+    removed = f", and compaction has removed rows before epoch {joined.known_from}" if joined.known_from else ""
+    return (
+        f"{joined.unknown:,} of {joined.table.num_rows:,} rows have no embedding because the change log does not say "
+        f"it: their times are before its first epoch{removed}"
+    )
+
+
+def join_as_of(out: Path, table: Any, *, id: str = "id", time: str = "ts", by: str | None = None) -> Joined:
+    """Return the table with embeddings, and what is to be said of it; see `as_of`."""
+    given = _as_table(table)
+    return again(lambda: _joined(PastLog(out.absolute()), given, id, time, by))
+
+
+def _joined(log: PastLog, given: pa.Table, id: str, time: str, by: str | None) -> Joined:
+    ids, times = _ids(given, id, log), _times(given, time)
+    basis = _basis(log, by)
+    upto = epochs_at(log.out, times, basis, log.upto)
+    known = pc.unique(ids)
+    known = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
+    newest = Newest(codes_of(ids, known), upto, len(known))
+    for batch in log.batches():
+        codes, is_base = codes_of(batch.ids, known), log.is_base(batch.file)
+        newest.take(codes, batch.epochs, batch.deleted, batch.file, batch.first, is_base=is_base)
+    unknown = upto == UNKNOWN
+    if log.known_from:  # an older row is the right one if the base has it, which has the last one of each vertex
+        unknown |= (upto < log.base_epoch) & ~newest.in_base & (newest.epochs < log.known_from)
+    found = newest.lives & ~unknown
+    files = np.where(found, newest.files, -1)
+    vectors = log.vectors(files, newest.rows, newest.epochs)
+    counts = int(found.sum()), int((~found & ~unknown).sum()), int(unknown.sum())
+    joined = given.append_column("epoch", pa.array(newest.epochs, mask=~found))
+    joined = joined.append_column("embedding", with_nulls(vectors, found))
+    return Joined(joined, basis.value, *counts, log.upto, log.known_from)
+
+
+def with_nulls(rows: np.ndarray, there: np.ndarray) -> pa.ChunkedArray:
+    """Rows as a column of lists, null where there is none (pyarrow writes no nulls among lists of one length)."""
+    step = max(1, _NUMBERS_MAX // max(1, rows.shape[1]))
+    pieces = [_lists(rows[at : at + step], there[at : at + step]) for at in range(0, len(rows), step)]
+    return pa.chunked_array(pieces, pa.list_(pa.float32()))
+
+
+def _lists(rows: np.ndarray, there: np.ndarray) -> pa.Array:
+    ends = np.concatenate([[0], np.cumsum(there)]) * rows.shape[1]
+    offsets = pa.array(ends, pa.int32(), mask=np.append(~there, False))
+    return pa.ListArray.from_arrays(offsets, pa.array(rows[there].reshape(-1)))
+
+
+def _basis(log: PastLog, by: str | None) -> By:
+    latest = times_upto(log.out, log.upto)
+    if by is None:
+        by = By.ARRIVAL if latest.event_ts is None else By.EVENT
+    elif by not in list(By):
+        msg = f"by: expected event or arrival, got {by!r}"
+        raise UsageError(msg)
+    if by == By.EVENT and latest.event_ts is None:
+        msg = f"{log.out}: no event has a `ts`, so nothing is known by event; give --by arrival"
+        raise UsageError(msg)
+    if by == By.ARRIVAL and latest.arrived_ms is None and log.upto > 0:
+        msg = f"{log.out}: its epochs have no times: an earlier version wrote them; let the job go on with this one"
+        raise UsageError(msg)
+    return By(by)
+
+
+def _as_table(table: Any) -> pa.Table:
+    if isinstance(table, str | Path):
+        try:
+            return pq.read_table(table)
+        except (OSError, pa.ArrowException) as error:
+            msg = f"{table}: expected a Parquet file of questions: {str(error).partition(chr(10))[0]}"
+            raise UsageError(msg) from error
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    if isinstance(table, pa.Table):
+        return table
+    if hasattr(table, "iloc"):
+        return pa.Table.from_pandas(table, preserve_index=False)
+    msg = (
+        f"table: expected a pyarrow Table, a pandas DataFrame or the path of a Parquet file, got {type(table).__name__}"
+    )
+    raise UsageError(msg)
+
+
+def _column(given: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in given.column_names:
+        msg = f"the questions: expected a column {name}, got {', '.join(given.column_names)}"
+        raise UsageError(msg)
+    if twice := [one for one in _ADDED if one in given.column_names]:
+        msg = f"the questions: the column {twice[0]} would be there twice; rename it"
+        raise UsageError(msg)
+    if given[name].null_count:
+        msg = f"the questions: column {name}: expected no nulls, got {given[name].null_count:,}"
+        raise UsageError(msg)
+    return given[name]
+
+
+def _ids(given: pa.Table, name: str, log: PastLog) -> pa.ChunkedArray:
+    column = _column(given, name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    try:
+        if is_text if log.strings else pa.types.is_integer(kind):
+            return column.cast(kind).cast(log.kind)
+    except pa.ArrowInvalid:  # past 64 bits
+        pass
+    expected = "strings" if log.strings else "int64"
+    msg = f"the questions: column {name}: expected {expected}, as the job's, got {column.type}"
+    raise UsageError(msg)
+
+
+def _times(given: pa.Table, name: str) -> np.ndarray:
+    """The times in ms since 1970, (n,) int64; what is finer is rounded down."""
+    column = _column(given, name)
+    kind = column.type
+    if pa.types.is_integer(kind):
+        return column.cast(pa.int64()).to_numpy()
+    if pa.types.is_timestamp(kind):
+        times, by = _BY_UNIT[kind.unit]
+        found: np.ndarray = column.cast(pa.int64()).to_numpy() * times // by
+        return found
+    msg = f"the questions: column {name}: expected int64 (ms since 1970) or timestamps, got {kind}"
+    raise UsageError(msg)

@@ -1,0 +1,72 @@
+"""Epochs by time: the last one whose time is not later than the asked one.
+
+The time of an epoch is the greatest up to it, so that it never goes back: of events that come late, all count that had
+come by then. An epoch holds what came up to its time, so a row of it is never from the future.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+
+from freshet.job.folder import layout
+from freshet.job.folder.begun import began_ms
+from freshet.operators.sink.epoch_files import EpochTimes, times_in
+from freshet.state.served.times import NO_TIME
+
+UNKNOWN = -1
+
+
+class By(StrEnum):
+    """Times of events (`ts`), or of their arrival at the Parser."""
+
+    EVENT = "event"
+    ARRIVAL = "arrival"
+
+
+_COLUMN = {By.ARRIVAL: 0, By.EVENT: 1}  # of EpochTimes
+
+
+class EpochsAt:
+    """The epochs at asked times, by one file of `epochs/` after the other.
+
+    Shapes: epochs (n,) int64, UNKNOWN where the log does not say
+    """
+
+    def __init__(self, times: np.ndarray, by: By, upto: int, began: int | None) -> None:
+        """`times` (n,) int64 ms since 1970; `upto`: the last epoch that counts; `began`: when epoch 0 was there.
+
+        By events, epoch 0 comes before all of them.
+        """
+        self._times, self._column, self._upto = times, _COLUMN[by], upto
+        self._largest = NO_TIME  # so far
+        at_begin = began is None or by is By.EVENT
+        self.epochs = np.where(at_begin | (times >= (began or 0)), 0, UNKNOWN)
+
+    def take(self, found: EpochTimes) -> None:
+        """Take in the next epochs."""
+        within = found.epochs <= self._upto
+        epochs, own = found.epochs[within], found.times[within, self._column]
+        if not len(epochs):
+            return
+        so_far = np.maximum.accumulate(np.maximum(own, self._largest))
+        blind = (so_far == NO_TIME) & (found.events[within] > 0)
+        if blind.any():  # nobody knows when their events were: nothing is known before the first time
+            self.epochs[:] = UNKNOWN
+        at = np.searchsorted(so_far, self._times, "right") - 1
+        known = (at >= 0) & (so_far[np.maximum(at, 0)] != NO_TIME)
+        self.epochs[known] = epochs[at[known]]
+        self._largest = int(so_far[-1])
+
+
+def epochs_at(out: Path, times: np.ndarray, by: By, upto: int) -> np.ndarray:
+    """Return the last epoch up to `upto` whose time is not later than each of `times`, (n,) int64; UNKNOWN before all.
+
+    Raises: DamagedFileError.
+    """
+    walk = EpochsAt(times, by, upto, began_ms(out))
+    for path in sorted((out / layout.EPOCHS).glob("[!._]*.parquet")):
+        walk.take(times_in(path))
+    return walk.epochs
