@@ -24,7 +24,16 @@ from freshet.job.run.summary import progress
 from freshet.operators.telemetry.load import read_loads
 from tests.support.flink.state_entries import state_bytes
 from tests.support.runs.elsewhere import other_flink
-from tests.support.runs.jobs import ROOT, Input, Job, assert_as_uninterrupted, make_input, read_epochs, read_log
+from tests.support.runs.jobs import (
+    ROOT,
+    Input,
+    Job,
+    assert_as_uninterrupted,
+    epochs_shown,
+    make_input,
+    read_epochs,
+    read_log,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -191,6 +200,7 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
     one = job(stream)
     options: tuple[object, ...] = (*SHAPE, "--epoch-events", 60, "--epoch-ms", 5)
     moments: list[int] = []
+    shown: dict[int, Any] = {}
     for attempt in range(3):
         one.start(*options, faults=SLOW)
         options = ("--resume", "latest")
@@ -201,6 +211,8 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
             time.sleep(rng.uniform(0, 1))
         else:
             time.sleep(rng.uniform(2, 12))
+        before, shown = shown, epochs_shown(one.out)
+        assert {epoch: shown.get(epoch) for epoch in before} == before, "what was seen has not changed"
         one.kill()
         moments.append(progress(one.out)["epoch"])
         if attempt == 1:  # checkpoints know their files by absolute paths
@@ -209,6 +221,8 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
     result = one.done(*options)
     assert result["events"] == stream.count
     epochs = read_epochs(one.out)
+    assert len(shown) > 10
+    assert {epoch: epochs_shown(one.out)[epoch] for epoch in shown} == shown, "what was seen has not changed"
     assert [row[0] for row in epochs] == list(range(len(epochs)))
     sizes = [row[3] for row in epochs[1:]]
     assert sum(sizes) == stream.count

@@ -11,7 +11,7 @@ import pytest
 
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import complete_epoch, progress
-from tests.support.runs.jobs import Input, Job, make_input, read_log
+from tests.support.runs.jobs import Input, Job, epochs_shown, make_input, read_log
 
 pytestmark = pytest.mark.slow
 Make = Callable[[Input], Job]
@@ -56,7 +56,7 @@ def test_a_kill_after_the_end_of_the_input(job: Make, tmp_path: Path) -> None:
     epoch = 10
     one.until_epoch(epoch)
     one.until(lambda: complete_epoch(one.out) >= epoch)  # in the files of both parts
-    seen = read_log(one.out)
+    seen, shown = read_log(one.out), epochs_shown(one.out)
     time.sleep(5)  # a checkpoint that has the end of the input behind it
     one.kill()
     newest = [sorted((one.out / "embeddings").glob(f"part-{part}-*.parquet"))[-1] for part in range(2)]
@@ -68,6 +68,7 @@ def test_a_kill_after_the_end_of_the_input(job: Make, tmp_path: Path) -> None:
     again = read_log(one.out)
     assert again.id.tolist() == seen.id.tolist()
     assert again.vector.tobytes() == seen.vector.tobytes()
+    assert len(shown) > 5 and shown.items() <= epochs_shown(one.out).items(), "times, too, are as they were seen"
     assert one.stop().code == 0
     one.wait()
     assert one.check()["epoch"] >= epoch

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import freshet
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.place import SHM
-from tests.support.runs.jobs import Input, Job, make_input
+from tests.support.runs.jobs import Input, Job, epochs_shown, make_input
 from tests.support.serving.hand_job import JOB_ID, HandJob
 from tests.support.serving.server import Judge, Sampler, Server
 
@@ -137,7 +139,13 @@ def test_a_run_serves_itself_and_a_server_serves_what_it_left(job: Make, servers
         path.unlink()
     server.start()
     with EmbeddingClient(server.tables) as client:
-        found = client.rows(IDS)
+        found, table = client.rows(IDS), client.get(IDS)
+    shown = epochs_shown(one.out)
+    last_ms = max(row["arrived_ms"] or 0 for row in shown.values())
+    assert table.schema.metadata[b"as_of_ms"] == str(last_ms).encode()
+    now = freshet.as_of(one.out, pa.table({"id": IDS, "ts": [last_ms] * len(IDS)}))
+    assert [one for one in now["epoch"].to_pylist() if one is not None] == table["epoch"].to_pylist()
+    assert [one for one in now["embedding"].to_pylist() if one is not None] == table["embedding"].to_pylist()
     assert found.epoch == ended.result["epochs"]
     expected = judge.at(found.epoch, IDS)
     assert {int(i): (int(e), r.tobytes()) for i, e, r in zip(*found, strict=True)} == expected

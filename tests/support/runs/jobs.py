@@ -349,6 +349,15 @@ def read_epochs(out: Path) -> list[tuple[int, str, int, int]]:
     return found
 
 
+def epochs_shown(out: Path) -> dict[int, dict[str, Any]]:
+    """Rows of `epochs/` that a reader sees now, with their times, by epoch; of jobs that read one partition."""
+    tables = [pq.read_table(file) for file in sorted((out / "epochs").glob("[!._]*.parquet"))]
+    found = {row["epoch"]: row for table in tables for row in table.to_pylist()}
+    for row in found.values():
+        assert row["events"] == 0 or row["arrived_ms"] <= row["published_ms"] <= 1e3 * time.time(), row
+    return found
+
+
 def assert_as_uninterrupted(job: Job, *options: object) -> None:
     """The final result is right, and every epoch is as in a run of the other runtime without a break, bit by bit."""
     check = job.check()
