@@ -93,20 +93,21 @@ class EpochFiles:
         """
         group = file.number if file.group < 0 else file.group
         if self._waits and (not file.epochs or group != self._group):
-            self._kept = self._put(self._kept)
+            self._keep(self._put(self._kept))
         if not file.epochs:
             return
         if group != self._group:
             self._group = group
             self._kept = _before(self._path, file.epochs[0].epoch) if group < file.number else []
-            self._settled = 0
+            self._settled = 0  # where there are some, their times are read once more
         tables = [*self._kept, self._positions(file.epochs)]
-        if file.defers:
-            self._waits = True
-        else:
+        if not file.defers:
             tables = self._put(tables)
-        if not file.partial:
+        self._waits = file.defers
+        if file.defers:
             self._kept = tables
+        elif not file.partial:  # the rows of one come again, with the times that they had here
+            self._keep(tables)
 
     @property
     def _path(self) -> Path:
@@ -119,8 +120,12 @@ class EpochFiles:
             tables = _with_times_of(path, tables)
         if there < rows:
             replace_whole(path, partial(_write, tables), unless=lambda: rows_in(path) >= rows)
-        self._waits, self._settled = False, rows
+        self._waits = False
         return tables
+
+    def _keep(self, tables: list[pa.Table]) -> None:
+        """Go on with rows that are visible, with the times that are seen."""
+        self._kept, self._settled = tables, sum(table.num_rows for table in tables)
 
     def _positions(self, epochs: list[EpochRows]) -> pa.Table:
         # An epoch without input has its row too, without a place: an offset of 0 would be one to read on from.

@@ -185,6 +185,31 @@ def test_times_that_were_seen_stay_after_a_restore(tmp_path: Path) -> None:
     assert [row["arrived_ms"] for row in shown] == [None] * len(shown)
 
 
+def test_times_of_a_file_that_was_shown_in_part_stay(tmp_path: Path) -> None:
+    """As in a pause with --epoch-ms 0, before a kill and after it."""
+
+    def attempt(now_ms: float) -> Callable[..., None]:
+        log = ChangeLog(tmp_path, 0, WIDTH, "int", ["a"])
+        log.clock_ms = lambda: now_ms
+        epochs = [EpochRows(number, [], [], 0, 0) for number in range(1, 9)]
+
+        def write(number: int, begin: int, end: int, **options: bool) -> list[int]:
+            log.write(LogFile(number, epochs[begin - 1 : end], group=0, **options))
+            return [row["published_ms"] for row in rows_seen(tmp_path)]
+
+        return write
+
+    first, second, third = attempt(100.0), attempt(200.0), attempt(300.0)
+    assert first(0, 1, 3, partial=True) == [100] * 3
+    assert second(0, 1, 2, partial=True) == [100] * 3
+    assert second(0, 1, 4, partial=True) == [100] * 3 + [200]
+    assert second(0, 1, 5) == [100] * 3 + [200] * 2
+    assert third(0, 1, 5, defers=True) == [100] * 3 + [200] * 2
+    assert third(1, 6, 6, partial=True) == [100] * 3 + [200] * 2 + [300]
+    assert second(1, 6, 7) == [100] * 3 + [200] * 2 + [300, 200], "another attempt has come in between"
+    assert third(1, 6, 8) == [100] * 3 + [200] * 2 + [300, 200, 300]
+
+
 def test_a_file_of_an_earlier_version_goes_on_without_times_of_what_it_shows(tmp_path: Path) -> None:
     clock = itertools.count(1_000_000)
     life = Life(tmp_path)
