@@ -1,4 +1,4 @@
-"""When a job began: the time of the rows that it began with, in the file that says that their image is whole."""
+"""Begin of a job: the time of the rows that it began with, in the file that says that their image is whole."""
 
 from __future__ import annotations
 

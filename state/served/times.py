@@ -17,7 +17,7 @@ NO_TIME = np.iinfo(np.int64).min  # no event can have this `ts`
 
 
 class Moment(NamedTuple):
-    """When the last event of an epoch came, and the largest `ts` of its events; None where there is none.
+    """Times of an epoch: when the last of its events came, and the largest `ts` of them; None where there is none.
 
     Units: milliseconds since 1970.
     """

@@ -76,7 +76,7 @@ def names(line: str) -> dict[str, Any]:
 def test_every_statement_runs(
     page: Path, text: str, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = text.replace("127.0.0.1:47470", f"127.0.0.1:{served.port}")
+    text = text.replace("127.0.0.1:47470", f"127.0.0.1:{served.port}").replace('"O"', repr(str(served.hand.out)))
     for said, here in HERE.items():
         text = text.replace(said, here)
     space: dict[str, Any] = {}
