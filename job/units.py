@@ -123,6 +123,31 @@ def format_share_or_off(share: float | None) -> str:
     return OFF if share is None else f"{share * 100:.6g}%"
 
 
+def counts(value: object) -> tuple[int, ...]:
+    """Whole numbers of an option, at least 1 each: a list, or text such as 1,2,4."""
+    found = value if isinstance(value, list | tuple) else f"{value}".split(",")
+    try:
+        numbers = tuple(_count(one) for one in found)
+    except ValueError:
+        numbers = ()
+    if not numbers:
+        msg = f"got {value!r}, expected whole numbers from 1 on, such as 1,2,4"
+        raise ValueError(msg)
+    return numbers
+
+
+def _count(one: object) -> int:
+    text = f"{one}".strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError(text)
+    return int(text)
+
+
+def format_counts(numbers: tuple[int, ...]) -> str:
+    """Return the numbers as `counts` reads them: `1,2,4`."""
+    return ",".join(map(str, numbers))
+
+
 def size_in_bytes(value: object) -> int:
     """Bytes of an option with a unit; a bare number could mean anything and is refused."""
     return parse_size(value if isinstance(value, str) else f"{value}")

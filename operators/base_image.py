@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from freshet.operators.control import control_values
-from freshet.operators.dataflow import PARTITIONER, STORAGE, Place
+from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE, Place
 from freshet.operators.factory import CoreFactory, dataflow_of, load_plan, make_core, stages_of
 from freshet.operators.initial.edge_order import in_edge_order
 from freshet.operators.initial.topology import refuse_rejected
@@ -31,7 +31,7 @@ def build_image(
     """
     plan = load_plan(settings.model)
     settings = replace(settings, tasks=(settings.parts,))  # an image is of one part, whatever computed it
-    core = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts)
+    core = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
     flow = dataflow_of(settings, plan)
     stages = stages_of(replace(settings, image=""), plan, core_of=core_of, epoch=-1)
     pieces = list(blocks)

@@ -10,7 +10,7 @@ a kind of operator; its sender decides which one of them that is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -62,13 +62,13 @@ class Dataflow(Mapping[str, Operator]):
     """The operators of a job by name, in the order of the flow."""
 
     def __init__(
-        self, layers: int, parts: int, topics: Mapping[int, int] | None = None, tasks: int | None = None
+        self, layers: int, parts: int, topics: Mapping[int, int] | None = None, tasks: LayerTasks | None = None
     ) -> None:
         """`topics`: number of readers of those sources (by index) that are Kafka topics.
 
         `tasks`: of Storages, by default one for each part.
         """
-        tasks = parts if tasks is None else tasks
+        tasks = LayerTasks.of_counts(parts) if tasks is None else tasks
         events = {PARTITIONER: PARTITIONER}
         rows = [Operator(PARSER, PARSER, events)]
         for topic, readers in (topics or {}).items():
@@ -77,9 +77,10 @@ class Dataflow(Mapping[str, Operator]):
         for layer in range(layers + 1):
             onward = {STORAGE: f"{STORAGE}{layer + 1}"} if layer < layers else {SINK: SINK}
             tail = {TAIL: f"{TAIL}{layer}"} if layer and parts > 1 else {}
-            rows.append(Operator(f"{STORAGE}{layer}", STORAGE, onward | tail, tasks, layer))
-            rows += [Operator(name, TAIL, onward, tasks, layer) for name in tail.values()]
-        rows.append(Operator(SINK, SINK, tasks=tasks))
+            count = tasks.of(f"{STORAGE}{layer}").tasks
+            rows.append(Operator(f"{STORAGE}{layer}", STORAGE, onward | tail, count, layer))
+            rows += [Operator(name, TAIL, onward, count, layer) for name in tail.values()]
+        rows.append(Operator(SINK, SINK, tasks=tasks.of(SINK).tasks))
         self._rows = {row.name: row for row in rows}
 
     def __getitem__(self, name: str) -> Operator:
@@ -109,9 +110,28 @@ class Dataflow(Mapping[str, Operator]):
         return sum(row.tasks for row in self.senders(name))
 
 
-def tasks_of(operator: str, tasks: TaskParts) -> TaskParts:
-    """The parts of each task of an operator (or of its kind), where Storages have these tasks: Tails and Sinks, too."""
-    return tasks if operator.startswith((STORAGE, TAIL, SINK)) else TaskParts.dealt(tasks.parts, tasks.parts)
+@dataclass(frozen=True)
+class LayerTasks:
+    """The parts of each task of every operator, by layer from the raw features (0) on; one alone is that of all layers.
+
+    A Tail has the tasks of its Storage, and the Sink those of the last layer.
+    """
+
+    layers: tuple[TaskParts, ...]
+
+    @staticmethod
+    def of_counts(parts: int, tasks: Sequence[int] = (), by_layer: Sequence[Sequence[int]] = ()) -> LayerTasks:
+        """Return tasks with these numbers of parts: `by_layer`, else the same in all layers, else one for each part."""
+        return LayerTasks(tuple(map(TaskParts.of, by_layer or (tasks or (1,) * parts,))))
+
+    def of(self, operator: str) -> TaskParts:
+        """Return the tasks of an operator, by its name; those before the Storages have one for each part."""
+        if operator == SINK:
+            return self.layers[-1]
+        if operator.startswith((STORAGE, TAIL)):
+            return self.layers[min(rank(operator)[1], len(self.layers) - 1)]
+        parts = self.layers[0].parts
+        return TaskParts.dealt(parts, parts)
 
 
 def rank(name: str) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 from freshet.gnn.model import load_model
 from freshet.gnn.plan import Plan, compile_plan
 from freshet.operators.core import Core
-from freshet.operators.dataflow import PARSER, PARTITIONER, SINK, TAIL, Dataflow, Operator, Place, tasks_of
+from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.inbox import INBOX_BYTES
@@ -61,7 +61,7 @@ def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
 def dataflow_of(settings: Settings, plan: Plan) -> Dataflow:
     """The table of a job's operators."""
     topics = dict(zip(settings.topics, settings.readers or (1,) * len(settings.topics), strict=True))
-    return Dataflow(len(plan.layers), settings.parts, topics, settings.task_parts.tasks)
+    return Dataflow(len(plan.layers), settings.parts, topics, settings.task_parts)
 
 
 def stages_of(
@@ -85,7 +85,7 @@ def stages_of(
 
 def _staged(settings: Settings, plan: Plan, row: Operator, task: int, core: Core, **options: int) -> Stage:
     senders = dataflow_of(settings, plan).blocks_per_epoch(row.name)
-    parts = tasks_of(row.kind, settings.task_parts).parts_of[task]
+    parts = settings.task_parts.of(row.name).parts_of[task]
     images = [settings.image_of(Place(row.name, part)) for part in parts]
     if row.kind == SINK:  # the rows of whole epochs wait for those of a tail
         options = {"inbox_bytes": INBOX_BYTES * min(len(parts), _SINK_INBOXES), **options}
@@ -97,7 +97,7 @@ def make_partitioner(
     settings: Settings, plan: Plan, log: CutLog, dead_letters: LetterBox | None = None
 ) -> PartitionerStage:
     """The Partitioner, which cuts epochs as the log says and goes on with it."""
-    graph = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts)
+    graph = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
     sealing, image = settings.sealing_of(plan), settings.image_of(Place(PARTITIONER, 0))
     names, streams, original = settings.sources, settings.topics, Originals(Path(settings.chunks))
     return PartitionerStage(graph, sealing, log, image, dead_letters, names, streams, original)
@@ -123,13 +123,14 @@ def parser_of(settings: Settings, plan: Plan) -> Parser:
 
 def make_core(settings: Settings, plan: Plan, row: Operator, task: int) -> Core:
     """The core of a task of an operator after the Partitioner."""
+    tasks, layers = settings.task_parts.of(row.name), plan.layers
     if row.kind == SINK:
-        return of_task([make_sink(settings, plan, part) for part in settings.task_parts.parts_of[task]], settings.parts)
-    tasks, layers = settings.task_parts, plan.layers
+        return of_task([make_sink(settings, plan, part) for part in tasks.parts_of[task]], settings.parts)
+    receivers = settings.task_parts.of(row.receivers[STORAGE if row.layer < len(layers) else SINK])
     if row.layer == 0:
-        return FeatureStorage(task, tasks, plan.features, layers[0])
+        return FeatureStorage(task, tasks, plan.features, layers[0], receivers)
     following = layers[row.layer] if row.layer < len(layers) else None
-    shape = LayerShape(task, tasks, row.layer, layers[row.layer - 1], following)
+    shape = LayerShape(task, tasks, row.layer, layers[row.layer - 1], following, receivers)
     return LayerTail(shape) if row.kind == TAIL else LayerStorage(shape)
 
 

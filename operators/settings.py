@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from freshet.gnn.plan import Plan
-from freshet.operators.dataflow import Place
+from freshet.operators.dataflow import LayerTasks, Place
 from freshet.operators.epochs.config import CutLogConfig, SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.retention import CheckpointFolder, ToldCheckpoints
@@ -16,7 +16,6 @@ from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox, LetterQueue
 from freshet.partitioner.config import PartitionerConfig
-from freshet.state.task_parts import TaskParts
 
 
 TIME_BYTES = 8  # of an edge that may expire: the `ts` of its last add
@@ -74,6 +73,7 @@ class Settings:
         default_factory=dict
     )  # what it computes with (see kernels/processor.py); empty: any
     tasks: tuple[int, ...] = ()  # how many parts each task of a Storage has in this run; empty: one each
+    layer_tasks: tuple[tuple[int, ...], ...] = ()  # the same by layer from 0 on, where layers differ
     file_readers: int = 1  # threads that parse files in this run
     readers: tuple[int, ...] = ()  # how many tasks the Parser of each topic has in this run; empty: one each
 
@@ -99,9 +99,9 @@ class Settings:
         return self.partitioning.id_kind
 
     @property
-    def task_parts(self) -> TaskParts:
-        """The parts of each task."""
-        return TaskParts.of(self.tasks or (1,) * self.parts)
+    def task_parts(self) -> LayerTasks:
+        """The parts of each task of every operator."""
+        return LayerTasks.of_counts(self.parts, self.tasks, self.layer_tasks)
 
     def image_of(self, place: Place) -> Path | None:
         """The base image of one part of an operator; None where the job starts from nothing."""

@@ -12,7 +12,7 @@ import numpy as np
 import freshet.operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
 from freshet.gnn.plan import Plan
 from freshet.kernels.processor import hold
-from freshet.operators.dataflow import PARTITIONER, SINK, Place
+from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, LayerTasks, Place
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
@@ -27,7 +27,7 @@ from freshet.partitioner.events import Events
 from freshet.schema import NO_ATTR
 
 _lock = threading.Lock()
-_done: set[tuple[str, tuple[int, ...], str, bool]] = set()
+_done: set[tuple[str, LayerTasks, str, bool]] = set()
 
 
 def warm_up(config: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ def warm_up(config: dict[str, Any]) -> None:
     settings = Settings.from_dict(config)
     hold(settings.processor)
     with _lock:
-        shape = (settings.model, settings.task_parts.counts, settings.id_kind, bool(settings.outlet))
+        shape = (settings.model, settings.task_parts, settings.id_kind, bool(settings.outlet))
         if shape not in _done:
             _run(settings)
             _done.add(shape)
@@ -57,7 +57,7 @@ def _run(settings: Settings) -> None:
 def take_events(settings: Settings, plan: Plan, *, sinks: bool) -> None:
     """Take a few events of all kinds through the stages of a job, from its base image on if it has one."""
     image = settings.image_of(Place(PARTITIONER, 0))
-    core = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts)
+    core = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
     sealing = SealingConfig(epoch_events=4, marker_interval_ms=1)
     partitioner = PartitionerStage(core, sealing, CutLog(), image, None, settings.sources)
     flow = dataflow_of(settings, plan)

@@ -125,7 +125,7 @@ _POSITIONS = (
     Column("pos_next", "i8", "offset of the first record that is not covered whole"),
     Column("pos_events", "i8", "events of the epoch that came from there"),
 )
-# Set by the Splitter; each task's operators pass them on to the next ones of the same task.
+# Set by the Splitter; each operator passes them on to the tasks of the next one that have the parts ("own" below).
 _TRAVELLING = (
     _CONTROL,
     _to("m"),

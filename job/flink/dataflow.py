@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.part_keys import part_keys
-from freshet.job.flink.pipeline import OperatorGroups
+from freshet.job.flink.pipeline import OperatorGroups, subtasks_of
 from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.flink_java import add_class, add_connector
@@ -22,7 +22,17 @@ from freshet.job.kafka.flink_sink import SERIALIZER, write_records
 from freshet.job.kafka.flink_source import WATCHED, topic_stream
 from freshet.job.machine.artifacts import connector_jars
 from freshet.job.uris import file_uri
-from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, topic_parser
+from freshet.operators.dataflow import (
+    FEATURES,
+    PARSER,
+    PARTITIONER,
+    SINK,
+    STORAGE,
+    TAIL,
+    Dataflow,
+    LayerTasks,
+    topic_parser,
+)
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
@@ -45,7 +55,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     if spec.embeddings_to or spec.letters_to:
         add_class(env, SERIALIZER, spec.tmp)
     keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
-    pipeline = OperatorGroups(spec.layers, spec.groups, spec.groups_with_readers)
+    pipeline = spec.operators
     places = {"out": str(spec.out_path), "logs": str(spec.logs), "last_of_first": pipeline.last_of_first}
     letters = {"letters": spec.letters_to is not None}
     config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
@@ -60,16 +70,17 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
         first, *others = [streams[sender.name] for sender in flow.senders(row.name)]
         stream = _side_output(first, tail_tag()) if row.kind == TAIL else first.union(*others) if others else first
         in_task, place = keyed(stream, row.name in chained), pipeline.place_of(row.name)
+        subtasks = subtasks_of(row.name, spec.by_layer)
         if row.kind != SINK:
             same_thread = [kind for kind, name in row.receivers.items() if name in chained]
             shell = StageShell(row.name, config, keys, row.receivers, same_thread)
-            streams[row.name] = named(in_task.process(shell, element_type()), row.name, spec.subtasks, *place)
+            streams[row.name] = named(in_task.process(shell, element_type()), row.name, subtasks, *place)
         elif spec.embeddings_to is None:
             rows = in_task.process(StageShell(SINK, config, keys, {}), element_type())
-            discard(named(rows, SINK, spec.subtasks, *place))
+            discard(named(rows, SINK, subtasks, *place))
         else:
             blocks = in_task.process(OutletShell(config, keys), records_type())
-            _write_embeddings(spec, named(blocks, SINK, spec.subtasks, *place))
+            _write_embeddings(spec, named(blocks, SINK, subtasks, *place))
 
 
 def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: OperatorGroups) -> set[str]:
@@ -79,9 +90,9 @@ def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: OperatorGroups) -
     and, with one part, the Sink compute little compared with that.
     """
     one_part = spec.parts == 1
-    if not one_part and len(spec.stage.get("tasks", ())) != 1:
-        return set()
-    found = {row.name for row in flow.staged if row.name == FEATURES or row.kind == TAIL}
+    tasks = LayerTasks.of_counts(spec.parts, *(spec.stage.get(name) or () for name in ("tasks", "layer_tasks")))
+    light = [row.name for row in flow.staged if row.name == FEATURES or row.kind == TAIL]
+    found = {name for name in light if tasks.of(name).tasks == 1}
     if one_part and pipeline.group_of(SINK) == pipeline.group_of(f"{STORAGE}{spec.layers}"):
         found.add(SINK)
     return found

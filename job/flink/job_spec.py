@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.gnn.model import MAX_CONVS
 from freshet.job.errors import UsageError
-from freshet.job.flink.pipeline import groups_max
+from freshet.job.flink.pipeline import OperatorGroups, groups_max
 from freshet.job.folder import layout
 from freshet.job.kafka.topic_specs import TopicInput, TopicOutput
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX, MANAGED_MB, MANAGED_MB_MIN, StateBackend
@@ -49,6 +49,7 @@ class JobSpec(BaseModel):
 
     parallelism: int = Field(default=1, ge=1)  # slots, which Flink fills with a process each
     pipeline: int = Field(default=1, ge=1)  # groups of operators that share them (see flink.pipeline)
+    layer_parallelism: tuple[int, ...] | None = None  # subtasks of layers 1, 2, ..., where they are given one by one
     max_parallelism: int = Field(default=FLINK_PARTS_MAX, ge=1, le=32768)
     cluster: str | None = None  # HOST:PORT of a cluster's REST endpoint; None: embedded
     state_backend: StateBackend = "rocksdb"
@@ -67,8 +68,8 @@ class JobSpec(BaseModel):
 
     @model_validator(mode="after")
     def _spread(self) -> JobSpec:
-        if self.parts < self.subtasks:
-            msg = f"parts {self.parts} < parallelism {self.subtasks}: a subtask would have no part"
+        if self.parts < max(self.by_layer):
+            msg = f"parts {self.parts} < parallelism {max(self.by_layer)}: a subtask would have no part"
             raise ValueError(msg)
         if self.parallelism > self.max_parallelism or self.parts > self.max_parallelism:
             msg = f"parts {self.parts} and parallelism {self.parallelism} must be <= {self.max_parallelism}"
@@ -83,13 +84,23 @@ class JobSpec(BaseModel):
     @property
     def groups(self) -> int:
         """Number of groups of operators with slots of their own: as given, if that fits the parallelism."""
-        fits = self.parallelism % self.pipeline == 0 and self.pipeline <= groups_max(self.layers)
-        return self.pipeline if fits else 1
+        fits = self.layer_parallelism is not None or self.parallelism % self.pipeline == 0
+        return self.pipeline if fits and self.pipeline <= groups_max(self.layers) else 1
 
     @property
-    def subtasks(self) -> int:
-        """Number of subtasks of each Storage, Tail and Sink."""
-        return self.parallelism // self.groups
+    def by_layer(self) -> tuple[int, ...]:
+        """Number of subtasks of layers 1, 2, ..."""
+        return self.layer_parallelism or (self.parallelism // self.groups,) * self.layers
+
+    @property
+    def operators(self) -> OperatorGroups:
+        """The groups of operators."""
+        return OperatorGroups(self.layers, self.groups, self.groups_with_readers, self.by_layer)
+
+    @property
+    def first_slots(self) -> int:
+        """Number of slots of the first group of operators."""
+        return OperatorGroups(self.layers, self.groups, by_layer=self.by_layer).slots[0]
 
     @property
     def readers_most(self) -> int:
@@ -99,22 +110,24 @@ class JobSpec(BaseModel):
     @property
     def shares_slots(self) -> bool:
         """True if groups of operators share slots, since readers run beside each of them (see flink.pipeline)."""
-        return self.starts_task_managers and self.readers_most > self.subtasks
+        alike = self.layer_parallelism is None
+        return alike and self.starts_task_managers and self.readers_most > self.first_slots
 
     @property
     def groups_with_readers(self) -> int:
         """Number of groups that share slots; 0: the readers fit into those of the first."""
-        return min(self.groups, -(-self.readers_most // self.subtasks)) if self.shares_slots else 0
+        return min(self.groups, -(-self.readers_most // self.first_slots)) if self.shares_slots else 0
 
     @property
     def slots_of_process(self) -> int:
         """Number of slots of each process that the run starts: one, unless there are more readers than processes."""
-        return -(-self.readers_most // self.parallelism)
+        slots = self.readers_most if self.layer_parallelism is None else self.slots_of_cluster
+        return -(-slots // self.parallelism)
 
     @property
     def slots_of_cluster(self) -> int:
         """Number of slots that the job needs on a cluster that others started: more readers take slots of their own."""
-        return self.parallelism + max(0, self.readers_most - self.subtasks)
+        return self.parallelism + max(0, self.readers_most - self.first_slots)
 
     @property
     def starts_task_managers(self) -> bool:

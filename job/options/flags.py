@@ -16,6 +16,8 @@ from pydantic_core import PydanticUndefined
 from freshet.job.options.marks import FILE, Option, flag_of
 from freshet.job.options.run_config import option_fields
 from freshet.job.units import (
+    counts,
+    format_counts,
     format_duration,
     format_duration_or_off,
     format_milliseconds_or_off,
@@ -34,6 +36,7 @@ _SHOWN: dict[Callable[..., Any], Callable[[Any], str]] = {
     milliseconds_or_off: format_milliseconds_or_off,
     share_or_off: format_share_or_off,
     size_in_bytes: format_size,
+    counts: format_counts,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from freshet.job.units import milliseconds_or_off, seconds, seconds_or_off, share_or_off, size_in_bytes
+from freshet.job.units import counts, milliseconds_or_off, seconds, seconds_or_off, share_or_off, size_in_bytes
 
 
 def number(value: object) -> object:
@@ -25,6 +25,7 @@ Duration = Annotated[float, BeforeValidator(seconds)]  # in seconds, from text s
 DurationOrOff = Annotated[float | None, BeforeValidator(seconds_or_off)]  # 0 for `off`, None where not given
 MillisecondsOrOff = Annotated[int | None, BeforeValidator(milliseconds_or_off)]  # 0 for `off`, None where not given
 ShareOrOff = Annotated[float | None, BeforeValidator(share_or_off)]  # from 0 to 1, from text such as 5%
+Counts = Annotated[tuple[int, ...], BeforeValidator(counts)]  # from text such as 1,2,4
 Size = Annotated[int, BeforeValidator(size_in_bytes)]  # in bytes, from text such as 2GiB
 
 IO, RUNTIME, EPOCHS, FAULTS = "Input and output", "Runtime", "Epochs and parts", "Fault tolerance"

@@ -53,6 +53,9 @@ class RunConfig(
                     f"{name}: got {given}, expected at most {FLINK_PARTS_MAX} with --runtime flink; give a lower number"
                 )
                 raise ValueError(msg)
+        if self.layer_parallelism is not None:
+            self._fit_layers(self.layer_parallelism)
+            return
         if self.parallelism % (self.pipeline or 1):
             msg = f"--pipeline {self.pipeline}: expected a divisor of --parallelism {self.parallelism}"
             raise ValueError(msg)
@@ -62,6 +65,19 @@ class RunConfig(
                 f"subtasks; give --parts {self.subtasks_most} or a lower --parallelism"
             )
             raise ValueError(msg)
+
+    def _fit_layers(self, by_layer: tuple[int, ...]) -> None:
+        shown, most = ",".join(map(str, by_layer)), max(by_layer)
+        limits = [("--parts", self.parts, "parts"), ("--runtime flink", FLINK_PARTS_MAX, "parts at most")]
+        if "parallelism" in self.model_fields_set:
+            limits.append(("--parallelism", self.parallelism, "processes"))
+        for option, limit, noun in limits:
+            if limit is not None and most > limit:
+                msg = (
+                    f"--layer-parallelism {shown}: layer {by_layer.index(most) + 1} would have {most} processes, and "
+                    f"{option} has {limit} {noun}; give at most {limit}"
+                )
+                raise ValueError(msg)
 
     def _fit_detach(self) -> None:
         if self.cluster is None:
@@ -114,6 +130,8 @@ class RunConfig(
     @property
     def subtasks_most(self) -> int:
         """Largest number of subtasks of a layer; fewer if processes share the layers by default."""
+        if self.layer_parallelism is not None:
+            return max(self.layer_parallelism)
         return max(1, self.parallelism // (self.pipeline or 1))
 
 

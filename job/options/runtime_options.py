@@ -12,6 +12,7 @@ from freshet.job.options.marks import (
     IO,
     RUNTIME,
     Count,
+    Counts,
     Duration,
     Holds,
     Option,
@@ -64,6 +65,11 @@ class RuntimeOptions(Options):
         description="Pipeline stages that the layers are divided into; each layer has --parallelism / --pipeline "
         "subtasks (default: the largest divisor of --parallelism up to the model's convs + 2).",
     )
+    layer_parallelism: Annotated[Counts | None, Option(RUNTIME, Holds.KEPT)] = Field(
+        default=None,
+        description="Subtasks of each layer, such as 1,2,4, at most --parts; --parallelism is then the limit of "
+        "processes, which share the layers first (default: the largest of the numbers).",
+    )
     readers: Annotated[Count | None, Option(RUNTIME, Holds.KEPT)] = Field(
         default=None,
         ge=1,
@@ -83,6 +89,17 @@ class RuntimeOptions(Options):
         description="Processor that a new job's bits are fixed to: host (default), or portable (any of the last ten "
         "years; products take 1.5 to 3 times as long). any: do not check.",
     )
+
+    @property
+    def processes(self) -> tuple[int, int | None, tuple[int, ...] | None]:
+        """Return the options that divide the work among processes: parallelism, pipeline, those by layer."""
+        by_layer = None if self.layer_parallelism is None else tuple(self.layer_parallelism)
+        return self.parallelism, self.pipeline, by_layer
+
+    @property
+    def processes_at_most(self) -> int:
+        """Number of processes, where --pipeline takes no more."""
+        return max(self.parallelism, *(self.layer_parallelism or (1,)))
 
     @property
     def managed_mb(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from freshet.job.console import say
 from freshet.job.errors import UsageError
-from freshet.job.flink.pipeline import groups_max, pipeline_of
+from freshet.job.flink.pipeline import division_of, groups_max
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.kafka.address import KafkaAddress, is_kafka
@@ -56,7 +56,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     outputs = plan_outputs(config, job_id, say)
     plan = load_plan(former.model)
     if config.runtime == "flink":
-        _refuse_subtasks(config.parallelism, config.pipeline, former.parts, len(plan.layers), out)
+        _refuse_subtasks(*config.processes, former.parts, len(plan.layers), out)
     block_events = former.parsing.block_events or former.sealing.epoch_events
     former = replace(former, parsing=replace(former.parsing, block_events=block_events))
     settings = settings_of_run(former, config, out, job_id, outputs, saved.model_sha256)
@@ -143,8 +143,11 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
         )
         raise UsageError(msg)
     former = {name: value for name, value in saved.options.items() if name not in given}
-    if "parallelism" in given:
-        former.pop("readers", None)  # were for other processes
+    if given & {"parallelism", "layer_parallelism"}:
+        former.pop("readers", None)  # were for other processes, as the following are
+        former.pop("layer_parallelism", None)
+    if "layer_parallelism" in given:
+        former = {name: value for name, value in former.items() if name not in ("parallelism", "pipeline")}
     if "parallelism" in given and former.get("pipeline"):
         subtasks, left = divmod(config.parallelism, former["pipeline"])
         if left or subtasks > saved.settings.parts:
@@ -191,12 +194,16 @@ def _refuse_other_options(given: Mapping[str, Any], saved: SavedJob, out: Path) 
     """Refuse options that a job takes over when it is resumed, not while it runs."""
     for name in given.keys() & saved.options.keys() - _OF_THE_CLIENT:
         if given[name] != (had := saved.options[name]):
-            runs = "without it" if had is None else f"with {had}"
+            runs = "without it" if had is None else f"with {_shown(had)}"
             msg = (
-                f"{written(name)} {given[name]}: the job in {out} runs {runs}; leave {written(name)} out, or stop "
-                f"the job (freshet stop {out}) and give it to --resume"
+                f"{written(name)} {_shown(given[name])}: the job in {out} runs {runs}; leave {written(name)} out, or "
+                f"stop the job (freshet stop {out}) and give it to --resume"
             )
             raise UsageError(msg)
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _refuse_other_events(events: Sequence[str], saved: SavedJob, out: Path) -> None:
@@ -219,9 +226,13 @@ def _refuse_other_snapshot(given: Path, had: str | None, out: Path) -> None:
         raise UsageError(msg)
 
 
-def _refuse_subtasks(parallelism: int, pipeline: int | None, parts: int, layers: int, out: Path) -> None:
+def _refuse_subtasks(
+    parallelism: int, pipeline: int | None, by_layer: Sequence[int] | None, parts: int, layers: int, out: Path
+) -> None:
     """Refuse more subtasks of a layer than the job has parts."""
-    groups = pipeline_of(parallelism, pipeline, layers, parts)
+    groups = division_of(parallelism, pipeline, by_layer, layers, parts).groups
+    if by_layer is not None:
+        return
     if parallelism // groups > parts:
         most = f"{parts} parts" if parts > 1 else "1 part"
         msg = (

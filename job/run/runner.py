@@ -23,7 +23,7 @@ from freshet.job.flink.checkpoints import prune
 from freshet.job.flink.job_run import JobRun, NotOverError, RunResult
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.part_keys import parts_by_subtask
-from freshet.job.flink.pipeline import OperatorGroups, groups_max, pipeline_of
+from freshet.job.flink.pipeline import Division, division_of, groups_max
 from freshet.job.folder import layout, run_file
 from freshet.job.kafka.brokers import await_brokers
 from freshet.job.lifecycle.ending import spec_of_cluster_job
@@ -73,7 +73,7 @@ def run(config: RunConfig) -> int:
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
         if config.embeddings_from_start:
             put_start(job, config.client_properties, out)
-        processes = config.parallelism if config.runtime == "flink" else 1
+        processes = config.processes_at_most if config.runtime == "flink" else 1
         file_readers = file_readers_of(job.sources, config.readers, processes)
         job = replace(job, settings=replace(job.settings, file_readers=file_readers))
         rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
@@ -359,19 +359,19 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
     Raises: UsageError where the state that `--resume` names isn't there, or is another job's.
     """
     layers = len(load_plan(job.settings.model).layers)
-    pipeline = pipeline_of(config.parallelism, config.pipeline, layers, job.settings.parts)
-    if pipeline > 1:
-        say(OperatorGroups(layers, pipeline).told(config.parallelism // pipeline))
-    subtasks = config.parallelism // pipeline
-    tasks = parts_by_subtask(job.settings.parts, subtasks, FLINK_PARTS_MAX).counts
-    processes = Processes(config.parallelism, subtasks, config.cluster is not None)
+    division = division_of(*config.processes, layers, job.settings.parts)
+    if shares := division.told():
+        say(shares)
+    processes = Processes(division.processes, division.first_slots, division.differs or config.cluster is not None)
     readers = readers_of(job.sources.topics, config.readers, processes, resumes=config.resume is not None)
     found = {
-        "pipeline": pipeline,
+        "parallelism": division.processes,
+        "pipeline": division.groups,
+        "layer_parallelism": division.by_layer if division.differs else None,
         "out": str(states.out),
         "parts": job.settings.parts,
         "layers": layers,
-        "stage": replace(job.settings, tasks=tasks, readers=readers).to_dict(),
+        "stage": replace(job.settings, **_tasks(division, job.settings.parts), readers=readers).to_dict(),
         "chunks": len(job.sources.chunks),
         "topics": job.sources.topic_specs,
         "topic_readers": readers,
@@ -382,6 +382,12 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
         "resume": state_to_resume(config.resume, states) if config.resume else None,
     }
     return JobSpec(**told(config, JobSpec) | found)
+
+
+def _tasks(division: Division, parts: int) -> dict[str, Any]:
+    """Return the settings of how many parts each task of a layer has; the raw features are divided as layer 1 is."""
+    first, *others = (parts_by_subtask(parts, count, FLINK_PARTS_MAX).counts for count in division.by_layer)
+    return {"layer_tasks": (first, first, *others)} if division.differs else {"tasks": first}
 
 
 def _now_ms() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def page(out: Path, told: Mapping[str, Any]) -> str:
     lines = [f"{name:<11} {text}" for name, text in rows] + reasons
     lines += [f"{'server':<11} Flight {one['flight']}, HTTP http://{one['http']}" for one in told["servers"]]
     if told["operators"]:
-        lines += ["", f"{'':<12} busy  mean", *_loads(told["operators"])]
+        lines += ["", f"{'':<12} busy  mean", *_layers(told["layers"]), *_loads(told["operators"])]
     return "\n".join(lines)
 
 
@@ -81,11 +81,21 @@ def _lag(told: Mapping[str, Any]) -> str:
     return f"{told['lag_total']:,}" + (f"  ({parts})" if len(told["lag"]) > 1 else "")
 
 
+def _layers(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for load in layers:
+        processes = "1 process" if load["processes"] == 1 else f"{load['processes']} processes"
+        yield f"{_load('layer {layer}'.format(**load), load)}  {processes}"
+
+
+def _load(name: str, load: Mapping[str, Any]) -> str:
+    busy, mean = load.get("busy"), load.get("busy_mean")
+    share = busy if busy is not None else mean or 0.0
+    return f"{name:<12} {_percent(busy)}  {_percent(mean)}  {'#' * round(share * _BAR):<{_BAR}}"
+
+
 def _loads(operators: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, load in operators.items():
-        busy, mean = load.get("busy"), load.get("busy_mean")
-        share = busy if busy is not None else mean or 0.0
-        text = f"{name:<12} {_percent(busy)}  {_percent(mean)}  {'#' * round(share * _BAR):<{_BAR}}"
+        text = _load(name, load)
         if load.get("messages_per_s") is not None:
             text += f"  {load['messages_per_s']:,.0f} messages/s, {load['bytes_per_s'] / 1e6:,.2f} MB/s"
         if "topic" in load:

@@ -19,7 +19,7 @@ from freshet.job.run.summary import complete_epoch, progress, sink_statuses
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.dataflow import OUTLET
 from freshet.operators.parser.letter_box import read_reasons
-from freshet.operators.telemetry.load import LETTERS, SOURCE, read_loads
+from freshet.operators.telemetry.load import LETTERS, SOURCE, layer_loads, read_loads
 from freshet.operators.telemetry.recent import counts_of, events_per_s, recent_percentiles
 from freshet.operators.telemetry.status_file import BUCKETS
 
@@ -38,6 +38,7 @@ def report(out: Path) -> Report:
     events = figures["events"] - figures["rejected"] + rejected
     seconds = figures["seconds"]
     lag, spec = read_lag(out, events), _spec(out, run)
+    operators = _operators(out, run, spec, running)
     return {
         "state": state.state,
         "detail": state.detail,
@@ -59,7 +60,8 @@ def report(out: Path) -> Report:
         "started_ms": run.get("started_ms"),
         "flink": state.flink,
         "servers": _servers(run) if running else [],
-        "operators": _operators(out, run, spec, running),
+        "layers": layer_loads(operators),
+        "operators": operators,
     }
 
 

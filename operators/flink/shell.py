@@ -21,7 +21,7 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from freshet.operators.dataflow import PARTITIONER, SINK, TAIL, Place, tasks_of
+from freshet.operators.dataflow import PARTITIONER, SINK, TAIL, LayerTasks, Place
 from freshet.operators.flink.metrics import OperatorMetrics
 from freshet.operators.flink.neighbours import Mailbox, Neighbours, TaskAddress, is_token
 from freshet.operators.flink.opening import counted_as_loading
@@ -33,7 +33,7 @@ from freshet.operators.telemetry.load import LETTERS
 from freshet.operators.telemetry.profile import Profile
 from freshet.state.checksums.entries import SealedEntries
 from freshet.state.flink_backend import FlinkBackend
-from freshet.state.task_parts import TaskParts, subtask_of
+from freshet.state.task_parts import subtask_of
 
 PARTITIONER_KEY = 0
 # The block that begins an attempt; no stage sends an empty block.
@@ -78,8 +78,9 @@ class Shell:
 
         `config` is a JSON object with `factory`, `stage`, `out`, `logs` and `letters` (whether somebody takes the side
         output of rejected records), and `last_of_first` where the Sink may run in another process than the Partitioner:
-        the last operator that runs beside that one. Of `stage` only `tasks` is read here: how many parts each task of a
-        Storage has (without it, one each). `keys` are those of the parts; a task is addressed by its first part's.
+        the last operator that runs beside that one. Of `stage` only `tasks` and `layer_tasks` are read here: how many
+        parts each task of a Storage has (without them, one each). `keys` are those of the parts; a task is addressed by
+        its first part's.
         `receivers` are the operators that messages go to, by kind (a Tail takes the side output); those of the kinds
         `chained` run in the same thread.
         """
@@ -248,9 +249,10 @@ class KeyedShell(Shell, KeyedProcessFunction):
         with counted_as_loading(self):
             super().open(runtime_context)
             self._backend = FlinkBackend(runtime_context)
-            tasks = TaskParts.of(self._stage_config.get("tasks") or [1] * len(self.keys))
-            self._own = tasks_of(self.operator, tasks)
-            first = {to: tasks_of(to, tasks).parts_of for to in self.receivers}
+            counts = (self._stage_config.get(name) or () for name in ("tasks", "layer_tasks"))
+            tasks = LayerTasks.of_counts(len(self.keys), *counts)
+            self._own = tasks.of(self.operator)
+            first = {to: tasks.of(name).parts_of for to, name in self.receivers.items()}
             self._keys_of = {to: [self.keys[parts.start] for parts in parts_of] for to, parts_of in first.items()}
             self._sealed: dict[int, SealedEntries] = {}  # by part
             self._ready: dict[int, KeyedStage] = {}

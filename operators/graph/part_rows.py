@@ -99,6 +99,13 @@ class PartRows:
         """The columns by which the own task addresses these rows again."""
         if len(self.needs) == 1:
             return {f"{name}_slot": rows}
+        slots, parts = self.places(rows)
+        return {f"{name}_slot": slots, f"{name}_to": parts}
+
+    def places(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slots and the parts of these rows, (n,) int32 and (n,) int16."""
+        if len(self.needs) == 1:
+            return rows, np.full(rows.size, self.first, np.int16)
         slots, parts = np.empty(rows.size, np.int32), np.empty(rows.size, np.int16)
         _places_of(frozen(rows.view()), self.first, self.shift, slots, parts)
-        return {f"{name}_slot": slots, f"{name}_to": parts}
+        return slots, parts

@@ -21,6 +21,7 @@ from freshet.operators.graph.part_columns import (
 )
 from freshet.operators.graph.part_rows import PartRows
 from freshet.state.adjacency import Data, ListsRead
+from freshet.state.task_parts import TaskParts
 
 _AHEAD = 8
 
@@ -114,15 +115,18 @@ def _fill(
             out.row[k] = i if task == own else at_row[task] - 1 - first_row[task]
 
 
-def route_rows(replica: PartColumns, slots: np.ndarray, at: PartRows) -> list[Replicas]:
-    """Return, for each task, the replicas there of the vertices in `slots`, in the order of `slots`, then of parts."""
-    tasks, task_of = at.tasks.tasks, at.tasks.task_of
+def route_rows(replica: PartColumns, slots: np.ndarray, to: TaskParts, own: int) -> list[Replicas]:
+    """Return, for each task, the replicas there of the vertices in `slots`, in the order of `slots`, then of parts.
+
+    `own` is the task that has all rows anyway; -1 for none.
+    """
+    tasks, task_of = to.tasks, to.task_of
     replicas, rows = np.zeros(tasks + 1, np.int64), np.zeros(tasks + 1, np.int64)
     _count(replica.form, slots, task_of, replicas[1:], rows[1:])
     ends, row_ends = np.cumsum(replicas), np.cumsum(rows)
     n, m = int(ends[-1]), int(row_ends[-1])
     out = Replicas(np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(m, np.int32))
-    into = ends[:-1].copy(), row_ends[:-1].copy(), row_ends, at.task, out
+    into = ends[:-1].copy(), row_ends[:-1].copy(), row_ends, own, out
     _fill(replica.form, slots, task_of, *into)
     found = []
     for task in range(tasks):

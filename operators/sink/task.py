@@ -11,7 +11,8 @@ from freshet.operators.outcome import Message
 from freshet.operators.sink.core import Sink
 from freshet.operators.sink.dealing import control_of, deal
 from freshet.operators.sink.output import Output
-from freshet.operators.storage.head import names_of, some_of
+from freshet.operators.storage.head import names_of
+from freshet.operators.storage.travelling import some_of
 from freshet.operators.telemetry.figures import Figures, all_figures
 from freshet.operators.telemetry.level import JointLevel, Level
 from freshet.state.block_columns import POSITIONS, Columns

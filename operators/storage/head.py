@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from freshet.operators.dataflow import SINK, STORAGE
-from freshet.operators.graph.part_rows import frozen
+from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.operators.graph.routing import Replicas, route_rows
 from freshet.operators.graph.row_kernels import deal, gather, pick
 from freshet.operators.outcome import Message
 from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.travelling import share_of, some_of, topology_of
 from freshet.partitioner.events import STRING, Ids
-from freshet.state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
+from freshet.state.block_columns import POSITIONS, ROWS, SYNC, Columns
 from freshet.state.codec import Block, Header, seal
 from freshet.state.task_parts import grouped, in_groups
 
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
-
-
-def topology_of(block: Block) -> Columns:
-    """The columns of a block that travel down the chain of its part."""
-    return some_of(block, TRAVELLING)
-
-
-def some_of(block: Block, names: Iterable[str]) -> Columns:
-    """Return those of these columns that a block has."""
-    return {name: block.columns[name] for name in names if name in block.columns}
 
 
 def hand_on(owner: Owner, epoch: int, changed: Changed, topology: Block) -> list[Message]:
@@ -45,7 +34,7 @@ def _header(owner: Owner, kind: int, epoch: int, layer: int) -> Header:
 
 
 def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topology: Block) -> list[Message]:
-    """Return the messages: changed rows and topology for the own task, replicated rows for the others."""
+    """Return the messages: changed rows and topology for tasks with parts of this one, replicated rows for others."""
     layer, at = owner.following, owner.at
     assert layer is not None
     if layer.source_scaled:
@@ -58,14 +47,20 @@ def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
         sent, x = np.concatenate([changed, new.row]), np.concatenate([x, owner.rows(new.row)])
     rows = layer.send(x, owner.send_context(sent))
     header = _header(owner, SYNC, epoch, owner.number + 1)
-    columns: Columns = {} if owner.is_tail else topology_of(topology)
-    columns |= at.place_columns("o", changed)
     if at.tasks.parts == 1:
-        return [Message(STORAGE, 0, epoch, seal(header, columns | {"zo": rows}))]
-    return [
-        Message(STORAGE, task, epoch, seal(header, columns | found if task == at.task else found))
-        for task, found in enumerate(_replica_rows(owner, changed, rows, new))
-    ]
+        travelling = {} if owner.is_tail else topology_of(topology)
+        return [Message(STORAGE, 0, epoch, seal(header, travelling | at.place_columns("o", changed) | {"zo": rows}))]
+    messages = []
+    for task, found in enumerate(_replica_rows(owner, changed, rows, new)):
+        there = owner.to.parts_of[task]
+        if not owner.is_tail and _overlap(at.here, there):
+            found = share_of(topology, at.here, there) | found
+        messages.append(Message(STORAGE, task, epoch, seal(header, found)))
+    return messages
+
+
+def _overlap(some: range, others: range) -> bool:
+    return some.start < others.stop and others.start < some.stop
 
 
 def _new_replicas(owner: Owner, changed: np.ndarray, topology: Block) -> Replicas:
@@ -82,34 +77,69 @@ def _new_replicas(owner: Owner, changed: np.ndarray, topology: Block) -> Replica
 def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Replicas) -> list[Columns]:
     """Return, for each task, the sent rows of the changed vertices that it replicates, and of all new replicas there.
 
-    `rows` are those of changed vertices, then of new replicas. The own task gets them all.
+    `rows` are those of changed vertices, then of new replicas. A task with all parts of this one gets them all, one
+    with some of these parts also the changed masters there.
     """
-    layer, at = owner.following, owner.at
+    layer, at, to = owner.following, owner.at, owner.to
     assert layer is not None
-    width, tasks = layer.message_width, at.tasks
-    coming = grouped(tasks.task_of[new.to], tasks.tasks)
+    coming = grouped(to.task_of[new.to], to.tasks)
+    whole = next((task for task, parts in enumerate(to.parts_of) if _holds(parts, at.here)), -1)
     found: list[Columns] = []
-    for task, replicas in enumerate(route_rows(owner.masters.replica, changed, at)):
-        is_own, more = task == at.task, coming[task]
+    for task, replicas in enumerate(route_rows(owner.masters.replica, changed, to, whole)):
+        there, more = to.parts_of[task], coming[task]
         columns: Columns = {"z_to": replicas.to, "z_slot": replicas.slot, "z_row": replicas.row}
         sent = replicas.sent
         if new.to.size:
             places = np.arange(changed.size, len(rows), dtype=np.int32)[more]
-            at_row = places if is_own else np.arange(sent.size, sent.size + places.size, dtype=np.int32)
+            at_row = places if task == whole else np.arange(sent.size, sent.size + places.size, dtype=np.int32)
             columns["z_to"] = np.append(columns["z_to"], new.to[more])
             columns["z_slot"] = np.append(columns["z_slot"], new.slot[more])
             columns["z_row"] = np.append(columns["z_row"], at_row)
             sent = np.append(sent, places)
-        if not is_own:
-            columns["z"] = gather(frozen(rows), frozen(sent), width)
-        elif changed.size or columns["z_slot"].size:
-            columns["zo"] = rows
-        if len(tasks.parts_of[task]) == 1:
+        if len(there) == 1:
             del columns["z_to"]
-            if not is_own:  # each row is of one replica there
+        if task == whole:
+            columns |= _places(at, changed, there)
+            if changed.size or columns["z_slot"].size:
+                columns["zo"] = rows
+        elif _overlap(at.here, there):
+            columns |= _with_masters(at, changed, rows, sent, columns["z_row"], there)
+        else:
+            columns["z"] = gather(frozen(rows), frozen(sent), layer.message_width)
+            if len(there) == 1:  # each row is of one replica there
                 del columns["z_row"]
         found.append(columns)
     return found
+
+
+def _holds(parts: range, others: range) -> bool:
+    return parts.start <= others.start and others.stop <= parts.stop
+
+
+def _places(at: PartRows, changed: np.ndarray, there: range) -> Columns:
+    """Return the columns by which a task with the parts `there` addresses changed masters of these parts."""
+    slots, parts = at.places(changed)
+    return {"o_slot": slots} if len(there) == 1 else {"o_slot": slots, "o_to": parts}
+
+
+def _with_masters(
+    at: PartRows, changed: np.ndarray, rows: np.ndarray, sent: np.ndarray, row: np.ndarray, there: range
+) -> Columns:
+    """Return the columns of changed masters in some of the parts here, and their rows before those of the replicas.
+
+    Shapes: sent (m,), which of the rows go there for replicas; row (n,), which of `sent` is that of each replica.
+    """
+    _, parts = at.places(changed)
+    masters = np.flatnonzero((parts >= there.start) & (parts < there.stop)).astype(np.int32)
+    place = np.full(len(rows), -1, np.int32)
+    place[masters] = np.arange(masters.size, dtype=np.int32)
+    others = sent[place[sent] < 0]
+    place[others] = np.arange(masters.size, masters.size + others.size, dtype=np.int32)
+    all_sent = np.concatenate([masters, others])
+    columns = _places(at, changed[masters], there) | {"z_row": place[sent[row]]}
+    if all_sent.size:
+        columns["zo"] = gather(frozen(rows), frozen(all_sent))
+    return columns
 
 
 def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None) -> list[Message]:
@@ -117,7 +147,7 @@ def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None)
 
     A vertex has the sink part of its key.
     """
-    header, tasks = _header(owner, ROWS, epoch, owner.number), owner.at.tasks
+    header, tasks = _header(owner, ROWS, epoch, owner.number), owner.to
     slots, x, begins, ends = _dealt(owner, changed)
     assert begins is not None and ends is not None
     keys = np.empty(slots.size, np.int64)

@@ -14,8 +14,9 @@ from freshet.operators.graph.routing import route_partials
 from freshet.operators.graph.sources import read_sources
 from freshet.operators.graph.topology import SPLIT, Masters, Topology
 from freshet.operators.outcome import Message
-from freshet.operators.storage.head import hand_on, topology_of
+from freshet.operators.storage.head import hand_on
 from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.travelling import joined, topology_of
 from freshet.operators.storage.values import Values
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.sum_report import SumReport
@@ -31,11 +32,19 @@ EMPTY_SLOTS = np.empty(0, np.int32)
 class FeatureStorage(Core):
     """Storage 0: the raw features of a task's masters; sends what layer 1 reads of the changed ones."""
 
-    def __init__(self, task: int, tasks: TaskParts, features: Features, following: LayerPlan) -> None:
+    def __init__(
+        self,
+        task: int,
+        tasks: TaskParts,
+        features: Features,
+        following: LayerPlan,
+        receivers: TaskParts | None = None,
+    ) -> None:
+        """`receivers`: the tasks of layer 1, by default the same."""
         self._features, self.at = features, PartRows(task, tasks)
         self.tables = TableSet(len(self.at.here))
         self.masters = Masters(self.tables, self.at, None, following)
-        self.owner = Owner(self.tables, self.masters, features.width, None, following, 0)
+        self.owner = Owner(self.tables, self.masters, features.width, None, following, 0, receivers=receivers)
         self.touched = 0
 
     def after_restore(self) -> None:
@@ -63,13 +72,17 @@ class FeatureStorage(Core):
 
 
 class LayerShape(NamedTuple):
-    """Position of a Storage or Tail: its task, the parts of each task, its layer's number and plan, the next one's."""
+    """Position of a Storage or Tail: its task, the parts of each task, its layer's number and plan, the next one's.
+
+    `receivers` are the tasks of the next layer, or of the Sink; None: the same.
+    """
 
     task: int
     tasks: TaskParts
     number: int
     layer: LayerPlan
     following: LayerPlan | None
+    receivers: TaskParts | None = None
 
     def __str__(self) -> str:
         return f"storage {self.number} task {self.task}"
@@ -84,7 +97,8 @@ class LayerStorage(Core):
         self.at = PartRows(shape.task, shape.tasks)
         self.tables = tables = TableSet(len(self.at.here))
         self.topology = Topology(tables, self.at, layer, following)
-        self.owner = Owner(tables, self.topology.masters, layer.out_width, layer, following, shape.number)
+        place = layer, following, shape.number
+        self.owner = Owner(tables, self.topology.masters, layer.out_width, *place, receivers=shape.receivers)
         self.values = Values(tables, self.topology, layer, str(shape))
         self.touched = 0
         self._index_bytes = Level()
@@ -107,7 +121,7 @@ class LayerStorage(Core):
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Merge the messages of an epoch, update the active whole vertices, and hand on what changed."""
-        (block,) = (block for block in blocks if "ctl" in block.columns)
+        block = joined(blocks)
         self.topology.take_over(block)
         sources = read_sources(blocks, self.at, self.shape.layer.message_width)
         self.values.merge(epoch, block, sources)

@@ -17,6 +17,7 @@ from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import choose, deal, find_among, gather, store
 from freshet.operators.graph.topology import MASTER, SPLIT, Masters
 from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
 
 _NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float32))
 
@@ -46,8 +47,11 @@ class Owner:
         following: LayerPlan | None,
         number: int,
         owned: int = MASTER,
+        receivers: TaskParts | None = None,
     ) -> None:
+        """`receivers`: the tasks of the next layer, or of the Sink; by default those of this operator."""
         self.masters, self.at = masters, masters.at
+        self.to = receivers or self.at.tasks
         self.number, self.following, self.owned = number, following, owned
         self._reads_context = layer is not None and layer.reads_context
         self._sends_context = following is not None and following.source_scaled

@@ -93,7 +93,7 @@ class LayerTail(Core):
         self.tables = tables = TableSet(len(self.at.here))
         width, owned = layer.out_width, MASTER | SPLIT
         self.masters = Masters(tables, self.at, layer, shape.following)
-        self.owner = Owner(tables, self.masters, width, layer, shape.following, shape.number, owned)
+        self.owner = Owner(tables, self.masters, width, layer, shape.following, shape.number, owned, shape.receivers)
         self.partial = tables.add("partial", "f4", layer.synopsis_width)
         self.chain = tables.add("chain", "i4")
         self.scalars = tables.add("scalars", "i8")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from freshet.operators.dataflow import OUTLET, PARSER, rank
+from freshet.operators.dataflow import OUTLET, PARSER, STORAGE, TAIL, rank
 from freshet.operators.telemetry.status_file import PROFILE_PREFIX, read_statuses
 
 WINDOW_S = 2.0
@@ -99,6 +99,28 @@ def read_loads(out: Path, *, running: bool) -> dict[str, dict[str, Any]]:
         for place, load in status["loads"].items():
             of_place.setdefault(place, []).append({**load, "wall_s": max(until_s - status["began"], 1e-3)})
     return {place: _together(of_place[place], running) for place in sorted(of_place, key=_order)}
+
+
+def layer_loads(loads: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the loads of the layers from 1 on, of what `read_loads` returned.
+
+    `processes` that share the layer; `busy`, `busy_mean` and `busy_by_process` as of operators: where a layer has a
+    Tail, of that of the two threads which is busier.
+    """
+    found: list[dict[str, Any]] = []
+    layers = {rank(name)[1] for name in loads if name.startswith((STORAGE, TAIL))} - {0}
+    for layer in sorted(layers):
+        of_both = [loads[name] for name in (f"{STORAGE}{layer}", f"{TAIL}{layer}") if name in loads]
+        shares: dict[str, Any] = {name: _largest(one.get(name) for one in of_both) for name in ("busy", "busy_mean")}
+        by_process = [one["busy_by_subtask"] for one in of_both if "busy_by_subtask" in one]
+        if by_process:
+            shares["busy_by_process"] = [max(both) for both in zip(*by_process, strict=False)]
+        found.append({"layer": layer, "processes": max(one["subtasks"] for one in of_both), **shares})
+    return found
+
+
+def _largest(shares: Iterable[float | None]) -> float | None:
+    return max((share for share in shares if share is not None), default=None)
 
 
 def _together(loads: Iterable[Mapping[str, float]], running: bool) -> dict[str, Any]:

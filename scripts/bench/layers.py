@@ -34,7 +34,7 @@ from freshet.kernels.blas import use_one_thread
 from freshet.operators.aggregates.attention.fold import AttentionFold
 from freshet.operators.control import control_values
 from freshet.operators.core import Core
-from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Place
+from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, Place
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.factory import dataflow_of, make_core
 from freshet.operators.network import Network
@@ -97,7 +97,7 @@ class Engine:
         plan = compile_plan(model)
         self.workload, self.epoch = workload, 1
         settings = Settings("", "", 1, PartitionerConfig(), sealing=SealingConfig())
-        self.partitioner = Partitioner(1, plan.features, settings.partitioning, settings.task_parts)
+        self.partitioner = Partitioner(1, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
         flow = dataflow_of(settings, plan)
         self.stages = {
             Place(row.name, 0): Stage(row.name, Nowhere() if row.kind == SINK else make_core(settings, plan, row, 0), 1)

@@ -1,6 +1,7 @@
 """A job on a cluster whose number of TaskManagers changes while a stream goes on: 1, 2, 4 and 1 again.
 
-Three times it is `freshet run` that goes on, the last time `flink run` with the packaged program.
+On two of them layer 2 has both, and layer 1 has one. Three times it is `freshet run` that goes on, the last time
+`flink run` with the packaged program.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.run.summary import progress
+from freshet.job.status.report import report
 from tests.support.runs.jobs import ROOT, Job, assert_as_uninterrupted, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -35,14 +37,18 @@ def test_the_number_of_task_managers_changes_during_a_stream(job: Job, tmp_path:
     shape = ("--parts", 4, "--hybrid-threshold", 20, "--epoch-events", 80, "--epoch-ms", 0)
     environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(FAULTS)}
     with LocalCluster(tmp_path / "cluster", 1, environ) as cluster:
-        for number, pipeline in ((1, 1), (2, 1), (4, 2)):
+        for number, *shared in ((1,), (2, "--layer-parallelism", "1,2"), (4, "--parallelism", 4, "--pipeline", 2)):
             while len(cluster.task_managers) < number:
                 cluster.start_task_manager()
             cluster.await_ready()
             before = progress(job.out)["epoch"]
             how = ("--resume", "latest") if before else shape
-            job.start("--cluster", cluster.rest, "--parallelism", number, "--pipeline", pipeline, *how, faults=FAULTS)
+            job.start("--cluster", cluster.rest, *shared, *how, faults=FAULTS)
             job.until_epoch(before + EPOCHS)
+            if number == 2:
+                layers = report(job.out)["layers"]
+                assert [(one["layer"], one["processes"]) for one in layers] == [(1, 1), (2, 2)]
+                assert all(0 <= one["busy"] <= 1 for one in layers)
             stopped = job.stop()
             assert stopped.code == 0, stopped.errors
             assert job.wait().code == 0

@@ -15,7 +15,7 @@ from freshet.operators.graph import part_columns
 from freshet.partitioner import graph_tables
 from tests.support.graphs.models import IN_WIDTH, all_small_models
 from tests.support.graphs.streams import random_records, to_events
-from tests.support.simulation.dealt_tasks import check_tasks
+from tests.support.simulation.dealt_tasks import Tasks, check_tasks
 from tests.support.simulation.drawn import draw
 from tests.support.simulation.oracle import NO_FAULTS, assert_exact, job_settings
 from tests.support.simulation.simulator import Faults, Simulation
@@ -31,7 +31,7 @@ LISTED = [
 ]
 
 
-def simulated(name: str, tasks: Iterator[int], faults: Faults, log: CutLog) -> Simulation:
+def simulated(name: str, tasks: Iterator[Tasks], faults: Faults, log: CutLog) -> Simulation:
     """A job of 64 parts whose attempts have these numbers of tasks."""
     model = all_small_models()[name]()
     records = random_records(random.Random(name), 160, IN_WIDTH, vertices=30)
@@ -78,6 +78,19 @@ def test_a_job_goes_on_with_other_tasks() -> None:
     whole = simulated(name, repeat(1), NO_FAULTS, log).rows()
     faults = Faults(barrier=0.02, tick=0.01, crashes=3, crash=0.012)
     moved = simulated(name, chain([1, 4, 2], repeat(7)), faults, copied(log))
+    assert moved.crashes == 3
+    assert moved.rows() == whole
+
+
+def test_each_layer_has_tasks_of_its_own() -> None:
+    """More or fewer than the layer before, in other places, and after each crash in others."""
+    name, log = "gcn_conv-default-2-layers", CutLog()
+    whole = simulated(name, repeat(1), NO_FAULTS, log).rows()
+    for tasks in ([1, 3], [3, 5]):
+        assert simulated(name, repeat(tasks), NO_FAULTS, copied(log)).rows() == whole, f"{tasks} tasks"
+    faults = Faults(barrier=0.02, tick=0.01, crashes=3, crash=0.012)
+    dealt: list[Tasks] = [[3, 1], 2, [1, 4]]
+    moved = simulated(name, chain(dealt, repeat(3)), faults, copied(log))
     assert moved.crashes == 3
     assert moved.rows() == whole
 

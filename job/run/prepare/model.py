@@ -8,7 +8,7 @@ from pathlib import Path
 from freshet.gnn.plan import Plan
 from freshet.job.console import say
 from freshet.job.errors import UsageError
-from freshet.job.flink.pipeline import pipeline_of
+from freshet.job.flink.pipeline import check_layers, division_of, pipeline_of
 from freshet.job.folder.made_image import MadeImage, in_words
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
@@ -75,10 +75,12 @@ def parts_of(config: RunConfig, layers: int) -> int:
 
     Raises: UsageError where --pipeline does not fit.
     """
+    if config.layer_parallelism is not None:
+        check_layers(config.layer_parallelism, layers)
     if config.runtime != "flink":
         return config.part_count
-    groups = pipeline_of(config.parallelism, config.pipeline, layers, config.part_count)
-    return config.parts if config.parts is not None else config.parallelism // groups
+    division = division_of(*config.processes, layers, config.part_count)
+    return config.parts if config.parts is not None else max(division.by_layer)
 
 
 def as_the_snapshot_was_made(config: RunConfig) -> RunConfig:
@@ -104,13 +106,17 @@ def fit_parts(config: RunConfig, parts: int, layers: int) -> None:
 
     Raises: UsageError, with what would fit.
     """
+    made_with = f"--snapshot {config.snapshot}: its state was made with --parts {parts}"
+    if config.layer_parallelism is not None and max(config.layer_parallelism) > parts:
+        msg = f"{made_with}; give a --layer-parallelism up to that"
+        raise UsageError(msg)
 
     def fits(parallelism: int) -> bool:
         return parallelism // (config.pipeline or pipeline_of(parallelism, None, layers, parts)) <= parts
 
-    if fits(config.parallelism) and parts <= FLINK_PARTS_MAX:
+    if (config.layer_parallelism is not None or fits(config.parallelism)) and parts <= FLINK_PARTS_MAX:
         return
     fitting = (n for n in range(config.parallelism, 0, -(config.pipeline or 1)) if fits(n))
     expected = f"--parallelism {next(fitting)}" if parts <= FLINK_PARTS_MAX else "--runtime local"
-    msg = f"--snapshot {config.snapshot}: its state was made with --parts {parts}; give {expected}"
+    msg = f"{made_with}; give {expected}"
     raise UsageError(msg)

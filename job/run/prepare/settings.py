@@ -108,4 +108,5 @@ def kept_options(config: RunConfig) -> dict[str, Any]:
 
 
 def _kept(value: Any, mark: Option) -> Any:
+    value = list(value) if isinstance(value, tuple) else value  # as JSON has it
     return str(local_path(value)) if mark.is_place and value is not None and not is_remote(value) else value

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,21 +80,32 @@ class _Old:
     steps: int
 
 
+def _drawn_tasks(rng: random.Random, parts: int, layers: int) -> int | list[int]:
+    """Return a number of tasks for all layers, or one for each."""
+    return rng.randint(1, parts) if rng.random() < 0.5 else [rng.randint(1, parts) for _ in range(layers)]
+
+
+def _dealt(settings: Settings, tasks: int | list[int]) -> Settings:
+    """Deal the parts to tasks, alike in all layers or by layer from 1 on; the raw features have those of layer 1."""
+    counts = [TaskParts.dealt(settings.parts, count).counts for count in ([tasks] if isinstance(tasks, int) else tasks)]
+    return replace(settings, tasks=counts[0], layer_tasks=() if isinstance(tasks, int) else (counts[0], *counts))
+
+
 class Simulation:
     """One job over an input of events, run by a seed.
 
     `seen` holds, by sink part and epoch, the rows that readers have seen; `checkpoint` is what a crash falls back to.
-    To be set before `run`: `tasks` (to how many the parts are dealt in an attempt), `make_sink` (another core for the
-    Sink of some parts), `readers` (how many the topic has in an attempt; 0: each lane comes to the Partitioner by
-    itself), `appears` (by lane, the step at which it is there), `on_stage` (called with each stage before it is
-    restored), `before_restore` (called after each crash; `lingers` says whether the attempt before goes on).
+    To be set before `run`: `tasks` (to how many the parts are dealt in an attempt, or by layer), `make_sink` (another
+    core for the Sink of some parts), `readers` (how many the topic has in an attempt; 0: each lane comes to the
+    Partitioner by itself), `appears` (by lane, the step at which it is there), `on_stage` (called with each stage
+    before it is restored), `before_restore` (called after each crash; `lingers`: the attempt before goes on).
     """
 
     def __init__(self, settings: Settings, plan: Plan, events: Events, log: CutLog, seed: int, faults: Faults) -> None:
         self.settings, self.plan, self.events, self.log, self.faults = settings, plan, events, log, faults
         self.random = random.Random(seed)
         layouts = random.Random(f"layouts {seed}")  # of its own: a schedule does not depend on it
-        self.tasks: Callable[[], int] = lambda: layouts.randint(1, settings.parts)
+        self.tasks: Callable[[], int | list[int]] = partial(_drawn_tasks, layouts, settings.parts, len(plan.layers))
         self.readers: Callable[[], int] = lambda: 0
         self.appears: dict[int, int] = {}
         self.steps = 0
@@ -210,8 +222,8 @@ class Simulation:
     def _start(self) -> None:
         # every attempt deals the parts to other tasks, as a job does that is resumed with another parallelism
         readers = self.readers()
-        settings = replace(self.settings, tasks=TaskParts.dealt(self.settings.parts, self.tasks()).counts)
-        settings = replace(settings, readers=(readers,) * len(settings.topics) if readers else ())
+        by_topic = (readers,) * len(self.settings.topics) if readers else ()
+        settings = replace(_dealt(self.settings, self.tasks()), readers=by_topic)
         self._reader_of = [self._drawn_reader(lane, readers) for lane in self.lanes] if readers else []
         self._before_barrier: list[Place] = []  # readers where the newest barrier has not begun
         self._flow = dataflow_of(settings, self.plan)
@@ -242,7 +254,7 @@ class Simulation:
 
     def core_of(self, settings: Settings, plan: Plan, row: Operator, task: int) -> Any:
         """The core of an operator's task; the Sink's is what the test made of it."""
-        parts = settings.task_parts.parts_of[task]
+        parts = settings.task_parts.of(row.name).parts_of[task]
         return self.make_sink(parts) if row.kind == SINK else make_core(settings, plan, row, task)
 
     def close_attempt(self, write: bool) -> None:

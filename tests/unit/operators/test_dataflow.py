@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Place, rank
+from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, TAIL, Dataflow, LayerTasks, Place, rank
 
 
 def test_who_receives() -> None:
@@ -24,6 +24,17 @@ def test_who_receives() -> None:
 def test_how_many_blocks_an_epoch_brings(parts: int, expected: dict[str, int]) -> None:
     flow = Dataflow(2, parts)
     assert {row.name: flow.blocks_per_epoch(row.name) for row in flow.staged} == expected
+
+
+def test_layers_may_have_their_own_tasks() -> None:
+    flow = Dataflow(3, 4, tasks=LayerTasks.of_counts(4, by_layer=[[4], [4], [2, 2], [1, 1, 1, 1]]))
+    assert {row.name: row.tasks for row in flow.staged} == {
+        **{"storage0": 1, "storage1": 1, "tail1": 1, "storage2": 2, "tail2": 2, "storage3": 4, "tail3": 4, SINK: 4}
+    }
+    assert [flow.blocks_per_epoch(name) for name in ("storage2", "storage3", "tail3", SINK)] == [2, 4, 4, 8]
+    alike = LayerTasks.of_counts(4, [3, 1])
+    assert {alike.of(name).counts for name in ("storage0", "storage7", "tail2", SINK)} == {(3, 1)}
+    assert alike.of(PARTITIONER).counts == (1, 1, 1, 1)
 
 
 def test_every_topic_has_a_parser_and_senders_mirror_receivers() -> None:

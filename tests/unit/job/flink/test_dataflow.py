@@ -36,3 +36,9 @@ def test_those_do_that_hear_one_task_alone(
     for name in found:
         (sender,) = flow.senders(name)
         assert groups.place_of(sender.name) == groups.place_of(name), "they are in one process"
+
+
+def test_layers_with_one_task_alone_do_where_others_have_more() -> None:
+    stage = {"layer_tasks": [[4], [4], [2, 2]]}
+    spec = JobSpec(out="out", layers=LAYERS, parts=4, stage=stage, parallelism=2, layer_parallelism=(1, 2))
+    assert chained_operators(spec, Dataflow(LAYERS, 4), spec.operators) == {FEATURES, "tail1"}

@@ -43,7 +43,7 @@ def test_wrong_specs_are_refused_by_name(fields: dict[str, Any], named: str) -> 
 def test_a_pipeline_holds_where_it_fits() -> None:
     """Whoever changes the parallelism of a spec by hand gets a job that runs."""
     spec = JobSpec(out="o", layers=2, parts=4, parallelism=4, pipeline=4)
-    assert (spec.groups, spec.subtasks) == (4, 1)
+    assert (spec.groups, spec.by_layer) == (4, (1, 1))
     assert [JobSpec(out="o", layers=2, parts=4, parallelism=n, pipeline=4).groups for n in (1, 2, 3)] == [1, 1, 1]
 
 

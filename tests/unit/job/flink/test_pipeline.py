@@ -10,7 +10,7 @@ from freshet.gnn.model import MAX_CONVS
 from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.options import flink_options
-from freshet.job.flink.pipeline import OperatorGroups, groups_max, pipeline_of
+from freshet.job.flink.pipeline import OperatorGroups, division_of, groups_max, pipeline_of, subtasks_of
 from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, Dataflow
 
 
@@ -58,6 +58,65 @@ def test_what_is_given_must_fit() -> None:
         pipeline_of(4, 4, layers=1, parts=4)
     with pytest.raises(UsageError, match="2 subtasks, and the job has 1 parts; give --parallelism 2 or lower"):
         pipeline_of(4, 2, layers=2, parts=1)
+
+
+def test_each_layer_has_its_own_subtasks() -> None:
+    assert [subtasks_of(name, (1, 2, 4)) for name in Dataflow(3, 4)] == [1, 1, 1, 1, 1, 2, 2, 4, 4, 4]
+    assert division_of(1, None, (1, 2, 4), 3, 4).told() == "4 processes: layer 1 has 1; layer 2 has 2; layer 3 has 4"
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "pipeline", "by_layer", "groups", "slots"),
+    [
+        (1, None, (1, 2, 4), 1, [4]),  # as many as the largest layer: groups share slots
+        (4, None, (1, 2, 4), 1, [4]),
+        (5, None, (1, 2, 4), 2, [1, 4]),
+        (6, None, (1, 2, 4), 3, [1, 1, 4]),
+        (7, None, (1, 2, 4), 3, [1, 1, 4]),  # one is not needed
+        (8, None, (1, 2, 4), 4, [1, 1, 2, 4]),
+        (1, 3, (1, 2, 4), 3, [1, 1, 4]),  # as many as these take
+        (1, 5, (1, 2, 4), 5, [1, 1, 2, 4, 4]),
+        (1, None, (4, 2, 1), 1, [4]),
+        (3, None, (1, 1, 1), 3, [1, 1, 1]),
+    ],
+)
+def test_layers_are_shared_by_as_many_groups_as_there_are_slots_for(
+    parallelism: int, pipeline: int | None, by_layer: tuple[int, ...], groups: int, slots: list[int]
+) -> None:
+    division = division_of(parallelism, pipeline, by_layer, 3, 4)
+    assert (division.groups, division.operators.slots, division.processes) == (groups, slots, sum(slots))
+    assert division.idle == (parallelism - sum(slots) if parallelism > 1 else 0)
+    shape = {"parallelism": sum(slots), "pipeline": groups, "layer_parallelism": by_layer, "parts": 4}
+    spec = JobSpec.model_validate({"out": "out", "layers": 3, **shape})
+    assert (spec.groups, spec.by_layer, spec.first_slots) == (groups, by_layer, slots[0])
+    assert (spec.slots_of_cluster, spec.slots_of_process) == (sum(slots), 1)
+    more = spec.model_copy(update={"topic_readers": (slots[0] + 2,)})
+    assert more.slots_of_cluster == sum(slots) + 2
+    assert more.slots_of_process * sum(slots) >= more.slots_of_cluster
+    assert more.groups_with_readers == 0
+
+
+def test_the_layer_beside_the_partitioner_in_every_slot_reports_progress() -> None:
+    assert division_of(1, None, (1, 2, 4), 3, 4).operators.last_of_first == SINK
+    assert division_of(1, None, (4, 2, 1), 3, 4).operators.last_of_first == "storage1"
+    assert division_of(5, None, (1, 2, 4), 3, 4).operators.last_of_first == "storage0"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ((1, None, (1, 2)), "--layer-parallelism 1,2: got 2 numbers, and the model has 3 layers; give one for each"),
+        ((1, None, (1, 2, 5)), "layer 3 would have 5 processes, and the job has 4 parts; give at most that"),
+        ((3, None, (1, 2, 4)), "--parallelism 3: --layer-parallelism 1,2,4 takes 4 processes; give as many"),
+        ((5, 3, (1, 2, 4)), "--parallelism 5: --layer-parallelism 1,2,4 with --pipeline 3 takes 6 processes"),
+        ((1, 6, (1, 2, 4)), "--pipeline 6: the model has 3 convs, which at most 5 processes share"),
+    ],
+)
+def test_numbers_of_layers_must_fit(options: tuple[int, int | None, tuple[int, ...]], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        division_of(*options, layers=3, parts=4)
+    with pytest.raises(UsageError, match="takes 320 processes, expected at most 128; give a lower --pipeline"):
+        division_of(1, 3, (128, 64, 64), 3, 128)
 
 
 def test_groups_that_run_beside_readers_share_slots_and_stay_together() -> None:

@@ -65,6 +65,32 @@ def test_times_that_edges_live(tmp_path: Path) -> None:
         assert refusal(edge_ttl=bad).startswith("--edge-ttl: got "), bad
 
 
+def test_each_layer_may_have_its_own_parallelism(tmp_path: Path) -> None:
+    assert load(layer_parallelism="1,2,4").processes == (1, None, (1, 2, 4))
+    needed = "model: M\nevents: a.jsonl\nout: O\n"
+    for text in ("[1, 2, 4]", "1,2,4", "'1, 2, 4'"):
+        assert from_yaml(tmp_path, f"{needed}layer-parallelism: {text}\n").layer_parallelism == (1, 2, 4)
+    assert from_yaml(tmp_path, f"{needed}layer-parallelism: 3\n").layer_parallelism == (3,)
+    config = load(layer_parallelism="1,2,4")
+    assert (config.part_count, config.processes_at_most) == (4, 4)
+    assert load(layer_parallelism="1,2", parallelism=5).processes_at_most == 5
+
+
+@pytest.mark.parametrize("wrong", ["", "1,,2", "1,x", "0,1", "-1", "1.5", "1;2", [1, 0], [True], [], [1.0], {"a": 1}])
+def test_other_numbers_of_layers_are_refused_by_name(wrong: Any) -> None:
+    assert refusal(layer_parallelism=wrong).startswith(f"--layer-parallelism: got {wrong!r}, expected whole numbers")
+
+
+def test_layers_must_fit_the_other_options() -> None:
+    assert refusal(layer_parallelism="1,4,2", parts=2) == (
+        "--layer-parallelism 1,4,2: layer 2 would have 4 processes, and --parts has 2 parts; give at most 2"
+    )
+    assert "--parallelism has 2 processes; give at most 2" in refusal(layer_parallelism="1,4", parallelism=2)
+    assert "--runtime flink has 128 parts at most" in refusal(layer_parallelism="129")
+    assert load(layer_parallelism="1,2", parallelism=7, pipeline=2, parts=2).part_count == 2, "7 is the limit only"
+    assert load(layer_parallelism="1,4", parts=2, runtime="local").part_count == 2, "taken, and of no effect"
+
+
 def test_parts_default_to_the_parallelism() -> None:
     assert load(parallelism=3).part_count == 3
     assert load(parallelism=2, parts=4).part_count == 4

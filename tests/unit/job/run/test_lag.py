@@ -29,9 +29,9 @@ def read(out: Path, *messages: tuple[int, int]) -> None:
     stage.parse(batch_of(TopicMessage(partition, offset, b"") for partition, offset in messages))
 
 
-def test_of_files() -> None:
+def test_of_files(tmp_path: Path) -> None:
     chunk = Chunk("a.jsonl", "a.jsonl", 0, "jsonl", 0, 100)
-    with Lag(Path(), Sources((FileSource(0, "a.jsonl", 0, (chunk,)),))) as lag:
+    with Lag(tmp_path, Sources((FileSource(0, "a.jsonl", 0, (chunk,)),))) as lag:
         assert [lag.of(events) for events in (0, 40, 100, 120)] == [100, 60, 0, 0]
 
 

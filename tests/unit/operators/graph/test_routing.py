@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshet.operators.graph.part_columns import PartColumns
-from freshet.operators.graph.part_rows import PartRows
 from freshet.operators.graph.routing import route_rows
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
@@ -29,7 +28,7 @@ def test_each_replica_is_told_which_row_is_its_own(seed: int, parts: int, tasks:
     task = int(rng.integers(dealt.tasks))
     replica = rng.integers(-1, 6, (40, parts)).astype(np.int32)
     slots = rng.permutation(40)[:changed].astype(np.int32)
-    found = route_rows(columns_of(replica), slots, PartRows(task, dealt))
+    found = route_rows(columns_of(replica), slots, dealt, task)
     for to, replicas in enumerate(found):
         rows = replicas.row if to == task else replicas.sent[replicas.row]
         told = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from freshet.operators.flink.task_clock import TaskClock
-from freshet.operators.telemetry.load import Window, read_loads, source_of
+from freshet.operators.telemetry.load import Window, layer_loads, read_loads, source_of
 from freshet.operators.telemetry.profile import Profile
 from freshet.operators.telemetry.traffic import Traffic
 
@@ -70,6 +70,20 @@ def test_loads_of_a_job_are_in_the_order_of_the_flow_and_over_all_subtasks(tmp_p
     assert read_loads(tmp_path, running=True)["outlet"]["busy"] == 0, "a subtask that has ended, of a job that goes on"
     ended = read_loads(tmp_path, running=False)
     assert (ended["storage1"]["busy"], ended["storage1"]["busy_mean"]) == (None, 0.5), "until its last status"
+
+
+def test_the_load_of_a_layer_is_that_of_its_busier_thread() -> None:
+    def load(*shares: float) -> dict[str, Any]:
+        many = {"busy_by_subtask": list(shares)} if len(shares) > 1 else {}
+        return {"subtasks": len(shares), "busy": sum(shares) / len(shares), "busy_mean": 0.1, **many}
+
+    loads = {"parser": load(0.9), "storage0": load(0.8), "storage1": load(0.25), "sink": load(0.5)}
+    loads |= {"storage2": load(0.5, 0.75), "tail2": load(0.75, 0.25), "storage11": {**load(0.5), "busy": None}}
+    assert layer_loads(loads) == [
+        {"layer": 1, "processes": 1, "busy": 0.25, "busy_mean": 0.1},
+        {"layer": 2, "processes": 2, "busy": 0.625, "busy_mean": 0.1, "busy_by_process": [0.75, 0.75]},
+        {"layer": 11, "processes": 1, "busy": None, "busy_mean": 0.1},
+    ]
 
 
 def test_a_profile_of_an_earlier_version_has_no_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
