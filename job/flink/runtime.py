@@ -66,7 +66,7 @@ class FlinkRun(JobRun):
         forget_stop(spec.out_path)
         forget_profiles(spec.out_path)
         (spec.checkpoints / layout.RETAINED).unlink(missing_ok=True)
-        run_file.update_run(spec.out_path, state=run_file.STARTING, runtime="flink", **run_file.this_process())
+        run_file.record_start(spec.out_path, runtime="flink")
         options = flink_options(spec)
         self.rest_address = f"{options['rest.address']}:{options['rest.port']}"
         try:
@@ -104,6 +104,7 @@ class FlinkRun(JobRun):
             "cluster": self.spec.cluster,
             "checkpoints": self.spec.checkpoint_uri,
             "started_ms": int(time.time() * 1e3),
+            "tried": self.spec.stage.get("run"),
         }
 
     def cancel(self) -> None:
@@ -341,12 +342,10 @@ def _has_slots(
         if waiting is not None:
             waiting(text)
 
-    out, former = spec.out_path, run_file.read_run(spec.out_path).get("state")
-    run_file.update_run(out, state=run_file.STARTING, **run_file.this_process())
+    run_file.record_start(spec.out_path)
     if cluster.await_slots(spec.cluster, spec.slots_of_cluster, tell, is_stopped):
         return True
-    state = run_file.STOPPED if former in (None, run_file.STARTING) else former  # nothing has happened
-    run_file.update_run(out, state=state, ended_ms=int(time.time() * 1e3))
+    run_file.record_no_start(spec.out_path)
     return False
 
 

@@ -48,6 +48,7 @@ class _Content(TypedDict):
     runtime: str
     topics: NotRequired[list[dict[str, Any]]]
     options: dict[str, Any]
+    former_options: NotRequired[dict[str, Any] | None]
     begun: NotRequired[dict[str, Any]]
 
 
@@ -56,6 +57,7 @@ class SavedJob:
     """A job as its folder describes it.
 
     `options` are those that one need not repeat to go on with it, `begun` those that only its begin has used.
+    `former_options` are the options of the attempt before, which hold if this one never starts.
     """
 
     settings: Settings
@@ -65,6 +67,7 @@ class SavedJob:
     topics: tuple[TopicInput, ...]
     options: Mapping[str, Any]
     begun: Mapping[str, Any] = field(default_factory=dict)
+    former_options: Mapping[str, Any] | None = None
 
     def write(self, out: Path) -> None:
         """Write the file."""
@@ -75,6 +78,7 @@ class SavedJob:
             "runtime": self.runtime,
             "topics": as_recorded(self.topics),
             "options": dict(self.options),
+            "former_options": None if self.former_options is None else dict(self.former_options),
             "begun": dict(self.begun),
         }
         write_json(out / layout.SAVED_JOB, content)
@@ -146,15 +150,21 @@ def _from_content(path: Path, content: dict[str, Any]) -> SavedJob:
     try:
         settings = as_kind(Settings.from_dict(content["settings"]).to_dict(), Settings)
         topics = as_kind(content.get("topics", []), tuple[TopicInput, ...])
-        options = {_RENAMED.get(name, name): value for name, value in content["options"].items()}
-        for name in options.keys() & RunConfig.model_fields.keys():
-            _check_option(name, options[name])
+        options, former = _options(content["options"]), content.get("former_options")
+        former = None if former is None else _options(former)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         problem = f"without {error}" if isinstance(error, KeyError) else str(error)
         msg = f"{path}: damaged: {problem}; {_ADVICE}"
         raise DamagedFileError(msg) from None
     saved = content["model_sha256"], content["snapshot"], content["runtime"], topics, options
-    return SavedJob(settings, *saved, begun=content.get("begun", {}))
+    return SavedJob(settings, *saved, begun=content.get("begun", {}), former_options=former)
+
+
+def _options(content: Mapping[str, Any]) -> dict[str, Any]:
+    options = {_RENAMED.get(name, name): value for name, value in content.items()}
+    for name in options.keys() & RunConfig.model_fields.keys():
+        _check_option(name, options[name])
+    return options
 
 
 def _check_option(name: str, value: Any) -> None:

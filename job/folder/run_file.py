@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -30,11 +31,21 @@ class _Processes(TypedDict, total=False):
     taskmanagers: list[int]
 
 
+class _Attempt(TypedDict):
+    """An attempt to go on with a job: its number (`Settings.run`), and the last complete epoch before it."""
+
+    run: int
+    epoch: int
+
+
 @with_config(ConfigDict(extra="allow"))
 class _Run(TypedDict, total=False):
     """Fields of the file that some command reads; all of them may be absent."""
 
     state: str
+    before: str | None
+    attempt: _Attempt
+    tried: int | None
     runtime: str
     host: str
     pids: _Processes
@@ -149,6 +160,32 @@ def update_run(out: Path, **fields: Any) -> dict[str, Any]:
     write_json(out / RUN, content)
     _keep_place(out, content)
     return content
+
+
+def record_start(out: Path, **fields: Any) -> None:
+    """Record that this process is about to start a job; the state before stays known until the job runs."""
+    run = read_run(out)
+    before = run.get("before") if run.get("state") == STARTING else run.get("state")
+    update_run(out, state=STARTING, before=before, **fields, **this_process())
+
+
+def record_no_start(out: Path) -> bool:
+    """Record that nothing came of a start; returns whether the job had begun before, whose state is as it was."""
+    before = read_run(out).get("before")
+    ended = {} if before else {"ended_ms": int(time.time() * 1e3)}
+    update_run(out, state=before or STOPPED, before=None, **ended)
+    return bool(before)
+
+
+def came_to_nothing(run: Mapping[str, Any], number: int, epoch: int) -> bool:
+    """Return whether the attempt of this number never started, or failed before its first epoch, as `run.json` says.
+
+    `epoch` is the last complete one.
+    """
+    attempt = run.get("attempt")
+    if attempt is None or attempt["run"] != number:
+        return False
+    return run.get("tried") != number or (run.get("state") == FAILED and epoch <= attempt["epoch"])
 
 
 def this_process() -> dict[str, Any]:

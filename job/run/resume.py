@@ -28,6 +28,7 @@ from freshet.job.run.prepare.model import Start
 from freshet.job.run.prepare.settings import BEGUN, kept_options, settings_of_run
 from freshet.job.run.processor import of_resumed_job
 from freshet.job.run.sources import FoundSources, Sources, find_sources, load_sources
+from freshet.job.run.summary import complete_epoch
 from freshet.job.run.topic_source import TopicSource
 from freshet.operators.factory import load_plan
 from freshet.operators.settings import Settings
@@ -47,6 +48,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         msg = f"--resume: {out} holds no job ({layout.SAVED_JOB}); start one without --resume, in a new folder"
         raise UsageError(msg)
     _refuse_running(out)
+    saved = _with_used_options(saved, out)
     config = _with_former_options(config, saved)
     former = saved.settings_at(out, config.model.absolute())
     _refuse_changes(config, former, saved, out)
@@ -68,7 +70,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     )
     sources.save(out)
     topics, options = sources.topic_specs, kept_options(config)
-    replace(saved, settings=settings, topics=topics, options=options).write(out)
+    replace(saved, settings=settings, topics=topics, options=options, former_options=saved.options).write(out)
     now = {"model": settings.model, "processor": settings.processor, "topics": as_recorded(topics)}
     run_file.update_run(out, **now, **run_file.this_process())
     if not (out / layout.IMAGE_DONE).exists():
@@ -121,6 +123,14 @@ def _refuse_running(out: Path) -> None:
     if worker is not None:
         msg = f"--out {out}: {worker} is still working on it; end it with `freshet stop {out}` first"
         raise UsageError(msg)
+
+
+def _with_used_options(saved: SavedJob, out: Path) -> SavedJob:
+    """Return the job with the options of the last attempt that came to something."""
+    if saved.former_options is None:
+        return saved
+    unused = run_file.came_to_nothing(run_file.read_run(out), saved.settings.run, complete_epoch(out))
+    return replace(saved, options=saved.former_options) if unused else saved
 
 
 def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:

@@ -71,6 +71,7 @@ def run(config: RunConfig) -> int:
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
+        run_file.update_run(out, attempt={"run": job.settings.run, "epoch": complete_epoch(out)})
         if config.embeddings_from_start:
             put_start(job, config.client_properties, out)
         processes = config.processes_at_most if config.runtime == "flink" else 1
@@ -184,10 +185,11 @@ def _ended_by_signals(out: Path) -> Iterator[None]:
     def leave(number: int, _frame: FrameType | None) -> None:
         how = "stopped before anything was made; start it again"
         if _is_of_this_process(out):
-            how = f"ended at once; go on with --resume latest (--out {out})"
+            how = "ended at once"
             if _is_not_submitted(run_file.read_run(out)):
-                run_file.update_run(out, state=run_file.STOPPED, ended_ms=_now_ms())
-                how = f"stopped before the first epoch; go on with --resume latest (--out {out})"
+                had_begun = run_file.record_no_start(out)
+                how = "stopped before the job started again" if had_begun else "stopped before the first epoch"
+            how = f"{how}; go on with --resume latest (--out {out})"
         os.write(2, f"{how}\n".encode())  # not by print: the signal may have come while it holds its lock
         os._exit(128 + number)
 
@@ -278,7 +280,8 @@ def _run_local(job: Job, out: Path, clock: StartUp, rejects: RejectWatch) -> int
 
     runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / layout.STATE)
     with ProgressDisplay() as bar, stop_signals() as caught, bounded_stop(caught, drop):
-        run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms())
+        tried = job.settings.run
+        run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms(), tried=tried)
         update = _watch(Lag(out, job.sources), out, bar, clock, rejects)
 
         def on_progress() -> None:
