@@ -28,7 +28,7 @@ def stop(
     [cyan]freshet stop --savepoint /backups O[/cyan]
     and later: [cyan]freshet run ... --out O --resume PATH[/cyan]
     """
-    if not (out / layout.RUN).is_file():
+    if not any((out / name).is_file() for name in (layout.RUN, layout.PLACE)):
         msg = f"{out}: no run.json in it; give the --out folder of a running `freshet run`"
         raise UsageError(msg)
     from freshet.job.run import stop as stopping

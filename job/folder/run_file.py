@@ -20,7 +20,8 @@ from freshet.job.machine.processes import Process, began_s
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
 ENDED = frozenset({FINISHED, STOPPED, FAILED})
-_AT = "cluster", "rest", "job_id", "flink_ui", "checkpoints", "started_ms"  # where a cluster has a job
+# Where a cluster has a job, and the folder that it writes to.
+_AT = "cluster", "rest", "job_id", "flink_ui", "checkpoints", "started_ms", "folder"
 _MADE_AGAIN = "`freshet run --resume latest` on this folder makes it again"
 
 
@@ -29,6 +30,14 @@ class _Processes(TypedDict, total=False):
     client: int
     java: int | None
     taskmanagers: list[int]
+
+
+class _Folder(TypedDict):
+    """The folder of a job, as the process knew it that worked on it last."""
+
+    path: str
+    inode: int
+    host: str
 
 
 class _Attempt(TypedDict):
@@ -48,6 +57,7 @@ class _Run(TypedDict, total=False):
     tried: int | None
     runtime: str
     host: str
+    folder: _Folder
     pids: _Processes
     client_began_s: float | None
     started_ms: int
@@ -151,8 +161,11 @@ def has_finished(run: Mapping[str, Any]) -> bool:
 def update_run(out: Path, **fields: Any) -> dict[str, Any]:
     """Set fields of `out/run.json`, keep the others, and return all; a reader sees the old file or the new one.
 
-    A damaged file is replaced.
+    A damaged file is replaced. With a process comes the folder that it works on.
     """
+    if "pids" in fields:
+        out.mkdir(parents=True, exist_ok=True)
+        fields["folder"] = {"path": str(out.resolve()), "inode": out.stat().st_ino, "host": socket.gethostname()}
     try:
         content = {**read_run(out), **fields}
     except DamagedFileError:
@@ -160,6 +173,24 @@ def update_run(out: Path, **fields: Any) -> dict[str, Any]:
     write_json(out / RUN, content)
     _keep_place(out, content)
     return content
+
+
+def original_of(out: Path, run: Mapping[str, Any]) -> Path | None:
+    """Return the folder that `out` is a copy of, by the `run.json` in it; None where it is that of its job.
+
+    A folder that was moved is no copy, nor is one that another machine sees at another path.
+    """
+    told = run.get("folder")
+    if told is None or str(out.resolve()) == told["path"]:
+        return None
+    original, here = Path(told["path"]), out.stat()
+    try:
+        there = original.stat()
+    except OSError:
+        there = None
+    if there is not None and there.st_ino == told["inode"]:
+        return None if os.path.samestat(there, here) else original
+    return None if here.st_ino == told["inode"] or told["host"] == socket.gethostname() else original
 
 
 def record_start(out: Path, **fields: Any) -> None:

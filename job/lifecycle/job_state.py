@@ -65,8 +65,21 @@ def state_of(out: Path, rest_s: float = REST_S, *, has_lock: bool = False, at: s
     `has_lock`: this process holds the lock of the folder, so that nobody else starts a job there. `at` is where to ask
     for a job on a cluster (HOST:PORT), if not where `run.json` says.
 
-    Raises: UsageError where the folder is no job's; DamagedFileError where `run.json` is damaged.
+    Raises: UsageError where the folder is no job's, or a copy of that of a job that runs; DamagedFileError where
+    `run.json` is damaged.
     """
+    found = _state_of(out, rest_s, has_lock=has_lock, at=at)
+    works = found.process is not None or found.runs_on_cluster
+    if works and (original := run_file.original_of(out, found.run)) is not None:
+        msg = (
+            f"{out}: a copy of {original}, whose job runs ({found.detail}); give {original}, or stop that job "
+            f"(freshet stop {original}) and copy the folder then"
+        )
+        raise UsageError(msg)
+    return found
+
+
+def _state_of(out: Path, rest_s: float, *, has_lock: bool, at: str | None) -> JobState:
     process = run_file.running_process(out)  # before the file: a process that ends has written its state first
     run = run_file.read_run(out)
     if not run and not has_lock and lock.is_held(out):  # it compiles kernels, say, and has prepared nothing yet

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from freshet.files.json_file import DamagedFileError
 from freshet.job.errors import EXIT_DONE, JobFailed, UsageError
 from freshet.job.flink.checkpoints import new_savepoint, savepoints_in
 from freshet.job.flink.job_run import LAST_STATUS_S
@@ -21,7 +22,7 @@ from freshet.job.flink.state_files import record_savepoint
 from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.stop_file import forget_stop, write_stop
 from freshet.job.lifecycle.ending import settled
-from freshet.job.lifecycle.job_state import LOST
+from freshet.job.lifecycle.job_state import LOST, state_of
 from freshet.job.machine.processes import Process
 from freshet.job.run.summary import complete_epoch
 from freshet.job.uris import is_remote, local_path
@@ -43,7 +44,7 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     Raises: UsageError when no job runs there; JobFailed when it can't be stopped, or fails meanwhile.
     """
     out = out.absolute()
-    run = run_file.told_run(out)
+    run = _told_or_placed(out)
     if run.get("runtime") == "local" and savepoint is not None:
         msg = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
         raise UsageError(msg)
@@ -136,6 +137,19 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     return savepoint
 
 
+def _told_or_placed(out: Path) -> dict[str, Any]:
+    """Return what `run.json` says; where it is damaged, what other files say of a job on a cluster.
+
+    Raises: DamagedFileError where it is damaged, and nothing else says where the job is.
+    """
+    try:
+        return run_file.told_run(out)
+    except DamagedFileError:
+        if "cluster" not in (run := run_file.read_run(out)):
+            raise
+        return run
+
+
 def is_worked_on(out: Path) -> bool:
     """Return whether a process, here or on another machine, watches the job of a folder."""
     return run_file.running_process(out) is not None or lock.is_held(out)
@@ -167,6 +181,7 @@ def _refuse_ended(out: Path) -> dict[str, Any]:
 
 def _process_of(out: Path) -> int:
     """The living process on this machine that works on `out`."""
+    state_of(out)  # refuses a copy of the folder
     pid = run_file.running_process(out)  # before the state: a process that ends now has written its state first
     run = _refuse_ended(out)
     if run.get("host") != socket.gethostname():
