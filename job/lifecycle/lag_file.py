@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -16,10 +16,11 @@ FILES = "files"  # in place of a partition: all files of the input together
 STALE_S = 30.0  # ends of topics that were asked for longer ago say nothing of now
 
 
-class _Topic(TypedDict):
+class Noted(TypedDict):
     """A topic of the input: where it begins, what an earlier attempt had read, and where it ends, and since when.
 
-    `asked` is None for a topic that is read to a given end.
+    `asked` is None for a topic that is read to a given end. `kafka` are the client properties without secrets,
+    `withheld` the names of those that may be some.
     """
 
     source: str
@@ -27,23 +28,38 @@ class _Topic(TypedDict):
     before: dict[str, int]
     ends: dict[str, int] | None
     asked: float | None
+    kafka: NotRequired[dict[str, str]]
+    withheld: NotRequired[list[str]]
 
 
-_NEEDED: dict[str, Any] = {"records": int, "topics": list[_Topic]}
+_NEEDED: dict[str, Any] = {"records": int, "topics": list[Noted]}
 
 
-def read_lag(out: Path, events: int, now_s: float | None = None) -> dict[str, int] | None:
+def noted_topics(out: Path) -> list[Noted] | None:
+    """Return what is noted of the topics of a job; None where nothing is."""
+    found = read_statuses(out, LAG, needs=_NEEDED)
+    return list(found[0]["topics"]) if found else None
+
+
+def read_lag(
+    out: Path, events: int, now_s: float | None = None, ends: Mapping[str, Mapping[int, int]] | None = None
+) -> dict[str, int] | None:
     """Return the input that a job has yet to read, by partition (SOURCE:PARTITION of several topics).
 
     None where it is not known: no broker has said lately where a topic ends.
 
-    `events`: those of files that it has read; files stand together, as `FILES`.
+    `events`: those of files that it has read; files stand together, as `FILES`. `ends`: where topics end now, by
+    source, if that is known better.
     """
     found = read_statuses(out, LAG, needs=_NEEDED)
     if not found:
         return None
     status, now_s = found[0], time.time() if now_s is None else now_s
-    topics = status["topics"]
+    better = ends or {}
+    topics = [
+        {**one, "ends": better[one["source"]], "asked": now_s} if one["source"] in better else one
+        for one in status["topics"]
+    ]
     if not topics:
         return {FILES: max(0, status["records"] - events)}
     if any(one["ends"] is None or (one["asked"] or now_s) < now_s - STALE_S for one in topics):
@@ -53,8 +69,8 @@ def read_lag(out: Path, events: int, now_s: float | None = None) -> dict[str, in
     read = read_positions(out)
     left: dict[str, int] = {}
     for topic in topics:
-        start, before, ends = ({int(p): at for p, at in topic[name].items()} for name in ("start", "before", "ends"))
-        for partition, messages in left_in(start, before | read.get(topic["source"], {}), ends).items():
+        start, before, until = ({int(p): at for p, at in topic[name].items()} for name in ("start", "before", "ends"))
+        for partition, messages in left_in(start, before | read.get(topic["source"], {}), until).items():
             key = f"{partition}" if len(topics) == 1 else f"{topic['source']}:{partition}"
             left[key] = messages
     return left

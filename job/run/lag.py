@@ -5,6 +5,7 @@ The process of a run asks the brokers where its topics end, and writes that down
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,8 +20,28 @@ from freshet.operators.parser.topic_stage import read_positions
 from freshet.operators.telemetry.status_file import StatusFile
 
 _ASK_S = 5.0
+# Client properties that others need to ask the brokers, and may read.
+_NO_SECRETS = {
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.kerberos.service.name",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.endpoint.identification.algorithm",
+    "client.id",
+    "request.timeout.ms",
+    "metadata.max.age.ms",
+}
+_OF_LOGINS = "sasl.", "ssl.", "security."
+_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", re.ASCII)  # to a variable of the environment
 
 Ends = Mapping[int, int]
+
+
+def _is_no_secret(name: str, value: str) -> bool:
+    return name in _NO_SECRETS or _REFERENCE.fullmatch(value) is not None
 
 
 class Lag:
@@ -73,7 +94,9 @@ class Lag:
         asked_s = None if topic.end is not None else self._asked_s.get(topic.index, 0.0)
         before, plain = self._before.get(topic.name, {}), None if ends is None else dict(ends)
         begun = {"source": topic.name, "start": dict(topic.start), "before": before}
-        return {**begun, "ends": plain, "asked": asked_s}
+        shown = {name: value for name, value in topic.properties.items() if _is_no_secret(name, value)}
+        withheld = [name for name in topic.properties if name not in shown and name.startswith(_OF_LOGINS)]
+        return {**begun, "ends": plain, "asked": asked_s, "kafka": shown, "withheld": withheld}
 
     def of(self, events: int) -> int | None:
         """Return the remaining input after this many events; None while a topic's end is not known.

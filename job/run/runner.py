@@ -87,6 +87,7 @@ def run(config: RunConfig) -> int:
         if config.runtime == "flink" and not config.resume:
             say(_growth(job.settings.parts, len(load_plan(job.settings.model).layers)))
         if config.detach:
+            Lag(out, job.sources)  # notes for `freshet status` where the input begins
             states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
             return _submit(spec_of(job, config, states), config.resume, config.max_rejected, clock)
         with server_of_run(config.flight_port, out):

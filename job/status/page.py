@@ -76,7 +76,7 @@ def _events_per_s(told: Mapping[str, Any]) -> str:
 
 def _lag(told: Mapping[str, Any]) -> str:
     if told["lag"] is None:
-        return "-"
+        return f"-  ({told['lag_unknown']})" if told.get("lag_unknown") else "-"
     parts = ", ".join(f"{name}: {left:,}" for name, left in told["lag"].items())
     return f"{told['lag_total']:,}" + (f"  ({parts})" if len(told["lag"]) > 1 else "")
 

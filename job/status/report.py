@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from freshet.job.lifecycle.checkpoint_age import checkpoint_age_s
 from freshet.job.lifecycle.job_state import state_of
 from freshet.job.lifecycle.lag_file import read_lag
 from freshet.job.run.summary import complete_epoch, progress, sink_statuses
+from freshet.job.status.asked_lag import AskedLag
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.dataflow import OUTLET
 from freshet.operators.parser.letter_box import read_reasons
@@ -37,7 +39,9 @@ def report(out: Path) -> Report:
     rejected = max(sum(reasons.values()), figures["rejected"])
     events = figures["events"] - figures["rejected"] + rejected
     seconds = figures["seconds"]
-    lag, spec = read_lag(out, events), _spec(out, run)
+    lag, spec, why = read_lag(out, events), _spec(out, run), None
+    if lag is None and running:  # no process of a run watches it
+        lag, why = _asked_lag(out).read(out, run, events)
     operators = _operators(out, run, spec, running)
     return {
         "state": state.state,
@@ -51,6 +55,7 @@ def report(out: Path) -> Report:
         "events_per_s_mean": round(events / seconds, 1) if seconds > 0 else None,
         "lag": lag,
         "lag_total": None if lag is None else sum(lag.values()),
+        "lag_unknown": why,
         **_freshness(out),
         "checkpoint_age_s": checkpoint_age_s(out, state),
         "vertices": figures["vertices"],
@@ -63,6 +68,12 @@ def report(out: Path) -> Report:
         "layers": layer_loads(operators),
         "operators": operators,
     }
+
+
+@lru_cache(maxsize=8)
+def _asked_lag(_out: Path) -> AskedLag:
+    """Return what keeps the answers of brokers from one status of a job to the next."""
+    return AskedLag()
 
 
 def _rate_now(out: Path) -> float:
