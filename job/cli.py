@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
-import traceback
 from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
-from typing import Annotated
+from itertools import pairwise
+from typing import Annotated, Any
 
 from freshet.job.machine.distributions import mixed_files
 from freshet.job.machine.python_path import given_folders
@@ -22,7 +24,9 @@ import typer
 from freshet import __version__
 from freshet.errors import FreshetError, InputError
 from freshet.files.owner_only import write_for_owner_only
-from freshet.job.errors import EXIT_SIGINT, exit_code, one_line
+from freshet.job.console import LOG_FORMAT_HELP
+from freshet.job.errors import EXIT_SIGINT, EXIT_USAGE, exit_code, one_line
+from freshet.log_lines import FORMATS, LogFormat, is_json, log, log_as, log_exception
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
 
@@ -31,6 +35,9 @@ Graph events in, fresh embeddings out, by an incremental job on Apache Flink (or
 
 # Each is the function of that name in the module of that name in job/commands. Model's are its own menu.
 _COMMANDS = "run stop status serve query history watch check embed export compact produce model warm-up".split()
+# Those that take long enough to be logged; run has the option among its own.
+_LOGGED = frozenset("stop serve watch check embed export compact produce warm-up".split())
+_LOG_FORMAT = "--log-format"
 # Between two looks for garbage: what is imported is none, and a tenth of a command's start went into looking for it.
 _ALLOCATIONS = 50_000
 
@@ -65,7 +72,22 @@ def _add(app: typer.Typer, name: str) -> None:
         models.command("import")(module.import_model)
         models.command()(module.describe)
     else:
-        app.command(cls=getattr(module, "COMMAND", None))(getattr(module, function))
+        command = getattr(module, function)
+        app.command(name, cls=getattr(module, "COMMAND", None))(_logged(command) if name in _LOGGED else command)
+
+
+def _logged(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command with the option for the format of its log, which `main` has followed already."""
+
+    @wraps(command)
+    def called(*, log_format: str, **given: Any) -> Any:
+        return command(**given)
+
+    signature = inspect.signature(command, eval_str=True)
+    annotation = Annotated[LogFormat, typer.Option(_LOG_FORMAT, help=LOG_FORMAT_HELP, show_default=False)]
+    extra = inspect.Parameter("log_format", inspect.Parameter.KEYWORD_ONLY, default="text", annotation=annotation)
+    called.__signature__ = signature.replace(parameters=[*signature.parameters.values(), extra])  # type: ignore[attr-defined]
+    return called
 
 
 def _version(asked: bool) -> None:
@@ -87,25 +109,51 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     gc.set_threshold(_ALLOCATIONS, 20, 20)
     write_for_owner_only()
-    given = sys.argv[1:] if arguments is None else arguments
-    sys.exit(_guarded(lambda: menu(given)(args=given)))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if (chosen := _log_format_in(given)) is not None:
+        log_as(chosen)  # before the options are parsed, so that their errors have it, too
+    sys.exit(_guarded(lambda: _call(menu(given), given)))
 
 
-def _guarded(command: Callable[[], object]) -> int:
+def _log_format_in(given: Sequence[str]) -> LogFormat | None:
+    """Return the format that a command line asks for; None where it does not, or for what is none."""
+    asked = [one.partition("=")[2] for one in given if one.startswith(f"{_LOG_FORMAT}=")]
+    asked += [value for flag, value in pairwise(given) if flag == _LOG_FORMAT]
+    return asked[-1] if asked and asked[-1] in FORMATS else None  # type: ignore[return-value]
+
+
+def _call(app: typer.Typer, given: list[str]) -> int:
+    """Call a command, and return its exit code; errors of the command line are one line in a log of objects."""
+    if not is_json():
+        app(args=given)
+        return 0
     try:
-        command()
+        return int(app(args=given, standalone_mode=False) or 0)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # of the parser that typer has inside
+            raise
+        log(error.format_message(), "error")
+        return EXIT_USAGE
+
+
+def _guarded(command: Callable[[], int]) -> int:
+    try:
+        return command()
     except KeyboardInterrupt:
         return EXIT_SIGINT
     except InputError as error:
         for line in str(error).splitlines():
-            print(f"freshet: {line}", file=sys.stderr)
+            _complain(line)
         return exit_code(error)
     except Exception as error:
         if not isinstance(error, FreshetError):
-            traceback.print_exc()
-        print(f"freshet: {one_line(error)}", file=sys.stderr)
+            log_exception(error)
+        _complain(one_line(error))
         return exit_code(error)
-    return 0
+
+
+def _complain(text: str) -> None:
+    log(text if is_json() else f"freshet: {text}", "error")
 
 
 if __name__ == "__main__":

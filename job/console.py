@@ -5,18 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from freshet.log_lines import is_json, log
 
 if TYPE_CHECKING:
     from rich.live import Live
 
 LOG_INTERVAL_S = 10.0
 LIVE_INTERVAL_S = 0.2
+LOG_FORMAT_HELP = "Format of the lines on stderr: text (default), or json: an object a line with time, level, event."
 
 
-def say(text: str) -> None:
-    """A line of progress for people."""
-    print(text, file=sys.stderr, flush=True)
+def say(text: str, level: str = "info", **fields: Any) -> None:
+    """A line of progress for people; `fields` stand beside it in a log of JSON objects."""
+    log(text, level, **fields)
 
 
 class Stats(NamedTuple):
@@ -72,7 +75,8 @@ class ProgressDisplay:
         self._pending: Stats | str | None = None
         self._shown_at = clock()
         self._live: Live | None = None
-        if self._stream.isatty():
+        self._is_json = stream is None and is_json()
+        if self._stream.isatty() and not self._is_json:
             from rich.console import Console
             from rich.live import Live
 
@@ -106,8 +110,13 @@ class ProgressDisplay:
     def _show(self) -> None:
         if self._pending is None:
             return
-        line = self._pending if isinstance(self._pending, str) else format_stats(self._pending)
+        pending = self._pending
+        line = pending if isinstance(pending, str) else format_stats(pending)
         self._pending, self._shown_at = None, self._clock()
+        if self._is_json:
+            fields = {"text": pending} if isinstance(pending, str) else pending._asdict()
+            log("progress", of=self._label, **fields)
+            return
         if self._live:
             from rich.text import Text
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.errors import warn
+from freshet.log_lines import warn
 from freshet.state.memory.machine_memory import available_memory, total_memory
 from freshet.state.memory.private_map import HUGE_PAGE, FileSpan, PrivateMap, inode_of
 from freshet.state.table import Table

@@ -14,6 +14,7 @@ from freshet.job.options.config_file import load_run_config
 from freshet.job.options.flags import keys_of_the_file, parameter, parameters
 from freshet.job.options.marks import IO
 from freshet.job.options.runtime_options import AUTO
+from freshet.log_lines import log_as
 
 
 def run(**given: Any) -> None:
@@ -43,6 +44,8 @@ def run(**given: Any) -> None:
     config = given.pop("config")
     options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
     settings = load_run_config(options, config)
+    if settings.log_format is not None:
+        log_as(settings.log_format)
     from freshet.files.owner_only import close_to_others
     from freshet.job.folder.lock import taken
     from freshet.job.run.preflight import begins, check_out, check_run
@@ -66,7 +69,8 @@ def _parameters() -> list[inspect.Parameter]:
     found = parameters()
     others = ", ".join(keys_of_the_file())
     text = "YAML file with any of these options, and options without a flag (docs/reference/options.md)"
-    config = typer.Option(help=f"{text}: {others}. A flag wins.", rich_help_panel=IO)
+    order = "A variable such as FRESHET_RUN_PARTS, for --parts, wins over the file; a flag wins over both."
+    config = typer.Option(help=f"{text}: {others}. {order}", rich_help_panel=IO)
     at = 1 + next(k for k, one in enumerate(found) if one.name == "snapshot")
     return [*found[:at], parameter("config", Annotated[Path | None, config]), *found[at:]]
 

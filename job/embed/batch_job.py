@@ -99,7 +99,7 @@ def _run(run: FlinkRun, look: Callable[[], None]) -> None:
     def tell_or_leave(cause: str) -> None:
         if _FINAL.search(cause):  # a step on a full disk has no room to leave word
             raise JobFailed(cause)
-        say(f"{cause}; Flink does it again")
+        say(f"{cause}; Flink does it again", "warning")
 
     with stop_signals() as caught:
         try:

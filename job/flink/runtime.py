@@ -174,7 +174,7 @@ class FlinkRun(JobRun):
         except JobFailed as error:
             raise self._failed(error) from error
         for how in ended:
-            say(f"{how}; started again")
+            say(f"{how}; started again", "warning")
         if ended:
             run_file.update_run(self.spec.out_path, pids=self._pids())
 
@@ -248,7 +248,10 @@ class ClusterRun(JobRun):
             now_s = time.monotonic()
             if self._silent_since_s is None:
                 self._silent_since_s = now_s
-                say(f"the cluster {self.rest_address} does not answer; it is asked for {_SILENCE_S:.0f} s more")
+                say(
+                    f"the cluster {self.rest_address} does not answer; it is asked for {_SILENCE_S:.0f} s more",
+                    "warning",
+                )
             if now_s - self._silent_since_s > _SILENCE_S:
                 raise self._failed(error) from error
             return

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 from freshet.job.errors import JobFailed
 from freshet.kernels.user_cache import CACHE_VARIABLE, user_cache
+from freshet.log_lines import log
 
 PINS = Path(__file__).with_name("artifacts.toml")
 CONNECTOR, BROKER = "connector", "broker"  # the sets: Flink's Kafka connector and its codec, Apache Kafka itself
@@ -90,7 +90,7 @@ def fetch(artifacts: Sequence[Artifact], download: Download | None = None) -> li
     missing = [artifact for artifact in artifacts if not _is_whole(folder / artifact.file_name, artifact)]
     if missing:
         what = missing[0].coordinate + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
-        print(f"fetching {what} from Maven (once)", file=sys.stderr, flush=True)
+        log(f"fetching {what} from Maven (once)")
         _make_folder(folder)
         with ThreadPoolExecutor(_FETCHERS) as pool:
             list(pool.map(lambda artifact: _fetch_one(artifact, folder, download or maven_download), missing))

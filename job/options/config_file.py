@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import yaml
@@ -12,33 +12,39 @@ from pydantic import ValidationError
 
 from freshet.job.errors import UsageError
 from freshet.job.kafka.client import ClientProperties
+from freshet.job.options.environment import config_in_environment, read_environment, variable_of
 from freshet.job.options.input_options import GraphOptions, InputOptions
 from freshet.job.options.marks import FILE, Options, flag_of
 from freshet.job.options.partitioning_options import PartitioningOptions
-from freshet.job.options.run_config import RunConfig, option_fields, option_names
+from freshet.job.options.run_config import RunConfig, nearest_option, option_fields, option_names
 
 _Kind = TypeVar("_Kind", bound=Options)
 
 
 def load_run_config(flags: Mapping[str, Any], config_file: Path | None = None) -> RunConfig:
-    """Return the configuration of a run: what `flags` hold wins over the file, the file over the defaults.
+    """Return the configuration of a run: flags win over the environment, it over the file, the file over the defaults.
 
     Raises: UsageError with a line for each option that is unknown, missing, misspelt or out of range.
     """
-    return _validated(RunConfig, read_config_file(config_file) if config_file else {}, flags, config_file)
+    if config_file is None and (named := config_in_environment()) is not None:
+        config_file = Path(named)
+    written = read_config_file(config_file) if config_file else {}
+    return _validated(RunConfig, written, flags, config_file, read_environment())
 
 
 def _validated(
-    kind: type[_Kind], written: Mapping[str, Any], flags: Mapping[str, Any], config_file: Path | None
+    kind: type[_Kind],
+    written: Mapping[str, Any],
+    flags: Mapping[str, Any],
+    config_file: Path | None,
+    environment: Mapping[str, Any] = MappingProxyType({}),
 ) -> _Kind:
     try:
-        return kind.model_validate({**written, **flags})
+        return kind.model_validate({**written, **environment, **flags})
     except ValidationError as error:
-        from_file = written.keys() - flags.keys()
-        lines = [
-            _explain(dict(problem), f"{config_file}: " if _key(problem) in from_file else "")
-            for problem in error.errors()
-        ]
+        where = dict.fromkeys(written, f"{config_file}: ")
+        where |= {name: f"{variable_of(name)}: " for name in environment} | dict.fromkeys(flags, "")
+        lines = [_explain(dict(problem), where.get(_key(problem), "")) for problem in error.errors()]
         raise UsageError("\n".join(lines)) from None
 
 
@@ -62,8 +68,8 @@ def read_config_file(path: Path) -> dict[str, Any]:
     for written, value in content.items():
         key = written.replace("-", "_")
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
-            hint = f"did you mean `{near[0].replace('_', '-')}`?" if near else "see `freshet run --help`"
+            near = nearest_option(key)
+            hint = f"did you mean `{near.replace('_', '-')}`?" if near else "see `freshet run --help`"
             msg = f"--config {path}: unknown key `{written}`; {hint}"
             raise UsageError(msg)
         if key in options:

@@ -55,11 +55,11 @@ class InputOptions(Options):
         description="Read all events from their beginning, including those that the snapshot.json of an export covers.",
     )
     kafka: Annotated[dict[str, Any], Option(FILE)] = Field(
-        default_factory=dict, repr=False, description="Client properties for Kafka (SASL, TLS, ...); only in the file."
+        default_factory=dict, repr=False, description="Client properties for Kafka (SASL, TLS, ...)."
     )
     events_map: Annotated[dict[str, str], Option(FILE, Holds.FOR_LIFE)] = Field(
         default_factory=dict,
-        description="JMESPath expression per event field, for records of another shape; only in the file.",
+        description="JMESPath expression per event field, for records of another shape.",
     )
 
     @field_validator("events", mode="before")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from pydantic import model_validator
@@ -144,6 +145,11 @@ def option_fields() -> dict[str, tuple[FieldInfo, Option]]:
 def option_names() -> list[str]:
     """The options by the names that the --config file uses."""
     return list(option_fields())
+
+
+def nearest_option(name: str) -> str | None:
+    """Return the option that somebody may have meant, by its name in the --config file."""
+    return next(iter(difflib.get_close_matches(name, option_names(), n=1, cutoff=0.7)), None)
 
 
 def option_name(field: str) -> str:

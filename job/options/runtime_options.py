@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from freshet.job.console import LOG_FORMAT_HELP
 from freshet.job.options.marks import (
     FAULTS,
     FILE,
@@ -20,6 +21,7 @@ from freshet.job.options.marks import (
     ShareOrOff,
     Size,
 )
+from freshet.log_lines import LogFormat
 
 Runtime = Literal["flink", "local"]
 StateBackend = Literal["rocksdb", "hashmap"]
@@ -89,6 +91,8 @@ class RuntimeOptions(Options):
         description="Processor that a new job's bits are fixed to: host (default), or portable (any of the last ten "
         "years; products take 1.5 to 3 times as long). any: do not check.",
     )
+
+    log_format: Annotated[LogFormat | None, Option(RUNTIME)] = Field(default=None, description=LOG_FORMAT_HELP)
 
     @property
     def processes(self) -> tuple[int, int | None, tuple[int, ...] | None]:

@@ -46,6 +46,7 @@ from freshet.job.run.resume import attach, has_finished, resume, state_to_resume
 from freshet.job.run.summary import closing_summary, complete_epoch, profile, progress
 from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
+from freshet.log_lines import log_at_once
 from freshet.operators.factory import load_plan
 from freshet.operators.parser.letter_box import read_attrs
 from freshet.operators.snapshot.reader import id_kind_of
@@ -191,7 +192,7 @@ def _ended_by_signals(out: Path) -> Iterator[None]:
                 had_begun = run_file.record_no_start(out)
                 how = "stopped before the job started again" if had_begun else "stopped before the first epoch"
             how = f"{how}; go on with --resume latest (--out {out})"
-        os.write(2, f"{how}\n".encode())  # not by print: the signal may have come while it holds its lock
+        log_at_once(how)
         os._exit(128 + number)
 
     with handled(leave, *STOPS):
@@ -338,7 +339,7 @@ def _run_flink(
                 former.look()
 
             begun = begin or (run_job if spec.cluster is None else partial(run_job, waiting=bar.update))
-            result = begun(spec, started, watch, lambda cause: say(f"restarted after: {cause}"), rejects.is_too_much)
+            result = begun(spec, started, watch, _tell_restart, rejects.is_too_much)
         except NotOverError:  # the job goes on
             raise
         except JobFailed as error:
@@ -355,6 +356,10 @@ def _run_flink(
     else:
         prune(spec.checkpoints, keep=None)
     return 128 + result.signal if result.signal else EXIT_DONE
+
+
+def _tell_restart(cause: str) -> None:
+    say(f"restarted after: {cause}", "warning")
 
 
 def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import orjson
 
 from freshet.files.json_file import DamagedFileError
+from freshet.job.console import say
 from freshet.job.errors import EXIT_DONE, JobFailed, UsageError
 from freshet.job.flink.checkpoints import new_savepoint, savepoints_in
 from freshet.job.flink.job_run import LAST_STATUS_S
@@ -60,7 +60,7 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     epoch = complete_epoch(out)
     again = path if savepoint is not None else "latest"
     end = "the job came to its end" if state == run_file.FINISHED else f"stopped; go on with --resume {again}"
-    print(f"{end}; the output is complete up to epoch {epoch}", file=sys.stderr)
+    say(f"{end}; the output is complete up to epoch {epoch}")
     print(orjson.dumps({"state": state, "savepoint": path, "epoch": epoch}).decode(), flush=True)
     return EXIT_DONE
 

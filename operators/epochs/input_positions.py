@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from freshet.errors import warn
+from freshet.log_lines import warn
 from freshet.operators.epochs.cut import UNKNOWN, Cut, Lane, LostCutError, Share, lane_of
 from freshet.partitioner.events import Events
 

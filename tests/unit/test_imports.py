@@ -14,7 +14,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # Each imports only from its left. Those before `kernels` lie in freshet/ itself, which is a facade over all of them.
-ORDER = ("errors", "extras", "schema", "files", "kernels", "gnn", "state", "partitioner", "operators", "job", "freshet")
+ORDER = (
+    "errors",
+    "log_lines",
+    "extras",
+    "schema",
+    "files",
+    "kernels",
+    "gnn",
+    "state",
+    "partitioner",
+    "operators",
+    "job",
+    "freshet",
+)
 FOLDERS = ("freshet", *ORDER[ORDER.index("kernels") : -1])
 PYFLINK = ("job/*", "operators/flink/*", "state/flink_backend.py")
 TORCH = ("gnn/pyg/*",)

@@ -58,7 +58,10 @@ class Keeper:
                     was_ready = process.stdout is not None and process.stdout.read() == READY
                     tries[number] = 0 if was_ready else tries[number] + 1
                     wait_s = min(_AGAIN_S * 2 ** tries[number], _AGAIN_MAX_S)
-                    say(f"worker {number} ended with {process.returncode}; it is started again in {wait_s:g} s")
+                    say(
+                        f"worker {number} ended with {process.returncode}; it is started again in {wait_s:g} s",
+                        "warning",
+                    )
                     due[number] = time.monotonic() + wait_s
                     self._ended(number)
                     del self._running[number]
@@ -67,7 +70,7 @@ class Keeper:
                         self._running[number] = self._started(number)
                     except OSError as error:  # no memory, say
                         due[number] = time.monotonic() + _AGAIN_MAX_S
-                        say(f"worker {number} can't be started: {error}; again in {_AGAIN_MAX_S:g} s")
+                        say(f"worker {number} can't be started: {error}; again in {_AGAIN_MAX_S:g} s", "warning")
                     self._changed([one.pid for _, one in sorted(self._running.items())])
         self._end()
 

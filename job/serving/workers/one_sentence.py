@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import secrets
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from freshet.errors import FreshetError
 from freshet.job.console import say
 from freshet.job.serving.protocol.errors import ExhaustedError
 from freshet.job.serving.requests import kind_of
+from freshet.log_lines import log_exception
 
 T = TypeVar("T")
 _ID = "_freshet_id"
@@ -38,9 +38,9 @@ def logged(error: BaseException) -> str:
     if found is None:
         found = secrets.token_hex(4)
         setattr(error, _ID, found)
-        say(f"internal error {found}: {type(error).__name__}: {' '.join(str(error).split())[:500]}")
+        say(f"internal error {found}: {type(error).__name__}: {' '.join(str(error).split())[:500]}", "error", id=found)
         if _is_new(error):
-            print("".join(traceback.format_exception(error)), file=sys.stderr, end="", flush=True)
+            log_exception(error)
     return f"internal error {found}: the server's log has it by that id"
 
 

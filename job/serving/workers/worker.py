@@ -21,6 +21,7 @@ from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.served_job import TailsHere, plan_of
 from freshet.job.serving.workers.answering import Answering, Doors
+from freshet.log_lines import begin_inherited
 
 READY = b"ready\n"
 _SWITCH_INTERVAL_S = 5e-4
@@ -56,7 +57,8 @@ class WorkerSettings:
 
 def main() -> int:
     """Answer until SIGTERM, or until the process that keeps the table ends."""
-    faulthandler.enable()
+    faulthandler.enable(2)  # the descriptor: what stands in for sys.stderr need have none
+    begin_inherited()
     work = WorkerSettings.load(sys.stdin.buffer.read())
     ended, tell = os.pipe()  # not an Event: one signal amid another would wait for its lock for ever
     for number in STOPS:
