@@ -14,7 +14,7 @@ import orjson
 from freshet.job.serving.bounds.budget import RETRY_S, Held
 from freshet.job.serving.bounds.calls import end_of_status, kind_of_path
 from freshet.job.serving.bounds.sizes import parsed
-from freshet.job.serving.health import Health
+from freshet.job.serving.health import Health, status_of
 from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError
 
 BODY_BYTES_MAX = 4 << 20
@@ -65,13 +65,12 @@ class Front:
                 await _answer(send, *refused)
                 return
             if not self._is_known(headers):
-                ready = bool(self._health.figures()["ready"])
-                await _answer(send, 200 if ready or scope["path"] == "/healthz" else 503, {"ready": ready})
+                figures = self._health.figures()
+                await _answer(send, _probed(scope, figures), {"ready": bool(figures["ready"])})
                 return
             if self.app is None and scope["path"] in _OPEN_PATHS:
                 figures = self._health.figures()
-                ready = figures["ready"] or scope["path"] == "/healthz"
-                await _answer(send, 200 if ready else 503, figures)
+                await _answer(send, _probed(scope, figures), figures)
                 return
             if headers.get(b"content-length", b"0") != b"0":
                 await self._within_budget(scope, receive, send)
@@ -128,6 +127,10 @@ class Front:
 def as_json(content: Any) -> bytes:
     """JSON; arrays become lists, and numbers that are not finite null."""
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY, default=_plain)
+
+
+def _probed(scope: MutableMapping[str, Any], figures: dict[str, Any]) -> int:
+    return status_of(figures, scope["path"], scope.get("query_string", b"").decode("latin-1"))
 
 
 async def _body(receive: Receive, held: Held) -> bytes | None:

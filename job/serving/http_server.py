@@ -28,7 +28,7 @@ from freshet.job.serving.bounds.json_answers import (
     values_of,
 )
 from freshet.job.serving.bounds.sizes import OBJECT_BYTES
-from freshet.job.serving.health import Health
+from freshet.job.serving.health import Health, status_of
 from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, RETRY, as_json
 from freshet.job.serving.lookup import K_MAX, Answer, Lookup
 from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError
@@ -313,10 +313,10 @@ def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
         return _json(health.figures())
 
     @app.get("/readyz")
-    async def ready() -> Response:
-        """503 where there is no table yet, or nothing was heard of the job for too long."""
+    async def ready(stale: str = "") -> Response:
+        """503 where there is no table yet, or nothing was heard of the job for too long (not with stale=ok)."""
         figures = health.figures()
-        return _json(figures, 200 if figures["ready"] else 503)
+        return _json(figures, status_of(figures, "/readyz", f"stale={stale}"))
 
     @app.get("/metrics")
     async def metrics() -> Response:

@@ -91,6 +91,11 @@ def test_health_tells_those_without_the_token_nothing_else(tmp_path: Path) -> No
         one.health._stale_after_s = -1.0
         assert [stale.get(path).status_code for path in ("/healthz", "/readyz")] == [200, 503]
         assert stale.get("/readyz").json() == {"ready": False}
+        for client in (stale, one.http):  # as Kubernetes asks: a stale server answers as before
+            for headers in ({}, {"Authorization": "Bearer secret"}):
+                answer = client.get("/readyz?stale=ok", headers=headers)
+                assert (answer.status_code, answer.json()["ready"]) == (200, False)
+                assert client.get("/readyz?stale=no", headers=headers).status_code == 503
     finally:
         one.close()
 
