@@ -73,6 +73,11 @@ class Partitioner:
         return None if width < 0 else width
 
     @property
+    def index_bytes(self) -> int:
+        """Bytes of the indexes, which are built of the tables and are no state."""
+        return int(self._keys.entries.nbytes + self._edges.entries.nbytes)
+
+    @property
     def tables(self) -> TableSet:
         """All durable state."""
         return self._t.set

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,25 +44,36 @@ def run(**given: Any) -> None:
     """
     config = given.pop("config")
     options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
-    settings = load_run_config(options, config)
+    raise typer.Exit(start(options, config))
+
+
+def start(options: Mapping[str, Any], config: Path | None, *, in_application: bool = False) -> int:
+    """Run the job of these flags and this --config file; returns the exit code.
+
+    `in_application`: Flink has started this program, in application mode; the job begins, goes on, or was recovered.
+    """
+    given = {**options, "resume": AUTO} if in_application else options
+    settings = load_run_config(given, config)
     if settings.log_format is not None:
         log_as(settings.log_format)
     from freshet.files.owner_only import close_to_others
     from freshet.job.folder.lock import taken
-    from freshet.job.run.preflight import begins, check_out, check_run
+    from freshet.job.run.preflight import begins, check_application, check_out, check_run
     from freshet.job.run.processor import settle
 
+    if in_application:
+        check_application(settings)
     settle(settings.processor, resumed=settings.out if settings.resume else None)  # before anything loads numpy
 
     check_run(settings)
     with taken(settings.out, "freshet run"):
         if settings.resume == AUTO and begins(settings.out):
-            settings = load_run_config({**options, "resume": None}, config)
+            settings = load_run_config({**given, "resume": None}, config)
         check_out(settings.out, settings.resume)
         close_to_others(settings.out)
         from freshet.job.run import runner
 
-        raise typer.Exit(runner.run(settings))
+        return runner.run(settings, in_application=in_application)
 
 
 def _parameters() -> list[inspect.Parameter]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ JOB_MANAGER, TASK_MANAGER = "jobmanager", "taskmanager"
 START_TIMEOUT_S = 120.0
 
 _SHOWN_BYTES = 3000
+# As Flink's Kubernetes operator starts a Python program.
+_PYTHON_PROGRAM = "--job-classname", "org.apache.flink.client.python.PythonDriver", "-pyclientexec", sys.executable, "-py"
 
 
 @dataclass(slots=True)
@@ -49,6 +52,7 @@ class LocalCluster:
         environ: added to the environment of all processes.
         options: Flink options that win over those set here.
         port: of the REST interface; 0 takes a free one.
+        program: of a cluster in application mode, a Python file and its arguments, which its JobManager runs.
     """
 
     def __init__(
@@ -58,7 +62,9 @@ class LocalCluster:
         environ: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
         port: int = 0,
+        program: Sequence[str] = (),
     ) -> None:
+        self._program = list(program)
         self.folder = folder.absolute()
         self.home = flink_home()
         self._rest_port = server_port(port)
@@ -194,6 +200,8 @@ class LocalCluster:
             arguments = (*arguments, "-D", f"taskmanager.resource-id={name}")
         # The script becomes the Java process; a session of its own keeps Ctrl-C of a terminal away from it.
         with (self.folder / "log" / f"{name}.out").open("wb") as log:
+            if role == JOB_MANAGER and self._program:
+                role, arguments = "standalone-job", (*_PYTHON_PROGRAM, *self._program)
             command = [str(self.home / "bin" / f"{role}.sh"), "start-foreground", *arguments]
             child = subprocess.Popen(
                 command,

@@ -16,20 +16,19 @@ from typing import Any
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
 from freshet.job.flink import cluster
+from freshet.job.flink.attempt import begin_attempt, place_of, ui_of
 from freshet.job.flink.dataflow import build
 from freshet.job.flink.errors import ENDS, LOST_JOB
 from freshet.job.flink.gateway import start_gateway, stop_gateway
 from freshet.job.flink.job_run import JobRun, NotOverError, RunResult
-from freshet.job.flink.job_spec import JobSpec, after_former
+from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.memory import client_heap_mb, memory_of_worker
 from freshet.job.flink.options import JOB_ID, environment, flink_options
 from freshet.job.flink.rest import FlinkRest, FlinkRestError, UnknownJobError
 from freshet.job.flink.state_files import CheckpointWatch
 from freshet.job.flink.task_managers import TaskManagers, start_job_manager
-from freshet.job.folder import layout, run_file
-from freshet.job.folder.stop_file import forget_stop
+from freshet.job.folder import run_file
 from freshet.job.machine.signals import stop_signals
-from freshet.operators.telemetry.profile import forget_profiles
 
 _BY_ITSELF = 0  # in place of the signal by which a job is stopped
 _ASK_S = 0.3  # between two questions for the state of a job on a cluster
@@ -57,16 +56,7 @@ class FlinkRun(JobRun):
 
         Raises: JobFailed when Flink refuses the job; GatewayError when Java does not start.
         """
-        saved = self.spec.checkpoints / layout.SPEC
-        self.spec = spec = after_former(self.spec, saved)
-        spec.checkpoints.mkdir(parents=True, exist_ok=True)
-        spec.save(saved)
-        shutil.rmtree(spec.tmp, ignore_errors=True)  # of a run that was killed
-        spec.tmp.mkdir(parents=True)
-        forget_stop(spec.out_path)
-        forget_profiles(spec.out_path)
-        (spec.checkpoints / layout.RETAINED).unlink(missing_ok=True)
-        run_file.record_start(spec.out_path, runtime="flink")
+        self.spec = spec = begin_attempt(self.spec)
         options = flink_options(spec)
         self.rest_address = f"{options['rest.address']}:{options['rest.port']}"
         try:
@@ -75,7 +65,7 @@ class FlinkRun(JobRun):
             raise self._failed(error) from error
         if spec.cluster is not None:  # it may be there if this process is killed before it hears of it
             options[JOB_ID] = secrets.token_hex(16)
-            run_file.update_run(spec.out_path, **self._place(options[JOB_ID]))
+            run_file.update_run(spec.out_path, **place_of(spec, self.rest_address, options[JOB_ID]))
         if spec.starts_task_managers:
             self._task_managers = TaskManagers(spec, options)
             self._task_managers.start()
@@ -92,20 +82,8 @@ class FlinkRun(JobRun):
             raise self._failed(error) from error
         self._rest = FlinkRest(self.rest_address, self.job_id)
         self._checkpoints = CheckpointWatch(spec.checkpoints / self.job_id)
-        place = self._place(self.job_id)
+        place = place_of(spec, self.rest_address, self.job_id)
         run_file.update_run(spec.out_path, state=run_file.RUNNING, pids=self._pids(), logs=str(spec.logs), **place)
-
-    def _place(self, job_id: str) -> dict[str, Any]:
-        """Return the fields of `run.json` that say where the job is."""
-        return {
-            "job_id": job_id,
-            "rest": self.rest_address,
-            "flink_ui": _ui(self.rest_address, job_id),
-            "cluster": self.spec.cluster,
-            "checkpoints": self.spec.checkpoint_uri,
-            "started_ms": int(time.time() * 1e3),
-            "tried": self.spec.stage.get("run"),
-        }
 
     def cancel(self) -> None:
         """End the job without a savepoint, if it runs; a cluster would go on with it when this process has gone."""
@@ -215,7 +193,7 @@ class ClusterRun(JobRun):
         place = {
             "rest": self.rest_address,
             "cluster": self.rest_address,
-            "flink_ui": _ui(self.rest_address, self.job_id),
+            "flink_ui": ui_of(self.rest_address, self.job_id),
         }
         run_file.update_run(self.spec.out_path, state=run_file.RUNNING, **gone, **place, **run_file.this_process())
 
@@ -368,8 +346,3 @@ def _to_its_end(
         return run.wait(progress, restarted, lambda: caught[0] if caught else _BY_ITSELF if is_enough() else None)
     finally:
         run.close()
-
-
-def _ui(rest_address: str, job_id: str) -> str:
-    """Return the address of a job's page in Flink's UI."""
-    return f"http://{rest_address}/#/job/{job_id}/overview"

@@ -32,6 +32,23 @@ def check_run(config: RunConfig) -> None:
         need("serve", "--flight-port")
 
 
+def check_application(config: RunConfig) -> None:
+    """Check that a run may be a Flink application.
+
+    Raises: UsageError otherwise.
+    """
+    if config.runtime != "flink":
+        msg = f"--runtime {config.runtime}: an application runs on Flink; leave it out"
+        raise UsageError(msg)
+    for flag, given in (("--detach", config.detach), ("--flight-port", config.flight_port is not None)):
+        if given:
+            msg = f"{flag}: an application has no client that it could leave or serve from; leave it out"
+            raise UsageError(msg)
+    if config.cluster is None:
+        msg = "--cluster: missing; give the address of the JobManager's REST interface, as others reach it"
+        raise UsageError(msg)
+
+
 def event_files(events: Iterable[str], topics: bool = False) -> list[Path]:
     """Return the event files in order; a folder stands for its files in the order of their names.
 

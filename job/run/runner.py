@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any
 
 import orjson
-import psutil
 
 from freshet.gnn.model import SPEC_FILE
 from freshet.job.console import ProgressDisplay, Stats, say
@@ -43,7 +42,7 @@ from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
 from freshet.job.run.readers import Processes, file_readers_of, readers_of
 from freshet.job.run.rejected import RejectWatch
 from freshet.job.run.resume import attach, has_finished, resume, state_to_resume
-from freshet.job.run.summary import closing_summary, complete_epoch, profile, progress
+from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, profile, progress
 from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
 from freshet.log_lines import log_at_once
@@ -55,9 +54,10 @@ from freshet.operators.telemetry.recent import EVENTS_S
 from freshet.state.task_parts import DENSE_PARTS
 
 
-def run(config: RunConfig) -> int:
+def run(config: RunConfig, *, in_application: bool = False) -> int:
     """Run a job to its end; returns the exit code. The last line on stdout is the summary.
 
+    `in_application`: Flink has started this program, and the job is its application's.
     Raises: UsageError for wrong use or a bad input file; JobFailed with the root cause.
     """
     out = config.out.absolute()
@@ -65,7 +65,7 @@ def run(config: RunConfig) -> int:
     with _ended_by_signals(out), _failure_told(out):
         former = former_state(config.resume, config.cluster, out) if config.resume else None
         if former is not None and former.runs_on_cluster:
-            return _attach(config, out, former, clock)
+            return _attach(config, out, former, clock, in_application=in_application)
         if not has_finished(config.resume, out):
             cluster.await_answer(config.cluster)  # before anything is made
             await_brokers(config.topics, config.client_properties)
@@ -81,6 +81,10 @@ def run(config: RunConfig) -> int:
         rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
         if has_finished(config.resume, out):
             say(f"nothing left to do: the job in {out} has taken in all of its input")
+            if in_application:
+                from freshet.job.flink.application import execute_nothing
+
+                execute_nothing()
             code = rejects.verdict(_sum_up(out), EXIT_DONE)
             return EXIT_DONE if config.resume == AUTO else code  # whoever starts it again and again is to cease
         took = clock.reached("prepared")
@@ -98,12 +102,13 @@ def run(config: RunConfig) -> int:
                 states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
                 spec = spec_of(job, config, states)
                 run_file.update_run(out, resumed=config.resume)
-                code = _run_flink(job, spec, FormerCheckpoints(spec, config.resume, states), clock, rejects)
+                begin = _application(recovered=False) if in_application else None
+                code = _run_flink(job, spec, FormerCheckpoints(spec, config.resume, states), clock, rejects, begin)
         run_file.update_run(out, startup_seconds=clock.seconds)
         return rejects.verdict(_sum_up(out), code)
 
 
-def _attach(config: RunConfig, out: Path, former: JobState, clock: StartUp) -> int:
+def _attach(config: RunConfig, out: Path, former: JobState, clock: StartUp, *, in_application: bool) -> int:
     """Watch a job that runs on a cluster, as the process that started it did."""
     from freshet.job.flink.runtime import attach_job
 
@@ -116,8 +121,16 @@ def _attach(config: RunConfig, out: Path, former: JobState, clock: StartUp) -> i
     states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
     checkpoints = FormerCheckpoints(spec, former.run.get("resumed"), states)
     with server_of_run(config.flight_port, out):
-        code = _run_flink(job, spec, checkpoints, clock, rejects, attach_job)
+        begin = _application(recovered=True) if in_application else attach_job
+        code = _run_flink(job, spec, checkpoints, clock, rejects, begin)
     return rejects.verdict(_sum_up(out), code)
+
+
+def _application(*, recovered: bool) -> Callable[..., RunResult]:
+    """Return what runs the job inside a Flink application; `recovered`: its JobManager has the job already."""
+    from freshet.job.flink.application import run_application
+
+    return partial(run_application, recovered)
 
 
 def _growth(parts: int, layers: int) -> str:
@@ -219,18 +232,6 @@ def _is_not_submitted(run: dict[str, Any]) -> bool:
 
 def _is_of_this_process(out: Path) -> bool:
     return bool(run_file.read_run(out).get("pids", {}).get("client") == os.getpid())
-
-
-class StartUp:
-    """Seconds from the start of the command to the milestones of its start-up."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._began = psutil.Process().create_time()
-
-    def reached(self, milestone: str) -> float:
-        """Note a milestone, the first time; returns when it was reached."""
-        return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))
 
 
 def _watch(lag: Lag, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: RejectWatch) -> Callable[[], None]:

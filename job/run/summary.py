@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import psutil
 from pydantic import Field
 
 from freshet.job.console import say
@@ -132,3 +134,15 @@ def profile(out: str | Path) -> dict[str, Any]:
     found = read_profiles(Path(out))
     sums = {name: counts["sums"] for name, counts in found.items() if "sums" in counts}
     return {"profile_seconds": {name: one["stage"] for name, one in found.items()}, "sums": sums, "profile": found}
+
+
+class StartUp:
+    """Seconds from the start of the command to the milestones of its start-up."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began = psutil.Process().create_time()
+
+    def reached(self, milestone: str) -> float:
+        """Note a milestone, the first time; returns when it was reached."""
+        return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))

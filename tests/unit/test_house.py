@@ -85,7 +85,7 @@ FLOORS = {
         "lifecycle",
         "serving",
         "history run",
-        "results embed status",
+        "results embed size status",
         "commands",
         "cli main dev",
     ),

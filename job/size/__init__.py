@@ -1,0 +1,1 @@
+"""`freshet size`: memory and disk that a job will need."""

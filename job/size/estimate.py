@@ -1,0 +1,76 @@
+"""What a job will need: memory of its operators, of a server beside it, and disk."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from freshet.job.size.miniature import ID_BYTES, Shape, operators_of
+from freshet.operators.factory import load_plan
+from freshet.operators.inbox import INBOX_BYTES
+from freshet.operators.limits import TAIL_BYTES
+from freshet.partitioner.events import STRING
+from freshet.state.served.layout import HISTORY_BYTES, TableShape
+
+_MIB = 1 << 20
+PROCESS_BYTES = 250 * _MIB  # Python with its libraries and compiled kernels, measured
+_ROW_BYTES = 9.0  # of the change log beside the embedding: id and whether it is deleted; the epoch is a dictionary's
+_JOURNAL_BYTES = 64 * _MIB  # as much input lies between two markers at least, if it comes that fast
+_ROWS_BYTES = 5 * 64 * _MIB  # of a part: change-log files until they are written, and one as it is written
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes by what takes them.
+
+    `operators` is memory over all parts and processes. `process` comes once for each process of the job, and Java's
+    heap and buffers on top of it. `server` is shared memory of `freshet serve`; twice that while its table grows.
+    """
+
+    operators: dict[str, int]
+    tables: int
+    process: int
+    buffers: int
+    server: int
+    change_log: int
+    change_log_per_million_rows: int
+    base_image: int
+    checkpoint: int
+    journal: int
+    tails: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data: memory and disk."""
+        found = asdict(self)
+        memory = "operators", "tables", "process", "buffers", "server"
+        return {
+            "memory": {name: found[name] for name in memory},
+            "disk": {name: value for name, value in found.items() if name not in memory},
+        }
+
+
+def estimate(model: Path, shape: Shape) -> Estimate:
+    """Estimate what a job needs that holds such a graph.
+
+    Raises: ModelError for a model that can't be read.
+    """
+    held = operators_of(model, shape)
+    width, strings = load_plan(str(model)).out_width, shape.id_kind == STRING
+    text = ID_BYTES * strings
+    row = _ROW_BYTES + 4 * width + (text - 4 if strings else 0)
+    state = sum(one.state for one in held.values())
+    served = TableShape.of(width, strings, 2 * shape.vertices, 2 * text * shape.vertices, HISTORY_BYTES)
+    return Estimate(
+        operators={name: int(one.memory) for name, one in held.items()},
+        tables=int(sum(one.memory for one in held.values())),
+        process=PROCESS_BYTES,
+        buffers=int(min(_ROWS_BYTES * shape.parts, row * shape.vertices) + INBOX_BYTES * len(held)),
+        server=served.nbytes,
+        change_log=int(row * shape.vertices),
+        change_log_per_million_rows=int(row * 1e6),
+        base_image=int(state),
+        checkpoint=int(state),
+        journal=int(2 * max(_JOURNAL_BYTES, state)),
+        tails=TAIL_BYTES * shape.parts,
+    )
