@@ -34,7 +34,9 @@ Graph events in, fresh embeddings out, by an incremental job on Apache Flink (or
 """
 
 # Each is the function of that name in the module of that name in job/commands. Model's are its own menu.
-_COMMANDS = "run stop status size serve query history watch check embed export compact produce model warm-up".split()
+_COMMANDS = (
+    "run spec stop status size serve query history watch check embed export compact produce model warm-up".split()
+)
 # Those that take long enough to be logged; run has the option among its own.
 _LOGGED = frozenset("stop serve watch check embed export compact produce warm-up".split())
 _LOG_FORMAT = "--log-format"

@@ -76,7 +76,7 @@ def start(options: Mapping[str, Any], config: Path | None, *, in_application: bo
         return runner.run(settings, in_application=in_application)
 
 
-def _parameters() -> list[inspect.Parameter]:
+def parameters_of_run() -> list[inspect.Parameter]:
     """Return the flags of the options, with --config after those of the input."""
     found = parameters()
     others = ", ".join(keys_of_the_file())
@@ -104,4 +104,4 @@ class RunCommand(TyperCommand):
 
 
 COMMAND = RunCommand
-run.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
+run.__signature__ = inspect.Signature(parameters_of_run())  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from freshet.job.machine.artifacts import cached_connector_jars
-from freshet.job.machine.java import flink_home
+from freshet.job.machine.java import flink_home, opened_modules
 from freshet.job.machine.python_path import own_folders
 
 _LOGGING = ("log4j-console.properties", "log4j-cli.properties", "log4j-session.properties")
@@ -29,7 +29,7 @@ def make_folders(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
     home, conf, lib = flink_home(), folder / "conf", folder / "lib"
     for path in (conf, lib, folder / "log", folder / "tmp"):
         path.mkdir(parents=True)
-    config = yaml.safe_dump(_common(home, folder) | dict(options), width=10_000)
+    config = yaml.safe_dump(_common(folder) | dict(options), width=10_000)
     (conf / "config.yaml").write_text(config, encoding="utf-8")
     for name in _LOGGING:
         (conf / name).symlink_to(home / "conf" / name)
@@ -46,7 +46,7 @@ def make_folders(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _common(home: Path, folder: Path) -> dict[str, str]:
+def _common(folder: Path) -> dict[str, str]:
     return {
         "jobmanager.memory.process.size": "1000m",
         "taskmanager.numberOfTaskSlots": "1",
@@ -56,7 +56,7 @@ def _common(home: Path, folder: Path) -> dict[str, str]:
         "taskmanager.network.memory.buffer-debloat.enabled": "true",
         "taskmanager.network.memory.buffer-debloat.target": "50 ms",
         "io.tmp.dirs": str(folder / "tmp"),
-        "env.java.opts.all": _java_options(home),
+        "env.java.opts.all": f"{opened_modules()} {_QUICK}",
         "python.execution-mode": "thread",
         "python.executable": sys.executable,
         "python.client.executable": sys.executable,
@@ -65,13 +65,6 @@ def _common(home: Path, folder: Path) -> dict[str, str]:
         "execution.checkpointing.num-retained": "3",
         "metrics.fetcher.update-interval": "1000",
     }
-
-
-def _java_options(home: Path) -> str:
-    """Return the Java options that `flink run` needs, and those of a quick start."""
-    lines = (home / "conf" / "config.yaml").read_text(encoding="utf-8").splitlines()
-    opened = next(line.partition("all:")[2].strip() for line in lines if line.strip().startswith("all: --add"))
-    return f"{opened} {_QUICK}"
 
 
 if __name__ == "__main__":

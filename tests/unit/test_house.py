@@ -85,7 +85,7 @@ FLOORS = {
         "lifecycle",
         "serving",
         "history run",
-        "results embed size status",
+        "results embed size status application",
         "commands",
         "cli main dev",
     ),

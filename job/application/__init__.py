@@ -1,0 +1,1 @@
+"""`freshet spec`: a job as a Flink application on Kubernetes."""

@@ -1,0 +1,153 @@
+"""Manifests of a job as a Flink application: its options, and the FlinkDeployment for Flink's Kubernetes operator.
+
+The image is that of job/Dockerfile. Paths are the pods': the volume claim is mounted at DATA in all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from freshet.job.application.secrets import references_in
+from freshet.job.machine.java import opened_modules
+from freshet.job.options.run_config import RunConfig, option_fields
+from freshet.job.uris import is_remote
+
+DATA, CLAIM, IMAGE = "/data", "freshet-data", "freshet:latest"
+OPTIONS, OPTIONS_AT = "job.yaml", "/etc/freshet"
+PROGRAM = "/opt/freshet/job/main.py"
+_FLINK_PYTHON = "local:///opt/flink/opt/flink-python-2.2.1.jar"
+_PYTHON = "/opt/venv/bin/python"
+_GRACE_S = 120
+_USER = 1000
+_NAME_MAX = 45  # of a FlinkDeployment
+
+
+def name_of(out: str) -> str:
+    """Return the name of a job's resources, from its output folder."""
+    last = re.sub(r"[^a-z0-9]+", "-", PurePosixPath(out).name.lower()).strip("-")
+    return f"freshet-{last}"[:_NAME_MAX].strip("-")
+
+
+def rest_address(name: str) -> str:
+    """Return where others reach the JobManager: the service that Flink makes."""
+    return f"{name}-rest:8081"
+
+
+class _Text(str):
+    """A text of several lines."""
+
+    __slots__ = ()
+
+
+class _Manifest(yaml.SafeDumper):
+    """Writes texts of several lines as such."""
+
+
+_Manifest.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|"))
+
+
+def as_yaml(documents: list[dict[str, Any]]) -> str:
+    """Return manifests as one file."""
+    return str(yaml.dump_all(documents, Dumper=_Manifest, sort_keys=False, width=1000))
+
+
+def manifests(given: Mapping[str, Any], config: RunConfig, slots: int) -> list[dict[str, Any]]:
+    """Return the manifests of a job; `given` are its options as they were written, `slots` those that it needs."""
+    name = name_of(str(config.out))
+    plain = (bool, int, float, list, dict)  # else a path, say
+    options = {
+        key.replace("_", "-"): value if isinstance(value, plain) else str(value)
+        for key in option_fields()
+        if (value := given.get(key)) is not None
+    }
+    return [_options(name, options), _deployment(name, config, slots)]
+
+
+def _options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    text = yaml.safe_dump(options, sort_keys=False, allow_unicode=True, width=1000)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{name}-options"},
+        "data": {OPTIONS: _Text(text)},
+    }
+
+
+def _deployment(name: str, config: RunConfig, slots: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "flink.apache.org/v1beta1",
+        "kind": "FlinkDeployment",
+        "metadata": {"name": name},
+        "spec": {
+            "image": IMAGE,
+            "flinkVersion": "v2_2",
+            "serviceAccount": "flink",
+            "flinkConfiguration": flink_configuration(name, config),
+            "podTemplate": _pod(name, references_in(config.kafka)),
+            "jobManager": {"replicas": 1, "resource": {"memory": "2048m", "cpu": 1}},
+            "taskManager": {"resource": {"memory": "4096m", "cpu": 1}},
+            "job": {
+                "jarURI": _FLINK_PYTHON,
+                "entryClass": "org.apache.flink.client.python.PythonDriver",
+                "args": ["-pyclientexec", _PYTHON, "-py", PROGRAM, "--config", f"{OPTIONS_AT}/{OPTIONS}"],
+                "parallelism": slots,
+                "upgradeMode": "savepoint",
+                "state": "running",
+            },
+        },
+    }
+
+
+def flink_configuration(name: str, config: RunConfig) -> dict[str, str]:
+    """Return what Flink's processes need to know before the job's own options come."""
+    checkpoints = config.checkpoint_dir or f"{config.out}/checkpoints"
+    where = checkpoints if is_remote(checkpoints) else f"file://{checkpoints}"
+    store = where if is_remote(checkpoints) else f"file://{DATA}"
+    return {
+        "taskmanager.numberOfTaskSlots": "1",  # one Python process has one GIL
+        "taskmanager.memory.managed.size": f"{config.managed_mb}m",
+        "taskmanager.memory.task.off-heap.size": "1536m",  # Python's tables: see `freshet size`
+        "taskmanager.network.memory.buffer-debloat.enabled": "true",
+        "taskmanager.network.memory.buffer-debloat.target": "50 ms",
+        "env.java.opts.all": opened_modules(),
+        "python.execution-mode": "thread",
+        "python.executable": _PYTHON,
+        "python.client.executable": _PYTHON,
+        "execution.checkpointing.dir": where,
+        "execution.checkpointing.savepoint-dir": f"{where}/savepoints",
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        "high-availability.type": "kubernetes",
+        "high-availability.storageDir": f"{store}/ha/{name}",
+        "metrics.reporter.prom.factory.class": "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",
+        "metrics.reporter.prom.port": "9249",
+        "metrics.reporter.prom.filterLabelValueCharacters": "false",
+    }
+
+
+def _pod(name: str, secrets: list[str]) -> dict[str, Any]:
+    environ = [{"name": one, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": one}}} for one in secrets]
+    return {
+        "spec": {
+            "securityContext": {"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER},
+            "terminationGracePeriodSeconds": _GRACE_S,
+            "containers": [
+                {
+                    "name": "flink-main-container",  # the operator's word for it
+                    **({"env": environ} if environ else {}),
+                    "volumeMounts": [
+                        {"name": "data", "mountPath": DATA},
+                        {"name": "options", "mountPath": OPTIONS_AT, "readOnly": True},
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": CLAIM}},
+                {"name": "options", "configMap": {"name": f"{name}-options"}},
+            ],
+        }
+    }

@@ -1,0 +1,1 @@
+"""Published schemas of Kubernetes and of Flink's operator."""

@@ -1,0 +1,175 @@
+"""Manifests for Kubernetes: what `freshet spec` writes and what deploy/k8s has, against the published schemas."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from freshet.job import cli
+from freshet.job.application.manifest import name_of
+from freshet.job.options.config_file import load_run_config
+from tests.support.kubernetes import schemas
+from tests.unit.test_imports import ROOT
+
+K8S = ROOT / "deploy" / "k8s"
+FILES = sorted(path.name for path in K8S.glob("*.yaml") if path.name != "job.yaml")
+OPERATORS = [schemas.of_operator_on_maven, schemas.of_operator_in_folder]
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((K8S / name).read_text()))
+
+
+@pytest.fixture
+def spec(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            cli.main(["spec", *map(str, arguments)])
+        told = capsys.readouterr()
+        return int(end.value.code or 0), told.out, told.err
+
+    return call
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_manifest_is_what_its_schema_allows(operator: Callable[[], dict[str, Any]]) -> None:
+    schema = operator()
+    found = [one for name in FILES for one in documents(name)]
+    assert {one["kind"] for one in found} >= {"FlinkDeployment", "Deployment", "Service", "Job", "ConfigMap"}
+    for one in found:
+        schemas.check(one, schema)
+
+
+def test_the_schemas_refuse_what_they_do_not_know() -> None:
+    operator = schemas.of_operator_on_maven()
+    for name, path in (("serve.yaml", ["spec", "template", "spec"]), ("flinkdeployment.yaml", ["spec", "job"])):
+        wrong = copy.deepcopy(next(one for one in documents(name) if one["kind"].endswith("Deployment")))
+        inner = wrong
+        for key in path:
+            inner = inner[key]
+        inner["volums"] = []
+        with pytest.raises(jsonschema.ValidationError, match="volums"):
+            schemas.check(wrong, operator)
+
+
+def test_the_deployment_is_what_spec_writes(spec: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = spec("--config", K8S / "job.yaml")
+    assert (code, out) == (0, (K8S / "flinkdeployment.yaml").read_text())
+
+
+def test_options_come_from_flags_environment_and_file(
+    spec: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRESHET_RUN_EPOCH_EVENTS", "500")
+    monkeypatch.setenv("FRESHET_RUN_PARTS", "16")
+    _, out, _ = spec("--config", K8S / "job.yaml", "--parts", "4", "--resume", "auto", "--no-stay")
+    options, deployment = yaml.safe_load_all(out)
+    written = yaml.safe_load(options["data"]["job.yaml"])
+    assert (written["parts"], written["epoch-events"], written["parallelism"]) == (4, "500", 2)
+    assert "resume" not in written
+    assert written["cluster"] == "freshet-out-rest:8081"
+    assert deployment["spec"]["job"]["parallelism"] == 2
+
+
+def test_the_program_takes_the_options_that_spec_writes(tmp_path: Path) -> None:
+    options, deployment = documents("flinkdeployment.yaml")
+    (tmp_path / "job.yaml").write_text(options["data"]["job.yaml"])
+    config = load_run_config({}, tmp_path / "job.yaml")
+    assert config.cluster == f"{deployment['metadata']['name']}-rest:8081"
+    arguments = deployment["spec"]["job"]["args"]
+    program = ROOT / Path(arguments[arguments.index("-py") + 1]).relative_to("/opt/freshet")
+    assert program.is_file()
+    assert arguments[-2:] == ["--config", "/etc/freshet/job.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--out", "out"], "--out out: expected a path below /data"),
+        (["--model", "/models/m"], "--model /models/m: expected a path below /data"),
+        (["--events", "/tmp/e.jsonl"], "--events /tmp/e.jsonl: expected a path below /data"),
+        (["--runtime", "local"], "--runtime local: reads files only"),
+        (["--detach", "--cluster", "a:1"], "--detach: an application has no client"),
+        (["--resume", "latest"], "--resume latest: an application begins in a new folder"),
+        (["--parallelism", "3", "--parts", "2", "--pipeline", "1"], "--parts: got 2 with --parallelism 3"),
+    ],
+)
+def test_what_can_not_run_there_is_refused(
+    spec: Callable[..., tuple[int, str, str]], options: list[str], told: str
+) -> None:
+    code, out, err = spec("--config", K8S / "job.yaml", *options)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"freshet: {told}")
+
+
+def test_secrets_are_references(spec: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text((K8S / "job.yaml").read_text().replace("${KAFKA_PASSWORD}", "hunter2"))
+    code, out, err = spec("--config", tmp_path / "job.yaml")
+    assert (code, out, "hunter2" in err) == (2, "", False)
+    assert err.startswith("freshet: kafka: sasl.jaas.config: a secret")
+    environ = documents("flinkdeployment.yaml")[1]["spec"]["podTemplate"]["spec"]["containers"][0]["env"]
+    assert [one["name"] for one in environ] == ["KAFKA_PASSWORD"]
+
+
+def test_names_of_resources_follow_from_the_folder() -> None:
+    assert name_of("/data/out") == "freshet-out"
+    assert name_of("/data/My Job_2") == "freshet-my-job-2"
+    assert len(name_of("/data/" + "x" * 90)) == 45
+
+
+def test_probes_leave_a_stale_server_in_the_service() -> None:
+    deployment = next(one for one in documents("serve.yaml") if one["kind"] == "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    probes = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
+    assert probes == {"startup": "/readyz?stale=ok", "readiness": "/readyz?stale=ok", "liveness": "/healthz"}
+    assert any(one["name"] == "FRESHET_TOKEN" and "secretKeyRef" in one["valueFrom"] for one in container["env"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_commands_of_containers_are_ours(name: str) -> None:
+    for one in documents(name):
+        if one["kind"] not in ("Deployment", "Job"):
+            continue
+        [container] = one["spec"]["template"]["spec"]["containers"]
+        _, command, *flags = container["args"]
+        text = (ROOT / "job" / "commands" / f"{command}.py").read_text() + (ROOT / "job" / "cli.py").read_text()
+        assert flags
+        for flag in flags:
+            known = flag.partition("=")[0]
+            assert known in text or known[2:].replace("-", "_") + ":" in text, flag
+
+
+def entry(tmp_path: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The image's entry point, with a Flink whose scripts say how they were called."""
+    for script in ("jobmanager.sh", "standalone-job.sh", "taskmanager.sh", "config-parser-utils.sh"):
+        path = tmp_path / "bin" / script
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'#!/bin/bash\necho "{script} $@"\n')
+        path.chmod(0o755)
+    places = {"FLINK_HOME": str(tmp_path), "FLINK_CONF_DIR": "conf", "FLINK_LIB_DIR": "lib"}
+    command = ["bash", str(ROOT / "job" / "docker-entrypoint.sh"), *arguments]
+    environ = {**os.environ, **places, **environ}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+
+
+def test_the_entry_point_is_called_as_the_one_of_flinks_image(tmp_path: Path) -> None:
+    assert entry(tmp_path, "standalone-job", "--job-classname", "a b").stdout == (
+        "standalone-job.sh start-foreground --job-classname a b\n"
+    )
+    assert entry(tmp_path, "taskmanager").stdout == "taskmanager.sh start-foreground\n"
+    assert entry(tmp_path, "bash", "-c", "umask; echo $0", "x").stdout == "0077\nx\n"  # as in native mode
+    properties = "taskmanager.numberOfTaskSlots: 2\n\n  rest.port: 8081\n"
+    said = entry(tmp_path, "jobmanager", FLINK_PROPERTIES=properties, JOB_MANAGER_RPC_ADDRESS="jm")
+    assert said.stdout.splitlines() == [
+        f"config-parser-utils.sh conf {tmp_path}/bin lib -Djobmanager.rpc.address=jm -Dtaskmanager.numberOfTaskSlots=2 "
+        "-Drest.port=8081",
+        "jobmanager.sh start-foreground",
+    ]
