@@ -104,11 +104,13 @@ def start_broker(
     tls: bool | None = None,
     password: str | None = None,
     timeout_s: float = START_TIMEOUT_S,
+    more: Mapping[str, str] | None = None,
 ) -> Broker:
     """Start a broker on a folder, new or used by one before, and return when it answers.
 
     A used folder brings back its topics, its port (0: the old one) and how clients log in (None: as before). The user
-    is `freshet`; without a password one is made up, `Broker.client_properties` has it.
+    is `freshet`; without a password one is made up, `Broker.client_properties` has it. `more` are properties of Kafka
+    that win over those made here, for this start.
     Raises: JobFailed when the port is taken or the broker does not come up, with the end of its log; ArtifactError when
         its jars can't be fetched.
     """
@@ -119,7 +121,7 @@ def start_broker(
     write_private(data / SETTINGS, json.dumps(asdict(settings)))
     if settings.tls and not (data / KEYS).exists():
         make_certificate(data, environ, settings)
-    write_files(data, settings)
+    write_files(data, settings, more or {})
     if not (data / RECORDS / "meta.properties").exists():
         _format(data, settings, classpath, environ)
     broker = _launch(data, settings, classpath, environ)

@@ -17,10 +17,11 @@ from freshet.job.flink.part_keys import part_keys
 from freshet.job.flink.pipeline import OperatorGroups, subtasks_of
 from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.flink_java import add_class, add_connector
+from freshet.job.kafka.flink_java import TOKEN_URL, add_class, add_connector
 from freshet.job.kafka.flink_sink import SERIALIZER, write_records
 from freshet.job.kafka.flink_source import WATCHED, topic_stream
-from freshet.job.machine.artifacts import connector_jars
+from freshet.job.kafka.logins import IAM
+from freshet.job.machine.artifacts import connector_jars, token_connector_jars
 from freshet.job.uris import file_uri
 from freshet.operators.dataflow import (
     FEATURES,
@@ -48,12 +49,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     from freshet.operators.flink.shell import element_type, records_type, tail_tag
     from freshet.operators.flink.stage_shells import OutletShell, StageShell
 
-    if spec.topics or spec.embeddings_to or spec.letters_to:
-        add_connector(env, connector_jars())
-    if spec.topics:
-        add_class(env, WATCHED, spec.tmp)
-    if spec.embeddings_to or spec.letters_to:
-        add_class(env, SERIALIZER, spec.tmp)
+    _add_connector(env, spec)
     keys, flow = part_keys(spec.parts, spec.max_parallelism), Dataflow(spec.layers, spec.parts)
     pipeline = spec.operators
     places = {"out": str(spec.out_path), "logs": str(spec.logs), "last_of_first": pipeline.last_of_first}
@@ -81,6 +77,19 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
         else:
             blocks = in_task.process(OutletShell(config, keys), records_type())
             _write_embeddings(spec, named(blocks, SINK, subtasks, *place))
+
+
+def _add_connector(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
+    """Add what reads and writes topics, if the job has any."""
+    written = spec.embeddings_to or spec.letters_to
+    if not spec.topics and not written:
+        return
+    properties = ClientProperties(spec.kafka_properties)
+    shaded = properties.is_shaded
+    add_connector(env, connector_jars() if shaded else token_connector_jars(properties.mechanism == IAM))
+    needed = ((TOKEN_URL, properties.token_url), (WATCHED, spec.topics), (SERIALIZER, written))
+    for source in (source for source, is_needed in needed if is_needed):
+        add_class(env, source, spec.tmp, shaded)
 
 
 def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: OperatorGroups) -> set[str]:

@@ -18,10 +18,13 @@ public class RecordSerializer implements KafkaRecordSerializationSchema {
 
     private final String topic;
     private final String header;
+    private final Object tokenUrl;
 
-    public RecordSerializer(String topic, String header) {
+    /** `tokenUrl`: null, or a TokenUrl, which does its work when it arrives where records are written. */
+    public RecordSerializer(String topic, String header, Object tokenUrl) {
         this.topic = topic;
         this.header = header;
+        this.tokenUrl = tokenUrl;
     }
 
     public ProducerRecord serialize(

@@ -69,15 +69,17 @@ public class WatchedSource implements Source {
     private final Map ends;
     private final String ended;
     private final String advice;
+    private final Object tokenUrl;
 
     /**
      * `ends`: by partition the offset behind the last message, null: unbounded. Ids may be null, and go unwatched.
      * `ended`: the file that says that all was read. It is there before Flink knows of it: a source that has ended in a
-     * state never reads again, whatever its ends are then.
+     * state never reads again, whatever its ends are then. `tokenUrl`: null, or a TokenUrl, which does its work when it
+     * arrives where the topic is read.
      */
     public WatchedSource(
             Source source, Properties properties, String topic, String topicId, String clusterId, Map ends,
-            String ended, String advice) {
+            String ended, String advice, Object tokenUrl) {
         this.source = source;
         this.properties = properties;
         this.topic = topic;
@@ -86,6 +88,7 @@ public class WatchedSource implements Source {
         this.ends = ends == null ? null : new HashMap(ends);
         this.ended = ended;
         this.advice = advice;
+        this.tokenUrl = tokenUrl;
     }
 
     public Boundedness getBoundedness() {

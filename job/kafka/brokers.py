@@ -24,8 +24,11 @@ def await_brokers(named: Iterable[tuple[str, KafkaAddress]], properties: ClientP
     """
     import kafka  # noqa: F401 - before the clock runs: on a busy machine it takes a second
 
+    addresses = list(named)
+    if addresses:
+        properties.fetch_token()
     asked: dict[str, _Asked] = {}
-    for option, address in named:
+    for option, address in addresses:
         if address.bootstrap not in asked:
             asked[address.bootstrap] = _Asked(f"{option} {address}", address, properties)
     for one in asked.values():

@@ -11,6 +11,9 @@ from typing import Any
 
 from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.key_stores import tls_files
+from freshet.job.kafka.logins import IAM, OAUTH, for_java, login_of, refuse_javas_own
+from freshet.job.kafka.tokens import URL, tokens_of
 
 # What Freshet sets itself; a value of the user's would break what the job promises, or do nothing.
 OWN = {
@@ -27,22 +30,17 @@ OWN = {
 }
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_LOGIN = re.compile(r"""\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
 _CLASS = re.compile(r"(?<![\w.])(?=org\.apache\.kafka\.[a-z.]+\.[A-Z])")
-_SHADED = "org.apache.flink.kafka.shaded."
+SHADED = "org.apache.flink.kafka.shaded."
 # Java's names of what kafka-python takes as it stands.
 _SAME = {
     "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
     "sasl.kerberos.service.name": "sasl_kerberos_service_name",
     "client.id": "client_id",
 }
 # What librdkafka calls the options of kafka-python.
 _LIBRDKAFKA = {
     "security_protocol": "security.protocol",
-    "sasl_mechanism": "sasl.mechanism",
-    "sasl_plain_username": "sasl.username",
-    "sasl_plain_password": "sasl.password",
     "sasl_kerberos_service_name": "sasl.kerberos.service.name",
     "client_id": "client.id",
     "ssl_cafile": "ssl.ca.location",
@@ -80,49 +78,79 @@ class ClientProperties(Mapping[str, str]):
     def resolve(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the properties for Flink's connector, with `${NAME}` replaced by what the environment has for it.
 
-        The connector has Kafka's client in a package of another name, so the classes that properties name (login
-        modules, callback handlers) are renamed too.
+        The usual connector has Kafka's client in a package of another name, so the classes that properties name (login
+        modules, callback handlers) are renamed too. What a login by tokens needs beside is added.
         Raises: UsageError naming the property and the variable that is not set.
         """
-        env = os.environ if environ is None else environ
-        return {key: _resolve(key, _CLASS.sub(_SHADED, value), env) for key, value in self._raw.items()}
+        given = for_java(self._given(environ))
+        return {key: _CLASS.sub(SHADED, value) for key, value in given.items()} if self.is_shaded else given
+
+    @property
+    def mechanism(self) -> str:
+        """Return the SASL mechanism, if any."""
+        return self._raw.get("sasl.mechanism", "")
+
+    @property
+    def is_shaded(self) -> bool:
+        """True if the job uses the connector that has Kafka's client in it; a login by tokens needs another one."""
+        return self.mechanism not in (OAUTH, IAM)
+
+    @property
+    def token_url(self) -> str | None:
+        """Return the address at which Java's client asks for tokens, if any."""
+        return self._given(None).get(URL) if URL in self._raw else None
+
+    def fetch_token(self) -> None:
+        """Get the token of a login that needs one; all clients of this process use it.
+
+        Raises: UsageError when there is none, with the reason.
+        """
+        if (source := login_of(self._given(None)).source) is not None:
+            tokens_of(source).get()
 
     def kafka_python(self, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the keyword arguments by which kafka-python connects in the same way.
 
         Properties that only tune Java's client are left out.
-        Raises: UsageError for what kafka-python can't do: another login module, stores that are not PEM files.
+        Raises: UsageError naming what Python's clients can't do, such as another login module.
         """
-        given = self.resolve(environ)
+        given = self._given(environ)
+        login = login_of(given)
+        options = self._same(given) | login.kafka_python()
+        return options | tls_files(given)
+
+    def _given(self, environ: Mapping[str, str] | None) -> dict[str, str]:
+        env = os.environ if environ is None else environ
+        return {key: _resolve(key, value, env) for key, value in self._raw.items()}
+
+    def _same(self, given: Mapping[str, str]) -> dict[str, Any]:
+        refuse_javas_own(given)
         options: dict[str, Any] = {_SAME[key]: value for key, value in given.items() if key in _SAME}
         for key in given.keys() & _MILLISECONDS.keys():
             options[_MILLISECONDS[key]] = _milliseconds(key, given[key])
-        mechanism = given.get("sasl.mechanism", "PLAIN")
-        if "sasl.jaas.config" in given:
-            if mechanism != "PLAIN" and not mechanism.startswith("SCRAM-"):
-                msg = f"kafka: sasl.mechanism: got {mechanism}, expected PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 here"
-                raise UsageError(msg)
-            options |= _login(given["sasl.jaas.config"])
-        return options | _tls(given)
+        return options
 
     def librdkafka(self, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the properties by which librdkafka connects in the same way.
 
         Raises: UsageError, as `kafka_python`.
         """
-        given = self.kafka_python(environ)
-        options = {_LIBRDKAFKA[key]: value for key, value in given.items() if key in _LIBRDKAFKA}
-        if "ssl_certfile" in given:  # Java's PEM store has certificate and key in one file
-            options["ssl.key.location"] = given["ssl_certfile"]
-        if not given.get("ssl_check_hostname", True):
+        given = self._given(environ)
+        login = login_of(given)
+        same = self._same(given) | tls_files(given)
+        options = {_LIBRDKAFKA[key]: value for key, value in same.items() if key in _LIBRDKAFKA} | login.librdkafka()
+        if "ssl_certfile" in same:  # Java's PEM store has certificate and key in one file
+            options["ssl.key.location"] = same["ssl_certfile"]
+        if not same.get("ssl_check_hostname", True):
             options["ssl.endpoint.identification.algorithm"] = "none"
-        if "sasl.username" in options:
-            options.setdefault("sasl.mechanism", "PLAIN")
         return options
 
 
 def connection(address: KafkaAddress, properties: ClientProperties) -> dict[str, Any]:
-    """The options of a client of kafka-python, whose log is silent: what matters comes as an exception."""
+    """The options of a client of kafka-python, whose log is silent: what matters comes as an exception.
+
+    Raises: UsageError for properties that it does not take, and a token that it does not get.
+    """
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     own = {"bootstrap_servers": address.bootstrap.split(","), "bootstrap_timeout_ms": _BOOTSTRAP_MS}
     return {**properties.kafka_python(), **own}
@@ -184,33 +212,3 @@ def _milliseconds(key: str, value: str) -> int:
         msg = f"kafka: {key}: expected milliseconds as a whole number"
         raise UsageError(msg)
     return int(value)
-
-
-def _login(jaas: str) -> dict[str, Any]:
-    """User and password of a login module such as PlainLoginModule or ScramLoginModule."""
-    found = {name: _unquote(value) for name, value in _LOGIN.findall(jaas)}
-    if found.keys() != {"username", "password"}:
-        msg = 'kafka: sasl.jaas.config: expected `<LoginModule> required username="…" password="…";`'
-        raise UsageError(msg)
-    return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
-
-
-def _unquote(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "\"'" else value
-
-
-def _tls(given: Mapping[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for store, name in (("truststore", "ssl_cafile"), ("keystore", "ssl_certfile")):
-        place = given.get(f"ssl.{store}.location")
-        if place is None:
-            continue
-        if given.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
-            msg = f"kafka: ssl.{store}.type: expected PEM here: `freshet produce` can't read Java's key stores"
-            raise UsageError(msg)
-        options[name] = place
-    if given.get("ssl.key.password"):
-        options["ssl_password"] = given["ssl.key.password"]
-    if "ssl.endpoint.identification.algorithm" in given:
-        options["ssl_check_hostname"] = given["ssl.endpoint.identification.algorithm"] != ""
-    return options

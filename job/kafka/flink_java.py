@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
+from freshet.job.kafka.client import SHADED, ClientProperties
 from freshet.job.uris import file_uri
 
 if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
+
+TOKEN_URL = Path(__file__).with_name("TokenUrl.java")
+_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def add_connector(env: StreamExecutionEnvironment, jars: Sequence[Path]) -> None:
@@ -19,20 +23,32 @@ def add_connector(env: StreamExecutionEnvironment, jars: Sequence[Path]) -> None
     env.add_jars(*map(file_uri, jars))
 
 
-def add_class(env: StreamExecutionEnvironment, source: Path, folder: Path) -> None:
-    """Compile a class, with the connector's jars added before, and let the job find it; the jar lies in `folder`."""
+def add_class(env: StreamExecutionEnvironment, source: Path, folder: Path, shaded: bool = True) -> None:
+    """Compile a class, with the connector's jars added before, and let the job find it; the jar lies in `folder`.
+
+    `shaded`: the connector has Kafka's client in it, in a package of another name.
+    """
     from pyflink.java_gateway import get_gateway
 
     jvm = get_gateway().jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
-    compiler.cook(source.read_text(encoding="utf-8"))
+    text = source.read_text(encoding="utf-8")
+    compiler.cook(text if shaded else text.replace(SHADED, ""))
     folder.mkdir(parents=True, exist_ok=True)
     jar = folder / f"{source.stem}.jar"
     with ZipFile(jar, "w") as file:
         for name, code in compiler.getBytecodes().items():
             file.writestr(f"{name}.class", bytes(code))
     env.add_jars(file_uri(jar))
+
+
+def token_url(properties: ClientProperties) -> Any:
+    """The object of `TOKEN_URL` that lets clients ask for tokens where it arrives; None where none are asked for."""
+    from pyflink.java_gateway import get_gateway
+
+    url = properties.token_url
+    return None if url is None else get_gateway().jvm.TokenUrl(_ALLOWED, url)
 
 
 def java_operator(

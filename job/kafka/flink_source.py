@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.flink_java import java_operator
+from freshet.job.kafka.flink_java import java_operator, token_url
 from freshet.job.kafka.topic_specs import TopicInput, advice
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def topic_stream(
     tables.get_config().set("table.exec.resource.default-parallelism", str(readers))
     messages = tables.from_descriptor(_descriptor(topic, properties))
     stream = tables.to_data_stream(messages.select(col("partition"), col("offset"), col("value")))
-    _set_up_source(stream._j_data_stream.getTransformation(), topic, uid, str(ended), advice(out))
+    _set_up_source(
+        stream._j_data_stream.getTransformation(), topic, uid, str(ended), advice(out), token_url(properties)
+    )
     return in_batches(stream)
 
 
@@ -98,7 +100,7 @@ def _offsets(offsets: dict[int, int]) -> str:
     return ";".join(f"partition:{partition},offset:{offset}" for partition, offset in sorted(offsets.items()))
 
 
-def _set_up_source(transformation: Any, topic: TopicInput, uid: str, ended: str, what_to_do: str) -> None:
+def _set_up_source(transformation: Any, topic: TopicInput, uid: str, ended: str, what_to_do: str, url: Any) -> None:
     """Name the source above a table's stream, and have it end the job when its messages are gone.
 
     The planner gives it no uid by which its state would be found again. And when a checkpoint's offset is no longer
@@ -118,7 +120,7 @@ def _set_up_source(transformation: Any, topic: TopicInput, uid: str, ended: str,
         ends = jvm.java.util.HashMap()
         for partition, offset in topic.end.items():
             ends.put(partition, offset)
-    watched = jvm.WatchedSource(source, properties, topic.topic, *topic.identity, ends, ended, what_to_do)
+    watched = jvm.WatchedSource(source, properties, topic.topic, *topic.identity, ends, ended, what_to_do, url)
     _field(transformation, "source").set(transformation, watched)
 
 

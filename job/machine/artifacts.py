@@ -19,7 +19,9 @@ from freshet.kernels.user_cache import CACHE_VARIABLE, user_cache
 from freshet.log_lines import log
 
 PINS = Path(__file__).with_name("artifacts.toml")
-CONNECTOR, BROKER = "connector", "broker"  # the sets: Flink's Kafka connector and its codec, Apache Kafka itself
+# The sets: Flink's Kafka connector and its codec; the connector for logins by tokens; Amazon's login module for that;
+# Apache Kafka itself.
+CONNECTOR, TOKENS, IAM, BROKER = "connector", "tokens", "iam", "broker"
 
 _FETCHERS = 8
 _TIMEOUT_S = 30.0
@@ -30,7 +32,7 @@ class ArtifactError(JobFailed):
 
 
 class Artifact(NamedTuple):
-    """One jar: its Maven coordinate (group:name:version) and its content."""
+    """One jar: its Maven coordinate (group:name:version, and a classifier if it has one) and its content."""
 
     coordinate: str
     sha256: str
@@ -38,8 +40,7 @@ class Artifact(NamedTuple):
     @property
     def file_name(self) -> str:
         """The name that the jar has at Maven."""
-        _, name, version = self.coordinate.split(":")
-        return f"{name}-{version}.jar"
+        return f"{'-'.join(self.coordinate.split(':')[1:])}.jar"
 
 
 Download = Callable[[str, Path], Path]
@@ -64,6 +65,16 @@ def connector_jars() -> list[Path]:
     Raises: ArtifactError when they can't be fetched, or are not what the pin file says.
     """
     return fetch(read_pins(CONNECTOR)[1])
+
+
+def token_connector_jars(iam: bool) -> list[Path]:
+    """Return Flink's Kafka connector with Kafka's own client, for logins by tokens; `iam`: and Amazon's login module.
+
+    The client in the connector of `connector_jars` can't read the answer of a token endpoint, for want of a library,
+    and its packages have names that Amazon's module does not know.
+    Raises: ArtifactError, as `connector_jars`.
+    """
+    return fetch([jar for name in (TOKENS, *([IAM] if iam else [])) for jar in read_pins(name)[1]])
 
 
 def cached_connector_jars() -> list[Path]:
@@ -108,14 +119,14 @@ def maven_download(coordinate: str, folder: Path) -> Path:
     from jgo.constants import MAVEN_CENTRAL_URL, default_maven_repo
     from jgo.maven import MavenContext
 
-    group, name, version = coordinate.split(":")
+    group, name, version, *classifier = coordinate.split(":")
     context = MavenContext(
         repo_cache=folder,
         local_repos=[default_maven_repo()],
         remote_repos={"central": MAVEN_CENTRAL_URL},
         timeout=_TIMEOUT_S,
     )
-    return Path(context.project(group, name).at_version(version).artifact().resolve())
+    return Path(context.project(group, name).at_version(version).artifact(*classifier).resolve())
 
 
 def _is_whole(path: Path, artifact: Artifact) -> bool:

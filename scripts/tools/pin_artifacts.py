@@ -19,12 +19,17 @@ HEADER = """\
 
 
 def resolve(roots: list[str]) -> list[str]:
-    """The coordinates of the jars that the roots need at run time, the roots first."""
-    found = [f"{item.groupId}:{item.artifactId}:{item.version}" for root in roots for item in jgo.resolve(root)]
+    """The coordinates of the jars that the roots need at run time, the roots first.
+
+    A root with a classifier, such as `all`, has what it needs in it.
+    """
+    whole = [root for root in roots if root.count(":") > 2]
+    parted = [root for root in roots if root not in whole]
+    found = [f"{item.groupId}:{item.artifactId}:{item.version}" for root in parted for item in jgo.resolve(root)]
     names = dict[str, str]()
     for coordinate in found:
         names.setdefault(coordinate.rpartition(":")[0], coordinate)  # the first root that names it decides
-    return list(names.values())
+    return [*names.values(), *whole]
 
 
 def main() -> None:

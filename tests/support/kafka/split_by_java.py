@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
     rows = [Row(block) for block in blocks]
     stream = env.from_collection(rows, type_info=Types.ROW([Types.PRIMITIVE_ARRAY(Types.BYTE())]))
     records = java_operator(stream, SPLITTER, (), Types.PRIMITIVE_ARRAY(Types.BYTE()), "records")
-    serializer, found = get_gateway().jvm.RecordSerializer("t", EPOCH_HEADER), []
+    serializer, found = get_gateway().jvm.RecordSerializer("t", EPOCH_HEADER, None), []
     cut = records._j_data_stream.executeAndCollect()
     while cut.hasNext():
         record = serializer.serialize(cut.next(), None, None)

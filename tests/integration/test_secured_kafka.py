@@ -1,0 +1,114 @@
+"""One broker with the logins of companies: tokens, SCRAM, key stores of Java; the job, and Python's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from freshet.job.errors import UsageError
+from freshet.job.folder.run_file import read_run
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.produce import produce
+from freshet.job.kafka.read_topics import plan_topic, read_partition
+from freshet.job.run.summary import progress
+from freshet.job.serving.feeds.topic_reader import topic_id
+from tests.support.kafka.secured import CLIENT_SECRET, STORE_PASSWORD, Secured, secured_broker
+from tests.support.kafka.topics import require_jars
+from tests.support.runs.jobs import Job, TopicInput, make_input
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    require_jars()
+    with secured_broker(tmp_path_factory.mktemp("secured")) as started:
+        yield started
+
+
+def secret_of(job: Job) -> list[str]:
+    """Where a secret, or a token, can be read: files, logs, process lists, what Flink's REST interface shows."""
+    secrets = CLIENT_SECRET.encode(), STORE_PASSWORD.encode(), b"eyJhbGci"
+    run = read_run(job.out)
+    texts = {str(path): path.read_bytes() for path in job.out.rglob("*") if path.is_file()}
+    texts["stderr"] = job.log().encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            texts[str(path)] = path.read_bytes()
+        except OSError:
+            continue
+    with httpx.Client(base_url=f"http://{run['rest']}", trust_env=False) as http:
+        of_job = [
+            f"/jobs/{run['job_id']}{page}" for page in ("", "/config", "/plan", "/exceptions", "/jobmanager/config")
+        ]
+        tasks = http.get("/taskmanagers").json()["taskmanagers"]
+        of_tasks = [f"/taskmanagers/{one['id']}/{page}" for one in tasks for page in ("log", "thread-dump", "stdout")]
+        pages = ["/config", "/jobmanager/config", "/jobmanager/environment", "/jobmanager/log", *of_job, *of_tasks]
+        texts |= {page: http.get(page).content for page in pages}
+    assert texts["/jobmanager/config"] and texts[of_job[0]]
+    return [name for name, text in texts.items() if any(secret in text for secret in secrets)]
+
+
+def test_a_job_logs_in_by_tokens(
+    secured: Secured, tmp_path: Path, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that the job has of Kafka: source, sink, dead letters, admin, lag; and `produce` and `check` by command."""
+    given = make_input(tmp_path / "input", 400)
+    with given.events.open("ab") as file:
+        file.write(b"no event\n")
+    written = secured.oauth() | secured.trust("JKS")
+    written["sasl.oauthbearer.client.credentials.client.secret"] = "${OAUTH_SECRET}"
+    written["ssl.truststore.password"] = "${STORE_PASSWORD}"
+    config = tmp_path / "job.yaml"
+    config.write_text(yaml.safe_dump({"kafka": written}))
+    monkeypatch.setenv("OAUTH_SECRET", CLIENT_SECRET)
+    monkeypatch.setenv("STORE_PASSWORD", STORE_PASSWORD)
+    topics = {name: f"kafka://{secured.broker.address}/tokens-{name}" for name in ("events", "rows", "letters")}
+    properties = ClientProperties(secured.oauth() | secured.trust("JKS"))
+    events = KafkaAddress.parse(topics["events"])
+    assert produce(events=[str(given.events)], to=events, partitions=2, properties=properties)["events"] == 401
+    given = TopicInput(given.model, given.events, 401, topic=topics["events"], config=config)
+    job = Job(given, tmp_path / "out")
+    jobs.append(job)
+    job.start("--embeddings-to", topics["rows"], "--dead-letters", topics["letters"])
+    job.until(lambda: progress(job.out)["events"] >= 400)
+    assert not secret_of(job)
+    assert job.status()["lag"] is not None
+    stopped = job.stop()
+    assert stopped.code == 0, stopped.errors
+    job.check()
+    for name, least in (("rows", 100), ("letters", 1)):
+        topic = plan_topic(0, KafkaAddress.parse(topics[name]), "earliest", True, properties)
+        found = sum(len(piece) for one in topic.start for piece in read_partition(topic, one, properties))
+        assert found >= least, name
+
+
+@pytest.mark.parametrize("login", ["scram", "oauth", "PKCS12", "JKS"])
+def test_pythons_clients_log_in(secured: Secured, tmp_path: Path, login: str) -> None:
+    """kafka-python and librdkafka, the latter as producer and as `serve --kafka` asks."""
+    path = tmp_path / "e.jsonl"
+    path.write_text('{"op":"add_edge","src":1,"dst":2}\n' * 10)
+    if login in ("PKCS12", "JKS"):
+        at, given = secured.mutual, secured.mutual_tls(login)
+    else:
+        at, given = secured.broker.address, secured.scram() if login == "scram" else secured.oauth()
+    properties, address = ClientProperties(given), KafkaAddress.parse(f"kafka://{at}/{login}")
+    assert produce(events=[str(path)], to=address, partitions=1, properties=properties)["events"] == 10
+    topic = plan_topic(0, address, "earliest", True, properties)
+    assert sum(len(piece) for piece in read_partition(topic, 0, properties)) == 10
+    assert topic_id(address, properties)
+
+
+def test_a_secret_that_is_wrong_says_so(secured: Secured, tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_text('{"op":"add_edge","src":1,"dst":2}\n')
+    to = KafkaAddress.parse(f"kafka://{secured.broker.address}/none")
+    wrong = secured.oauth() | {"sasl.oauthbearer.client.credentials.client.secret": "wr0ng"}
+    with pytest.raises(UsageError, match=r"gives no token \(HTTP status 401\); check client id") as caught:
+        produce(events=[str(path)], to=to, partitions=1, properties=ClientProperties(wrong))
+    assert "wr0ng" not in str(caught.value)
