@@ -126,7 +126,7 @@ def client_properties(data: Path, settings: BrokerSettings) -> dict[str, str]:
 
 def write_files(data: Path, settings: BrokerSettings, more: Mapping[str, str]) -> None:
     """Write Kafka's properties, the logging configuration, and `client.yaml`: a `kafka:` mapping for --config."""
-    properties = server_properties(data, settings) | more
+    properties = {**server_properties(data, settings), **more}
     write_private(data / SERVER, "".join(f"{key}={value}\n" for key, value in properties.items()))
     write_private(data / CLIENT, yaml.safe_dump({"kafka": client_properties(data, settings)}, sort_keys=False))
     write_private(data / LOGGING, _LOGGING)

@@ -101,7 +101,7 @@ class SavedJob:
             "snapshot": self.snapshot,
             "sources": list(self.settings.sources),
             "topics": as_recorded(self.topics),
-            "events_map": dict(self.settings.parsing.events_map),
+            "events_map": self.settings.parsing.events_map,
             "parts": self.settings.parts,
             "id_type": self.settings.id_kind,
             "id_bytes_max": self.settings.parsing.id_bytes_max,

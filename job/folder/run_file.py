@@ -75,7 +75,7 @@ class _Run(TypedDict, total=False):
     snapshot: str | None
     sources: list[str]
     topics: list[dict[str, Any]]
-    events_map: dict[str, Any]
+    events_map: dict[str, Any] | list[dict[str, Any]]
     id_type: str | None
     id_bytes_max: int
     undirected: bool

@@ -13,7 +13,7 @@ from freshet.job.kafka.tokens import (
     URL,
     ClientCredentials,
     IamRole,
-    Token,
+    TokenSource,
     token_callback,
     token_provider,
     tokens_of,
@@ -70,7 +70,7 @@ class Login:
 
     mechanism: str | None = None
     user: tuple[str, str] | None = field(default=None, repr=False)
-    source: Token | None = None
+    source: TokenSource | None = None
     extensions: tuple[tuple[str, str], ...] = ()
 
     def kafka_python(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def for_java(given: Mapping[str, str]) -> dict[str, str]:
     mechanism = given.get(_MECHANISM, "")
     if mechanism == OAUTH and URL not in given:
         return dict(given)  # a handler of the user's
-    found = _DEFAULTS.get(mechanism, {}) | given
+    found = {**_DEFAULTS.get(mechanism, {}), **given}
     if found.get(_LOGIN_HANDLER) == _OAUTH_FORMER:
         found[_LOGIN_HANDLER] = _OAUTH_HANDLER
     return found

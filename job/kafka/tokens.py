@@ -26,8 +26,10 @@ _USED_SHARE = 0.8  # of a token's life, as Java's client does
 _LIFE_S = 60.0  # of a token that does not say when it ends
 
 
-class Token(Protocol):
-    """Source of tokens, which may fetch one with each call."""
+class TokenSource(Protocol):
+    """Source of tokens, which fetches one with each call; equal ones give equal tokens."""
+
+    def __hash__(self) -> int: ...
 
     def fetch(self) -> tuple[str, float]:
         """Return a token, and when it ends in seconds since 1970."""
@@ -126,7 +128,7 @@ class IamRole:
 class Tokens:
     """Keeps a token until most of its life is over; for any thread."""
 
-    def __init__(self, source: Token, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, source: TokenSource, clock: Callable[[], float] = time.time) -> None:
         self._source, self._clock, self._lock = source, clock, threading.Lock()
         self._token, self._renew_s, self._end_s = "", 0.0, 0.0
 
@@ -149,7 +151,7 @@ class Tokens:
 
 
 @lru_cache(64)
-def tokens_of(source: Token) -> Tokens:
+def tokens_of(source: TokenSource) -> Tokens:
     """Return the tokens of a source, the same ones to all clients of a process."""
     return Tokens(source)
 
@@ -159,7 +161,7 @@ def token_provider(tokens: Tokens, extensions: Mapping[str, str]) -> Any:
     from kafka.errors import SaslAuthenticationFailedError
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
-    class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    class TokenProvider(AbstractTokenProvider):
         def token(self) -> str:
             try:
                 return tokens.get()[0]

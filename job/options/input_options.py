@@ -57,9 +57,10 @@ class InputOptions(Options):
     kafka: Annotated[dict[str, Any], Option(FILE)] = Field(
         default_factory=dict, repr=False, description="Client properties for Kafka (SASL, TLS, ...)."
     )
-    events_map: Annotated[dict[str, str], Option(FILE, Holds.FOR_LIFE)] = Field(
+    events_map: Annotated[dict[str, str] | tuple[dict[str, str], ...], Option(FILE, Holds.FOR_LIFE)] = Field(
         default_factory=dict,
-        description="JMESPath expression per event field, for records of another shape.",
+        description="JMESPath expression per event field, for records of another shape, or a list of such maps with "
+        "conditions (`when`), for several events per record.",
     )
 
     @field_validator("events", mode="before")
@@ -94,9 +95,12 @@ class InputOptions(Options):
     @field_validator("events_map", mode="before")
     @classmethod
     def _mapping(cls, value: object) -> object:
-        mapping = _mapping_of(value, "src: user.id")
-        from freshet.operators.parser.mapping import EventMap
+        from freshet.operators.parser.mapping import EventMap, several_maps
 
+        if isinstance(value, list):
+            several_maps(value)
+            return value
+        mapping = _mapping_of(value, "src: user.id")
         EventMap(mapping)
         return mapping
 

@@ -61,7 +61,7 @@ def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator
         batches = _parquet_batches(file.path, rules) if file.format == "parquet" else _arrow_batches(file.path)
         for number, row in enumerate(_rows(batches, FIELDS if not rules.is_mapped else None)):
             if number >= first:
-                yield Judged(number + 1, rules.judge(row, is_row=True))
+                yield from (Judged(number + 1, event) for event in rules.events(row, is_row=True))
     except (OSError, pa.ArrowException) as error:
         msg = f"--events {file.name}: can't be read: {error}"
         raise UsageError(msg) from None
@@ -108,26 +108,28 @@ def _lines_of(path: str, rules: PlainRules, first: int) -> Iterator[Judged]:
     with io.BufferedReader(pa.input_stream(path, compression=compression)) as file:
         for number, line in enumerate(file):
             if number >= first and line.removeprefix(BOM).strip():
-                yield Judged(number + 1, _line(line, rules))
+                yield from (Judged(number + 1, event) for event in _line(line, rules))
 
 
-def _line(line: bytes, rules: PlainRules) -> Event | None:
+def _line(line: bytes, rules: PlainRules) -> list[Event | None]:
     try:
         record = orjson.loads(line.removeprefix(BOM))
     except orjson.JSONDecodeError:
-        return None
-    return rules.judge(record)
+        return [None]
+    return rules.events(record)
 
 
 def _message(value: bytes | None, rules: PlainRules) -> Iterator[Event | None]:
     if value is None:  # a tombstone
-        yield None
+        yield from () if rules.is_several else (None,)
     elif not value.startswith(ARROW_STREAM):
-        yield from (_line(line, rules) for line in value.split(b"\n") if line.removeprefix(BOM).strip())
+        lines = (line for line in value.split(b"\n") if line.removeprefix(BOM).strip())
+        yield from (event for line in lines for event in _line(line, rules))
     elif (batches := _arrow_message(value, rules.is_mapped)) is None:
         yield None
     else:
-        yield from (rules.judge(row, is_row=True) for row in _rows(batches, FIELDS if not rules.is_mapped else None))
+        rows = _rows(batches, FIELDS if not rules.is_mapped else None)
+        yield from (event for row in rows for event in rules.events(row, is_row=True))
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Given:
     id_kind: str | None  # None: the first accepted event's
     graph: GraphRules
     topics: Sequence[TopicInput] = ()
-    events_map: Mapping[str, str] = field(default_factory=dict)
+    events_map: Mapping[str, str] | Sequence[Mapping[str, str]] = field(default_factory=dict)
     properties: ClientProperties = field(default_factory=ClientProperties)  # by which Kafka is reached
     starts: Mapping[int, int] = field(default_factory=dict)  # by source: the files' first records that the run read
     id_bytes_max: int = ID_BYTES_MAX

@@ -23,6 +23,7 @@ KINDS: dict[str, type] = {"int": int, "string": str}
 INTEGER_NAMES = ("id", "src", "dst", "ts")
 ID_BYTES_MAX = 1024
 _NUMBERS = frozenset((int, float))
+WHEN = "when"
 NO_TYPE = ""  # the edge type of models without types where an event names none
 
 
@@ -48,7 +49,7 @@ class PlainRules:
         features: the model's raw features.
         id_kind: "int" or "string"; None while the first accepted event is to decide it.
         edge_types: the edge types of a typed model.
-        events_map: JMESPath expressions by event field.
+        events_map: JMESPath expressions by event field; or several such maps, each with a condition `when`.
         id_bytes_max: longest id, and name of an edge type, in bytes of UTF-8.
     """
 
@@ -57,7 +58,7 @@ class PlainRules:
         features: Features,
         id_kind: str | None = None,
         edge_types: Sequence[str] | None = None,
-        events_map: Mapping[str, str] | None = None,
+        events_map: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
     ) -> None:
         self.features, self.edge_types, self.id_bytes_max = features, tuple(edge_types or ()), id_bytes_max
@@ -65,22 +66,38 @@ class PlainRules:
         self.default_type = self.edge_types[0] if self.edge_types else NO_TYPE
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PendingDeprecationWarning)  # a literal without JSON quotes, as people write
-            self._fields = {name: jmespath.compile(expression) for name, expression in (events_map or {}).items()}
+            self.is_several = isinstance(events_map, Sequence)
+            maps = [events_map or {}] if isinstance(events_map, Mapping | None) else events_map
+            self._maps = [{name: jmespath.compile(expression) for name, expression in one.items()} for one in maps]
 
     @property
     def is_mapped(self) -> bool:
         """True if records are mapped by `events-map`, so that any of their fields may be needed."""
-        return bool(self._fields)
+        return any(self._maps)
 
     def takes_ids_of(self, kind: type) -> bool:
         """Return whether ids are of this kind; the first call decides the kind if none is set."""
         self._id_type = self._id_type or kind
         return self._id_type is kind
 
+    def events(self, record: Any, is_row: bool = False) -> list[Event | None]:
+        """The events of a record; a single None where it is rejected, nothing where it is skipped."""
+        if not self.is_several:
+            return [self.judge(self._mapped(record) if self.is_mapped else record, is_row)]
+        before = self._id_type
+        try:
+            holding = [one for one in self._maps if WHEN not in one or is_true(one[WHEN].search(record))]
+            mapped = [self._fields_of(record, one) for one in holding if one.keys() != {WHEN}]
+        except Exception:  # an expression that does not apply to this record
+            return [None]
+        found = [self.judge(one, is_row) for one in mapped]
+        if holding and all(event is not None for event in found):
+            return found
+        self._id_type = before  # nothing of the record is taken
+        return [None]
+
     def judge(self, record: Any, is_row: bool = False) -> Event | None:
         """The event that a record is (or a row of a table, where whole floats are ids); None where it is rejected."""
-        if self._fields:
-            record = self._mapped(record)
         if type(record) is not dict:
             return None
         if is_row:
@@ -100,9 +117,12 @@ class PlainRules:
 
     def _mapped(self, record: Any) -> dict[str, Any] | None:
         try:
-            return {name: expression.search(record) for name, expression in self._fields.items()}
+            return self._fields_of(record, self._maps[0])
         except Exception:  # an expression that does not apply to this record
             return None
+
+    def _fields_of(self, record: Any, expressions: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: expression.search(record) for name, expression in expressions.items() if name != WHEN}
 
     def _vertex(self, op: str, record: dict[str, Any]) -> Event | None:
         vertex, x = record.get("id"), record.get("x")
@@ -148,6 +168,11 @@ class PlainRules:
         if value is None or type(value) is not str:
             return value is None
         return value in self.edge_types if self.edge_types else value != "" and is_short_text(value, self.id_bytes_max)
+
+
+def is_true(value: Any) -> bool:
+    """Return whether JMESPath takes it as true: all but false, null, and what is empty."""
+    return value is not None and value is not False and value not in ("", [], {})
 
 
 def as_id(value: Any) -> Any:

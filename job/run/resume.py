@@ -189,7 +189,7 @@ def _refuse_changes(config: RunConfig, former: Settings, saved: SavedJob, out: P
             continue
         given, was = (value_in_words(name, value) for value in (given, had[name]))
         msg = f"{option} {given}: fixed at {was} when the job in {out} was created; omit {option}"
-        if isinstance(given, dict):  # long
+        if isinstance(given, dict | tuple) and given:  # long
             msg = f"{option}: fixed at another value when the job in {out} was created; omit it"
         raise UsageError(msg)
     for name in config.model_fields_set & set(BEGUN):

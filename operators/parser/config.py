@@ -11,11 +11,12 @@ from freshet.operators.limits import ID_BYTES_MAX, RECORD_BYTES
 class ParserConfig:
     """Conversion of records to blocks of events, fixed for the job's life.
 
-    `events_map` makes events of foreign records: JMESPath by field. `id_bytes_max` is of string ids and names of edge
-    types. `block_events` is what blocks are cut by; 0: by the events of an epoch.
+    `events_map` makes events of foreign records: JMESPath by field, or a list of such maps, each with a condition.
+    `id_bytes_max` is of string ids and names of edge types. `block_events` is what blocks are cut by; 0: by the events
+    of an epoch.
     """
 
-    events_map: dict[str, str] = field(default_factory=dict)
+    events_map: dict[str, str] | tuple[dict[str, str], ...] = field(default_factory=dict)
     id_bytes_max: int = ID_BYTES_MAX
     block_events: int = 0
 

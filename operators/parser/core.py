@@ -15,7 +15,7 @@ from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
 from freshet.operators.parser.json_lines.text import Text
-from freshet.operators.parser.mapping import MappedRules
+from freshet.operators.parser.mapping import Expressions, MappedRules
 from freshet.operators.parser.messages import MessageValues, RawMessage
 from freshet.operators.parser.rejects import Origin, TablePlace
 from freshet.operators.parser.rules import Rules
@@ -37,7 +37,8 @@ class Parser:
         features: the model's raw features.
         id_kind: "int" or "string"; None until the first accepted event decides it (see `id_kind`).
         edge_types: the edge types of a typed model; None takes any.
-        events_map: JMESPath expressions by event field; only the fields that it names are then read.
+        events_map: JMESPath expressions by event field, or several maps with conditions; only the fields that it names
+            are then read.
         id_bytes_max: the longest that a string id, or the name of an edge type, may be in UTF-8.
         lines_min: fewer lines of JSON than these are judged one by one; nothing else changes.
 
@@ -50,7 +51,7 @@ class Parser:
         features: Features,
         id_kind: str | None = None,
         edge_types: Sequence[str] | None = None,
-        events_map: Mapping[str, str] | None = None,
+        events_map: Expressions | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
         lines_min: int = LINES_MIN,
     ) -> None:
@@ -99,10 +100,13 @@ class Parser:
         rest.
         """
         found: list[Parsed] = []
-        first, refused = 0, dict[int, DeadLetter]()
+        first, refused = 0, dict[int, DeadLetter | None]()
         with np.errstate(over="ignore"):
             for k in messages.apart(ARROW_STREAM):
                 offset, value = int(messages.offsets[k]), messages.value(k)
+                if value is None and self._rules.skips_tombstones:
+                    refused[k] = None
+                    continue
                 table = _NO_VALUE if value is None else self._read_arrow(value)
                 if isinstance(table, str):
                     refused[k] = DeadLetter(table, origin.name, origin.partition, offset, value or b"")
@@ -120,22 +124,26 @@ class Parser:
         self,
         messages: MessageValues,
         some: range,
-        refused: Mapping[int, DeadLetter],
+        refused: Mapping[int, DeadLetter | None],
         origin: Origin,
         arrival_ms: float,
     ) -> Parsed:
-        """The events of some messages, which are JSON except the refused ones; `refused`: letters by message."""
+        """The events of some messages, which are JSON except the refused ones.
+
+        `refused`: letters by message, None for one that is skipped.
+        """
         rows = np.array([k for k in some if k not in refused] if refused else some, np.int64)
         text = messages.text(rows)
         end = int(messages.offsets[some[-1]]) + 1 if some else 0
         events, letters = self._lines.parse(text, origin, end, arrival_ms)
-        if not refused:
+        refusals = [letter for letter in refused.values() if letter is not None]
+        if not refusals:
             return events, letters
         # all at once: a block for each of thousands of tombstones would take a hundred times as long
-        offsets = [letter.offset for letter in refused.values()]
+        offsets = [letter.offset for letter in refusals]
         rejects = np.append(events.reject_rows, np.searchsorted(events.position, offsets, "right"))
         events = replace(events, reject_rows=np.sort(rejects).astype(np.int32))
-        return events, sorted([*letters, *refused.values()], key=lambda letter: letter.offset)
+        return events, sorted([*letters, *refusals], key=lambda letter: letter.offset)
 
     def _read_arrow(self, value: bytes) -> pa.Table | str:
         """The table in a message, or why it can't be taken."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jmespath
@@ -12,6 +12,13 @@ from jmespath.exceptions import JMESPathError
 from freshet.operators.parser.rules import FIELDS, Field, Rules, with_integers
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import OP_NAMES
+
+WHEN = "when"
+
+Expressions = Mapping[str, str] | Sequence[Mapping[str, str]]
+"""A map for one event of each record, or several, each with its condition."""
+
+Whole = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class MapFailedError(ValueError):
@@ -32,15 +39,7 @@ class EventMap:
             raise ValueError(msg)
         self._compiled = {}
         for field, expression in expressions.items():
-            try:
-                with warnings.catch_warnings():
-                    # `add_edge` as a literal without JSON quotes is old JMESPath, and still what people write
-                    warnings.simplefilter("ignore", PendingDeprecationWarning)
-                    self._compiled[field] = jmespath.compile(expression)
-            except (JMESPathError, TypeError) as error:
-                why = " ".join(str(error).split()) if isinstance(expression, str) else "expected text"
-                msg = f"{field}: {expression!r} is no JMESPath expression: {why}"
-                raise ValueError(msg) from error
+            self._compiled[field] = _compiled(field, expression)
         self._refuse_other_ops()
 
     def _refuse_other_ops(self) -> None:
@@ -87,14 +86,32 @@ class EventMap:
         Raises:
             MapFailedError: an expression does not apply to this record.
         """
-        fields = {}
-        for field, expression in self._compiled.items():
-            try:
-                fields[field] = expression.search(record)
-            except Exception as error:  # a foreign expression on foreign data fails in any way it likes
-                msg = f"{field}: events_map does not apply: {error}"
-                raise MapFailedError(msg) from error
-        return fields
+        return {field: _search(field, one, record) for field, one in self._compiled.items()}
+
+
+class ConditionalMap:
+    """One of several maps: the event that it makes of a record, if its condition `when` holds.
+
+    A map with `when` alone makes no event: records for which it holds are skipped.
+
+    Raises:
+        ValueError: as `EventMap`.
+    """
+
+    def __init__(self, expressions: Mapping[str, str]) -> None:
+        fields = dict(expressions)
+        condition = fields.pop(WHEN, None)
+        # JMESPath's own judgement of what is true
+        self._condition = None if condition is None else _compiled(WHEN, condition, "({}) && `true`")
+        self.event = EventMap(fields) if fields or condition is None else None
+
+    def holds(self, record: Any) -> bool:
+        """Return whether the condition holds.
+
+        Raises:
+            MapFailedError: it does not apply to this record.
+        """
+        return self._condition is None or _search(WHEN, self._condition, record) is True
 
 
 class MappedRules(Rules):
@@ -102,31 +119,103 @@ class MappedRules(Rules):
 
     is_mapped = True
 
-    def __init__(self, expressions: Mapping[str, str], *told: Any) -> None:
+    def __init__(self, expressions: Expressions, *told: Any) -> None:
         """`told` are the arguments of Rules."""
         super().__init__(*told)
-        self._map = EventMap(expressions)
+        self._map, self._several = EventMap({"op": "op"}), list[ConditionalMap]()
+        if isinstance(expressions, Mapping):
+            self._map = EventMap(expressions)
+        else:
+            self._several = several_maps(expressions)
+        self.skips_tombstones = bool(self._several)
 
     @property
     def plain_map(self) -> Mapping[str, Any] | None:
         """See `Rules.plain_map`."""
-        return self._map.plain
+        return None if self._several else self._map.plain
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
-        """Append the event of a record, as Rules do."""
-        try:
-            event = self._map(record)
-        except MapFailedError as error:
-            return str(error)
-        return self._explained(super().append(event, builder, position))
+        """Append the events of a record, as Rules do."""
+        return self._append(record, builder, position, lambda event: event)
 
     def append_row(self, record: dict[str, Any], builder: EventBuilder, position: int) -> str | None:
-        """Append the event of a row of a table, as Rules do; ids are whole once they are mapped."""
+        """Append the events of a row of a table, as Rules do; ids are whole once they are mapped."""
+        return self._append(record, builder, position, with_integers)
+
+    def _append(self, record: Any, builder: EventBuilder, position: int, whole: Whole) -> str | None:
         try:
-            event = self._map(record)
+            if self._several:
+                return self._append_all(record, builder, position, whole)
+            event = whole(self._map(record))
         except MapFailedError as error:
             return str(error)
-        return self._explained(super().append(with_integers(event), builder, position))
+        return _explained(super().append(event, builder, position), self._map)
 
-    def _explained(self, why: str | None) -> str | None:
-        return None if why is None else self._map.explain(why)
+    def _append_all(self, record: Any, builder: EventBuilder, position: int, whole: Whole) -> str | None:
+        """Append the events of all maps whose conditions hold, or none of them."""
+        holding = [one.event for one in self._several if one.holds(record)]
+        if not holding:
+            return "no map of events_map has a condition that holds"
+        found = [(one, whole(one(record))) for one in holding if one is not None]
+        decided, scratch = self._id_type, self.builder() if len(found) > 1 else builder
+        for one, event in found:
+            if (why := super().append(event, scratch, position)) is not None:
+                self._id_type = decided  # nothing of the record is taken
+                return _explained(why, one)
+        if len(found) > 1:
+            self._id_type = decided  # the builder is to note it, too
+            for _, event in found:
+                super().append(event, builder, position)
+        return None
+
+
+def several_maps(given: Sequence[Mapping[str, str]]) -> list[ConditionalMap]:
+    """Return the maps of a list.
+
+    Raises:
+        ValueError: a map that is none, by its number, or no map at all.
+    """
+    if not given:
+        msg = "got an empty list, expected a map for each event of a record"
+        raise ValueError(msg)
+    maps = []
+    for number, one in enumerate(given, 1):
+        if not isinstance(one, Mapping):
+            msg = f"{number}: got {type(one).__name__}, expected a mapping such as `src: user.id`"
+            raise ValueError(msg)
+        try:
+            maps.append(ConditionalMap(one))
+        except ValueError as error:
+            msg = f"{number}: {error}"
+            raise ValueError(msg) from error
+    return maps
+
+
+def _explained(why: str | None, by: EventMap) -> str | None:
+    return None if why is None else by.explain(why)
+
+
+def _compiled(field: str, expression: object, form: str = "{}") -> Any:
+    """An expression, as it stands in `form`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        with warnings.catch_warnings():
+            # `add_edge` as a literal without JSON quotes is old JMESPath, and still what people write
+            warnings.simplefilter("ignore", PendingDeprecationWarning)
+            found = jmespath.compile(expression)
+            return found if form == "{}" else jmespath.compile(form.format(expression))
+    except (JMESPathError, TypeError) as error:
+        why = " ".join(str(error).split()) if isinstance(expression, str) else "expected text"
+        msg = f"{field}: {expression!r} is no JMESPath expression: {why}"
+        raise ValueError(msg) from error
+
+
+def _search(field: str, expression: Any, record: Any) -> Any:
+    try:
+        return expression.search(record)
+    except Exception as error:  # a foreign expression on foreign data fails in any way it likes
+        msg = f"{field}: events_map does not apply: {error}"
+        raise MapFailedError(msg) from error

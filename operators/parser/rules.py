@@ -81,6 +81,7 @@ class Rules:
     """
 
     is_mapped = False
+    skips_tombstones = False
 
     def __init__(
         self,

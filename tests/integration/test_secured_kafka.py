@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 import yaml
+from kafka import KafkaProducer
 
 from freshet.job.errors import UsageError
 from freshet.job.folder.run_file import read_run
@@ -17,6 +20,7 @@ from freshet.job.kafka.produce import produce
 from freshet.job.kafka.read_topics import plan_topic, read_partition
 from freshet.job.run.summary import progress
 from freshet.job.serving.feeds.topic_reader import topic_id
+from tests.support.graphs.debezium import MAPS, changes, envelope, row
 from tests.support.kafka.secured import CLIENT_SECRET, STORE_PASSWORD, Secured, secured_broker
 from tests.support.kafka.topics import require_jars
 from tests.support.runs.jobs import Job, TopicInput, make_input
@@ -57,32 +61,42 @@ def secret_of(job: Job) -> list[str]:
 def test_a_job_logs_in_by_tokens(
     secured: Secured, tmp_path: Path, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that the job has of Kafka: source, sink, dead letters, admin, lag; and `produce` and `check` by command."""
-    given = make_input(tmp_path / "input", 400)
-    with given.events.open("ab") as file:
-        file.write(b"no event\n")
+    """All that the job has of Kafka: source, sink, dead letters, admin, lag; and `check` by command.
+
+    Its records are changes of a table, several events each.
+    """
+    given, records = make_input(tmp_path / "input", 1), changes(1, 300)
+    given.events.write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in records if one is not None))
     written = secured.oauth() | secured.trust("JKS")
     written["sasl.oauthbearer.client.credentials.client.secret"] = "${OAUTH_SECRET}"
     written["ssl.truststore.password"] = "${STORE_PASSWORD}"
     config = tmp_path / "job.yaml"
-    config.write_text(yaml.safe_dump({"kafka": written}))
+    config.write_text(yaml.safe_dump({"kafka": written, "events-map": MAPS}))
     monkeypatch.setenv("OAUTH_SECRET", CLIENT_SECRET)
     monkeypatch.setenv("STORE_PASSWORD", STORE_PASSWORD)
     topics = {name: f"kafka://{secured.broker.address}/tokens-{name}" for name in ("events", "rows", "letters")}
     properties = ClientProperties(secured.oauth() | secured.trust("JKS"))
     events = KafkaAddress.parse(topics["events"])
-    assert produce(events=[str(given.events)], to=events, partitions=2, properties=properties)["events"] == 401
-    given = TopicInput(given.model, given.events, 401, topic=topics["events"], config=config)
+    produce(events=[str(given.events)], to=events, partitions=2, properties=properties)
+    wrong = orjson.dumps(envelope("u", row(1, 2), row(1, "b")))
+    with closing(KafkaProducer(bootstrap_servers=secured.broker.address, **properties.kafka_python())) as producer:
+        for value in (None, wrong, orjson.dumps(envelope("c", None, row(1, 2)))):
+            producer.send(events.topic, value, partition=0, key=b"1")
+    count = sum(2 if one["op"] == "u" else one["op"] in "crd" for one in records if one) + 2
+    given = TopicInput(given.model, given.events, count, topic=topics["events"], config=config)
     job = Job(given, tmp_path / "out")
     jobs.append(job)
-    job.start("--embeddings-to", topics["rows"], "--dead-letters", topics["letters"])
-    job.until(lambda: progress(job.out)["events"] >= 400)
+    by_count = ("--epoch-events", 7, "--epoch-ms", 0, "--id-type", "int")  # epochs end within records
+    job.start("--embeddings-to", topics["rows"], "--dead-letters", topics["letters"], *by_count)
+    job.until(lambda: progress(job.out)["events"] >= count - 14)
     assert not secret_of(job)
     assert job.status()["lag"] is not None
     stopped = job.stop()
     assert stopped.code == 0, stopped.errors
+    done = job.wait().result
+    assert (done["events"], done["rejected"]) == (count, 1)
     job.check()
-    for name, least in (("rows", 100), ("letters", 1)):
+    for name, least in (("rows", 20), ("letters", 1)):
         topic = plan_topic(0, KafkaAddress.parse(topics[name]), "earliest", True, properties)
         found = sum(len(piece) for one in topic.start for piece in read_partition(topic, one, properties))
         assert found >= least, name

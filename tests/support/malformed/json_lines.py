@@ -39,7 +39,7 @@ _SPLICES = [b"\n", b"\0", b" ", b"\r", b"{", b"}", b"[", b"\xff", b'"', b"\\", b
 # More levels than orjson reads.
 DEEP = b'{"op":"del_vertex","id":1,"junk":' + b"[" * 1100 + b"]" * 1100 + b"}"
 _MIXED = b'{"op":"del_vertex","id":1,"junk":' + b'{"a":' * 600 + b"[" * 600 + b"]" * 600 + b"}" * 601
-_MAPS: list[dict[str, str]] = [
+_MAPS: list[dict[str, str] | list[dict[str, str]]] = [
     {"op": "op", "src": "src", "dst": "dst", "id": "id", "x": "x", "weight": "weight"},
     {"op": "`add_edge`", "src": "src", "dst": "dst", "weight": "`0.5`"},
     {"op": "op", "id": "id", "src": "id", "dst": "id", "x": "x"},
@@ -47,6 +47,10 @@ _MAPS: list[dict[str, str]] = [
     {"op": "op", "src": "src", "dst": "dst", "type": "`a`", "weight": "junk", "attr": "`null`"},
     {"op": "op", "id": "id", "x": "attr"},
     {"op": "op", "id": "junk.id", "src": "src", "dst": "dst"},
+    [
+        {"when": "src", "op": "`add_edge`", "src": "src", "dst": "dst"},
+        {"op": "op", "id": "id", "src": "src", "dst": "dst"},
+    ],
 ]
 
 

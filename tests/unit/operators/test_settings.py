@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -63,6 +64,8 @@ IN_PARTS = Settings(
 
 def test_settings_survive_json() -> None:
     assert Settings.from_dict(orjson.loads(orjson.dumps(IN_PARTS.to_dict()))) == IN_PARTS
+    several = replace(IN_PARTS, parsing=ParserConfig(({"when": "a", "op": "b"}, {"op": "c"})))
+    assert Settings.from_dict(orjson.loads(orjson.dumps(several.to_dict()))) == several
     bare = Settings("M", "O", 1)
     assert Settings.from_dict(orjson.loads(orjson.dumps(bare.to_dict()))) == bare
 

@@ -146,6 +146,11 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"events": ["kafka://h:1/t"], "from": "committed"}, "--from committed: give the group"),
         ({"events": ["kafka://h:1/t"], "until": "noon"}, "--until: got 'noon', expected 'latest'"),
         ({"events_map": "x"}, "events-map: got str, expected a mapping"),
+        ({"events_map": []}, "events-map: got an empty list, expected a map"),
+        (
+            {"events_map": [{"op": "`add_edge`"}, {"when": "x", "colour": "x"}]},
+            "events-map: 2: expected fields among op",
+        ),
         ({"events_map": {"colour": "x"}}, "events-map: expected fields among op, id"),
         ({"events_map": {"op": 5}}, "events-map: op: 5 is no JMESPath expression: expected text"),
         ({"events_map": {"src": "a["}}, "events-map: src: 'a[' is no JMESPath expression"),

@@ -1,0 +1,131 @@
+"""Several events of a record (`events-map` as a list): what the Parser makes of it, and `freshet check`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from freshet.job.results.plain_reader import message_records
+from freshet.job.results.plain_rules import PlainRules
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.messages import RawMessage
+from freshet.partitioner.events import OP_NAMES, Events
+from freshet.schema import Features
+from tests.support.graphs.debezium import MAPS, changes, envelope, row
+
+ORIGIN = Origin(0, "topic", 0)
+
+
+def rows_of(events: Events) -> list[tuple[Any, ...]]:
+    a, b = events.a.to_list(), events.b.to_list()
+    return [
+        (OP_NAMES[op], src, dst, position)
+        for op, src, dst, position in zip(events.op.tolist(), a, b, events.position.tolist(), strict=True)
+    ]
+
+
+def parse(*records: Any, id_kind: str | None = None, maps: Any = MAPS) -> tuple[list[tuple[Any, ...]], list[str]]:
+    """The events and the errors of messages, which `freshet check` must judge in the same way."""
+    messages = [RawMessage(k, None if one is None else orjson.dumps(one)) for k, one in enumerate(records)]
+    events, letters = Parser(Features(2), id_kind, None, maps).parse_messages(messages, ORIGIN)
+    plain = list(message_records(messages, PlainRules(Features(2), id_kind, None, maps)))
+    taken = [(one.event.op, one.event.a, one.event.b or 0, one.position) for one in plain if one.event is not None]
+    assert taken == rows_of(events)
+    assert [one.position - 1 for one in plain if one.event is None] == [letter.offset for letter in letters]
+    assert [orjson.loads(letter.raw) for letter in letters] == [records[letter.offset] for letter in letters]
+    return rows_of(events), [letter.error for letter in letters]
+
+
+def test_the_changes_of_a_table() -> None:
+    found, errors = parse(
+        envelope("r", None, row(1, 2)),
+        envelope("u", row(1, 2), row(1, 3)),
+        envelope("d", row(1, 3), None, has_schema=True),
+        None,
+        {"op": "m"},
+        envelope("c", None, row(5, 6)),
+    )
+    assert found == [
+        ("add_edge", 1, 2, 1),
+        ("del_edge", 1, 2, 2),
+        ("add_edge", 1, 3, 2),
+        ("del_edge", 1, 3, 3),
+        ("add_edge", 5, 6, 6),
+    ]
+    assert not errors
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_many_changes_are_judged_alike(has_schema: bool) -> None:
+    records = changes(1, 500, has_schema)
+    found, errors = parse(*records)
+    assert len(found) > sum(record is not None for record in records)
+    assert not errors
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (envelope("u", row(1, 2), row(1, "b")), "dst: expected an integer like"),
+        (envelope("u", row(1, 2), row(1, None)), "dst: missing: events_map `(payload || @).after.merchant` gives null"),
+        (envelope("u", row(1, 2), row(1, 2, float("1e300"))), "weight: "),
+        (envelope("t"), "no map of events_map has a condition that holds"),
+        ({}, "no map of events_map has a condition that holds"),
+        ([1], "no map of events_map has a condition that holds"),
+    ],
+)
+def test_a_record_is_rejected_as_a_whole(record: Any, why: str) -> None:
+    found, (error,) = parse(record, envelope("c", None, row(5, 6)), id_kind="int")
+    assert found == [("add_edge", 5, 6, 2)]
+    assert error.startswith(why)
+
+
+def test_a_rejected_record_does_not_decide_the_kind_of_ids() -> None:
+    found, errors = parse(envelope("u", row("a", "b"), row("a", 7)), envelope("u", row(1, 2), row(1, 3)))
+    assert [one[:3] for one in found] == [("del_edge", 1, 2), ("add_edge", 1, 3)]
+    assert len(errors) == 1
+    found, errors = parse(envelope("u", row("a", "b"), row("a", "c")))
+    assert [one[:3] for one in found] == [("del_edge", "a", "b"), ("add_edge", "a", "c")]
+
+
+def test_a_condition_that_does_not_apply() -> None:
+    maps = [{"op": "`add_edge`", "src": "a", "dst": "b"}, {"when": "length(c) > `1`", "op": "`del_vertex`", "id": "a"}]
+    found, (error,) = parse({"a": 1, "b": 2}, {"a": 1, "b": 2, "c": "xy"}, {"a": 1, "b": 2, "c": ""}, maps=maps)
+    assert error.startswith("when: events_map does not apply: ")
+    assert found == [("add_edge", 1, 2, 2), ("del_vertex", 1, 0, 2), ("add_edge", 1, 2, 3)]
+
+
+def test_what_is_true_is_judged_alike() -> None:
+    maps = [{"when": "a", "op": "`del_vertex`", "id": "b"}]
+    values = [None, False, True, 0, 0.0, "", "x", [], [0], {}, {"a": None}]
+    found, errors = parse(*({"a": value, "b": k} for k, value in enumerate(values)), maps=maps, id_kind="int")
+    assert [one[1] for one in found] == [2, 3, 4, 6, 8, 10]
+    assert len(errors) == 5
+
+
+def test_rows_of_tables() -> None:
+    """Whole floats are ids there, as in a single map."""
+    maps = [{"op": "`del_edge`", "src": "a", "dst": "b"}, {"op": "`add_edge`", "src": "a", "dst": "c"}]
+    table = pa.table({"a": [1.0, 2.0], "b": [5.0, 6.5], "c": [7, 8]})
+    events, letters = Parser(Features(2), "int", None, maps).parse_table(table, ORIGIN)
+    assert rows_of(events) == [("del_edge", 1, 5, 1), ("add_edge", 1, 7, 1)]
+    assert [(letter.offset, letter.error[:13]) for letter in letters] == [(1, "dst: expected")]
+
+
+@pytest.mark.parametrize(
+    ("maps", "why"),
+    [
+        (["x"], "1: got str, expected a mapping"),
+        ([MAPS[0], {}], "2: op: missing"),
+        ([MAPS[0], {"when": "a"}, {"when": "a["}], r"3: when: 'a\[' is no JMESPath"),
+        ([{"when": 5}], "1: when: 5 is no JMESPath expression: expected text"),
+        ([{"when": "a", "op": "add_edge"}], "1: op: 'add_edge' is the field"),
+        ([{"when": "a", "colour": "x"}], "1: expected fields among op"),
+    ],
+)
+def test_maps_that_are_none(maps: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Parser(Features(2), events_map=maps)
