@@ -11,8 +11,9 @@ from pathlib import Path
 
 import yaml
 
-from freshet.job.machine.artifacts import cached_connector_jars
+from freshet.job.machine.artifacts import CONNECTOR, S3, cached_jars
 from freshet.job.machine.java import flink_home, opened_modules
+from freshet.job.machine.plugins import PLUGINS, make_plugins
 from freshet.job.machine.python_path import own_folders
 
 _LOGGING = ("log4j-console.properties", "log4j-cli.properties", "log4j-session.properties")
@@ -21,7 +22,7 @@ _QUICK = "-XX:TieredStopAtLevel=1"
 
 
 def make_folders(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
-    """Make `conf`, `lib`, `log` and `tmp` in a new folder, and return what Flink's scripts need in the environment.
+    """Make Flink's folders in a new one, and return what its scripts need in the environment.
 
     Options are added to what every cluster of Freshet wants: Python in thread mode, one slot per TaskManager,
     checkpoints that outlive their job.
@@ -35,12 +36,14 @@ def make_folders(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
         (conf / name).symlink_to(home / "conf" / name)
     # Python operators need this jar beside Flink's own, Kafka's tables the connector (a job brings it, too).
     jars = [*(home / "lib").glob("*.jar"), *(home / "opt").glob("flink-python*.jar")]
-    for jar in [*jars, *cached_connector_jars()]:
+    for jar in [*jars, *cached_jars(CONNECTOR)]:
         (lib / jar.name).symlink_to(jar)
+    make_plugins(folder / "plugins", cached_jars(S3))
     return {
         "FLINK_HOME": str(home),
         "FLINK_CONF_DIR": str(conf),
         "FLINK_LIB_DIR": str(lib),
+        PLUGINS: str(folder / "plugins"),
         "FLINK_LOG_DIR": str(folder / "log"),
         "FLINK_PID_DIR": str(folder),
     }

@@ -1,5 +1,6 @@
-"""Java artifacts that no Python package contains: downloaded from Maven at first use, checked by SHA-256.
+"""Java artifacts that no Python package contains: downloaded at first use, checked by SHA-256.
 
+They come from Maven, or from the mirror that `$FRESHET_ARTIFACTS` names (see mirror.py).
 `artifacts.toml` beside this module pins them. scripts/tools/pin_artifacts.py resolves the roots again and rewrites it.
 """
 
@@ -11,17 +12,20 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from freshet.job.errors import JobFailed
+from freshet.errors import FreshetError
+from freshet.job.errors import JobFailed, UsageError
+from freshet.job.machine import mirror
 from freshet.kernels.user_cache import CACHE_VARIABLE, user_cache
 from freshet.log_lines import log
 
 PINS = Path(__file__).with_name("artifacts.toml")
 # The sets: Flink's Kafka connector and its codec; the connector for logins by tokens; Amazon's login module for that;
-# Apache Kafka itself.
-CONNECTOR, TOKENS, IAM, BROKER = "connector", "tokens", "iam", "broker"
+# Apache Kafka itself; Flink's plugin for S3.
+CONNECTOR, TOKENS, IAM, BROKER, S3 = "connector", "tokens", "iam", "broker", "s3"
 
 _FETCHERS = 8
 _TIMEOUT_S = 30.0
@@ -77,10 +81,18 @@ def token_connector_jars(iam: bool) -> list[Path]:
     return fetch([jar for name in (TOKENS, *([IAM] if iam else [])) for jar in read_pins(name)[1]])
 
 
-def cached_connector_jars() -> list[Path]:
-    """Return those of them that are in the cache, without a look at the network."""
-    pinned = {cache_folder() / artifact.file_name: artifact for artifact in read_pins(CONNECTOR)[1]}
+def cached_jars(name: str) -> list[Path]:
+    """Return the jars of a set that are in the cache, without a look at the network."""
+    pinned = {cache_folder() / artifact.file_name: artifact for artifact in read_pins(name)[1]}
     return [path for path, artifact in pinned.items() if _is_whole(path, artifact)]
+
+
+def s3_jars() -> list[Path]:
+    """Return Flink's plugin for stores that speak S3, fetched if it never was.
+
+    Raises: ArtifactError, as `connector_jars`.
+    """
+    return fetch(read_pins(S3)[1])
 
 
 def broker_jars() -> list[Path]:
@@ -95,16 +107,19 @@ def fetch(artifacts: Sequence[Artifact], download: Download | None = None) -> li
     """Return the paths of the artifacts in the cache, each with the pinned content; fetch those that are not there.
 
     A file appears in the cache whole or not at all, so several processes may fetch at once.
-    Raises: ArtifactError.
+    Raises: ArtifactError; UsageError where `$FRESHET_ARTIFACTS` names a mirror that can't be used.
     """
     folder = cache_folder()
     missing = [artifact for artifact in artifacts if not _is_whole(folder / artifact.file_name, artifact)]
     if missing:
         what = missing[0].coordinate + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
-        log(f"fetching {what} from Maven (once)")
+        given = mirror.given_mirror()
+        where = mirror.shown(given) if given else "Maven"
+        log(f"fetching {what} from {where} (once)")
         _make_folder(folder)
+        download = download or (partial(mirror.download, given) if given else maven_download)
         with ThreadPoolExecutor(_FETCHERS) as pool:
-            list(pool.map(lambda artifact: _fetch_one(artifact, folder, download or maven_download), missing))
+            list(pool.map(lambda artifact: _fetch_one(artifact, folder, download, where), missing))
     return [folder / artifact.file_name for artifact in artifacts]
 
 
@@ -144,19 +159,25 @@ def _make_folder(folder: Path) -> None:
         raise ArtifactError(msg) from None
 
 
-def _fetch_one(artifact: Artifact, folder: Path, download: Download) -> None:
+def _fetch_one(artifact: Artifact, folder: Path, download: Download, where: str) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
         try:
             got = download(artifact.coordinate, Path(scratch))
+        except FreshetError:
+            raise
         except Exception as error:  # whatever the network, jgo or its HTTP client raise
             raise _unreachable(artifact, folder, error) from error
         found = sha256(got)
         if found != artifact.sha256:
             msg = (
                 f"{artifact.coordinate}: got a file with the SHA-256 {found}, expected {artifact.sha256}; it was not "
-                f"used. Something between here and Maven Central changes files, or the copy in ~/.m2 is broken"
+                "used. "
             )
-            raise ArtifactError(msg)
+            if mirror.given_mirror():
+                raise UsageError(msg + f"{where} has another file by that name: put the one of Maven Central there")
+            raise ArtifactError(
+                msg + "Something between here and Maven Central changes files, or the copy in ~/.m2 is broken"
+            )
         partial = Path(scratch) / "whole.jar"
         shutil.copyfile(got, partial)
         partial.replace(folder / artifact.file_name)
@@ -168,6 +189,6 @@ def _unreachable(artifact: Artifact, folder: Path, error: Exception) -> Artifact
         causes.append(causes[-1].__cause__ or causes[-1].__context__)  # type: ignore[arg-type]
     return ArtifactError(
         f"{artifact.coordinate} can't be fetched from Maven ({type(error).__name__}: {causes[-1]}). With a proxy, set "
-        f"HTTPS_PROXY; without a network, copy {artifact.file_name} from a machine that has it (its folder "
-        f"~/.cache/freshet/jars) to {folder}"
+        f"HTTPS_PROXY; with a mirror, set {mirror.VARIABLE}; without a network, copy {artifact.file_name} from a "
+        f"machine that has it (its folder ~/.cache/freshet/jars) to {folder}"
     )

@@ -8,10 +8,11 @@ import pytest
 from freshet.job.machine.artifacts import (
     BROKER,
     CONNECTOR,
+    S3,
     Artifact,
     ArtifactError,
     cache_folder,
-    cached_connector_jars,
+    cached_jars,
     fetch,
     read_pins,
 )
@@ -36,11 +37,12 @@ class Maven:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FRESHET_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("FRESHET_ARTIFACTS", raising=False)
     return tmp_path / "cache" / "jars"
 
 
 def test_the_pins_are_whole() -> None:
-    for name in (CONNECTOR, BROKER):
+    for name in (CONNECTOR, BROKER, S3):
         roots, jars = read_pins(name)
         assert roots
         assert set(roots) <= {jar.coordinate for jar in jars}
@@ -91,7 +93,7 @@ def test_a_cache_that_can_not_be_written_is_named(tmp_path: Path, monkeypatch: p
 
 
 def test_the_connector_is_looked_for_without_fetching() -> None:
-    assert cached_connector_jars() == []
+    assert cached_jars(CONNECTOR) == cached_jars(S3) == []
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
