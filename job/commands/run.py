@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.flags import keys_of_the_file, parameter, parameters
+from freshet.job.options.flink_keys import bare_secrets
 from freshet.job.options.marks import IO
 from freshet.job.options.runtime_options import AUTO
 from freshet.log_lines import log_as
@@ -56,6 +58,8 @@ def start(options: Mapping[str, Any], config: Path | None, *, in_application: bo
     settings = load_run_config(given, config)
     if settings.log_format is not None:
         log_as(settings.log_format)
+    for key in bare_secrets(options.get("flink", ())):
+        say(f"-D {key}: everybody on this machine can read a command line; write -D '{key}=${{NAME}}' or use --config")
     from freshet.files.owner_only import close_to_others
     from freshet.job.folder.lock import taken
     from freshet.job.run.preflight import begins, check_application, check_out, check_run

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -31,11 +32,13 @@ class GatewayError(JobFailed):
     """The Java process did not come up; the message has the end of its output."""
 
 
-def start_gateway(logs: Path, scratch: Path, heap_mb: int, direct_mb: int = 0) -> subprocess.Popen[bytes]:
+def start_gateway(
+    logs: Path, scratch: Path, heap_mb: int, direct_mb: int = 0, environ: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start the Java process and connect PyFlink to it; call once, from a thread that outlives the job.
 
     `scratch` has to be there, and is to be taken away when the process has ended; `direct_mb`: what Java may need
-    outside the heap, where it may take as much as the heap anyway.
+    outside the heap, where it may take as much as the heap anyway; `environ` is added to Java's environment.
     Raises: GatewayError when it does not come up; RuntimeError when PyFlink already has a gateway.
     """
     from pyflink import java_gateway
@@ -50,7 +53,7 @@ def start_gateway(logs: Path, scratch: Path, heap_mb: int, direct_mb: int = 0) -
         # Where it can't be tied to us, the end of its standard input ends it within seconds.
         log, output, direct = logs / "flink.log", logs / "java.log", f"{max(heap_mb, direct_mb)}m"
         main, options = [*_SERVER, str(folder / "port")], [f"-XX:MaxDirectMemorySize={direct}"]
-        process = start_java(main, heap_mb, log, output, scratch, os.environ, options)
+        process = start_java(main, heap_mb, log, output, scratch, {**os.environ, **(environ or {})}, options)
         _tell(process, token)
         port = _read_port(process, folder / "port", output)
     finally:

@@ -65,6 +65,8 @@ class JobSpec(BaseModel):
     managed_mb: int = Field(default=MANAGED_MB, ge=MANAGED_MB_MIN)
     network_mb: int = Field(default=256, ge=16)
     options: dict[str, str] = Field(default_factory=dict)  # further Flink options, which win
+    # Those of the user, with secrets in them: like `kafka_properties`, never written down.
+    user_options: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
 
     @model_validator(mode="after")
     def _spread(self) -> JobSpec:

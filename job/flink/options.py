@@ -161,7 +161,7 @@ def job_options(spec: JobSpec) -> dict[str, str]:
         "restart-strategy.failure-rate.failure-rate-interval": f"{RESTART_INTERVAL_S} s",
         "restart-strategy.failure-rate.delay": f"{spec.restart_delay_ms} ms",
     }
-    return options | spec.options
+    return options | spec.options | spec.user_options
 
 
 def flink_options(spec: JobSpec) -> dict[str, str]:
@@ -173,7 +173,7 @@ def flink_options(spec: JobSpec) -> dict[str, str]:
         where = _processes_options(spec)
     else:
         where = _one_process_options(spec)
-    return job_options(spec) | where | spec.options
+    return job_options(spec) | where | spec.options | spec.user_options
 
 
 def environment(options: dict[str, str]) -> StreamExecutionEnvironment:

@@ -27,8 +27,9 @@ from freshet.job.flink.options import JOB_ID, environment, flink_options
 from freshet.job.flink.rest import FlinkRest, FlinkRestError, UnknownJobError
 from freshet.job.flink.state_files import CheckpointWatch
 from freshet.job.flink.task_managers import TaskManagers, start_job_manager
-from freshet.job.folder import run_file
+from freshet.job.folder import layout, run_file
 from freshet.job.machine.signals import stop_signals
+from freshet.job.stores.plugins import open_file_systems, plugins_environ
 
 _BY_ITSELF = 0  # in place of the signal by which a job is stopped
 _ASK_S = 0.3  # between two questions for the state of a job on a cluster
@@ -66,11 +67,14 @@ class FlinkRun(JobRun):
         if spec.cluster is not None:  # it may be there if this process is killed before it hears of it
             options[JOB_ID] = secrets.token_hex(16)
             run_file.update_run(spec.out_path, **place_of(spec, self.rest_address, options[JOB_ID]))
+        environ = plugins_environ(spec.out_path / layout.PLUGINS, options, [spec.checkpoint_dir, spec.resume])
         if spec.starts_task_managers:
-            self._task_managers = TaskManagers(spec, options)
+            self._task_managers = TaskManagers(spec, options, environ=environ)
             self._task_managers.start()
-        self._java = start_gateway(spec.logs, spec.tmp, client_heap_mb(spec), memory_of_worker(spec).direct_mb)
+        direct_mb = memory_of_worker(spec).direct_mb
+        self._java = start_gateway(spec.logs, spec.tmp, client_heap_mb(spec), direct_mb, environ)
         try:
+            open_file_systems(options)
             if spec.starts_task_managers:
                 start_job_manager(options)
             env = environment(options)

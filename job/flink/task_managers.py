@@ -43,8 +43,18 @@ class TaskManagers:
     are as many as at first, if `replace_dead` is called again and again.
     """
 
-    def __init__(self, spec: JobSpec, options: Mapping[str, str], clock: Any = time.monotonic) -> None:
-        """Nothing runs yet; `options` are those of the job and of its cluster (`flink_options`)."""
+    def __init__(
+        self,
+        spec: JobSpec,
+        options: Mapping[str, str],
+        clock: Any = time.monotonic,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Nothing runs yet; `options` are those of the job and of its cluster (`flink_options`).
+
+        `environ` is added to the environment of each.
+        """
+        self._environ = dict(environ or {})
         self._count, self._logs, self._folder = spec.parallelism, spec.logs, spec.tmp
         self._memory: Memory = memory_of_worker(spec)
         self._options, self._clock = dict(options), clock
@@ -102,7 +112,7 @@ class TaskManagers:
             log,
             self._output(name),
             scratch,
-            os.environ,
+            {**os.environ, **self._environ},
             [f"-XX:MaxDirectMemorySize={self._memory.direct_mb}m"],
         )
         return _TaskManager(name, process, logged)

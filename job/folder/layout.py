@@ -35,6 +35,7 @@ STATE = "state"  # durable state in the local runtime
 CHECKPOINTS = "checkpoints"  # Flink's, where --checkpoint-dir names no other folder
 LOGS = "logs"  # of Flink, the Java process, and Python's tracebacks
 TMP = "tmp"  # of Flink, while it runs
+PLUGINS = "tmp/plugins"  # Flink's
 IDLE = "tmp/idle"  # stays empty: the source of --stay watches it
 
 # Below the folder of checkpoints, wherever that is:

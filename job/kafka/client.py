@@ -14,6 +14,7 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.key_stores import tls_files
 from freshet.job.kafka.logins import IAM, OAUTH, for_java, login_of, refuse_javas_own
 from freshet.job.kafka.tokens import URL, tokens_of
+from freshet.job.references import with_variables
 
 # What Freshet sets itself; a value of the user's would break what the job promises, or do nothing.
 OWN = {
@@ -28,8 +29,6 @@ OWN = {
     "enable.idempotence": "it is always on",
     "acks": "it is always `all`",
 }
-_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CLASS = re.compile(r"(?<![\w.])(?=org\.apache\.kafka\.[a-z.]+\.[A-Z])")
 SHADED = "org.apache.flink.kafka.shaded."
 # Java's names of what kafka-python takes as it stands.
@@ -121,7 +120,7 @@ class ClientProperties(Mapping[str, str]):
 
     def _given(self, environ: Mapping[str, str] | None) -> dict[str, str]:
         env = os.environ if environ is None else environ
-        return {key: _resolve(key, value, env) for key, value in self._raw.items()}
+        return {key: with_variables(f"kafka: {key}", value, env) for key, value in self._raw.items()}
 
     def _same(self, given: Mapping[str, str]) -> dict[str, Any]:
         refuse_javas_own(given)
@@ -191,20 +190,6 @@ def _text(key: str, value: object) -> str:
         return str(value)
     msg = f"kafka: {key}: got a {type(value).__name__}, expected text or a number"
     raise UsageError(msg)
-
-
-def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
-    def replace(found: re.Match[str]) -> str:
-        name = found[1]
-        if not _NAME.fullmatch(name):
-            msg = f"kafka: {key}: expected ${{NAME}} of an environment variable"
-            raise UsageError(msg)
-        if name not in environ:
-            msg = f"kafka: {key}: the environment variable {name} is not set"
-            raise UsageError(msg)
-        return environ[name]
-
-    return _REFERENCE.sub(replace, value)
 
 
 def _milliseconds(key: str, value: str) -> int:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from freshet.job.errors import UsageError
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.options.environment import config_in_environment, read_environment, variable_of
+from freshet.job.options.flink_keys import read_flink
 from freshet.job.options.input_options import GraphOptions, InputOptions
 from freshet.job.options.marks import FILE, Options, flag_of
 from freshet.job.options.partitioning_options import PartitioningOptions
@@ -50,12 +51,24 @@ def _validated(
     environment: Mapping[str, Any] = MappingProxyType({}),
 ) -> _Kind:
     try:
-        return kind.model_validate({**written, **environment, **flags})
+        return kind.model_validate({**written, **environment, **flags, **_flink_of(written, environment, flags)})
     except ValidationError as error:
         where = dict.fromkeys(written, f"{config_file}: ")
         where |= {name: f"{variable_of(name)}: " for name in environment} | dict.fromkeys(flags, "")
         lines = [_explain(dict(problem), where.get(_key(problem), "")) for problem in error.errors()]
         raise UsageError("\n".join(lines)) from None
+
+
+def _flink_of(*sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Flink's options of several sources, key by key, of which the last one wins; nothing where one has any."""
+    given = [one["flink"] for one in sources if one.get("flink")]
+    if len(given) < 2:
+        return {}
+    try:
+        return {"flink": {key: value for one in given for key, value in read_flink(one).items()}}
+    except ValueError as error:
+        msg = f"flink: {error}"
+        raise UsageError(msg) from None
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -145,7 +158,9 @@ def _key(problem: Mapping[str, Any]) -> str:
 def _named(key: str) -> str:
     """A key of the file as people write the option: as a flag where there is one."""
     found = option_fields().get(key)
-    return key.replace("_", "-") if found is not None and found[1].panel == FILE else flag_of(key)
+    if found is None:
+        return flag_of(key)
+    return key.replace("_", "-") if found[1].panel == FILE else found[1].flag_of(key)
 
 
 def _explain(problem: Mapping[str, Any], where: str) -> str:

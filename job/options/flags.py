@@ -61,7 +61,7 @@ def parameter(name: str, annotation: Any) -> Parameter:
 
 def _flag(name: str, field: FieldInfo, mark: Option) -> Any:
     flag = mark.flag or (f"{flag_of(name)}/--no-{flag_of(name)[2:]}" if field.annotation is bool else flag_of(name))
-    metavar = "PATH" if name == "events" else None
+    metavar = {"events": "PATH", "flink": "KEY=VALUE"}.get(name)
     return typer.Option(flag, help=help_of(field), rich_help_panel=mark.panel, show_default=False, metavar=metavar)
 
 
@@ -85,6 +85,8 @@ def _type_of(field: FieldInfo) -> Any:
     if NoneType in get_args(kind):
         kind = next(one for one in get_args(kind) if one is not NoneType)
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if get_origin(kind) is dict:
+        return list[str]
     only_one = get_origin(kind) is Literal and len(get_args(kind)) == 1
     return str if only_one or _unit_of(field) is not None else kind
 

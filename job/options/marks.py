@@ -54,6 +54,10 @@ class Option:
     flag: str = ""
     is_place: bool = False
 
+    def flag_of(self, name: str) -> str:
+        """Return how people write the flag, without a second form of it."""
+        return flag_of(name) if "/" in self.flag else self.flag or flag_of(name)
+
 
 def flag_of(name: str) -> str:
     """Return the flag of an option, from its name in the --config file."""

@@ -12,7 +12,7 @@ from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.topic_specs import COMMITTED
 from freshet.job.options.epoch_options import EpochOptions
 from freshet.job.options.input_options import GraphOptions, InputOptions
-from freshet.job.options.marks import FILE, Holds, Option, flag_of
+from freshet.job.options.marks import FILE, Holds, Option
 from freshet.job.options.output_options import OutputOptions
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
@@ -160,7 +160,7 @@ def option_name(field: str) -> str:
 def written(field: str) -> str:
     """An option as people write it: its flag, or its key where it stands in the --config file alone."""
     name, mark = option_name(field), _mark(RunConfig.model_fields[field])
-    return name.replace("_", "-") if mark.panel == FILE else flag_of(name)
+    return name.replace("_", "-") if mark.panel == FILE else mark.flag_of(name)
 
 
 def with_value(field: str, value: Any) -> str:

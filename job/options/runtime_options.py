@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from freshet.job.console import LOG_FORMAT_HELP
+from freshet.job.options.flink_keys import read_flink
 from freshet.job.options.marks import (
     FAULTS,
     FILE,
@@ -86,6 +87,12 @@ class RuntimeOptions(Options):
     memory_bytes: Annotated[Size | None, Option(RUNTIME, Holds.KEPT)] = Field(
         default=None, alias="memory", description="Memory for the state backend, such as 2GiB (default: the backend's)."
     )
+    flink: Annotated[dict[str, str], Option(RUNTIME, Holds.KEPT, "-D")] = Field(
+        default_factory=dict,
+        repr=False,
+        description="KEY=VALUE, a configuration option of Flink, such as s3.endpoint=http://minio:9000; repeatable. "
+        "${NAME} is read from the environment: write secrets so.",
+    )
     processor: Annotated[ProcessorName | None, Option(RUNTIME)] = Field(
         default=None,
         description="Processor that a new job's bits are fixed to: host (default), or portable (any of the last ten "
@@ -109,6 +116,11 @@ class RuntimeOptions(Options):
     def managed_mb(self) -> int:
         """Memory for the state backend, in MiB."""
         return MANAGED_MB if self.memory_bytes is None else max(MANAGED_MB_MIN, self.memory_bytes >> 20)
+
+    @field_validator("flink", mode="before")
+    @classmethod
+    def _flink_options(cls, value: Any) -> dict[str, str]:
+        return read_flink(value)
 
     @field_validator("cluster")
     @classmethod

@@ -204,6 +204,9 @@ def _refuse_other_options(given: Mapping[str, Any], saved: SavedJob, out: Path) 
     """Refuse options that a job takes over when it is resumed, not while it runs."""
     for name in given.keys() & saved.options.keys() - _OF_THE_CLIENT:
         if given[name] != (had := saved.options[name]):
+            if isinstance(had, dict):  # long, and secrets may stand in it
+                msg = f"{written(name)}: the job in {out} runs with others; leave it out, or stop the job and resume it"
+                raise UsageError(msg)
             runs = "without it" if had is None else f"with {_shown(had)}"
             msg = (
                 f"{written(name)} {_shown(given[name])}: the job in {out} runs {runs}; leave {written(name)} out, or "

@@ -29,6 +29,7 @@ from freshet.job.lifecycle.ending import spec_of_cluster_job
 from freshet.job.lifecycle.job_state import JobState
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from freshet.job.machine.signals import STOPS, handled, stop_signals
+from freshet.job.options.flink_keys import of_processes, resolve
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import AUTO, FLINK_PARTS_MAX
 from freshet.job.options.told import told
@@ -372,6 +373,8 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
     division = division_of(*config.processes, layers, job.settings.parts)
     if shares := division.told():
         say(shares)
+    if config.cluster is not None and (idle := of_processes(config.flink)):
+        say(f"-D {', '.join(idle)}: no effect on --cluster, whose processes have their own configuration")
     processes = Processes(division.processes, division.first_slots, division.differs or config.cluster is not None)
     readers = readers_of(job.sources.topics, config.readers, processes, resumes=config.resume is not None)
     found = {
@@ -388,6 +391,7 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
         "embeddings_to": job.outputs.embeddings,
         "letters_to": job.outputs.letters,
         "kafka_properties": dict(config.client_properties),
+        "user_options": resolve(config.flink),
         "checkpoint_dir": layout.checkpoint_dir_of_job(config.checkpoint_dir, states.job_id) or "",
         "resume": state_to_resume(config.resume, states) if config.resume else None,
     }

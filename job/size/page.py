@@ -11,7 +11,11 @@ def page(found: Estimate) -> str:
     operators = [(name, size, "") for name, size in found.operators.items()]
     memory = [
         *operators,
-        ("all operators", found.tables, "over all parts and processes; pages that change beside a checkpoint are held twice"),
+        (
+            "all operators",
+            found.tables,
+            "over all parts and processes; pages that change beside a checkpoint are held twice",
+        ),
         ("buffers", found.buffers, "change log until a file of it is written, and inboxes"),
         (
             "each process",

@@ -77,8 +77,8 @@ FLOORS = {
     ),
     "job": (
         "errors units console uris",
-        "machine",
-        "kafka",
+        "machine references",
+        "kafka stores",
         "options",
         "folder",
         "flink local",

@@ -8,6 +8,7 @@ from typing import Any
 
 from freshet.job.folder import layout
 from freshet.job.folder.job_file import SavedJob, paths_of
+from freshet.job.options.flink_keys import without_secrets
 from freshet.job.options.marks import Holds, Option
 from freshet.job.options.run_config import RunConfig, that_hold
 from freshet.job.options.told import told, told_again
@@ -104,7 +105,8 @@ def _cut_log(checkpoints: str | None, out: Path, *, by_flink: bool) -> dict[str,
 
 def kept_options(config: RunConfig) -> dict[str, Any]:
     """Return the options that need not be repeated to go on with the job; a path as one that holds anywhere."""
-    return {name: _kept(getattr(config, name), mark) for name, mark in that_hold(Holds.KEPT)}
+    kept = {name: _kept(getattr(config, name), mark) for name, mark in that_hold(Holds.KEPT)}
+    return kept | {"flink": without_secrets(config.flink)}
 
 
 def _kept(value: Any, mark: Option) -> Any:
