@@ -19,7 +19,10 @@ def export(
         typer.Option("--from", metavar="PATH", help="Savepoint or checkpoint of the job (default: its last state)."),
     ] = None,
     model: Annotated[Path | None, typer.Option(help="Model folder of the job, if it has moved.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with client properties under `kafka:`.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="YAML file with client properties under `kafka:`, Flink's options under `flink:`."),
+    ] = None,
 ) -> None:
     """Write the graph of a stopped job as a snapshot, from which a new job continues.
 
@@ -41,8 +44,9 @@ def export(
     if not any((job / name).is_file() for name in (layout.RUN, layout.SAVED_JOB)):
         msg = f"{job}: no job in it; give the --out folder of a `freshet run`"
         raise UsageError(msg)
-    from freshet.job.options.config_file import load_properties
+    from freshet.job.options.config_file import load_flink, load_properties
     from freshet.job.results import export as exporting
 
-    code = exporting.export(snapshot=out, job=job, state=from_, model=model, properties=load_properties(config))
+    properties, flink = load_properties(config), load_flink(config)
+    code = exporting.export(snapshot=out, job=job, state=from_, model=model, properties=properties, flink=flink)
     raise typer.Exit(code)

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from freshet.job.flink.state_files import (
@@ -17,6 +17,8 @@ from freshet.job.flink.state_files import (
     recorded_states,
     written_ns,
 )
+from freshet.job.stores.object_store import StoreError
+from freshet.job.stores.remote_states import RemoteStates
 from freshet.job.uris import is_remote, local_path
 
 _JOB_FOLDER = re.compile(r"[0-9a-f]{32}")
@@ -54,16 +56,26 @@ def states_of_job(folder: Path, savepoint: str, *, is_last: bool) -> list[Path]:
     return sorted(states, key=_by_time, reverse=True)
 
 
-def savepoints_in(target: str) -> list[str]:
-    """The savepoints in a folder (a URI), complete or not; none of another store, which can't be looked into."""
+def savepoints_in(target: str, store: Mapping[str, str] | None = None) -> list[str]:
+    """The savepoints in a folder (a URI), complete or not; in a store complete ones, by Flink's options for it.
+
+    None of a store that can't be looked into.
+    """
     if is_remote(target):
-        return []
+        try:
+            return [] if store is None else RemoteStates(target, store).savepoints()
+        except StoreError:
+            return []
     return sorted(str(state) for state in local_path(target).glob("savepoint-*"))
 
 
-def new_savepoint(target: str, before: Collection[str]) -> Path | None:
+def new_savepoint(target: str, before: Collection[str], store: Mapping[str, str] | None = None) -> str | None:
     """Return the complete savepoint in a folder that was not there `before`, which is what `savepoints_in` said."""
-    return newest([Path(state) for state in savepoints_in(target) if state not in before and is_complete(Path(state))])
+    new = [state for state in savepoints_in(target, store) if state not in before]
+    if is_remote(target):
+        return next(iter(new), None)
+    found = newest([Path(state) for state in new if is_complete(Path(state))])
+    return None if found is None else str(found)
 
 
 def find_latest(folder: Path) -> Path:

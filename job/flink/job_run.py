@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class JobRun(ABC):
         self.rest_address = ""
         self._rest: FlinkRest | None = None
         self._checkpoints: CheckpointWatch | None = None
-        self._restarts_seen = 0
+        self._restarts_seen, self._has_completed_away = 0, False
         self._began_ms = time.time() * 1e3
 
     @abstractmethod
@@ -140,6 +140,11 @@ class JobRun(ABC):
         """The newest checkpoint that this run has completed, of those in a folder that can be looked into."""
         return None if self._checkpoints is None else self._checkpoints.newest
 
+    @property
+    def own_away(self) -> str | None:
+        """The folder, in another store, of the checkpoints of this run, once it has completed one."""
+        return self.job_id if self._has_completed_away else None
+
     def network_bytes(self) -> int | None:
         """Return Flink's network memory; None where Flink does not say."""
         try:
@@ -169,7 +174,9 @@ class JobRun(ABC):
         self._expect_success()
         self._await_sinks()
         out = self.spec.out_path
-        savepoint = _await_savepoint(out) if read_stop(out).get("job_id") == self.job_id else None
+        savepoint = (
+            _await_savepoint(out, self.spec.user_options) if read_stop(out).get("job_id") == self.job_id else None
+        )
         # On a cluster somebody may have stopped it by Flink's own means, before it had done anything.
         bounded = self.spec.ends_by_itself and self.spec.cluster is None
         if savepoint is None and input_ended(out, bounded=bounded):
@@ -206,6 +213,7 @@ class JobRun(ABC):
         except FlinkRestError:
             return
         if since_ms is not None:
+            self._has_completed_away = True
             write_json(self.spec.checkpoints / layout.RETAINED, {"since_ms": since_ms})
 
     def _failed(self, error: BaseException) -> JobFailed:
@@ -220,7 +228,7 @@ class JobRun(ABC):
         run_file.update_run(self.spec.out_path, state=state, ended_ms=int(time.time() * 1e3), **fields)
 
 
-def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
+def _await_savepoint(out: Path, store: Mapping[str, str], timeout_s: float = 10.0) -> str | None:
     """Return the savepoint of the process that asked for one; it learns of it about when we see the job end.
 
     None if it withdrew its request. If it reports nothing (killed, or timed out), the folder has the savepoint.
@@ -233,5 +241,4 @@ def _await_savepoint(out: Path, timeout_s: float = 10.0) -> str | None:
         if "savepoint" in request:
             return str(request["savepoint"])
         time.sleep(POLL_S)
-    found = new_savepoint(request["savepoint_dir"], request["before"])
-    return None if found is None else str(found)
+    return new_savepoint(request["savepoint_dir"], request["before"], store)

@@ -29,7 +29,7 @@ from freshet.job.flink.state_files import CheckpointWatch
 from freshet.job.flink.task_managers import TaskManagers, start_job_manager
 from freshet.job.folder import layout, run_file
 from freshet.job.machine.signals import stop_signals
-from freshet.job.stores.plugins import open_file_systems, plugins_environ
+from freshet.job.stores.plugins import open_file_systems, plugins_environ, wanted_plugins
 
 _BY_ITSELF = 0  # in place of the signal by which a job is stopped
 _ASK_S = 0.3  # between two questions for the state of a job on a cluster
@@ -67,7 +67,9 @@ class FlinkRun(JobRun):
         if spec.cluster is not None:  # it may be there if this process is killed before it hears of it
             options[JOB_ID] = secrets.token_hex(16)
             run_file.update_run(spec.out_path, **place_of(spec, self.rest_address, options[JOB_ID]))
-        environ = plugins_environ(spec.out_path / layout.PLUGINS, options, [spec.checkpoint_dir, spec.resume])
+        # A cluster has plugins of its own; its client only submits.
+        jars = [] if spec.cluster is not None else wanted_plugins(spec.user_options, [spec.checkpoint_dir, spec.resume])
+        environ = plugins_environ(spec.out_path / layout.PLUGINS, jars)
         if spec.starts_task_managers:
             self._task_managers = TaskManagers(spec, options, environ=environ)
             self._task_managers.start()

@@ -6,7 +6,7 @@ part holds to files, and the rest of the job's state is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
 
 
-def save_entries(state: str, backend: str, parts: int, operators: Sequence[str], work: Path) -> None:
+def save_entries(
+    state: str, backend: str, parts: int, operators: Sequence[str], work: Path, flink: Mapping[str, str]
+) -> None:
     """Write the entries of each part of these operators to `work`/OPERATOR-PART.
 
+    `flink` are Flink's own options, by which it reaches the store of the state.
     Raises: JobFailed.
     """
     from freshet.job.flink.runtime import FlinkRun
@@ -36,6 +39,7 @@ def save_entries(state: str, backend: str, parts: int, operators: Sequence[str],
         checkpoint_interval_ms=0,
         restarts=0,
         resume=state,
+        user_options=dict(flink),
         options={"execution.state-recovery.ignore-unclaimed-state": "true"},
     )
     run = FlinkRun(spec, partial(_draw, operators=operators, folder=str(work)))

@@ -15,6 +15,7 @@ from freshet.files.whole import sync_folder
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.kafka.topic_specs import TopicInput, as_recorded
+from freshet.job.options.flink_keys import resolve
 from freshet.job.options.run_config import RunConfig
 from freshet.operators.factory import load_plan
 from freshet.operators.settings import Settings
@@ -93,6 +94,11 @@ class SavedJob:
         content = _content(out)
         return None if content is None else _from_content(out / layout.SAVED_JOB, content)
 
+    @property
+    def flink(self) -> dict[str, str]:
+        """Flink's own options of the job, without secrets that stood there as they are."""
+        return dict(self.options.get("flink") or {})
+
     def run_fields(self) -> dict[str, Any]:
         """Return the fields of `run.json` that are constant for the job's life."""
         return {
@@ -129,6 +135,18 @@ class SavedJob:
         if was.is_relative_to(self.settings.out):  # of a folder that was copied, the copy
             places.insert(1, out / was.relative_to(self.settings.out))
         return next((place for place in places if place.is_dir()), None)
+
+
+def store_options(out: Path) -> dict[str, str] | None:
+    """Return Flink's own options of the job in a folder, by which its store is reached.
+
+    None where that can't be known here: without the job, or the variables of its secrets.
+    """
+    saved = SavedJob.read(out)
+    try:
+        return None if saved is None else resolve(saved.flink)
+    except UsageError:
+        return None
 
 
 def paths_of(out: Path) -> dict[str, Any]:

@@ -127,6 +127,18 @@ def load_direction(undirected: bool | None, config_file: Path | None = None) -> 
     return found.undirected if found.model_fields_set else None
 
 
+def load_flink(config: Path | None) -> dict[str, str]:
+    """Return Flink's own options of a --config file; its other keys are those of `freshet run` and not looked at.
+
+    Raises: UsageError for a file or an option that can't be taken.
+    """
+    try:
+        return {} if config is None else read_flink(read_config_file(config).get("flink") or {})
+    except ValueError as error:
+        msg = f"--config {config}: flink: {error}"
+        raise UsageError(msg) from None
+
+
 def load_properties(config: Path | None) -> ClientProperties:
     """Return the `kafka:` mapping of a --config file; its other keys are those of `freshet run` and not looked at.
 

@@ -7,8 +7,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.lifecycle.ending import settled
 from freshet.job.lifecycle.job_state import JobState, at_work, state_of
 from freshet.job.machine.signals import handled
+from freshet.job.options.flink_keys import resolve
 from freshet.job.results.coverage import Coverage
 from freshet.job.results.final_graph import rebuild
 from freshet.job.results.own_savepoint import may_vanish, own_savepoint
@@ -57,6 +58,7 @@ class Stopped:
     saved: SavedJob
     run: dict[str, Any]
     properties: ClientProperties
+    flink: Mapping[str, str] = field(default_factory=dict)  # Flink's own options, by which a store is reached
     is_live: bool = False  # it runs on Flink
 
     @property
@@ -76,10 +78,12 @@ def export(
     state: str | None = None,
     model: Path | None = None,
     properties: ClientProperties | None = None,
+    flink: Mapping[str, str] | None = None,
 ) -> int:
     """Write the live graph of the job in `job` to the folder `snapshot`, and print a JSON line about it.
 
-    `state`: a savepoint or checkpoint to take it from, None: where the job stopped.
+    `state`: a savepoint or checkpoint to take it from, None: where the job stopped. `flink`: Flink's own options in
+    place of the job's.
 
     Raises: InputError when there is no such job, it still runs, or its state can't be used; JobFailed when Flink can't
     read the savepoint.
@@ -90,6 +94,8 @@ def export(
     with handled(_leave, signal.SIGTERM), taken(snapshot, "freshet export"):
         _refuse_used(snapshot)
         stopped = _open(job, model, running=state is not None, properties=properties)
+        if flink:
+            stopped = replace(stopped, flink=flink)
         shutil.rmtree(work, ignore_errors=True)  # of one that was killed
         work.mkdir()
         try:
@@ -222,7 +228,8 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
             "was given is all there is (or that file was lost: `freshet run --resume latest` makes it again)"
         )
         raise UsageError(msg)
-    stopped = Stopped(job, settings, saved, run, properties, worker is not None and saved.runtime != "local")
+    is_live = worker is not None and saved.runtime != "local"
+    stopped = Stopped(job, settings, saved, run, properties, saved.flink, is_live)
     if run.get("state") in run_file.ENDED and not state.runs_on_cluster:  # its process is about to end
         return _as_ended(stopped) or stopped
     return stopped
@@ -254,7 +261,8 @@ def _cut_log_of(stopped: Stopped) -> Path | None:
 
 
 def _states(stopped: Stopped) -> JobStates:
-    return JobStates(stopped.out, stopped.settings.job_id, stopped.saved.options.get("checkpoint_dir"), "--from")
+    checkpoints = stopped.saved.options.get("checkpoint_dir")
+    return JobStates(stopped.out, stopped.settings.job_id, checkpoints, "--from", stopped.flink)
 
 
 def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -> Coverage:
@@ -307,7 +315,7 @@ def _from_flink(stopped: Stopped, live: LiveState, state: str | None, work: Path
     found = _state_of(stopped, state)
     say(f"restoring from {found}")
     backend = stopped.saved.options.get("state_backend", "rocksdb")
-    save_entries(found, backend, stopped.settings.parts, live.operators, work)
+    save_entries(found, backend, stopped.settings.parts, live.operators, work, resolve(stopped.flink))
 
     def entries_of(operator: str, part: int) -> Iterable[tuple[str, bytes]]:
         place = str(Place(operator, part))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
+from freshet.job.console import say
 from freshet.job.flink.checkpoints import prune
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.job_states import JobStates
+from freshet.job.stores.object_store import StoreError
+from freshet.job.stores.remote_states import RemoteStates
 from freshet.job.uris import is_remote, local_path
 
 
@@ -19,12 +22,25 @@ class FormerCheckpoints:
         """`resume`: as the option has it; only `latest` has older checkpoints removed. `states` are the job's."""
         self._spec, self._states, self._removes = spec, states, resume in NEWEST
         self.own_checkpoint: Callable[[], Path | None] = lambda: None
+        self.own_away: Callable[[], str | None] = lambda: None  # the folder of those in another store
 
     def look(self) -> None:
         """Remove them once they are not needed any more."""
         if self._removes and (own := self.own_checkpoint()) is not None:
             prune(self._spec.checkpoints, keep=own)
             self._removes = False
+        elif self._removes and (away := self.own_away()) is not None:
+            self._removes = False
+            self.prune_away(keep=(away,))
+
+    def prune_away(self, keep: Collection[str]) -> None:
+        """Remove the checkpoints of the job in another store, if they are there, but those in these folders."""
+        if not is_remote(self._spec.checkpoint_dir):
+            return
+        try:
+            RemoteStates(self._spec.checkpoint_uri, self._spec.user_options).prune(keep)
+        except StoreError as error:
+            say(f"checkpoints that are not needed any more stay where they are: {error}")
 
     def told(self, cause: str) -> str:
         """Describe why the run failed, with its initial state if none of its own checkpoints was complete."""

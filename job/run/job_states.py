@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from freshet.job.console import say
 from freshet.job.errors import UsageError
@@ -11,17 +13,24 @@ from freshet.job.flink.checkpoints import NoCheckpointError, find_state, follow_
 from freshet.job.flink.state_files import damage_of, has_checksums
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import job_of_state
+from freshet.job.options.flink_keys import resolve
+from freshet.job.stores.object_store import StoreError
+from freshet.job.stores.remote_states import RemoteStates
 from freshet.job.uris import is_remote, local_path
 
 
 @dataclass(frozen=True)
 class JobStates:
-    """The states of the job in `out`; `checkpoint_dir` is the option's, `flag` that which may name a state."""
+    """The states of the job in `out`; `checkpoint_dir` is the option's, `flag` that which may name a state.
+
+    `flink` are Flink's own options, by which a store is reached.
+    """
 
     out: Path
     job_id: str
     checkpoint_dir: str | None
     flag: str
+    flink: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -36,11 +45,7 @@ class JobStates:
         run = run_file.read_run(self.out)
         savepoint = str(run.get("savepoint") or "")
         if is_remote(self._own or ""):
-            if run.get("state") == run_file.STOPPED and savepoint:
-                return savepoint
-            where = f"{self._own}/{run.get('job_id', 'JOB')}"
-            msg = f"{self.flag} latest: can't look into {where}; give its newest checkpoint, {self.flag} {where}/chk-N"
-            raise UsageError(msg)
+            return savepoint if run.get("state") == run_file.STOPPED and savepoint else self._latest_away(run)
         found = states_of_job(self.folder, savepoint, is_last=run.get("state") == run_file.STOPPED)
         return self._taken(found[0], "latest") if found else None
 
@@ -50,7 +55,7 @@ class JobStates:
         Raises: UsageError when it isn't there, or is another job's.
         """
         if is_remote(given):
-            return given
+            return self._named_away(given)
         own = local_path(given) / self.job_id
         try:
             found = find_state(str(own) if own.is_dir() else given)
@@ -62,6 +67,44 @@ class JobStates:
     @property
     def _own(self) -> str | None:
         return layout.checkpoint_dir_of_job(self.checkpoint_dir, self.job_id)
+
+    def _latest_away(self, run: Mapping[str, Any]) -> str | None:
+        """Return the newest state in the job's store."""
+        try:
+            return self._away(str(self._own)).newest()
+        except StoreError as error:
+            where = f"{self._own}/{run.get('job_id', 'JOB')}"
+            msg = (
+                f"{self.flag} latest: can't look into {where} ({error}); give its newest checkpoint, "
+                f"{self.flag} {where}/chk-N"
+            )
+            raise UsageError(msg) from None
+
+    def _named_away(self, given: str) -> str:
+        """Return a state in a store: as given, or the newest in the folder that is given; Flink looks where we can't.
+
+        Raises: UsageError where it isn't there, or is another job's.
+        """
+        place = given.rstrip("/")
+        try:
+            states = self._away(place)
+            found: str | None = place
+            if not states.is_state():
+                own = states.has_folder(self.job_id)
+                found = (self._away(f"{place}/{self.job_id}") if own else states).newest()
+        except StoreError:
+            return given
+        if found is None:
+            msg = f"{self.flag} {given}: no complete checkpoint or savepoint there"
+            raise UsageError(msg)
+        owner = found.split("/")[-3]  # JOB/FLINK_JOB/chk-N or JOB/savepoints/savepoint-X
+        if layout.is_job_id(owner) and owner != self.job_id:
+            msg = f"{self.flag} {given}: {found} is a state of job {owner}, the job in {self.out} is {self.job_id}"
+            raise UsageError(msg)
+        return found
+
+    def _away(self, uri: str) -> RemoteStates:
+        return RemoteStates(uri, resolve(self.flink))
 
     def _taken(self, found: Path, given: str) -> str:
         owner = job_of_state(found)

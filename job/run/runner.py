@@ -46,6 +46,7 @@ from freshet.job.run.resume import attach, has_finished, resume, state_to_resume
 from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, profile, progress
 from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
+from freshet.job.stores.plugins import wanted_plugins
 from freshet.log_lines import log_at_once
 from freshet.operators.factory import load_plan
 from freshet.operators.parser.letter_box import read_attrs
@@ -70,6 +71,8 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
         if not has_finished(config.resume, out):
             cluster.await_answer(config.cluster)  # before anything is made
             await_brokers(config.topics, config.client_properties)
+            if config.runtime == "flink" and config.cluster is None:
+                wanted_plugins(resolve(config.flink), [config.checkpoint_dir, config.resume])
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
@@ -94,13 +97,13 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
             say(_growth(job.settings.parts, len(load_plan(job.settings.model).layers)))
         if config.detach:
             Lag(out, job.sources)  # notes for `freshet status` where the input begins
-            states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
+            states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
             return _submit(spec_of(job, config, states), config.resume, config.max_rejected, clock)
         with server_of_run(config.flight_port, out):
             if config.runtime == "local":
                 code = _run_local(job, out, clock, rejects)
             else:
-                states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
+                states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
                 spec = spec_of(job, config, states)
                 run_file.update_run(out, resumed=config.resume)
                 begin = _application(recovered=False) if in_application else None
@@ -114,12 +117,13 @@ def _attach(config: RunConfig, out: Path, former: JobState, clock: StartUp, *, i
     from freshet.job.flink.runtime import attach_job
 
     config, job = attach(config, out)
-    spec = spec_of_cluster_job(out).model_copy(update={"cluster": former.run["cluster"]})
+    reached = {"cluster": former.run["cluster"], "user_options": resolve(config.flink)}
+    spec = spec_of_cluster_job(out).model_copy(update=reached)
     say(f"the job runs: {former.detail}; this command attaches to it and starts no other one")
     if config.detach:
         return _leave(out)
     rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
-    states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume")
+    states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
     checkpoints = FormerCheckpoints(spec, former.run.get("resumed"), states)
     with server_of_run(config.flight_port, out):
         begin = _application(recovered=True) if in_application else attach_job
@@ -326,7 +330,7 @@ def _run_flink(
     levels = LevelWatch(out)
 
     def started(run: JobRun) -> None:
-        former.own_checkpoint = lambda: run.own_checkpoint
+        former.own_checkpoint, former.own_away = lambda: run.own_checkpoint, lambda: run.own_away
         levels.network_bytes = run.network_bytes
         clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
@@ -357,6 +361,7 @@ def _run_flink(
         say(f"stopped {how}; the output is complete up to epoch {epoch}")
     else:
         prune(spec.checkpoints, keep=None)
+        former.prune_away(keep=())
     return 128 + result.signal if result.signal else EXIT_DONE
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from freshet.job.flink.job_spec import savepoint_target
 from freshet.job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
 from freshet.job.flink.state_files import record_savepoint
 from freshet.job.folder import layout, lock, run_file
+from freshet.job.folder.job_file import store_options
 from freshet.job.folder.stop_file import forget_stop, write_stop
 from freshet.job.lifecycle.ending import settled
 from freshet.job.lifecycle.job_state import LOST, state_of
@@ -103,7 +105,8 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         msg = f"{out / layout.RUN}: does not say {' and '.join(lacking)} of the job; end the process that it names"
         raise NothingToStopError(msg)
     target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/{layout.SAVEPOINTS}")
-    before = savepoints_in(target)
+    store = store_options(out) if is_remote(target) else None
+    before = savepoints_in(target, store)
     request = {"job_id": run["job_id"], "savepoint_dir": target, "before": before}
     write_stop(out, request)
     rest = FlinkRest(run["rest"], run["job_id"])
@@ -111,7 +114,7 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         savepoint = rest.stop(target, timeout_s)
     except FlinkRestError as error:
         # An embedded cluster goes down with its job, and its answer sometimes with it: then the savepoint is there.
-        found = _await_savepoint(target, before)
+        found = _await_savepoint(target, before, store)
         if found is None and NOT_IN_TIME in str(error):
             raise
         if found is None:
@@ -122,7 +125,7 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
             if run_file.read_run(out).get("state") == run_file.FINISHED:
                 return None
             raise
-        savepoint = str(found)
+        savepoint = found
     finally:
         rest.close()
     write_stop(out, {**request, "savepoint": savepoint})
@@ -197,10 +200,10 @@ def _process_of(out: Path) -> int:
     return pid
 
 
-def _await_savepoint(target: str, before: list[str]) -> Path | None:
+def _await_savepoint(target: str, before: list[str], store: Mapping[str, str] | None) -> str | None:
     """A savepoint of which Flink's answer was lost; None where none appears."""
     deadline = time.monotonic() + 2.0
-    while (found := new_savepoint(target, before)) is None and time.monotonic() < deadline:
+    while (found := new_savepoint(target, before, store)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from freshet.job.errors import JobFailed
@@ -18,14 +18,18 @@ def is_on_s3(place: str) -> bool:
     return place.startswith(_SCHEMES)
 
 
-def plugins_environ(folder: Path, options: Mapping[str, str], places: Iterable[str | None]) -> dict[str, str]:
-    """Make the folder of plugins, and return what Java's environment needs to find it.
+def wanted_plugins(options: Mapping[str, str], places: Iterable[str | None]) -> list[Path]:
+    """Return the jars of the plugin for S3, fetched if a place of the run is on S3 or an option is for it.
 
-    The plugin for S3 is among them if a place of the run is on S3, an option is for it, or it has been fetched before.
     Raises: ArtifactError when it is needed and can't be fetched; UsageError for a mirror that can't be used.
     """
     needed = any(map(is_on_s3, filter(None, places))) or any(key.startswith(_KEYS) for key in options)
-    make_plugins(folder, s3_jars() if needed else cached_jars(S3))
+    return s3_jars() if needed else cached_jars(S3)
+
+
+def plugins_environ(folder: Path, jars: Sequence[Path]) -> dict[str, str]:
+    """Make the folder of plugins, that for S3 among them; return what Java's environment needs to find it."""
+    make_plugins(folder, jars)
     return {PLUGINS: str(folder)}
 
 

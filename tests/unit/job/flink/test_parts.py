@@ -175,7 +175,7 @@ def test_a_savepoint_that_was_not_there_before_is_found_whatever_the_clock_says(
     write(tmp_path / "savepoint-half", 300, "_metadata.inprogress")
     assert new_savepoint(target, before) is None
     new = write(tmp_path / "savepoint-new", 1)
-    assert new_savepoint(target, before) == new
+    assert new_savepoint(target, before) == str(new)
     assert new_savepoint("s3://bucket/savepoints", savepoints_in("s3://bucket/savepoints")) is None
 
 

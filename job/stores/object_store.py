@@ -1,0 +1,103 @@
+"""An object store as Python sees it: the same places, endpoint and credentials as Flink's plugin for S3 has.
+
+Flink reads and writes checkpoints itself. Commands look at them before Flink runs, or where it does not run any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from freshet.job.errors import JobFailed, one_line
+from freshet.job.stores.plugins import is_on_s3
+
+_CONNECT_S, _REQUEST_S, _TRIES = 5.0, 30.0, 3
+# Without one, a client looks for the region of the machine that it runs on, for seconds.
+_REGION = "us-east-1"
+# What Flink's plugin takes for each argument of Arrow's client; without any, both go by the environment (AWS_...).
+_NAMES = {
+    "access_key": ("s3.access-key", "s3.access.key"),
+    "secret_key": ("s3.secret-key", "s3.secret.key"),
+    "session_token": ("s3.session-token", "s3.session.token"),
+    "endpoint_override": ("s3.endpoint",),
+    "region": ("s3.endpoint.region", "s3.region"),
+}
+
+
+class StoreError(JobFailed):
+    """A store can't be looked into; the message says which, and why."""
+
+
+class ObjectStore:
+    """The files below a URI of a store, by Arrow's client.
+
+    Raises: StoreError from every method where the store does not answer as it should.
+    """
+
+    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        """Connect to the store of a URI; `options` are Flink's, with the secrets in them.
+
+        Raises: StoreError for a store that Python has no client for.
+        """
+        if not is_on_s3(uri):
+            msg = f"{uri}: only Flink can look into this store"
+            raise StoreError(msg)
+        self._uri = uri.rstrip("/")
+        self._scheme, _, self._root = self._uri.partition("://")
+        self._files = _client(options)
+
+    def uri_of(self, path: str) -> str:
+        """Return the URI of a path, which begins with its bucket."""
+        return f"{self._scheme}://{path}"
+
+    @property
+    def root(self) -> str:
+        """The path of the URI."""
+        return self._root
+
+    def folders(self, path: str) -> list[str]:
+        """Return the paths of the folders in a folder; none where it is not there."""
+        from pyarrow.fs import FileType
+
+        return [one.path for one in self._infos(path) if one.type == FileType.Directory]
+
+    def written_s(self, paths: Sequence[str]) -> dict[str, float]:
+        """Return when these files were written (seconds since 1970), of those that are there and not empty."""
+        from pyarrow.fs import FileType
+
+        infos = self._call(self._files.get_file_info, list(paths)) if paths else []
+        return {one.path: float(one.mtime_ns / 1e9) for one in infos if one.type == FileType.File and one.size}
+
+    def remove(self, path: str) -> None:
+        """Remove a folder with all that is in it."""
+        self._call(self._files.delete_dir, path)
+
+    def _infos(self, path: str) -> list[Any]:
+        from pyarrow.fs import FileSelector
+
+        return list(self._call(self._files.get_file_info, FileSelector(path, allow_not_found=True)))
+
+    def _call(self, call: Any, *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except OSError as error:
+            msg = f"{self._uri}: {one_line(str(error))}"
+            raise StoreError(msg) from error
+
+
+def _client(options: Mapping[str, str]) -> Any:
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+    given = {name: next((options[key] for key in keys if key in options), None) for name, keys in _NAMES.items()}
+    found = {name: value for name, value in given.items() if value}
+    scheme, sign, host = found.get("endpoint_override", "").partition("://")
+    if sign:
+        found |= {"scheme": scheme, "endpoint_override": host.rstrip("/")}
+    if "endpoint_override" in found:
+        found.setdefault("region", _REGION)
+    retries = AwsStandardS3RetryStrategy(max_attempts=_TRIES)
+    try:
+        return S3FileSystem(**found, connect_timeout=_CONNECT_S, request_timeout=_REQUEST_S, retry_strategy=retries)
+    except (OSError, ValueError) as error:
+        msg = f"s3: {one_line(str(error))}"
+        raise StoreError(msg) from None
