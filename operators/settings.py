@@ -17,7 +17,6 @@ from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox, LetterQueue
 from freshet.partitioner.config import PartitionerConfig
 
-
 TIME_BYTES = 8  # of an edge that may expire: the `ts` of its last add
 
 
@@ -76,6 +75,9 @@ class Settings:
     layer_tasks: tuple[tuple[int, ...], ...] = ()  # the same by layer from 0 on, where layers differ
     file_readers: int = 1  # threads that parse files in this run
     readers: tuple[int, ...] = ()  # how many tasks the Parser of each topic has in this run; empty: one each
+    artifacts: str = (
+        ""  # the URI of the list of files that processes may fetch (see artifacts.py); empty: all share them
+    )
 
     @staticmethod
     def from_dict(config: dict[str, Any]) -> Settings:

@@ -46,6 +46,7 @@ from freshet.job.run.resume import attach, has_finished, resume, state_to_resume
 from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, profile, progress
 from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
+from freshet.job.stores.job_artifacts import put_artifacts
 from freshet.job.stores.plugins import wanted_plugins
 from freshet.log_lines import log_at_once
 from freshet.operators.factory import load_plan
@@ -382,6 +383,8 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
         say(f"-D {', '.join(idle)}: no effect on --cluster, whose processes have their own configuration")
     processes = Processes(division.processes, division.first_slots, division.differs or config.cluster is not None)
     readers = readers_of(job.sources.topics, config.readers, processes, resumes=config.resume is not None)
+    place, flink = layout.checkpoint_dir_of_job(config.checkpoint_dir, states.job_id) or "", resolve(config.flink)
+    artifacts = "" if config.cluster is None else put_artifacts(job.settings, place, flink)
     found = {
         "parallelism": division.processes,
         "pipeline": division.groups,
@@ -389,15 +392,17 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
         "out": str(states.out),
         "parts": job.settings.parts,
         "layers": layers,
-        "stage": replace(job.settings, **_tasks(division, job.settings.parts), readers=readers).to_dict(),
+        "stage": replace(
+            job.settings, **_tasks(division, job.settings.parts), readers=readers, artifacts=artifacts
+        ).to_dict(),
         "chunks": len(job.sources.chunks),
         "topics": job.sources.topic_specs,
         "topic_readers": readers,
         "embeddings_to": job.outputs.embeddings,
         "letters_to": job.outputs.letters,
         "kafka_properties": dict(config.client_properties),
-        "user_options": resolve(config.flink),
-        "checkpoint_dir": layout.checkpoint_dir_of_job(config.checkpoint_dir, states.job_id) or "",
+        "user_options": flink,
+        "checkpoint_dir": place,
         "resume": state_to_resume(config.resume, states) if config.resume else None,
     }
     return JobSpec(**told(config, JobSpec) | found)

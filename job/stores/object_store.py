@@ -5,12 +5,16 @@ Flink reads and writes checkpoints itself. Commands look at them before Flink ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from freshet.job.errors import JobFailed, one_line
 from freshet.job.stores.plugins import is_on_s3
 
+_PIECE_BYTES = 8 << 20  # of what is written
 _CONNECT_S, _REQUEST_S, _TRIES = 5.0, 30.0, 3
 # Without one, a client looks for the region of the machine that it runs on, for seconds.
 _REGION = "us-east-1"
@@ -67,6 +71,25 @@ class ObjectStore:
 
         infos = self._call(self._files.get_file_info, list(paths)) if paths else []
         return {one.path: float(one.mtime_ns / 1e9) for one in infos if one.type == FileType.File and one.size}
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int]:
+        """Return the sizes of these files, of those that are there."""
+        from pyarrow.fs import FileType
+
+        infos = self._call(self._files.get_file_info, list(paths))
+        return {one.path: int(one.size) for one in infos if one.type == FileType.File}
+
+    def put_file(self, source: Path, path: str) -> None:
+        """Write a file of this machine."""
+        self._call(self._write, source.open("rb"), path)
+
+    def put_bytes(self, data: bytes, path: str) -> None:
+        """Write a file with this content."""
+        self._call(self._write, BytesIO(data), path)
+
+    def _write(self, source: BinaryIO, path: str) -> None:
+        with source, self._files.open_output_stream(path) as target:
+            shutil.copyfileobj(source, target, _PIECE_BYTES)
 
     def remove(self, path: str) -> None:
         """Remove a folder with all that is in it."""

@@ -21,6 +21,7 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
+from freshet.operators.artifacts import with_local_files
 from freshet.operators.dataflow import PARTITIONER, SINK, TAIL, LayerTasks, Place
 from freshet.operators.flink.metrics import OperatorMetrics
 from freshet.operators.flink.neighbours import Mailbox, Neighbours, TaskAddress, is_token
@@ -109,6 +110,7 @@ class Shell:
         self._stages: dict[int, RunningStage] = {}
         self._tag = tail_tag() if TAIL in self.receivers else None
         self._letters_tag = letters_tag() if settings.get("letters") else None
+        self._stage_config = with_local_files(self._stage_config, (), copy_by_flink)
         # Kernels that the first event would otherwise wait for.
         self._worker.call(_warm_up, self._factory, self._stage_config)
         self._worker.call(profile.write)  # nothing of an earlier attempt counts any more
@@ -193,6 +195,17 @@ class Shell:
             yield self._letters_tag, Row(block)
 
 
+def copy_by_flink(uri: str, path: Path) -> None:
+    """Copy what a URI names to a new file, by Flink's file systems, as this process is configured to reach stores.
+
+    It has to be called by a thread of Flink's.
+    """
+    from pemja import findClass
+
+    flink_path = findClass("org.apache.flink.core.fs.Path")
+    findClass("org.apache.flink.util.FileUtils").copy(flink_path(uri), flink_path(f"file://{path}"), False)
+
+
 def set_timer(ctx: Any, wait_ms: int) -> None:
     """Have `on_timer` called in at most so long.
 
@@ -257,6 +270,8 @@ class KeyedShell(Shell, KeyedProcessFunction):
             self._sealed: dict[int, SealedEntries] = {}  # by part
             self._ready: dict[int, KeyedStage] = {}
             own = self._tasks_here = self._own_tasks(runtime_context._runtime_context.getTaskInfo())
+            places = [str(Place(self.operator, part)) for task in own for part in self._own.parts_of[task]]
+            self._stage_config = with_local_files(self._stage_config, places, copy_by_flink)
             for task in own:
                 arguments = (self._factory, self._stage_config, self.operator, task)
                 self._ready[task] = self._worker.call(_preloaded, *arguments)

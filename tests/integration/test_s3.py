@@ -56,7 +56,7 @@ def has_checkpoint(one: Job, server: MotoServer) -> bool:
 def test_a_job_with_its_state_on_s3_survives_kills(
     job: Callable[[Input], Job], server: MotoServer, tmp_path: Path
 ) -> None:
-    one = job(make_input(tmp_path / "stream", 8_000))
+    one = job(make_input(tmp_path / "stream", 4_000))
     place = ("--checkpoint-dir", f"{server.uri}/jobs", *server.options())
     one.start(*SHAPE, *place, "--parallelism", 2, "--epoch-ms", 0, faults=SLOW)
     one.until(lambda: has_checkpoint(one, server))

@@ -111,9 +111,7 @@ def test_a_state_that_is_named(server: MotoServer, tmp_path: Path) -> None:
 def test_checkpoints_of_earlier_attempts_go_once_there_is_a_new_one(server: MotoServer, tmp_path: Path) -> None:
     put(server, f"all/{JOB}/{FIRST}/chk-3/_metadata", f"all/{JOB}/{SECOND}/chk-1/_metadata")
     put(server, f"all/{JOB}/savepoints/savepoint-a-b/_metadata", f"all/{JOB}/cuts/x", f"all/{OTHER}/{FIRST}/chk-1/_m")
-    spec = JobSpec(
-        out=str(tmp_path), layers=2, checkpoint_dir=f"{server.uri}/all/{JOB}", user_options=resolved(server)
-    )
+    spec = JobSpec(out=str(tmp_path), layers=2, checkpoint_dir=f"{server.uri}/all/{JOB}", user_options=resolved(server))
     former = FormerCheckpoints(spec, "latest", JobStates(tmp_path, JOB, None, "--resume", raw(server)))
     former.look()
     assert len(server.keys()) == 5, "nothing of the new attempt is complete yet"
