@@ -380,7 +380,7 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
     if shares := division.told():
         say(shares)
     if config.cluster is not None and (idle := of_processes(config.flink)):
-        say(f"-D {', '.join(idle)}: no effect on --cluster, whose processes have their own configuration")
+        say(f"-D {', '.join(idle)}: no effect on the processes of --cluster, which have their own configuration")
     processes = Processes(division.processes, division.first_slots, division.differs or config.cluster is not None)
     readers = readers_of(job.sources.topics, config.readers, processes, resumes=config.resume is not None)
     place, flink = layout.checkpoint_dir_of_job(config.checkpoint_dir, states.job_id) or "", resolve(config.flink)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import httpx
 import psutil
 import pytest
 
+from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.folder.run_file import read_run
+from freshet.job.machine.artifacts import s3_jars
 from tests.support.runs.jobs import Input, Job, assert_as_uninterrupted, make_input
-from tests.support.stores.moto_server import SECRET, MotoServer, moto_server
+from tests.support.stores.moto_server import KEY_ID, SECRET, MotoServer, moto_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -47,8 +50,19 @@ def assert_secret_is_nowhere(one: Job) -> None:
     assert SECRET not in one.log()
 
 
+def options_of_cluster(server: MotoServer) -> dict[str, str]:
+    """What stands in a cluster's own configuration."""
+    return {
+        "s3.endpoint": server.endpoint,
+        "s3.path.style.access": "true",
+        "s3.access-key": KEY_ID,
+        "s3.secret-key": SECRET,
+    }
+
+
 def has_checkpoint(one: Job, server: MotoServer) -> bool:
-    """Whether the present attempt has completed one."""
+    """Whether the present attempt has completed one; the server is not asked all the time, as it runs in this process."""
+    time.sleep(0.5)
     attempt = f"/{read_run(one.out).get('job_id')}/chk-"
     return any(attempt in key and key.endswith("/_metadata") for key in server.keys("jobs/"))
 
@@ -68,7 +82,7 @@ def test_a_job_with_its_state_on_s3_survives_kills(
     one.start("--resume", "latest", "--parallelism", 1, faults=SLOW)
     one.until(lambda: has_checkpoint(one, server))
     assert "begins again" not in one.log()
-    one.until(lambda: f"/{first}/chk-" not in "".join(server.keys("jobs/")))
+    one.until(lambda: f"/{first}/chk-" not in "".join(server.keys("jobs/")))  # they go by then
     stopped = one.stop("--savepoint", f"{server.uri}/elsewhere")
     assert stopped.code == 0, stopped.errors
     savepoint = stopped.result["savepoint"]
@@ -84,3 +98,33 @@ def test_a_job_with_its_state_on_s3_survives_kills(
     assert ended.result["events"] == one.given.count
     assert_as_uninterrupted(one, "--parts", 2, "--hybrid-threshold", 5)
     assert not [key for key in server.keys("jobs/") if "/chk-" in key], "a job that has ended needs none"
+
+
+def test_processes_fetch_the_model_and_the_image_that_they_do_not_have(
+    job: Callable[[Input], Job], server: MotoServer, tmp_path: Path
+) -> None:
+    one = job(make_input(tmp_path / "stream", 3_000, snapshot=True))
+    s3_jars()
+    cache, options = tmp_path / "cache", options_of_cluster(server)
+    with LocalCluster(tmp_path / "cluster", 2, {"FRESHET_CACHE": str(cache)}, options) as cluster:
+        place = ("--cluster", cluster.rest, "--checkpoint-dir", f"{server.uri}/jobs", *server.options())
+        one.start(*SHAPE, *place, "--parallelism", 2, "--epoch-ms", 0, faults=SLOW)
+        one.until(lambda: has_checkpoint(one, server))
+        assert "s3.secret-key: no effect on the processes of --cluster" in one.log()
+        assert [path for path in (cache / "artifacts").iterdir() if path.is_file()], "the list"
+        assert not (cache / "artifacts" / "jobs").exists(), "they have the rest"
+        moved = [(one.given.model, tmp_path / "moved-model"), (one.out / "base", tmp_path / "moved-base")]
+        for here, there in moved:
+            here.rename(there)
+        cluster.kill(cluster.task_managers[0])
+        cluster.start_task_manager()
+        one.until(lambda: "restarted after" in one.log())
+        one.hurry()
+        ended = one.wait()
+        for here, there in moved:
+            there.rename(here)
+        assert ended.code == 0, ended.errors
+        (job_files,) = (cache / "artifacts" / "jobs").iterdir()
+        assert (job_files / "model" / "model.safetensors").read_bytes()
+        assert list(job_files.glob("base/*/image.json"))
+    assert_as_uninterrupted(one, "--parts", 2, "--hybrid-threshold", 5)
