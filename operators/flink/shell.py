@@ -21,12 +21,12 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from freshet.operators.artifacts import with_local_files
 from freshet.operators.dataflow import PARTITIONER, SINK, TAIL, LayerTasks, Place
 from freshet.operators.flink.metrics import OperatorMetrics
 from freshet.operators.flink.neighbours import Mailbox, Neighbours, TaskAddress, is_token
 from freshet.operators.flink.opening import counted_as_loading
 from freshet.operators.flink.worker import Worker
+from freshet.operators.initial.artifacts import with_local_files
 from freshet.operators.outcome import Message, Outcome
 from freshet.operators.stage import KeyedStage, RejectingStage, RunningStage
 from freshet.operators.telemetry.level import AnyLevel, Level

@@ -51,7 +51,7 @@ FLOORS = {
         "core",
     ),
     "operators": (
-        "artifacts limits control output_folders record_blocks dataflow threads",
+        "limits control output_folders record_blocks dataflow threads",
         "telemetry outcome",
         "spill_file core",
         "parser graph",

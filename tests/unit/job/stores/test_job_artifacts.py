@@ -8,7 +8,7 @@ import pytest
 
 from freshet.job.machine.ports import free_port
 from freshet.job.stores.job_artifacts import put_artifacts
-from freshet.operators.artifacts import with_local_files
+from freshet.operators.initial.artifacts import with_local_files
 from freshet.operators.settings import Settings
 from tests.support.stores.moto_server import BUCKET, KEY_ID, SECRET, MotoServer, moto_server
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from freshet.operators.artifacts import IMAGE, MODEL, MissingFileError, encode_list, list_files, with_local_files
+from freshet.operators.initial.artifacts import (
+    IMAGE,
+    MODEL,
+    MissingFileError,
+    encode_list,
+    list_files,
+    with_local_files,
+)
 
 
 class Shelf:
