@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 _FILE = "file://"
+_URI = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)")
 
 
 def is_remote(place: str) -> bool:
@@ -25,3 +27,11 @@ def local_path(place: str) -> Path:
 def location(uri: str) -> str:
     """Return a savepoint's URI as people write it: a plain path where it is local."""
     return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri
+
+
+def uri_in(path: Path) -> str | None:
+    """Return the URI that was given where a path is expected: a `Path` has lost a slash of it. None for a path."""
+    match = _URI.fullmatch(str(path))
+    if match is None:
+        return None
+    return f"file:///{match[2]}" if match[1] == "file" else f"{match[1]}://{match[2]}"

@@ -9,7 +9,8 @@ import typer
 
 from freshet.job.errors import UsageError
 from freshet.job.local.malloc import reserve_little
-from freshet.job.options.config_file import load_direction, load_partitioning
+from freshet.job.options.config_file import load_direction, load_flink, load_partitioning
+from freshet.job.options.flink_keys import resolve
 from freshet.job.options.runtime_options import is_address
 from freshet.job.units import size_in_bytes
 from freshet.partitioner.config import PLACEMENTS, STRATEGIES
@@ -28,6 +29,9 @@ _SnapshotPlacement = Annotated[
     typer.Option(
         metavar="|".join(PLACEMENTS), help="Streaming: the option of the later job; stream takes less memory."
     ),
+]
+_Define = Annotated[
+    list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="Option of Flink, for --runtime flink; repeatable.")
 ]
 _Config = Annotated[
     Path | None,
@@ -73,6 +77,7 @@ def embed(
     cluster: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Flink cluster that sees the same folders.")
     ] = None,
+    define: _Define = None,
 ) -> None:
     """Embed a whole graph on one machine, even if its features are many times larger than memory.
 
@@ -111,6 +116,7 @@ def embed(
     placed = load_partitioning(placing, config)
     _check_spread(for_, runtime, parallelism, cluster, placed.parts or 1, given)
     _check_mode(for_, given, order, eviction)
+    flink = _flink_options(define, config, runtime)
     budget = _memory(memory)
     reserve_little()
     _check_inputs(model, snapshot)
@@ -119,10 +125,17 @@ def embed(
     from freshet.job.embed.runner import embed as run
 
     placement = None if for_ == _SERVING else placed
-    spread = Spread(parallelism, cluster) if runtime == _FLINK else None
+    spread = Spread(parallelism, cluster, flink) if runtime == _FLINK else None
     mirrored = load_direction(undirected, config)
     options = EmbedOptions(model, snapshot, out, budget, given, eviction, order, mirrored, placement, spread)
     raise typer.Exit(run(options))
+
+
+def _flink_options(define: list[str] | None, config: Path | None, runtime: str) -> dict[str, str]:
+    if define and runtime == _LOCAL:
+        msg = "-D: goes with --runtime flink; give that, or leave it out"
+        raise UsageError(msg)
+    return resolve(load_flink(config, define or ())) if runtime == _FLINK else {}
 
 
 def _check_choices(for_: str, order: str, eviction: str, runtime: str) -> None:

@@ -14,9 +14,11 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.flags import keys_of_the_file, parameter, parameters
-from freshet.job.options.flink_keys import bare_secrets
+from freshet.job.options.flink_keys import bare_secrets, resolve
 from freshet.job.options.marks import IO
+from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import AUTO
+from freshet.job.uris import uri_in
 from freshet.log_lines import log_as
 
 
@@ -69,15 +71,30 @@ def start(options: Mapping[str, Any], config: Path | None, *, in_application: bo
         check_application(settings)
     settle(settings.processor, resumed=settings.out if settings.resume else None)  # before anything loads numpy
 
+    settings = _fetched(settings)
     check_run(settings)
     with taken(settings.out, "freshet run"):
         if settings.resume == AUTO and begins(settings.out):
-            settings = load_run_config({**given, "resume": None}, config)
+            settings = _fetched(load_run_config({**given, "resume": None}, config))
         check_out(settings.out, settings.resume)
         close_to_others(settings.out)
         from freshet.job.run import runner
 
         return runner.run(settings, in_application=in_application)
+
+
+def _fetched(settings: RunConfig) -> RunConfig:
+    """Return the options, with a model and a snapshot that are in a store fetched from there."""
+    named = {name: getattr(settings, name) for name in ("model", "snapshot")}
+    uris = {name: uri for name, path in named.items() if path is not None and (uri := uri_in(path)) is not None}
+    if not uris:
+        return settings
+    from freshet.job.folder.job_file import store_options
+    from freshet.job.stores.fetched_folder import fetch_folder
+
+    known = None if settings.flink else store_options(settings.out)
+    flink = resolve(settings.flink) if known is None else known
+    return settings.model_copy(update={name: fetch_folder(f"--{name}", uri, flink) for name, uri in uris.items()})
 
 
 def parameters_of_run() -> list[inspect.Parameter]:

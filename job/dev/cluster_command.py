@@ -10,8 +10,11 @@ import typer
 
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.dev.server_files import forget, remember, remembered, servers_folder
+from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
 from freshet.job.machine.processes import Process
+from freshet.job.options.flink_keys import resolve
+from freshet.job.stores.plugins import wanted_plugins
 
 KIND = "cluster"
 
@@ -24,13 +27,21 @@ app = typer.Typer(help=f"{__doc__}", no_args_is_help=True, add_completion=False,
 def start(
     taskmanagers: Annotated[int, typer.Option(min=1, help="TaskManagers, of one slot each.")] = 1,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the REST interface (0: a free one).")] = 0,
+    define: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-D", metavar="KEY=VALUE", help="Option of Flink, such as s3.endpoint=http://minio:9000; ${NAME} is read."
+        ),
+    ] = None,
 ) -> None:
     """Start a JobManager and TaskManagers, and print the JobManager's REST address when their slots are there."""
+    options = resolve(dict(_pair(one) for one in define or ()))
+    wanted_plugins(options, ())
     port = server_port(port)
     folder = servers_folder(KIND) / str(port)
     shutil.rmtree(folder, ignore_errors=True)
     typer.echo(f"cluster: starting a JobManager and {taskmanagers} TaskManager(s); logs in {folder}/log", err=True)
-    cluster = LocalCluster(folder, taskmanagers, port=port).start()
+    cluster = LocalCluster(folder, taskmanagers, options=options, port=port).start()
     processes = [cluster.job_manager, *cluster.task_managers]
     remember(KIND, port, processes=[(process.pid, process.began_s) for process in processes if process])
     pids = ", ".join(f"{process.name} {process.pid}" for process in processes if process)
@@ -51,6 +62,14 @@ def stop(
         typer.echo(f"cluster: stopped 127.0.0.1:{known}", err=True)
     if not found:
         typer.echo("cluster: nothing to stop" + (f" on port {port}" if port else ""), err=True)
+
+
+def _pair(given: str) -> tuple[str, str]:
+    key, sign, value = given.partition("=")
+    if not sign:
+        msg = f"-D {key}: got no value, expected KEY=VALUE"
+        raise UsageError(msg)
+    return key, value
 
 
 def _kill(processes: list[Process]) -> None:

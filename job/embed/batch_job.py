@@ -15,8 +15,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +45,14 @@ _HEAP_MB, _MANAGED_MB, _NETWORK_MB = 512, 64, 64
 
 @dataclass(frozen=True)
 class Spread:
-    """Distribution of the steps of a wave: the number at a time, in the job's own Flink or a cluster (HOST:PORT)."""
+    """Distribution of the steps of a wave: the number at a time, in the job's own Flink or a cluster (HOST:PORT).
+
+    `flink` are Flink's own options of the user, with the secrets in them.
+    """
 
     parallelism: int = 1
     cluster: str | None = None
+    flink: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def run_on_flink(
@@ -164,6 +168,7 @@ def _spec(out: Path, spread: Spread) -> JobSpec:
         managed_mb=_MANAGED_MB,
         network_mb=_NETWORK_MB,
         options=options,
+        user_options=dict(spread.flink),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -127,15 +127,18 @@ def load_direction(undirected: bool | None, config_file: Path | None = None) -> 
     return found.undirected if found.model_fields_set else None
 
 
-def load_flink(config: Path | None) -> dict[str, str]:
-    """Return Flink's own options of a --config file; its other keys are those of `freshet run` and not looked at.
+def load_flink(config: Path | None, flags: Sequence[str] = ()) -> dict[str, str]:
+    """Return Flink's own options of a --config file, whose other keys are not looked at, and of -D, which win.
 
     Raises: UsageError for a file or an option that can't be taken.
     """
+    where = f"--config {config}: flink"
     try:
-        return {} if config is None else read_flink(read_config_file(config).get("flink") or {})
+        written = {} if config is None else read_flink(read_config_file(config).get("flink") or {})
+        where = "-D"
+        return written | read_flink(list(flags))
     except ValueError as error:
-        msg = f"--config {config}: flink: {error}"
+        msg = f"{where}: {error}"
         raise UsageError(msg) from None
 
 

@@ -11,6 +11,7 @@ from freshet.job.folder import layout
 from freshet.job.folder.lock import is_empty
 from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import is_kafka
+from freshet.job.options.flink_keys import resolve
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import NEWEST
 from freshet.job.uris import is_remote, local_path
@@ -24,6 +25,7 @@ def check_run(config: RunConfig) -> None:
 
     Raises: UsageError naming the option, what was found and what to do; MissingExtraError.
     """
+    resolve(config.flink)
     check_model(config.model)
     if config.snapshot is not None and not (config.resume and (config.out / layout.IMAGE_DONE).exists()):
         check_snapshot(config.snapshot)

@@ -79,6 +79,21 @@ class ObjectStore:
         infos = self._call(self._files.get_file_info, list(paths))
         return {one.path: int(one.size) for one in infos if one.type == FileType.File}
 
+    def files(self, path: str) -> dict[str, tuple[int, int]]:
+        """Return all files below a folder, with their sizes and when they were written (in ns)."""
+        from pyarrow.fs import FileSelector, FileType
+
+        infos = self._call(self._files.get_file_info, FileSelector(path, allow_not_found=True, recursive=True))
+        found = {one.path: (int(one.size), int(one.mtime_ns)) for one in infos if one.type == FileType.File}
+        return dict(sorted(found.items()))
+
+    def get_file(self, path: str, target: Path) -> None:
+        """Read a file into a new one of this machine."""
+        source = self._call(self._files.open_input_stream, path)
+        with source, target.open("xb") as file:
+            while piece := self._call(source.read, _PIECE_BYTES):
+                file.write(piece)
+
     def put_file(self, source: Path, path: str) -> None:
         """Write a file of this machine."""
         self._call(self._write, source.open("rb"), path)

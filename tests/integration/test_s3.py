@@ -61,7 +61,7 @@ def options_of_cluster(server: MotoServer) -> dict[str, str]:
 
 
 def has_checkpoint(one: Job, server: MotoServer) -> bool:
-    """Whether the present attempt has completed one; the server is not asked all the time, as it runs in this process."""
+    """Whether the present attempt has completed one; the server runs in this process, and is not asked all the time."""
     time.sleep(0.5)
     attempt = f"/{read_run(one.out).get('job_id')}/chk-"
     return any(attempt in key and key.endswith("/_metadata") for key in server.keys("jobs/"))
