@@ -76,7 +76,8 @@ class FlinkRun(JobRun):
         direct_mb = memory_of_worker(spec).direct_mb
         self._java = start_gateway(spec.logs, spec.tmp, client_heap_mb(spec), direct_mb, environ)
         try:
-            open_file_systems(options)
+            if jars:
+                open_file_systems(options)
             if spec.starts_task_managers:
                 start_job_manager(options)
             env = environment(options)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from freshet.job.errors import JobFailed
-from freshet.job.machine.artifacts import S3, cached_jars, s3_jars
+from freshet.job.machine.artifacts import s3_jars
 from freshet.job.machine.plugins import PLUGINS, make_plugins
 
 _SCHEMES = "s3://", "s3a://"
@@ -19,12 +19,12 @@ def is_on_s3(place: str) -> bool:
 
 
 def wanted_plugins(options: Mapping[str, str], places: Iterable[str | None]) -> list[Path]:
-    """Return the jars of the plugin for S3, fetched if a place of the run is on S3 or an option is for it.
+    """Return the jars of the plugin for S3, fetched if need be: a place of the run is on S3, or an option is for it.
 
     Raises: ArtifactError when it is needed and can't be fetched; UsageError for a mirror that can't be used.
     """
     needed = any(map(is_on_s3, filter(None, places))) or any(key.startswith(_KEYS) for key in options)
-    return s3_jars() if needed else cached_jars(S3)
+    return s3_jars() if needed else []
 
 
 def plugins_environ(folder: Path, jars: Sequence[Path]) -> dict[str, str]:

@@ -79,7 +79,7 @@ def options_of(jvm: Any, name: str) -> dict[str, Any]:
 
 
 def is_key(key: str) -> bool:
-    """Whether it can stand in a configuration: not Flink's own, and no part of a name."""
+    """Return whether it can stand in a configuration: not Flink's own, and no part of a name."""
     return (
         "$" not in key
         and "<" not in key
