@@ -11,7 +11,7 @@ from freshet.gnn.model import load_model
 from freshet.gnn.plan import Plan, compile_plan
 from freshet.operators.core import Core
 from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
-from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cut import AnyCutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.inbox import INBOX_BYTES
 from freshet.operators.output_folders import tails_of
@@ -48,7 +48,7 @@ def load_plan(folder: str) -> Plan:
 
 def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
     """The stage of one operator's task."""
-    settings = Settings.from_dict(config)
+    settings = Settings.from_dict(config).at_home()
     plan = load_plan(settings.model)
     row = dataflow_of(settings, plan)[operator]
     if row.kind == PARSER:
@@ -94,7 +94,7 @@ def _staged(settings: Settings, plan: Plan, row: Operator, task: int, core: Core
 
 
 def make_partitioner(
-    settings: Settings, plan: Plan, log: CutLog, dead_letters: LetterBox | None = None
+    settings: Settings, plan: Plan, log: AnyCutLog, dead_letters: LetterBox | None = None
 ) -> PartitionerStage:
     """The Partitioner, which cuts epochs as the log says and goes on with it."""
     graph = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
@@ -140,9 +140,14 @@ def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
 
 
 def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:
-    """Return the outputs of a sink part: recent changes for servers, which come first, the change log, and a topic."""
+    """Return the outputs of a sink part: recent changes for servers, which come first, the change log, and a topic.
+
+    Where the process does not see the output folder, only the topic is left.
+    """
+    topic: list[Output] = [make_outlet(settings, plan, part)] if settings.outlet else []
+    if not settings.is_out_here:
+        return topic
     log = make_log(settings, plan, part)
-    topic = [make_outlet(settings, plan, part)] if settings.outlet else []
     return [make_tail(settings, plan, part, log), log, *topic]
 
 

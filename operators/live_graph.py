@@ -14,8 +14,7 @@ import numpy as np
 
 from freshet.operators.control import control_values
 from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE
-from freshet.operators.epochs.cut import FILES, Lane
-from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cut import FILES, AnyCutLog, Lane
 from freshet.operators.epochs.journal import journaled_blocks
 from freshet.operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
 from freshet.operators.live_attributes import LiveAttributes, attribute_storage
@@ -37,7 +36,7 @@ class LiveState:
     replayed here reach, by source and partition: the offset of the first record that is not covered whole.
     """
 
-    def __init__(self, settings: Settings, log: CutLog) -> None:
+    def __init__(self, settings: Settings, log: AnyCutLog) -> None:
         """`settings` as the job has them; `log` is only read."""
         plan = load_plan(settings.model)
         settings = replace(settings, tasks=(settings.parts,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import socket
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +11,22 @@ from typing import Any
 from freshet.gnn.plan import Plan
 from freshet.operators.dataflow import LayerTasks, Place
 from freshet.operators.epochs.config import CutLogConfig, SealingConfig
+from freshet.operators.epochs.cut import AnyCutLog
 from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cut_topic import CutTopic
 from freshet.operators.epochs.retention import CheckpointFolder, ToldCheckpoints
 from freshet.operators.limits import TAIL_BYTES
+from freshet.operators.output_folders import home_of
 from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox, LetterQueue
 from freshet.partitioner.config import PartitionerConfig
 
 TIME_BYTES = 8  # of an edge that may expire: the `ts` of its last add
+
+
+class NoSharedFolderError(RuntimeError):
+    """A process does not see the output folder, and the job does not run without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +84,8 @@ class Settings:
     layer_tasks: tuple[tuple[int, ...], ...] = ()  # the same by layer from 0 on, where layers differ
     file_readers: int = 1  # threads that parse files in this run
     readers: tuple[int, ...] = ()  # how many tasks the Parser of each topic has in this run; empty: one each
-    artifacts: str = (
-        ""  # the URI of the list of files that processes may fetch (see artifacts.py); empty: all share them
-    )
+    artifacts: str = ""  # URI of the list of files that processes may fetch (artifacts.py); empty: all share them
+    is_out_here: bool = True  # whether the process that builds a stage sees `out`
 
     @staticmethod
     def from_dict(config: dict[str, Any]) -> Settings:
@@ -95,6 +103,35 @@ class Settings:
         found = {name: getattr(self, name) for name in _PARTS}
         return {name: part for name, part in found.items() if part is not None}
 
+    def at_home(self) -> Settings:
+        """Return the settings for the stages of this process, which may not see the output folder.
+
+        Raises: NoSharedFolderError where it does not, and the job writes to that folder.
+        """
+        home = home_of(Path(self.out), self.job_id)
+        if home == Path(self.out):
+            return self
+        if wanted := self._needs_folder():
+            msg = (
+                f"--out {self.out}: the process on {socket.gethostname()} does not see this folder of job "
+                f"{self.job_id}; share it with all processes, or {', '.join(wanted)}"
+            )
+            raise NoSharedFolderError(msg)
+        return replace(self, out=str(home), is_out_here=False)
+
+    def _needs_folder(self) -> list[str]:
+        """Describe what to change for a job whose processes do not share the output folder."""
+        return [
+            what
+            for what, needed in (
+                ("give --embeddings-to kafka://...", self.outlet is None),
+                ("give --dead-letters kafka://...", not self.letters.target.startswith("kafka:")),
+                ("leave --tables out", bool(self.tail.tables_folder)),
+                ("put the checkpoints on an object store", not self.cuts.topic),
+            )
+            if needed
+        ]
+
     @property
     def id_kind(self) -> str:
         """The kind of vertex ids."""
@@ -109,9 +146,13 @@ class Settings:
         """The base image of one part of an operator; None where the job starts from nothing."""
         return Path(self.image) / str(place) if self.image else None
 
-    def open_cut_log(self) -> CutLog:
+    def open_cut_log(self) -> AnyCutLog:
         """Take the job's cut log over."""
         told = self.cuts
+        if told.topic:
+            module, _, name = told.opener.partition(":")
+            open_channel = getattr(importlib.import_module(module), name)
+            return CutTopic(open_channel(told.topic, told.properties, self.job_id), self.job_id, self.run)
         kind = ToldCheckpoints if told.checkpoints_away else CheckpointFolder
         retention = kind(Path(told.checkpoints)) if told.checkpoints else None
         path = Path(told.folder) if told.folder else None

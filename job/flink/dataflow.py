@@ -57,7 +57,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
     events, parsers = _events(env, spec, config, *pipeline.place_of(PARSER))
     chained = chained_operators(spec, flow, pipeline)
-    partitioner = PartitionerShell(config, keys, spec.epoch_ms, FEATURES in chained)
+    partitioner = PartitionerShell(_with_secrets(spec, config), keys, spec.epoch_ms, FEATURES in chained)
     blocks = keyed(events).process(partitioner, element_type())
     streams = {PARTITIONER: named(blocks, PARTITIONER, 1, *pipeline.place_of(PARTITIONER))}
     if spec.letters_to is not None:
@@ -90,6 +90,15 @@ def _add_connector(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     needed = ((TOKEN_URL, properties.token_url), (WATCHED, spec.topics), (SERIALIZER, written))
     for source in (source for source, is_needed in needed if is_needed):
         add_class(env, source, spec.tmp, shaded)
+
+
+def _with_secrets(spec: JobSpec, config: str) -> str:
+    """Return the Partitioner's configuration: where its cut log is a topic, with what opens that."""
+    fields = json.loads(config)
+    if not fields["stage"].get("cuts", {}).get("topic"):
+        return config
+    fields["stage"]["cuts"]["properties"] = ClientProperties(spec.kafka_properties).resolve()
+    return json.dumps(fields)
 
 
 def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: OperatorGroups) -> set[str]:

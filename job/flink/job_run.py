@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from freshet.files.json_file import write_json
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
 from freshet.job.flink import cluster
@@ -20,7 +19,9 @@ from freshet.job.flink.errors import is_to_ask_again, root_cause
 from freshet.job.flink.job_spec import JobSpec, savepoint_target
 from freshet.job.flink.rest import FlinkRest, FlinkRestError
 from freshet.job.flink.state_files import CheckpointWatch, record_savepoint
-from freshet.job.folder import layout, run_file
+from freshet.job.flink.watch import figures
+from freshet.job.flink.watch.retained import RetainedNotice
+from freshet.job.folder import run_file
 from freshet.job.folder.stop_file import read_stop
 from freshet.job.uris import is_remote, location
 from freshet.operators.telemetry.profile import input_ended
@@ -57,6 +58,7 @@ class JobRun(ABC):
         self._rest: FlinkRest | None = None
         self._checkpoints: CheckpointWatch | None = None
         self._restarts_seen, self._has_completed_away = 0, False
+        self._retained: RetainedNotice | None = None
         self._began_ms = time.time() * 1e3
 
     @abstractmethod
@@ -106,6 +108,7 @@ class JobRun(ABC):
             if restarted is not None and time.monotonic() >= next_poll:
                 self._report_restarts(restarted)
                 self._tell_retained()
+                self._write_status()
                 next_poll = time.monotonic() + _RESTART_POLL_S
             time.sleep(POLL_S)
         return self._ended()
@@ -206,7 +209,9 @@ class JobRun(ABC):
     def _tell_retained(self) -> None:
         """Tell the cut log of checkpoints that it can't see: they are in another store."""
         assert self._rest is not None
-        if not is_remote(self.spec.checkpoint_dir):
+        if self._retained is None:
+            self._retained = RetainedNotice(self.spec)
+        if not self._retained.is_wanted:
             return
         try:
             since_ms = self._rest.retained_since_ms(self.spec.checkpoints_retained)
@@ -214,7 +219,13 @@ class JobRun(ABC):
             return
         if since_ms is not None:
             self._has_completed_away = True
-            write_json(self.spec.checkpoints / layout.RETAINED, {"since_ms": since_ms})
+            self._retained.tell(since_ms)
+
+    def _write_status(self) -> None:
+        """Write the status of a job on a cluster whose processes do not see its folder."""
+        if self.spec.cluster is not None and self._rest is not None:
+            sources = self.spec.stage.get("sources", ())
+            figures.look(self.spec.out_path, self._rest, self.spec.parts, sources)
 
     def _failed(self, error: BaseException) -> JobFailed:
         cause = str(error) if isinstance(error, JobFailed) else root_cause(error)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -12,6 +14,7 @@ from freshet.job.flink.errors import is_to_ask_again, is_unknown_job, root_cause
 from freshet.job.uris import location
 
 _POLL_S = 0.1
+_METRICS = 40  # in a call
 _NATIVE = "kubernetes.internal.jobmanager.entrypoint.class"  # an option of Flink that asks Kubernetes for TaskManagers
 NOT_IN_TIME = "no savepoint in time"  # it may still come
 
@@ -66,6 +69,18 @@ class FlinkRest:
         """Return where the newest savepoint of the job is."""
         latest = (self._call("GET", f"/jobs/{self.job_id}/checkpoints").get("latest") or {}).get("savepoint") or {}
         return location(str(latest["external_path"])) if "external_path" in latest else None
+
+    def metrics(self, is_wanted: Callable[[str], bool]) -> dict[str, float]:
+        """Return the values of all metrics of the job's operators that are wanted, by name."""
+        found: dict[str, float] = {}
+        for vertex in self._call("GET", f"/jobs/{self.job_id}")["vertices"]:
+            path = f"/jobs/{self.job_id}/vertices/{vertex['id']}/metrics"
+            names = [one["id"] for one in self._call("GET", path) if is_wanted(one["id"])]
+            for first in range(0, len(names), _METRICS):  # Flink takes no long address
+                asked = quote(",".join(names[first : first + _METRICS]))
+                values = self._call("GET", f"{path}?get={asked}")
+                found |= {one["id"]: float(one["value"]) for one in values}
+        return found
 
     def network_bytes(self) -> int:
         """Return the network memory of all TaskManagers together: what can be under way between their tasks."""

@@ -23,7 +23,7 @@ TABLES = output_folders.TABLES
 
 JOB = "job"  # the folder of what is decided when a job begins
 PLACE = "job/place.json"  # where a cluster has the job, until an end is recorded (run_file)
-SAVED_JOB = "job/job.json"  # what a resume needs (job_file); not Flink's SPEC, whose file has the same name
+SAVED_JOB = output_folders.JOB_FILE  # what a resume needs (job_file); not Flink's SPEC, whose file has the same name
 CHUNKS = "job/chunks.jsonl"  # the reading plan of the files
 START = "job/start.json"  # where files begin that the snapshot covers in part (run.positions)
 IN_TOPIC = "job/embeddings_in_topic"  # says that the topic has the embeddings of the snapshot (run.topic_start)

@@ -62,7 +62,7 @@ def _make_topic(option: str, admin: Any, address: KafkaAddress, say: Callable[[s
             return
     if not compacted:
         return
-    policy = _config(admin, "topic", address.topic, "cleanup.policy") or "delete"
+    policy = config_of(admin, "topic", address.topic, "cleanup.policy") or "delete"
     if "compact" not in policy:
         say(
             f"warning: {option}: the topic {address.topic} has cleanup.policy={policy}: the last embedding of a vertex "
@@ -73,7 +73,7 @@ def _make_topic(option: str, admin: Any, address: KafkaAddress, say: Callable[[s
 def _transaction_timeout_ms(option: str, admin: Any, address: KafkaAddress, interval_ms: int) -> int:
     """The longest that the brokers allow: a job that is down for longer loses what waits to be committed."""
     node = str(admin.describe_cluster()["brokers"][0]["broker_id"])
-    cap_ms = int(_config(admin, "broker", node, _CAP) or 900_000)
+    cap_ms = int(config_of(admin, "broker", node, _CAP) or 900_000)
     needed_ms = 2 * interval_ms + _SPARE_MS
     if cap_ms < needed_ms:
         msg = (
@@ -89,13 +89,13 @@ def _record_bytes(admin: Any, address: KafkaAddress, properties: ClientPropertie
     """The largest record that the producer sends and the topic takes; defaults where nothing is set."""
     given = properties.resolve().get("max.request.size", "")
     try:
-        topic = _config(admin, "topic", address.topic, "max.message.bytes") or ""
+        topic = config_of(admin, "topic", address.topic, "max.message.bytes") or ""
     except (KafkaError, LookupError):  # may not be asked, or was made a moment ago
         topic = ""
     return min(int(size) if size.isdecimal() else RECORD_BYTES for size in (given, topic))
 
 
-def _config(admin: Any, kind: str, name: str, key: str) -> str | None:
+def config_of(admin: Any, kind: str, name: str, key: str) -> str | None:
     """One configuration value of a topic or a broker."""
     found = admin.describe_configs([ConfigResource(kind.upper(), name, [key])], config_filter="all")
     value = found[kind][name].get(key)

@@ -223,10 +223,10 @@ def _describe(address: KafkaAddress, properties: ClientProperties) -> tuple[list
             raise UsageError(msg)
         found, cluster = admin.describe_topics([address.topic])[0], admin.describe_cluster()
     partitions = sorted(TopicPartition(address.topic, one["partition_index"]) for one in found["partitions"])
-    return partitions, TopicIdentity(_id_of(found.get("topic_id")), cluster.get("cluster_id"))
+    return partitions, TopicIdentity(topic_id_of(found.get("topic_id")), cluster.get("cluster_id"))
 
 
-def _id_of(given: str | uuid.UUID | None) -> str | None:
+def topic_id_of(given: str | uuid.UUID | None) -> str | None:
     """A topic's id as Kafka's tools write it; brokers before 2.8 give none, or zeros."""
     bits = uuid.UUID(str(given)) if given else uuid.UUID(int=0)
     return urlsafe_b64encode(bits.bytes).decode().rstrip("=") if bits.int else None

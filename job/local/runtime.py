@@ -21,6 +21,7 @@ from pathlib import Path
 from freshet.job.local.malloc import keep_freed_memory
 from freshet.job.local.sealed_store import SealedStore
 from freshet.operators.dataflow import PARSER, PARTITIONER, SINK, Place
+from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.flush_intervals import monotonic_ms
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.epochs.retention import Commits
@@ -182,6 +183,7 @@ class LocalRuntime:
         self._store = SealedStore(self._state)
         warm_up(self._config)
         partitioner: PartitionerStage = make_stage(self._config, PARTITIONER, 0)
+        assert isinstance(partitioner.log, CutLog)
         partitioner.log.retention = self._commits
         entries = dict(self._store.items(PARTITIONER))
         chunk, block = map(int, entries.pop(READ_POSITION, b"0 0").split())

@@ -20,6 +20,7 @@ from freshet.job.flink.rest import FlinkRestError
 from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.lock import taken
+from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.lifecycle.ending import settled
 from freshet.job.lifecycle.job_state import JobState, at_work, state_of
@@ -167,7 +168,7 @@ def _from_state(stopped: Stopped, state: str | None, work: Path) -> dict[str, An
     try:
         return _from_log(stopped, CutLog(copy, stopped.settings.job_id), state, work)
     except (LostCutError, ForeignLogError) as error:  # of the copy, which goes
-        found = _cut_log_of(stopped) or stopped.settings.cuts.folder
+        found = stopped.settings.cuts.topic or _cut_log_of(stopped) or stopped.settings.cuts.folder
         raise type(error)(str(error).replace(str(copy), str(found))) from None
 
 
@@ -250,6 +251,11 @@ def _elsewhere(state: JobState) -> str | None:
 def _copy_of_log(stopped: Stopped, work: Path) -> Path:
     """The cut log, copied: to open one is to take it over."""
     copy = work / layout.CUT_LOG
+    if topic := stopped.settings.cuts.topic:
+        from freshet.job.kafka.cut_topic import copy_topic
+
+        copy_topic(KafkaAddress.parse(topic), stopped.properties, stopped.settings.job_id, copy)
+        return copy
     found = _cut_log_of(stopped)
     if found is not None:
         copy_log(found, copy)

@@ -22,6 +22,7 @@ from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.file_source import FileSource
 from freshet.job.run.job_states import JobStates
 from freshet.job.run.outputs import new_job_id, plan_outputs, refuse_large_records
+from freshet.job.run.prepare import cut_log
 from freshet.job.run.prepare.image import make_image
 from freshet.job.run.prepare.job import Job
 from freshet.job.run.prepare.model import Start
@@ -63,8 +64,10 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     former = replace(former, parsing=replace(former.parsing, block_events=block_events))
     settings = settings_of_run(former, config, out, job_id, outputs, saved.model_sha256)
     refuse_large_records(settings, outputs, plan.out_width)
-    if (cut_log := saved.cut_log(out, beside=Path(settings.cuts.folder))) is not None:  # where it was, if not there
-        settings = replace(settings, cuts=replace(settings.cuts, folder=str(cut_log)))
+    if (folder := saved.cut_log(out, beside=Path(settings.cuts.folder))) is not None:  # where it was, if not there
+        settings = replace(settings, cuts=replace(settings.cuts, folder=str(folder)))
+    cuts = cut_log.of_resumed_job(settings.cuts, config.topics, config.client_properties, job_id, out)
+    settings = replace(settings, cuts=cuts)
     settings = replace(
         settings, run=former.run + 1, processor=dict(of_resumed_job(config.processor, former.processor, plan))
     )

@@ -118,8 +118,8 @@ def _attach(config: RunConfig, out: Path, former: JobState, clock: StartUp, *, i
     from freshet.job.flink.runtime import attach_job
 
     config, job = attach(config, out)
-    reached = {"cluster": former.run["cluster"], "user_options": resolve(config.flink)}
-    spec = spec_of_cluster_job(out).model_copy(update=reached)
+    secret = {"user_options": resolve(config.flink), "kafka_properties": dict(config.client_properties)}
+    spec = spec_of_cluster_job(out).model_copy(update={"cluster": former.run["cluster"], **secret})
     say(f"the job runs: {former.detail}; this command attaches to it and starts no other one")
     if config.detach:
         return _leave(out)

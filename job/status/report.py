@@ -11,10 +11,12 @@ import numpy as np
 
 from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.rest import FlinkRest
+from freshet.job.flink.watch.figures import look
 from freshet.job.folder import layout
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.lifecycle.checkpoint_age import checkpoint_age_s
-from freshet.job.lifecycle.job_state import state_of
+from freshet.job.lifecycle.job_state import REST_S, state_of
 from freshet.job.lifecycle.lag_file import read_lag
 from freshet.job.run.summary import complete_epoch, progress, sink_statuses
 from freshet.job.status.asked_lag import AskedLag
@@ -35,6 +37,8 @@ def report(out: Path) -> Report:
     """
     state = state_of(out)
     run, running = state.run, not state.is_over
+    if state.runs_on_cluster:
+        _ask_flink(out, run)
     figures, reasons = progress(out), read_reasons(out)
     rejected = max(sum(reasons.values()), figures["rejected"])
     events = figures["events"] - figures["rejected"] + rejected
@@ -74,6 +78,15 @@ def report(out: Path) -> Report:
 def _asked_lag(_out: Path) -> AskedLag:
     """Return what keeps the answers of brokers from one status of a job to the next."""
     return AskedLag()
+
+
+def _ask_flink(out: Path, run: Mapping[str, Any]) -> None:
+    """Bring the status up to date if the job's processes do not see the folder."""
+    rest = FlinkRest(run["rest"], run["job_id"], REST_S)
+    try:
+        look(out, rest, run.get("parts") or 1, run.get("sources") or ())
+    finally:
+        rest.close()
 
 
 def _rate_now(out: Path) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 # Events of an epoch: of each one, and of one that adapts at most.
 EPOCH_EVENTS, EPOCH_EVENTS_MAX = 1000, 10_000
@@ -50,9 +51,18 @@ class SealingConfig:
 
 @dataclass(frozen=True, slots=True)
 class CutLogConfig:
-    """Location of the cut log (`folder`), and the cuts that are kept."""
+    """Location of the cut log (`folder`, or `topic` for the job's life), and the cuts that are kept.
+
+    `topic` is an address as options have them, `topic_id` which topic of that name it is. `opener` names the function
+    that opens it, given the address, `properties` and the job. The properties are those of Kafka's clients with their
+    secrets, so only the Partitioner has them, and no file does.
+    """
 
     folder: str = ""
     keep_cuts: bool = False
     checkpoints: str = ""  # the folder of Flink's, or of what is told here about those in another store
     checkpoints_away: bool = False  # whether they are in another store
+    topic: str = ""
+    topic_id: str = ""
+    opener: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import orjson
 from crc32c import crc32c
@@ -95,3 +95,34 @@ class Cut(NamedTuple):
             return Cut(int(epoch), int(end), *marks, int(arrived_ms))
         except (ValueError, TypeError, LookupError, AttributeError):
             return None
+
+
+class AnyCutLog(Protocol):
+    """Log of cuts: a cut is in it before its epoch is sent, and decides after a restore.
+
+    Contract: one attempt writes; an older one fails at its next `append`, which no later attempt then reads.
+    """
+
+    job: str
+    last: int
+    """The newest epoch that it has."""
+
+    def append(self, cut: Cut) -> None:
+        """Write the cut of the next epoch, so that every later attempt reads it.
+
+        Raises:
+            FencedError: another attempt has taken the log over; the epoch must not be sent.
+            OSError: it can't be written.
+        """
+
+    def cut_of(self, epoch: int) -> Cut:
+        """The cut of an epoch.
+
+        Raises: LostCutError where the log does not have it.
+        """
+
+    def settle(self, needed: int) -> None:
+        """Note a sealed marker: later states need no cut up to epoch `needed`."""
+
+    def close(self) -> None:
+        """Let go of its files or connections."""

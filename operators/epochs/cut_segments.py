@@ -103,7 +103,7 @@ def take_over(log: Path, run: int | None = None) -> Attempt:
             msg = f"run {newest.run} of the job has taken over {log}; this is run {run}, and ends"
             raise FencedError(msg)
         number, mine = newest.number + 1, newest.run if run is None else run
-        path = log / _attempt_name(number, mine)
+        path = attempt_folder(log, number, mine)
         with suppress(FileNotFoundError):  # another one was faster
             newest.path.rename(path)
             return Attempt(number, mine, path)
@@ -113,15 +113,16 @@ def _make(log: Path) -> None:
     """An empty log, in one step: two attempts that begin it never have a folder each."""
     log.parent.mkdir(parents=True, exist_ok=True)
     partial = log.with_name(f".{log.name}.{uuid.uuid4().hex}")
-    (partial / _attempt_name(0, 0)).mkdir(parents=True)
+    attempt_folder(partial, 0, 0).mkdir(parents=True)
     try:
         partial.rename(log)
     except OSError:  # it is there by now
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _attempt_name(number: int, run: int) -> str:
-    return f"attempt-{number:09}-run-{run:06}"
+def attempt_folder(log: Path, number: int, run: int) -> Path:
+    """Return the folder of an attempt."""
+    return log / f"attempt-{number:09}-run-{run:06}"
 
 
 def segments_in(folder: Path) -> list[CutSegment]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from freshet.operators.epochs.config import SealingConfig
-from freshet.operators.epochs.cut import Cut, Lane, LostCutError
-from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cut import AnyCutLog, Cut, Lane, LostCutError
 from freshet.operators.epochs.flush_intervals import NO_LIMIT, Intervals
 from freshet.operators.epochs.input_positions import InputPositions, Patience, last_arrival_ms
 from freshet.operators.epochs.markers import Markers
@@ -30,7 +29,7 @@ class Cutter:
     """
 
     def __init__(
-        self, config: SealingConfig, log: CutLog, lanes: Lanes, markers: Markers, positions: InputPositions
+        self, config: SealingConfig, log: AnyCutLog, lanes: Lanes, markers: Markers, positions: InputPositions
     ) -> None:
         self.pace = Pace(config)
         self._log, self._lanes, self._markers, self._positions = log, lanes, markers, positions

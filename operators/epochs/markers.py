@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from freshet.operators.epochs.config import SealingConfig
-from freshet.operators.epochs.cut import Lane
-from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cut import AnyCutLog, Lane
 from freshet.operators.epochs.journal import Journal
 from freshet.partitioner.core import Partitioner
 from freshet.state.sweep import Mutations, Sweeper
@@ -32,7 +31,7 @@ class Markers:
     """Says when an epoch is a marker, and takes sweeps, journal and cut log past one."""
 
     def __init__(
-        self, config: SealingConfig, core: Partitioner, sweeper: Sweeper, journal: Journal, log: CutLog
+        self, config: SealingConfig, core: Partitioner, sweeper: Sweeper, journal: Journal, log: AnyCutLog
     ) -> None:
         self._config, self._core = config, core
         self._sweeper, self._journal, self._log = sweeper, journal, log

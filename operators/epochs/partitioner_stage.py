@@ -16,8 +16,7 @@ from pathlib import Path
 from freshet.operators.control import FLUSH, LAST, PUBLISH, REPLAY, control_values
 from freshet.operators.dataflow import STORAGE
 from freshet.operators.epochs.config import SealingConfig
-from freshet.operators.epochs.cut import Cut
-from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.epochs.cut import AnyCutLog, Cut
 from freshet.operators.epochs.cutter import Cutter, Epoch
 from freshet.operators.epochs.input_positions import InputPositions, last_arrival_ms, position_columns
 from freshet.operators.epochs.journal import JOURNAL_KEYS, MARKERS_KEY, Journal, journaled_blocks
@@ -51,7 +50,7 @@ class PartitionerStage:
         self,
         core: Partitioner,
         config: SealingConfig,
-        log: CutLog,
+        log: AnyCutLog,
         image: Path | None = None,
         dead_letters: LetterBox | None = None,
         sources: tuple[str, ...] = (),

@@ -67,6 +67,7 @@ class PartitionerShell(KeyedShell):
                 yield from self._apply(self._act(stage.tick, now_ms))
             else:
                 self._worker.call(stage.look, now_ms)
+        self._metrics.update()  # of the last events before a pause, too
         yield from self._letters(stage)
 
     def _begin(self, ctx: Any) -> Generator[Any, None, SealingStage]:

@@ -28,6 +28,7 @@ from freshet.operators.flink.opening import counted_as_loading
 from freshet.operators.flink.worker import Worker
 from freshet.operators.initial.artifacts import with_local_files
 from freshet.operators.outcome import Message, Outcome
+from freshet.operators.output_folders import home_of
 from freshet.operators.stage import KeyedStage, RejectingStage, RunningStage
 from freshet.operators.telemetry.level import AnyLevel, Level
 from freshet.operators.telemetry.load import LETTERS
@@ -97,12 +98,14 @@ class Shell:
         context = runtime_context._runtime_context  # PyFlink's own methods do not find these in thread mode
         task, self._job = context.getTaskInfo(), str(context.getJobInfo().getJobId().toHexString())
         self._attempt = int(task.getAttemptNumber())  # all tasks of a job start again together, and count alike
-        profile = self._profile = Profile(Path(settings["out"]), self.operator, int(task.getIndexOfThisSubtask()))
+        out = Path(settings["out"])
+        home = home_of(out, self._stage_config.get("job_id", ""))
+        profile = self._profile = Profile(home, self.operator, int(task.getIndexOfThisSubtask()))
         self._outbox = profile.levels["outbox_bytes"] = Level()
         self._neighbours = Neighbours(self._job, self.receivers, self.chained, self._attempt)
         profile.levels |= self._waiting_elsewhere()
         self._metrics = OperatorMetrics(runtime_context, profile)
-        errors = Path(settings["logs"]) / "python-errors.log"
+        errors = (Path(settings["logs"]) if home == out else home) / "python-errors.log"
         # While Flink's thread waits for the next operator, the file still tells what waits here.
         self._idle_work: list[Callable[[], None]] = []  # must not hold this shell (see `Worker`)
         when_idle = partial(_when_idle, profile, self._neighbours, self._idle_work)

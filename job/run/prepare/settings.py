@@ -13,6 +13,7 @@ from freshet.job.options.marks import Holds, Option
 from freshet.job.options.run_config import RunConfig, that_hold
 from freshet.job.options.told import told, told_again
 from freshet.job.run.outputs import Outputs, outlet_settings, refuse_large_records
+from freshet.job.run.prepare import cut_log
 from freshet.job.run.prepare.ends import Ends
 from freshet.job.run.prepare.model import PreparedModel
 from freshet.job.run.processor import of_new_job
@@ -57,6 +58,8 @@ def new_job(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str, ou
     )
     settings = settings_of_run(settings, config, out, job_id, ends.outputs, model.plan.sha256)
     refuse_large_records(settings, ends.outputs, model.plan.out_width)
+    cuts = cut_log.of_new_job(settings.cuts, config.topics, config.client_properties, job_id)
+    settings = replace(settings, cuts=cuts)
     snapshot = None if model.start is None else str(model.start.graph.folder.absolute())
     topics = ends.sources.topic_specs
     begun = {name: getattr(config, name) for name in BEGUN}
@@ -87,20 +90,10 @@ def settings_of_run(
         settings,
         **parts
         | {
-            "cuts": replace(parts["cuts"], **_cut_log(where, out, by_flink=config.runtime == "flink")),
+            "cuts": cut_log.in_this_run(parts["cuts"], where, out, by_flink=config.runtime == "flink"),
             "letters": replace(parts["letters"], target=target, record_bytes=outputs.letter_bytes),
         },
     )
-
-
-def _cut_log(checkpoints: str | None, out: Path, *, by_flink: bool) -> dict[str, Any]:
-    """Return where the cut log lies: beside the job's checkpoints."""
-    folder = layout.checkpoint_folder(checkpoints, out)
-    return {
-        "folder": str(folder / layout.CUT_LOG),
-        "checkpoints": str(folder) if by_flink else "",
-        "checkpoints_away": is_remote(checkpoints or ""),
-    }
 
 
 def kept_options(config: RunConfig) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def test_the_partitioner_on_flink_is_told_the_time_that_passes(set_back: None) -
     shell.epoch_ms, shell._worker = 20, object()
     shell._profile = SimpleNamespace(bytes_in=0)
     shell._mailbox = SimpleNamespace(taken=lambda value: (value, len(value)), close=lambda: None)
+    shell._metrics = SimpleNamespace(update=lambda: None)
     shell._stage = SimpleNamespace(receive=stage_call, tick=stage_call, is_due=lambda now_ms: True, holds_back=False)
     shell._act = lambda fn, *arguments: fn(*arguments)
     shell._apply = lambda outcome: iter(())

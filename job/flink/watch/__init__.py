@@ -1,0 +1,1 @@
+"""What the process that watches a job on Flink does for it: cuts that go, and a status from metrics."""
