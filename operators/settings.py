@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import socket
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.cut_topic import CutTopic
 from freshet.operators.epochs.retention import CheckpointFolder, ToldCheckpoints
 from freshet.operators.limits import TAIL_BYTES
-from freshet.operators.output_folders import home_of
+from freshet.operators.output_folders import TABLES_VARIABLE, home_of
 from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox, LetterQueue
@@ -126,7 +127,7 @@ class Settings:
             for what, needed in (
                 ("give --embeddings-to kafka://...", self.outlet is None),
                 ("give --dead-letters kafka://...", not self.letters.target.startswith("kafka:")),
-                ("leave --tables out", bool(self.tail.tables_folder)),
+                ("leave --tables out", bool(self.tail.tables_folder or os.environ.get(TABLES_VARIABLE))),
                 ("put the checkpoints on an object store", not self.cuts.topic),
             )
             if needed

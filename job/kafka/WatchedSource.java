@@ -104,6 +104,12 @@ public class WatchedSource implements Source {
     }
 
     public SourceReader createReader(SourceReaderContext context) throws Exception {
+        File folder = new File(ended).getParentFile();
+        if (ends != null && !folder.isDirectory()) {
+            throw new SuppressRestartsException(new SerializedThrowable(new IllegalStateException(
+                    "--until: the end of a bounded topic is noted in " + folder + ", which this process does not see; "
+                            + "share --out with all processes, or leave --until out")));
+        }
         return new Reader(source.createReader(context), context);
     }
 

@@ -74,6 +74,7 @@ TESTS = {
     "operators/sink/log_output.py": f"{_SINK}core.py",
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
+    "operators/epochs/cut_topic.py": f"{_EPOCHS}cut_topic.py",
     "operators/aggregates/attention/accumulator.py": f"{_EMBED}ranges.py",
     "operators/aggregates/extrema/extrema.py": f"{_EMBED}ranges.py",
     "operators/embed/ranges/range_pass.py": f"{_EMBED}embedding.py -k lost_edge",
@@ -234,6 +235,18 @@ MUTATIONS = [
         "operators/epochs/cut_segments.py",
         "if not self.segment.path.exists():",
         "if False:",
+    ),
+    Mutation(
+        "a topic is read before it is fenced",
+        "operators/epochs/cut_topic.py",
+        "        channel.fence()\n        newest = self._of_later_run(run)\n",
+        "        newest = self._of_later_run(run)\n        channel.fence()\n",
+    ),
+    Mutation(
+        "cuts of a topic go too early",
+        "operators/epochs/cut_topic.py",
+        "self._settled[0][0] <= needed",
+        "self._settled[0][0] <= needed + 4",
     ),
     Mutation(
         "positions are not compared",

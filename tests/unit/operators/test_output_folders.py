@@ -5,14 +5,18 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
 
 from freshet.operators.epochs.config import CutLogConfig
+from freshet.operators.factory import make_outputs
 from freshet.operators.output_folders import JOB_FILE, home_of, is_here
 from freshet.operators.parser.config import LetterConfig
 from freshet.operators.settings import NoSharedFolderError, OutletConfig, Settings, TailConfig
+from freshet.operators.sink.outlet import Outlet
 
 JOB = "0123456789abcdef"
 SETTINGS = Settings(
@@ -49,6 +53,14 @@ def test_without_the_folder_a_job_runs_on_topics_alone(tmp_path: Path) -> None:
     away = replace(SETTINGS, out=str(tmp_path / "none")).at_home()
     assert not away.is_out_here
     assert away.out == str(home_of(tmp_path / "none", JOB))
+
+
+def test_rows_leave_by_the_topic_alone(tmp_path: Path) -> None:
+    plan: Any = SimpleNamespace(out_width=4)
+    away = replace(SETTINGS, out=str(tmp_path), is_out_here=False)
+    assert [type(one) for one in make_outputs(away, plan, 0)] == [Outlet]
+    assert not list(tmp_path.iterdir())
+    assert len(make_outputs(replace(away, is_out_here=True), plan, 0)) == 3
 
 
 @pytest.mark.parametrize(
