@@ -38,3 +38,8 @@ def is_reference(value: str) -> bool:
 def has_reference(value: str) -> bool:
     """Return whether a value has a reference in it."""
     return _REFERENCE.search(value) is not None
+
+
+def references(value: str) -> list[str]:
+    """Return the names of the variables that a value has references to."""
+    return [str(name) for name in _REFERENCE.findall(value)]

@@ -153,7 +153,7 @@ class Settings:
         if told.topic:
             module, _, name = told.opener.partition(":")
             open_channel = getattr(importlib.import_module(module), name)
-            return CutTopic(open_channel(told.topic, told.properties, self.job_id), self.job_id, self.run)
+            return CutTopic(open_channel(told.topic, told.properties, told.secrets, self.job_id), self.job_id, self.run)
         kind = ToldCheckpoints if told.checkpoints_away else CheckpointFolder
         retention = kind(Path(told.checkpoints)) if told.checkpoints else None
         path = Path(told.folder) if told.folder else None

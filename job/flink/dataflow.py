@@ -17,6 +17,7 @@ from freshet.job.flink.part_keys import part_keys
 from freshet.job.flink.pipeline import OperatorGroups, subtasks_of
 from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.cut_channel import secrets_of
 from freshet.job.kafka.flink_java import TOKEN_URL, add_class, add_connector
 from freshet.job.kafka.flink_sink import SERIALIZER, write_records
 from freshet.job.kafka.flink_source import WATCHED, topic_stream
@@ -57,7 +58,7 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
     events, parsers = _events(env, spec, config, *pipeline.place_of(PARSER))
     chained = chained_operators(spec, flow, pipeline)
-    partitioner = PartitionerShell(_with_secrets(spec, config), keys, spec.epoch_ms, FEATURES in chained)
+    partitioner = PartitionerShell(with_secrets(spec, config), keys, spec.epoch_ms, FEATURES in chained)
     blocks = keyed(events).process(partitioner, element_type())
     streams = {PARTITIONER: named(blocks, PARTITIONER, 1, *pipeline.place_of(PARTITIONER))}
     if spec.letters_to is not None:
@@ -92,12 +93,13 @@ def _add_connector(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
         add_class(env, source, spec.tmp, shaded)
 
 
-def _with_secrets(spec: JobSpec, config: str) -> str:
+def with_secrets(spec: JobSpec, config: str) -> str:
     """Return the Partitioner's configuration: where its cut log is a topic, with what opens that."""
     fields = json.loads(config)
     if not fields["stage"].get("cuts", {}).get("topic"):
         return config
-    fields["stage"]["cuts"]["properties"] = ClientProperties(spec.kafka_properties).resolve()
+    properties = ClientProperties(spec.kafka_properties)
+    fields["stage"]["cuts"] |= {"properties": dict(properties), "secrets": secrets_of(properties)}
     return json.dumps(fields)
 
 

@@ -5,6 +5,7 @@ The transactional id is the job's, so the brokers let only the newest attempt co
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 from freshet.job.errors import one_line
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties, connection
+from freshet.job.references import references
 from freshet.operators.epochs.cut_segments import FencedError
 
 PARTITION = 0  # the only one
@@ -28,17 +30,30 @@ def transactional_id(job: str) -> str:
     return f"freshet-cuts-{job}"
 
 
-class ResolvedProperties(ClientProperties):
-    """Properties with their secrets, as the job graph takes them to another machine."""
+class CarriedProperties(ClientProperties):
+    """Properties that come with their secrets, as the job graph takes them to another machine."""
 
-    def resolve(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return them as they are."""
-        return dict(self._raw)
+    def __init__(self, properties: Mapping[str, str], secrets: Mapping[str, str]) -> None:
+        super().__init__(properties)
+        self._secrets = dict(secrets)
+
+    def kafka_python(self, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return the keyword arguments of a client; the environment is that of the process that started the job."""
+        return super().kafka_python(self._secrets if environ is None else environ)
 
 
-def open_channel(topic: str, properties: Mapping[str, str], job: str) -> KafkaChannel:
-    """The channel of a job's cut log, given the topic as an option names it, and resolved properties."""
-    return KafkaChannel(KafkaAddress.parse(topic), ResolvedProperties(properties), transactional_id(job))
+def secrets_of(properties: ClientProperties) -> dict[str, str]:
+    """Return the variables of the environment that properties name.
+
+    Raises: UsageError naming one that is not set.
+    """
+    properties.resolve()
+    return {name: os.environ[name] for value in properties.values() for name in references(value)}
+
+
+def open_channel(topic: str, properties: Mapping[str, str], secrets: Mapping[str, str], job: str) -> KafkaChannel:
+    """The channel of a job's cut log, given the topic as an option names it, and how to reach its brokers."""
+    return KafkaChannel(KafkaAddress.parse(topic), CarriedProperties(properties, secrets), transactional_id(job))
 
 
 class KafkaChannel:

@@ -54,8 +54,8 @@ class CutLogConfig:
     """Location of the cut log (`folder`, or `topic` for the job's life), and the cuts that are kept.
 
     `topic` is an address as options have them, `topic_id` which topic of that name it is. `opener` names the function
-    that opens it, given the address, `properties` and the job. The properties are those of Kafka's clients with their
-    secrets, so only the Partitioner has them, and no file does.
+    that opens it, given the address, `properties`, `secrets` and the job: the properties of Kafka's clients, and the
+    variables that they name. Only the Partitioner has these, and no file does.
     """
 
     folder: str = ""
@@ -66,3 +66,4 @@ class CutLogConfig:
     topic_id: str = ""
     opener: str = ""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -283,11 +283,11 @@ class NoFolder:
         found.cuts = sum(len(read) for name in cuts for read in read_topic(self.broker, name).values())
         if len(cuts) != 1:
             found.note(f"topics of cuts: {cuts}, expected one for job {job.get('job_id')}")
-        given = ["--model", twin.given.model, "--events", twin.given.events, "--out", twin.out]
-        calm = [FRESHET, "run", "--runtime", "local", *given, "--id-type", "int", "--parts", "2"]
+        given: list[str | Path] = ["--model", twin.given.model, "--events", twin.given.events, "--out", twin.out]
+        calm: list[str | Path] = [FRESHET, "run", "--runtime", "local", *given, "--id-type", "int", "--parts", "2"]
         done = subprocess.run(calm, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        check = [FRESHET, "check", *given, "--oracle", "own"]
+        check: list[str | Path] = [FRESHET, "check", *given, "--oracle", "own"]
         done = subprocess.run(check, capture_output=True, text=True, check=False)
         self.say(f"freshet check of the run without kills: {done.stdout.strip()}")
         if done.returncode:
@@ -317,13 +317,13 @@ class NoFolder:
         last = {b"%d" % log.id[k]: k for k in range(len(log.id))}
         scale = float(np.abs(log.vector).max())
         for key, k in last.items():
-            row = newest.get(key, (0, None))[1]
+            vector = newest.get(key, (0, None))[1]
             if log.deleted[k]:
-                found.wrong += row is not None
-            elif row is None:
+                found.wrong += vector is not None
+            elif vector is None:
                 found.missing += 1
             else:
-                found.wrong += bool(np.abs(row - log.vector[k]).max() > _TOLERANCE * scale)
+                found.wrong += bool(np.abs(vector - log.vector[k]).max() > _TOLERANCE * scale)
         found.wrong += sum(row is not None for key, (_, row) in newest.items() if key not in last)
 
 

@@ -9,13 +9,14 @@ import uuid
 from collections.abc import Mapping
 
 from freshet.job.kafka.address import KafkaAddress
-from freshet.job.kafka.cut_channel import KafkaChannel, ResolvedProperties
+from freshet.job.kafka.cut_channel import CarriedProperties, KafkaChannel
 from freshet.job.run.prepare import cut_log
 
 
-def open_channel(topic: str, properties: Mapping[str, str], job: str) -> KafkaChannel:
+def open_channel(topic: str, properties: Mapping[str, str], secrets: Mapping[str, str], job: str) -> KafkaChannel:
     """The channel of an attempt that nobody fences."""
-    return KafkaChannel(KafkaAddress.parse(topic), ResolvedProperties(properties), f"unfenced-{job}-{uuid.uuid4().hex}")
+    own = f"unfenced-{job}-{uuid.uuid4().hex}"
+    return KafkaChannel(KafkaAddress.parse(topic), CarriedProperties(properties, secrets), own)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def opened(address: KafkaAddress, run: int | None = None) -> CutTopic:
-    return CutTopic(open_channel(str(address), {}, JOB), JOB, run)
+    return CutTopic(open_channel(str(address), {}, {}, JOB), JOB, run)
 
 
 def test_a_zombie_seals_nothing_and_a_restore_reads_what_was_committed(broker: Broker, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ UNTOLD: dict[type, set[str]] = {
         "flush_epochs",
         "flush_ms",
     },
-    CutLogConfig: {"folder", "checkpoints", "checkpoints_away", "topic", "topic_id", "opener", "properties"},
+    CutLogConfig: {"folder", "checkpoints", "checkpoints_away", "topic", "topic_id", "opener", "properties", "secrets"},
     LetterConfig: {"target", "record_bytes"},
     OutletConfig: {"model_tag"},
     TailConfig: {"begins_empty"},
