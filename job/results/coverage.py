@@ -42,7 +42,8 @@ class Coverage:
         """
         recorded = log.epochs()
         if np.unique(recorded[(recorded > 0) & (recorded <= epoch)]).size < epoch:
-            msg = f"{self.out}: epochs/ does not have all epochs up to {epoch:,}; put its files back"
+            why = "(a job on a cluster that does not share this folder writes none, and can't be exported)"
+            msg = f"{self.out}: epochs/ does not have all epochs up to {epoch:,}; put its files back {why}"
             raise UsageError(msg)
         found, index = log.positions(), {source.name: source.index for source in self.sources}
         within = found.epoch <= epoch
