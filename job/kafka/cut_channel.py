@@ -67,6 +67,8 @@ class KafkaChannel:
         self.name = str(address)
         self._topic, self._id = address.topic, transactional_id
         self._options = connection(address, properties)
+        if transactional_id is not None:  # an operator waits for brokers that are away, as Flink's own source does
+            self._options["bootstrap_timeout_ms"] = int(1e3 * WAIT_S / 2)
         self._partition = TopicPartition(address.topic, PARTITION)
         self._producer: Any = None
         with self._told_by_name():
