@@ -102,7 +102,7 @@ class OperatorGroups:
 
 @dataclass(frozen=True)
 class Division:
-    """How the processes of a job on Flink share its layers: in groups, with these subtasks of layers 1, 2, ...
+    """Division of a job among processes: `groups` of operators, and the subtasks of layers 1, 2, ...
 
     `differs`: the layers' numbers are given one by one. `idle`: processes that were given and are not needed.
     """
