@@ -54,6 +54,7 @@ class LocalCluster:
         options: Flink options that win over those set here.
         port: of the REST interface; 0 takes a free one.
         program: of a cluster in application mode, a Python file and its arguments, which its JobManager runs.
+        jars: further ones on the class path of all processes.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class LocalCluster:
         options: Mapping[str, str] | None = None,
         port: int = 0,
         program: Sequence[str] = (),
+        jars: Sequence[Path] = (),
     ) -> None:
-        self._program = list(program)
+        self._program, self._jars = list(program), list(jars)
         self.folder = folder.absolute()
         self.home = flink_home()
         self._rest_port = server_port(port)
@@ -191,6 +193,8 @@ class LocalCluster:
         prepare_environment(self.environ)
         self.environ |= python_environ(self.environ)
         self.environ |= make_folders(self.folder, loopback_options(self._rest_port) | self._options)
+        for jar in self._jars:
+            (self.folder / "lib" / jar.name).symlink_to(jar)
 
     def _launch(
         self, role: str, slots: int, *arguments: str, environ: Mapping[str, str] | None = None

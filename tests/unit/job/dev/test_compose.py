@@ -51,10 +51,32 @@ def test_what_is_open_to_other_machines_is_open_to_containers_alone(compose: dic
 def test_containers_write_for_their_user_alone(compose: dict[str, Any], tmp_path: Path) -> None:
     dockerfile = ROOT / compose["x-flink"]["build"]["dockerfile"]
     [line] = [line for line in dockerfile.read_text().splitlines() if line.startswith("ENTRYPOINT ")]
-    command = [*json.loads(line.removeprefix("ENTRYPOINT ")), "/bin/sh", "-c", 'echo "$0" > made', "two words"]
+    [there] = json.loads(line.removeprefix("ENTRYPOINT "))
+    [copied] = [line.split() for line in dockerfile.read_text().splitlines() if line.endswith(f" {there}")]
+    command = [str(ROOT / copied[1]), "/bin/sh", "-c", 'echo "$0" > made', "two words"]
     subprocess.run(command, cwd=tmp_path, timeout=60, check=True)
     assert (tmp_path / "made").read_text() == "two words\n"
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o600
+
+
+def test_every_service_has_a_health_a_grace_period_a_policy_and_limits(compose: dict[str, Any]) -> None:
+    assert len(compose["services"]) == 7
+    for name, service in compose["services"].items():
+        assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL"), name
+        assert {"interval", "timeout", "retries"} <= service["healthcheck"].keys(), name
+        assert service["restart"] == "unless-stopped", name
+        assert {"stop_grace_period", "mem_limit", "cpus"} <= service.keys(), name
+
+
+def test_healthchecks_ask_what_the_services_answer(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    asked = {name: " ".join(service["healthcheck"]["test"]) for name, service in services.items()}
+    assert "localhost:47480/healthz" in asked["serve"], "a stale server is well"
+    assert "localhost:8081/" in asked["jobmanager"]
+    assert "localhost:9249/" in asked["taskmanager"], "where the image's Flink reports to Prometheus"
+    assert "metrics.reporter.prom.port=9249" in (ROOT / "job" / "Dockerfile").read_text()
+    assert "freshet status /data/out --json" in asked["freshet"]
+    assert "--out=/data/out" in services["freshet"]["command"]
 
 
 def test_kafka_is_the_tested_version(compose: dict[str, Any]) -> None:
@@ -75,6 +97,7 @@ def test_the_image_is_built_from_what_is_there(compose: dict[str, Any]) -> None:
     copied = [
         name for line in dockerfile.read_text().splitlines() if line.startswith("COPY ") for name in line.split()[1:-1]
     ]
+    copied.remove("job/docker-entrypoint.sh")  # in the folder job
     assert copied
     assert sorted(copied) == sorted(kept)
     assert all((ROOT / name).exists() for name in copied)
