@@ -18,6 +18,7 @@ from freshet.operators.output_folders import tails_of
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.file_stage import Originals, ParserStage
 from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.parser.registry.decoder import decoder_of
 from freshet.operators.parser.topic_stage import MessageStage
 from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log import ChangeLog
@@ -118,7 +119,8 @@ def make_parser(settings: Settings, plan: Plan, row: Operator, task: int = 0) ->
 def parser_of(settings: Settings, plan: Plan) -> Parser:
     """The Parser's core: the rules by which the job's records become events."""
     told, types = settings.parsing, plan.edge_types or None
-    return Parser(plan.features, settings.id_kind, types, told.events_map, told.id_bytes_max)
+    decoder = decoder_of(told.message_format, told.registry, settings.registry_login)
+    return Parser(plan.features, settings.id_kind, types, told.events_map, told.id_bytes_max, decoder=decoder)
 
 
 def make_core(settings: Settings, plan: Plan, row: Operator, task: int) -> Core:

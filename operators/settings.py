@@ -84,6 +84,8 @@ class Settings:
     tasks: tuple[int, ...] = ()  # how many parts each task of a Storage has in this run; empty: one each
     layer_tasks: tuple[tuple[int, ...], ...] = ()  # the same by layer from 0 on, where layers differ
     file_readers: int = 1  # threads that parse files in this run
+    # How the schema registry is reached: secrets, which are in no file.
+    registry_login: dict[str, str] = field(default_factory=dict, repr=False)
     readers: tuple[int, ...] = ()  # how many tasks the Parser of each topic has in this run; empty: one each
     artifacts: str = ""  # URI of the list of files that processes may fetch (artifacts.py); empty: all share them
     is_out_here: bool = True  # whether the process that builds a stage sees `out`
@@ -96,8 +98,8 @@ class Settings:
         return Settings(**_tuples(config) | {name: _PARTS[name](**_tuples(part)) for name, part in parts.items()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+        """Plain data, without secrets."""
+        return {name: value for name, value in asdict(self).items() if name != "registry_login"}
 
     def in_parts(self) -> dict[str, Any]:
         """The parts that there are, by name: one for each class of options."""

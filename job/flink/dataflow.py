@@ -55,8 +55,11 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     pipeline = spec.operators
     places = {"out": str(spec.out_path), "logs": str(spec.logs), "last_of_first": pipeline.last_of_first}
     letters = {"letters": spec.letters_to is not None}
-    config = json.dumps({"factory": spec.factory, "stage": spec.stage, **places, **letters})
-    events, parsers = _events(env, spec, config, *pipeline.place_of(PARSER))
+    told = {"factory": spec.factory, "stage": spec.stage, **places, **letters}
+    config = json.dumps(told)
+    login = ClientProperties(spec.kafka_properties).registry_login() if spec.topics else {}
+    of_parsers = json.dumps(told | {"stage": spec.stage | {"registry_login": login}}) if login else config
+    events, parsers = _events(env, spec, of_parsers, *pipeline.place_of(PARSER))
     chained = chained_operators(spec, flow, pipeline)
     partitioner = PartitionerShell(with_secrets(spec, config), keys, spec.epoch_ms, FEATURES in chained)
     blocks = keyed(events).process(partitioner, element_type())

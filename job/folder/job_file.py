@@ -108,6 +108,8 @@ class SavedJob:
             "sources": list(self.settings.sources),
             "topics": as_recorded(self.topics),
             "events_map": self.settings.parsing.events_map,
+            "format": self.settings.parsing.message_format,
+            "registry": self.settings.parsing.registry,
             "parts": self.settings.parts,
             "id_type": self.settings.id_kind,
             "id_bytes_max": self.settings.parsing.id_bytes_max,

@@ -76,6 +76,8 @@ class _Run(TypedDict, total=False):
     sources: list[str]
     topics: list[dict[str, Any]]
     events_map: dict[str, Any] | list[dict[str, Any]]
+    format: str
+    registry: str
     id_type: str | None
     id_bytes_max: int
     undirected: bool

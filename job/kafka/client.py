@@ -15,6 +15,7 @@ from freshet.job.kafka.key_stores import tls_files
 from freshet.job.kafka.logins import IAM, OAUTH, for_java, login_of, refuse_javas_own
 from freshet.job.kafka.tokens import URL, tokens_of
 from freshet.job.references import with_variables
+from freshet.operators.parser.registry.schema_registry import BEARER, USER_INFO
 
 # What Freshet sets itself; a value of the user's would break what the job promises, or do nothing.
 OWN = {
@@ -29,6 +30,7 @@ OWN = {
     "enable.idempotence": "it is always on",
     "acks": "it is always `all`",
 }
+_REGISTRY = "schema.registry."
 _CLASS = re.compile(r"(?<![\w.])(?=org\.apache\.kafka\.[a-z.]+\.[A-Z])")
 SHADED = "org.apache.flink.kafka.shaded."
 # Java's names of what kafka-python takes as it stands.
@@ -118,9 +120,18 @@ class ClientProperties(Mapping[str, str]):
         options = self._same(given) | login.kafka_python()
         return options | tls_files(given)
 
+    def registry_login(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return how the schema registry is reached: its properties without `schema.registry.`."""
+        env = os.environ if environ is None else environ
+        found = {key: value for key, value in self._raw.items() if key.startswith(_REGISTRY)}
+        return {
+            key.removeprefix(_REGISTRY): with_variables(f"kafka: {key}", value, env) for key, value in found.items()
+        }
+
     def _given(self, environ: Mapping[str, str] | None) -> dict[str, str]:
         env = os.environ if environ is None else environ
-        return {key: with_variables(f"kafka: {key}", value, env) for key, value in self._raw.items()}
+        given = {key: value for key, value in self._raw.items() if not key.startswith(_REGISTRY)}
+        return {key: with_variables(f"kafka: {key}", value, env) for key, value in given.items()}
 
     def _same(self, given: Mapping[str, str]) -> dict[str, Any]:
         refuse_javas_own(given)
@@ -176,6 +187,9 @@ def admin_client(address: KafkaAddress, properties: ClientProperties) -> Iterato
 
 
 def _name(key: object) -> str:
+    if isinstance(key, str) and key.startswith(_REGISTRY) and key.removeprefix(_REGISTRY) not in (USER_INFO, BEARER):
+        msg = f"kafka: {key}: expected {_REGISTRY}{USER_INFO} or {_REGISTRY}{BEARER}; leave it out"
+        raise UsageError(msg)
     if not isinstance(key, str) or not key or key in OWN:
         why = OWN.get(key, "") if isinstance(key, str) else ""
         msg = f"kafka: {key}: can't be set; {why or 'expected a property of the Java client, such as sasl.mechanism'}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -45,6 +47,15 @@ class InputOptions(Options):
         default=None,
         description="latest: end at the Kafka topics' end offsets, read at start and at resume (default: run on).",
     )
+    message_format: Annotated[Literal["avro", "protobuf", "json-schema"] | None, Option(IO, Holds.FOR_LIFE)] = Field(
+        default=None,
+        alias="format",
+        description="Format of Kafka messages whose schemas are in a registry: avro, protobuf or json-schema (default: "
+        "JSON lines and Arrow).",
+    )
+    registry: Annotated[str | None, Option(IO, Holds.KEPT)] = Field(
+        default=None, description="With --format: address of the schema registry, such as https://registry:8081."
+    )
     snapshot: Annotated[Path | None, Option(IO)] = Field(
         default=None,
         description="Graph to start from: a folder with vertices.parquet and edges.parquet. A snapshot of `freshet "
@@ -79,6 +90,21 @@ class InputOptions(Options):
     @classmethod
     def _start(cls, value: str) -> str:
         parse_start(value)
+        return value
+
+    @field_validator("registry")
+    @classmethod
+    def _registry(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+            shown = re.sub(r"//[^/]*@", "//…@", value)
+            msg = (
+                f"got {shown}, expected an address such as https://registry:8081; its login is "
+                "`kafka: {schema.registry.basic.auth.user.info: ...}` in --config"
+            )
+            raise ValueError(msg)
         return value
 
     # Before pydantic looks at them: its own messages repeat the value, and there may be a password in it.

@@ -113,8 +113,22 @@ class RunConfig(
         if topics and self.stay:
             msg = "--stay: a run on Kafka goes on by itself; leave --stay out (and --until too, to go on)"
             raise ValueError(msg)
+        self._fit_registry(topics)
         if self.start_from == COMMITTED and "group.id" not in self.kafka:
             msg = "--from committed: give the group whose offsets are meant as `kafka: {group.id: ...}` in --config"
+            raise ValueError(msg)
+
+    def _fit_registry(self, topics: bool) -> None:
+        if self.resume is not None:  # the job's own options come first
+            return
+        if self.message_format is not None and not topics:
+            msg = "--format: goes with a Kafka topic in --events only; leave it out"
+            raise ValueError(msg)
+        if self.message_format in ("avro", "protobuf") and self.registry is None:
+            msg = f"--format {self.message_format}: needs the schemas; give --registry URL"
+            raise ValueError(msg)
+        if self.registry is not None and self.message_format is None:
+            msg = "--registry: goes with --format avro, protobuf or json-schema only; give --format, or leave it out"
             raise ValueError(msg)
 
     @property

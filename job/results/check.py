@@ -103,6 +103,8 @@ def check(
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),
         properties=properties,
+        message_format=run.get("format", ""),
+        registry=run.get("registry", ""),
         starts=load_starts(out),
         id_bytes_max=run.get("id_bytes_max", ID_BYTES_MAX),
         recorded=run.get("sources", []),

@@ -222,7 +222,7 @@ def _open(job: Path, model: Path | None, running: bool, properties: ClientProper
     if not (folder / "model.json").is_file():
         msg = f"{job}: its model {folder} is not there; say where it is now: --model M"
         raise UsageError(msg)
-    settings = saved.settings_at(job, folder)
+    settings = replace(saved.settings_at(job, folder), registry_login=properties.registry_login())
     if not (job / layout.IMAGE_DONE).exists():
         msg = (
             f"{job}: there is no {layout.IMAGE_DONE}: its run was killed before it had begun, and the snapshot that it "

@@ -21,6 +21,7 @@ from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.operators.parser.arrow.message import ARROW_STREAM, read_arrow
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile
+from freshet.operators.parser.registry.decoder import Decoder
 
 FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr", "ts")
 SNAPSHOT_TABLES = {
@@ -67,10 +68,15 @@ def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator
         raise UsageError(msg) from None
 
 
-def message_records(messages: Iterable[tuple[int, bytes | None]], rules: PlainRules) -> Iterator[Judged]:
-    """The records of messages, which are given with their offsets."""
+def message_records(
+    messages: Iterable[tuple[int, bytes | None]], rules: PlainRules, decoder: Decoder | None = None
+) -> Iterator[Judged]:
+    """The records of messages, which are given with their offsets.
+
+    The job's own decoder reads those whose schemas are in a registry, as a library reads the other formats.
+    """
     for offset, value in messages:
-        for event in _message(value, rules):
+        for event in _message(value, rules) if decoder is None or value is None else _decoded(value, rules, decoder):
             yield Judged(offset + 1, event)
 
 
@@ -130,6 +136,11 @@ def _message(value: bytes | None, rules: PlainRules) -> Iterator[Event | None]:
     else:
         rows = _rows(batches, FIELDS if not rules.is_mapped else None)
         yield from (event for row in rows for event in rules.events(row, is_row=True))
+
+
+def _decoded(value: bytes, rules: PlainRules, decoder: Decoder) -> list[Event | None]:
+    record, why = decoder.decode(value)
+    return [None] if why is not None else rules.events(record, is_row=decoder.is_typed)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

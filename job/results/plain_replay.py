@@ -43,6 +43,8 @@ class Given:
     topics: Sequence[TopicInput] = ()
     events_map: Mapping[str, str] | Sequence[Mapping[str, str]] = field(default_factory=dict)
     properties: ClientProperties = field(default_factory=ClientProperties)  # by which Kafka is reached
+    message_format: str = ""  # of messages whose schemas are in a registry
+    registry: str = ""
     starts: Mapping[int, int] = field(default_factory=dict)  # by source: the files' first records that the run read
     id_bytes_max: int = ID_BYTES_MAX
     recorded: Sequence[str] = ()  # the names of the sources, as the run recorded them
@@ -62,7 +64,9 @@ class Given:
         }
         for topic in self.topics:
             if topic.source in found.topics:
-                sources[topic.source] = PlainTopic(topic.at(found.topics[topic.source]), self.properties)
+                sources[topic.source] = PlainTopic(
+                    topic.at(found.topics[topic.source]), self.properties, self.message_format, self.registry
+                )
         return {names[index]: source for index, source in sorted(sources.items())}
 
 

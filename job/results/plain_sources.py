@@ -11,6 +11,7 @@ from freshet.job.kafka.topic_specs import TopicInput
 from freshet.job.results.plain_reader import Judged, file_records, message_records
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.event_files import EventFile
+from freshet.operators.parser.registry.decoder import decoder_of
 
 
 class PlainSource(Protocol):
@@ -48,6 +49,8 @@ class PlainTopic:
 
     topic: TopicInput
     properties: ClientProperties
+    message_format: str = ""
+    registry: str = ""
     is_file: bool = False
 
     @property
@@ -61,4 +64,5 @@ class PlainTopic:
 
         end = None if self.topic.end is None else self.topic.end.get(partition)
         pieces = read_partition(self.topic, partition, self.properties, end)
-        return message_records(((one.offset, one.value) for piece in pieces for one in piece), rules)
+        decoder = decoder_of(self.message_format, self.registry, self.properties.registry_login())
+        return message_records(((one.offset, one.value) for piece in pieces for one in piece), rules, decoder)

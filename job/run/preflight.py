@@ -11,6 +11,7 @@ from freshet.job.folder import layout
 from freshet.job.folder.lock import is_empty
 from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import is_kafka
+from freshet.job.kafka.client import ClientProperties
 from freshet.job.options.flink_keys import resolve
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import NEWEST
@@ -30,6 +31,8 @@ def check_run(config: RunConfig) -> None:
     if config.snapshot is not None and not (config.resume and (config.out / layout.IMAGE_DONE).exists()):
         check_snapshot(config.snapshot)
     event_files(config.events, topics=True)
+    if config.registry is not None:
+        check_registry(config.registry, config.client_properties)
     if config.flight_port is not None:
         need("serve", "--flight-port")
 
@@ -49,6 +52,16 @@ def check_application(config: RunConfig) -> None:
     if config.cluster is None:
         msg = "--cluster: missing; give the address of the JobManager's REST interface, as others reach it"
         raise UsageError(msg)
+
+
+def check_registry(url: str, properties: ClientProperties) -> None:
+    """Check that a schema registry answers.
+
+    Raises: InputError otherwise.
+    """
+    from freshet.operators.parser.registry.schema_registry import SchemaRegistry
+
+    SchemaRegistry(url, properties.registry_login()).check()
 
 
 def event_files(events: Iterable[str], topics: bool = False) -> list[Path]:

@@ -13,12 +13,15 @@ class ParserConfig:
 
     `events_map` makes events of foreign records: JMESPath by field, or a list of such maps, each with a condition.
     `id_bytes_max` is of string ids and names of edge types. `block_events` is what blocks are cut by; 0: by the events
-    of an epoch.
+    of an epoch. `message_format` is that of a topic's messages whose schemas are in the registry (its address); empty:
+    JSON or Arrow.
     """
 
     events_map: dict[str, str] | tuple[dict[str, str], ...] = field(default_factory=dict)
     id_bytes_max: int = ID_BYTES_MAX
     block_events: int = 0
+    message_format: str = ""
+    registry: str = ""
 
 
 @dataclass(frozen=True, slots=True)

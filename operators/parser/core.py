@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
 from freshet.operators.parser.json_lines.text import Text
 from freshet.operators.parser.mapping import Expressions, MappedRules
 from freshet.operators.parser.messages import MessageValues, RawMessage
+from freshet.operators.parser.registry.decoder import Decoder
 from freshet.operators.parser.rejects import Origin, TablePlace
 from freshet.operators.parser.rules import Rules
 from freshet.operators.parser.table import Parsed, Table, is_quick, parse_table
@@ -41,6 +43,7 @@ class Parser:
             are then read.
         id_bytes_max: the longest that a string id, or the name of an edge type, may be in UTF-8.
         lines_min: fewer lines of JSON than these are judged one by one; nothing else changes.
+        decoder: what makes records of a topic's messages; None: they are JSON or Arrow.
 
     Raises:
         ValueError: an unknown id kind, an unknown field in the map, or an expression that is no JMESPath.
@@ -54,10 +57,11 @@ class Parser:
         events_map: Expressions | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
         lines_min: int = LINES_MIN,
+        decoder: Decoder | None = None,
     ) -> None:
         told = features, id_kind, edge_types, id_bytes_max
         self._rules = MappedRules(events_map, *told) if events_map else Rules(*told)
-        self._lines = LineParser(self._rules, lines_min)
+        self._lines, self._decoder = LineParser(self._rules, lines_min), decoder
 
     @property
     def id_kind(self) -> str | None:
@@ -97,8 +101,10 @@ class Parser:
 
         A message has one or several events as JSON, one a line, or an Arrow IPC stream, recognised by its first bytes.
         All of its events and dead letters have its offset; after `LETTERS_MAX` bad records one letter stands for the
-        rest.
+        rest. With a decoder, a message is one record.
         """
+        if self._decoder is not None:
+            return self._parse_records(messages, origin, arrival_ms, self._decoder)
         found: list[Parsed] = []
         first, refused = 0, dict[int, DeadLetter | None]()
         with np.errstate(over="ignore"):
@@ -119,6 +125,24 @@ class Parser:
             if first < len(messages) or not found:
                 found.append(self._parse_text(messages, range(first, len(messages)), refused, origin, arrival_ms))
         return Events.concatenate([events for events, _ in found]), [one for _, letters in found for one in letters]
+
+    def _parse_records(self, messages: MessageValues, origin: Origin, arrival_ms: float, decoder: Decoder) -> Parsed:
+        """The events of messages that are decoded, one by one."""
+        rules, letters, builder = self._rules, list[DeadLetter](), self._rules.builder()
+        with np.errstate(over="ignore"):
+            record: Any
+            for offset, value in messages:
+                if value is None and rules.skips_tombstones:
+                    continue
+                record, why = (None, _NO_VALUE) if value is None else decoder.decode(value)
+                if why is None:
+                    append = rules.append_row if decoder.is_typed and isinstance(record, dict) else rules.append
+                    why = append(record, builder, offset + 1)
+                if why is not None:
+                    builder.reject()
+                    letters.append(DeadLetter(why, origin.name, origin.partition, offset, value or b""))
+        end = int(messages.offsets[-1]) + 1 if len(messages) else 0
+        return builder.build(end, origin.source, origin.partition, arrival_ms), letters
 
     def _parse_text(
         self,

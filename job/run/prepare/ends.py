@@ -13,6 +13,7 @@ from freshet.job.run.prepare.model import PreparedModel
 from freshet.job.run.schemas import tell_schemas
 from freshet.job.run.sources import FoundSources, Sources, TopicReading, find_sources, plan_sources
 from freshet.operators.parser.core import Parser
+from freshet.operators.parser.registry.decoder import decoder_of
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.partitioner.events import INT
 
@@ -49,8 +50,10 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     elif given is not None:
         id_kind = given
     else:
+        login = config.client_properties.registry_login()
+        decoder = decoder_of(config.message_format or "", config.registry or "", login)
         id_kind = _of_first_event(
-            sources, Parser(model.plan.features, None, types, config.events_map, config.id_bytes_max)
+            sources, Parser(model.plan.features, None, types, config.events_map, config.id_bytes_max, decoder=decoder)
         )
     return Ends(tuple(config.events), found, sources, outputs, id_kind)
 

@@ -38,3 +38,21 @@ def changes(seed: int, count: int, has_schema: bool = False) -> list[dict[str, A
             rows[key] = row(draw.randrange(30), 100 + draw.randrange(30), float(draw.randrange(1, 4)))
             found.append(envelope("u" if before else draw.choice("cr"), before, rows[key], has_schema))
     return found
+
+
+ROW = {
+    "type": "record",
+    "name": "Row",
+    "fields": [{"name": name, "type": ["null", "long", "string"]} for name in ("customer", "merchant")]
+    + [{"name": "amount", "type": "double"}],
+}
+AVRO = {
+    "type": "record",
+    "name": "Envelope",
+    "fields": [
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": "long"},
+        {"name": "before", "type": ["null", ROW], "default": None},
+        {"name": "after", "type": ["null", "Row"], "default": None},
+    ],
+}
