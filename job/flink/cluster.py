@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from freshet.job.errors import JobFailed
+from freshet.job.errors import JobFailed, UsageError
 from freshet.job.flink.rest import FlinkRest
 from freshet.job.machine.ports import why_silent
 
 _POLL_S = 0.5
+_CONNECTOR = "flink-sql-connector-kafka"
 _SILENT = "ConnectException", "UnknownHostException", "ConnectTimeoutException"
 
 
@@ -20,6 +21,24 @@ def await_answer(address: str | None) -> None:
     """
     if address is not None and (cause := why_silent(address)) is not None:
         raise JobFailed(_no_answer(address, cause))
+
+
+def refuse_connector(address: str) -> None:
+    """Refuse a cluster whose own Kafka connector would be taken instead of the one that logs in by tokens.
+
+    Raises: UsageError.
+    """
+    rest = FlinkRest(address, "")
+    try:
+        found = [one for one in rest.class_path() if _CONNECTOR in one]
+    finally:
+        rest.close()
+    if found:
+        msg = (
+            f"--cluster {address}: has {found[0]}, in which Kafka's client can't log in by tokens (kafka: "
+            "sasl.mechanism); take it out of the cluster's folder lib, since the job brings its own connector"
+        )
+        raise UsageError(msg)
 
 
 def await_slots(address: str, wanted: int, tell: Callable[[str], None], is_stopped: Callable[[], bool]) -> bool:

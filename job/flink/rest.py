@@ -97,6 +97,10 @@ class FlinkRest:
         target = str(options.get("execution.target", ""))
         return target.startswith(("kubernetes", "yarn")) or _NATIVE in options
 
+    def class_path(self) -> list[str]:
+        """Return the jars of the JobManager, as its command line has them."""
+        return list(map(str, self._call("GET", "/jobmanager/environment").get("classpath") or []))
+
     def stop(self, target: str, timeout_s: float) -> str:
         """Stop the job with a savepoint below the folder `target` (a URI) and return where it is.
 

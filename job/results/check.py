@@ -32,6 +32,7 @@ from freshet.job.results.findings import Findings
 from freshet.job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
 from freshet.job.results.plain_replay import Given, PlainReplay
 from freshet.job.results.plain_rules import ID_BYTES_MAX
+from freshet.job.run.preflight import check_registry
 from freshet.job.run.rejected import SAID_ABOVE, in_words
 from freshet.job.run.sources import load_starts
 from freshet.job.units import readable
@@ -94,6 +95,8 @@ def check(
     if snapshot is None and run.get("snapshot"):
         msg = f"--snapshot: the run in {out} began with {run['snapshot']}; give it"
         raise UsageError(msg)
+    if run.get("registry"):
+        check_registry(run["registry"], properties)
     given = Given(
         events=list(events),
         snapshot=snapshot,

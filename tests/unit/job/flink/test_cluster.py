@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from freshet.job.errors import JobFailed
+from freshet.job.errors import JobFailed, UsageError
 from freshet.job.flink import cluster
+from freshet.job.flink.rest import FlinkRest
 from freshet.job.machine.ports import free_port, why_silent
 from freshet.job.options.run_config import RunConfig
 from freshet.job.run.runner import run
@@ -30,3 +31,12 @@ def test_only_a_failure_to_reach_it_is_told_so() -> None:
         "--cluster h:1: no Flink cluster answers there (ConnectException: Connection refused)"
     )
     assert cluster.with_address("h:1", "JobSubmissionException: no slots") == "JobSubmissionException: no slots"
+
+
+def test_a_connector_of_the_cluster_that_knows_no_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"classpath": ["/lib/flink-dist-2.2.1.jar", "/lib/flink-sql-connector-kafka-5.0.0-2.2.jar"]}
+    monkeypatch.setattr(FlinkRest, "_call", lambda _rest, _method, path: found if "environment" in path else None)
+    with pytest.raises(UsageError, match=r"^--cluster h:1: has /lib/flink-sql-connector-kafka-5.0.0-2.2.jar, in which"):
+        cluster.refuse_connector("h:1")
+    found["classpath"].pop()
+    cluster.refuse_connector("h:1")
