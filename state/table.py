@@ -342,14 +342,6 @@ class Table:
         return int(changed[-1] + 1) * self.page_rows if changed.size else 0
 
     @property
-    def used_bytes(self) -> int:
-        """Bytes of the rows in use; the kernel has given memory for no others, unless they hold a fill."""
-        if self.fill:
-            return int(self.data.nbytes)
-        row = self.dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64))
-        return min(int(self.data.nbytes), int(self.part_rows.sum()) * row)
-
-    @property
     def nbytes(self) -> int:
         """Bytes held in memory."""
         return int(self.data.nbytes + self._shadow.nbytes + self._flags.nbytes + self._where.nbytes)

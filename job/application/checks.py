@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from freshet.job.application.manifest import DATA, OPTIONS
 from freshet.job.application.secrets import in_plain_text
@@ -26,7 +27,7 @@ def check(config: RunConfig) -> None:
     if config.resume not in (None, "auto"):
         msg = f"--resume {config.resume}: an application begins in a new folder, and else goes on; leave it out"
         raise UsageError(msg)
-    places = {"--model": [config.model], "--out": [config.out], "--snapshot": [config.snapshot]}
+    places: dict[str, list[Any]] = {"--model": [config.model], "--out": [config.out], "--snapshot": [config.snapshot]}
     files = [one for one in config.events if not is_kafka(one)]
     for flag, given in {**places, "--events": files}.items():
         for one in given:

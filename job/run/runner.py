@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import orjson
@@ -28,7 +26,7 @@ from freshet.job.kafka.brokers import await_brokers
 from freshet.job.lifecycle.ending import spec_of_cluster_job
 from freshet.job.lifecycle.job_state import JobState
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
-from freshet.job.machine.signals import STOPS, handled, stop_signals
+from freshet.job.machine.signals import stop_signals
 from freshet.job.options.flink_keys import of_processes, resolve
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import AUTO, FLINK_PARTS_MAX
@@ -38,6 +36,7 @@ from freshet.job.run.former_checkpoints import FormerCheckpoints
 from freshet.job.run.in_flight import LevelWatch
 from freshet.job.run.job_states import JobStates
 from freshet.job.run.lag import Lag
+from freshet.job.run.prepare.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.prepare.job import Job, prepare
 from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
 from freshet.job.run.readers import Processes, file_readers_of, readers_of
@@ -48,7 +47,6 @@ from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
 from freshet.job.stores.job_artifacts import put_artifacts
 from freshet.job.stores.plugins import wanted_plugins
-from freshet.log_lines import log_at_once
 from freshet.operators.factory import load_plan
 from freshet.operators.parser.letter_box import read_attrs
 from freshet.operators.snapshot.reader import id_kind_of
@@ -65,7 +63,7 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
     """
     out = config.out.absolute()
     clock = StartUp()
-    with _ended_by_signals(out), _failure_told(out):
+    with ended_by_signals(out), failure_noted(out):
         former = former_state(config.resume, config.cluster, out) if config.resume else None
         if former is not None and former.runs_on_cluster:
             return _attach(config, out, former, clock, in_application=in_application)
@@ -195,51 +193,6 @@ def _warm_up(config: RunConfig) -> None:
                 compile_ahead(lambda done, total: bar.update(progress_line(done, total)), jobs)
         except JobFailed as error:
             say(f"{error}; the job will compile by itself what it needs, which takes longer")
-
-
-@contextmanager
-def _ended_by_signals(out: Path) -> Iterator[None]:
-    """End the process at SIGINT or SIGTERM, from the handler itself; while the job runs, at the second one.
-
-    An exception does not work: raised inside a callback of native code (numba has some) it is lost, or worse. Either
-    nothing has begun that needs an orderly end, or the user wants none: --resume repairs half-written files.
-    """
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        how = "stopped before anything was made; start it again"
-        if _is_of_this_process(out):
-            how = "ended at once"
-            if _is_not_submitted(run_file.read_run(out)):
-                had_begun = run_file.record_no_start(out)
-                how = "stopped before the job started again" if had_begun else "stopped before the first epoch"
-            how = f"{how}; go on with --resume latest (--out {out})"
-        log_at_once(how)
-        os._exit(128 + number)
-
-    with handled(leave, *STOPS):
-        yield
-
-
-@contextmanager
-def _failure_told(out: Path) -> Iterator[None]:
-    """Have `run.json` say that a run has failed which ends before its job does."""
-    try:
-        yield
-    except Exception as error:
-        if _is_of_this_process(out) and _is_not_submitted(run_file.read_run(out)):
-            with suppress(OSError):  # a full disk may be the cause, which must be reported
-                run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
-        raise
-
-
-def _is_not_submitted(run: dict[str, Any]) -> bool:
-    """Return whether a run is still starting, and no cluster may have its job yet."""
-    submitted = run.get("cluster") and run.get("started_ms", 0) / 1e3 > (run.get("client_began_s") or 0)
-    return bool(run.get("state") == run_file.STARTING and not submitted)
-
-
-def _is_of_this_process(out: Path) -> bool:
-    return bool(run_file.read_run(out).get("pids", {}).get("client") == os.getpid())
 
 
 def _watch(lag: Lag, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: RejectWatch) -> Callable[[], None]:

@@ -23,7 +23,7 @@ from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
 from freshet.schema import EdgeValues, FeatureRows
-from freshet.state.table import TableSet
+from freshet.state.table import Table, TableSet
 from freshet.state.task_parts import TaskParts
 
 _VERTICES_MAX, _EDGES_MAX = 60_000, 250_000
@@ -82,7 +82,7 @@ def _halvings(shape: Shape) -> int:
 
 
 def _held(tables: TableSet, beside: int, larger: int) -> Held:
-    used = sum(table.used_bytes for table in tables)
+    used = sum(_used_bytes(table) for table in tables)
     one_part = all(table.parts == 1 for table in tables)
     memory = _GROWN * used if one_part else sum(table.nbytes for table in tables)
     return Held(float((memory + beside) * larger), float(used * larger))
@@ -127,3 +127,10 @@ def _events(
 
 def _ids(numbers: np.ndarray, id_kind: str) -> Ids:
     return Ids.of_ints(numbers) if id_kind == INT else Ids.of_strings([f"{k:0{ID_BYTES}}" for k in numbers.tolist()])
+
+
+def _used_bytes(table: Table) -> int:
+    """Bytes of the rows in use; the kernel has given memory for no others, unless they hold a fill."""
+    rows = len(table.data)
+    used = rows if table.fill else min(rows, int(table.part_rows.sum()))
+    return used * int(table.data[:1].nbytes)

@@ -21,6 +21,7 @@ from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.leftovers import what_is_in
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
+from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.telemetry.load import read_loads
 from tests.support.flink.state_entries import state_bytes
 from tests.support.runs.elsewhere import other_flink
@@ -394,8 +395,6 @@ def test_a_savepoint_of_an_unknown_format_is_refused(kept: Job) -> None:
 
 
 def cuts_of(job: Job) -> list[Any]:
-    from freshet.operators.epochs.cut_log import CutLog
-
     log = CutLog(job.out / "checkpoints" / "cuts")
     log.close()
     return list(log.cuts.values())

@@ -91,9 +91,7 @@ def write_events(path: Path, vertices: int, edges: int, width: int, seed: int) -
     """Write a random graph as events."""
     rng = random.Random(seed)
     lines = [{"op": "add_vertex", "id": i, "x": [rng.randrange(8) for _ in range(width)]} for i in range(vertices)]
-    lines += [
-        {"op": "add_edge", "src": rng.randrange(vertices), "dst": rng.randrange(vertices)} for _ in range(edges)
-    ]
+    lines += [{"op": "add_edge", "src": rng.randrange(vertices), "dst": rng.randrange(vertices)} for _ in range(edges)]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 

@@ -15,6 +15,7 @@ from freshet.job.flink.job_spec import JobSpec
 from freshet.job.folder import run_file
 from freshet.job.options.config_file import load_run_config
 from freshet.job.run import runner
+from freshet.job.run.prepare import early_ends
 from freshet.job.run.prepare.job import prepare
 from freshet.job.run.resume import resume
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
@@ -54,7 +55,7 @@ def test_a_signal_while_a_used_job_waits_for_slots_leaves_it_as_it_was(
     if killed_while_it_waited:
         run_file.record_start(tmp_path)
     spec = JobSpec(out=str(tmp_path), layers=1, cluster="c:1")
-    with runner._ended_by_signals(tmp_path):
+    with early_ends.ended_by_signals(tmp_path):
         if detached:
             with pytest.raises(Left):
                 runtime.submit_job(spec)

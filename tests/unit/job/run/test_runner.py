@@ -16,6 +16,7 @@ from freshet.job.folder.run_file import RUNNING, STARTING, STOPPED, read_run, th
 from freshet.job.machine.java import JavaNotFoundError
 from freshet.job.options.config_file import load_run_config
 from freshet.job.run import runner
+from freshet.job.run.prepare import early_ends
 from freshet.state.rocks_backend import RocksStore
 from freshet.state.sweep import Mutations
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
@@ -78,7 +79,7 @@ def test_a_signal_that_nobody_waits_for_ends_the_process_with_a_line(
     monkeypatch.setattr("os._exit", leave)
     if state is not None:
         update_run(tmp_path, state=state, **this_process())
-    with pytest.raises(Left) as left, runner._ended_by_signals(tmp_path):
+    with pytest.raises(Left) as left, early_ends.ended_by_signals(tmp_path):
         signal.raise_signal(signal.SIGINT)
     assert left.value.args == (130,)
     assert said in capfd.readouterr().err

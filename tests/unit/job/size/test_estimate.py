@@ -16,7 +16,9 @@ from tests.unit.test_imports import ROOT
 MODEL = ROOT / "tests" / "data" / "state" / "format-2" / "model"
 
 
-@pytest.mark.parametrize("shape", [Shape(24_000, 160_000), Shape(24_000, 160_000, 4), Shape(24_000, 160_000, 1, "string")])
+@pytest.mark.parametrize(
+    "shape", [Shape(24_000, 160_000), Shape(24_000, 160_000, 4), Shape(24_000, 160_000, 1, "string")]
+)
 def test_a_smaller_graph_tells_what_the_whole_one_takes(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = operators_of(MODEL, shape)
     monkeypatch.setattr(miniature, "_EDGES_MAX", 50_000)
