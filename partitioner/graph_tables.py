@@ -122,7 +122,7 @@ class GraphTables:
         self.list_room = 2 * words_for(parts)
         self.is_timed = is_timed
         self.times = (tables if is_timed else TableSet()).add("edge_ts", "i8", fill=NEVER)
-        self.earliest = [np.full(1, NEVER, np.int64)] * 2  # of blocks, and of blocks of these
+        self.earliest = [np.full(1, NEVER, np.int64) for _ in range(2)]  # of blocks, and of blocks of these
         self.scalars.reserve(SCALARS)
         self.parts.reserve(parts)
 

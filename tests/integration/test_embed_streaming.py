@@ -53,6 +53,16 @@ def made(given: Input, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_where_edges_expire_a_job_computes_its_own(given: Input, made: Path, tmp_path: Path) -> None:
+    job = Job(Input(given.model, given.events, given.count, made), tmp_path / "O")
+    try:
+        job.done(*OPTIONS, *EXACT, "--edge-ttl", "30d")
+        assert "its state was made without times of events, so it is computed once more" in job.log()
+        job.check()
+    finally:
+        job.end()
+
+
 def test_a_job_starts_from_it_without_computing_and_is_exact(given: Input, made: Path, tmp_path: Path) -> None:
     logs = []
     for name, snapshot in (("from", made), ("anew", given.snapshot)):

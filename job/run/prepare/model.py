@@ -42,7 +42,15 @@ class Start:
                 f"--model {model} is {plan.sha256[:12]}); give that model, or the snapshot that was embedded"
             )
             raise UsageError(msg)
-        return Start(graph, MadeImage.of(folder))
+        return Start(graph, made_for(folder, rules))
+
+
+def made_for(snapshot: Path, rules: GraphRules) -> MadeImage | None:
+    """Return the image in a snapshot's folder, if a job with these rules can start from it.
+
+    Raises: UsageError, DamagedFileError for one that can't be read.
+    """
+    return None if rules.is_timed else MadeImage.of(snapshot)  # an image has no times
 
 
 @dataclass(frozen=True)
@@ -88,8 +96,11 @@ def as_the_snapshot_was_made(config: RunConfig) -> RunConfig:
 
     Raises: UsageError where the job can't have that many parts.
     """
-    made = None if config.snapshot is None else MadeImage.of(config.snapshot)
+    rules = GraphRules(**told(config, GraphRules))
+    made = None if config.snapshot is None else made_for(config.snapshot, rules)
     if made is None:
+        if config.snapshot is not None and rules.is_timed and MadeImage.of(config.snapshot) is not None:
+            say("snapshot: its state was made without times of events, so it is computed once more")
         return config
     taken = {name: value for name, value in made.options().items() if name not in config.model_fields_set}
     if config.runtime == "flink":
