@@ -26,12 +26,13 @@ def spec(**given: Any) -> None:
     settings = load_run_config(options, config)
     from freshet.job.application import manifest
     from freshet.job.application.checks import check
+    from freshet.job.flink.pipeline import processes_of
 
     written = {name: value for name, value in options_given(options, config).items() if name != "resume"}
     written["cluster"] = settings.cluster or manifest.rest_address(manifest.name_of(str(settings.out)))
     settings = load_run_config({**options, "cluster": written["cluster"]}, config)
     check(settings)
-    documents = manifest.manifests(written, settings, settings.parallelism)
+    documents = manifest.manifests(written, settings, processes_of(*settings.processes))
     print(manifest.as_yaml(documents), end="", flush=True)
 
 

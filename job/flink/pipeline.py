@@ -170,6 +170,13 @@ def division_of(
     return replace(fitting, idle=parallelism - fitting.processes if parallelism > 1 else 0)
 
 
+def processes_of(parallelism: int, pipeline: int | None, by_layer: Sequence[int] | None) -> int:
+    """Return the number of processes that a job takes by the options of these names, which fit its model."""
+    if by_layer is None:
+        return parallelism
+    return division_of(parallelism, pipeline, by_layer, len(by_layer), max(by_layer)).processes
+
+
 def check_layers(by_layer: Sequence[int], layers: int) -> None:
     """Refuse numbers that are not one for each conv of the model."""
     if len(by_layer) != layers:

@@ -79,6 +79,15 @@ def test_options_come_from_flags_environment_and_file(
     assert deployment["spec"]["job"]["parallelism"] == 2
 
 
+def test_slots_are_those_of_the_layers(spec: Callable[..., tuple[int, str, str]]) -> None:
+    """Where each layer has its own number, --parallelism is the limit only."""
+    shape = "--parts", "4", "--parallelism", "6", "--layer-parallelism", "1,3"
+    _, out, _ = spec("--config", K8S / "job.yaml", *shape)
+    options, deployment = yaml.safe_load_all(out)
+    assert yaml.safe_load(options["data"]["job.yaml"])["layer-parallelism"] == "1,3"
+    assert deployment["spec"]["job"]["parallelism"] == 5
+
+
 def test_the_program_takes_the_options_that_spec_writes(tmp_path: Path) -> None:
     options, deployment = documents("flinkdeployment.yaml")
     (tmp_path / "job.yaml").write_text(options["data"]["job.yaml"])

@@ -10,7 +10,7 @@ from freshet.gnn.model import MAX_CONVS
 from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.options import flink_options
-from freshet.job.flink.pipeline import OperatorGroups, division_of, groups_max, pipeline_of, subtasks_of
+from freshet.job.flink.pipeline import OperatorGroups, division_of, groups_max, pipeline_of, processes_of, subtasks_of
 from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, Dataflow
 
 
@@ -86,6 +86,8 @@ def test_layers_are_shared_by_as_many_groups_as_there_are_slots_for(
     division = division_of(parallelism, pipeline, by_layer, 3, 4)
     assert (division.groups, division.operators.slots, division.processes) == (groups, slots, sum(slots))
     assert division.idle == (parallelism - sum(slots) if parallelism > 1 else 0)
+    assert processes_of(parallelism, pipeline, by_layer) == sum(slots)
+    assert processes_of(parallelism, pipeline, None) == parallelism
     shape = {"parallelism": sum(slots), "pipeline": groups, "layer_parallelism": by_layer, "parts": 4}
     spec = JobSpec.model_validate({"out": "out", "layers": 3, **shape})
     assert (spec.groups, spec.by_layer, spec.first_slots) == (groups, by_layer, slots[0])
