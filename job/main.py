@@ -70,7 +70,9 @@ def _run(path: Path) -> int:
 
 def _run_application(config: Path) -> int:
     from freshet.job.commands.run import start
+    from freshet.job.machine.processes import die_with_parent
 
+    die_with_parent()  # the JobManager: its successor runs a program of its own
     return start({}, config, in_application=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from freshet.job.application.manifest import DATA, OPTIONS
 from freshet.job.application.secrets import in_plain_text
@@ -27,11 +26,12 @@ def check(config: RunConfig) -> None:
     if config.resume not in (None, "auto"):
         msg = f"--resume {config.resume}: an application begins in a new folder, and else goes on; leave it out"
         raise UsageError(msg)
-    places: dict[str, list[Any]] = {"--model": [config.model], "--out": [config.out], "--snapshot": [config.snapshot]}
     files = [one for one in config.events if not is_kafka(one)]
-    for flag, given in {**places, "--events": files}.items():
-        for one in given:
-            _check_place(flag, one)
+    _check_place("--model", config.model)
+    _check_place("--out", config.out)
+    _check_place("--snapshot", config.snapshot)
+    for one in files:
+        _check_place("--events", one)
     away = [flag for flag, path in (("--model", config.model), ("--snapshot", config.snapshot)) if _is_away(path)]
     if not _is_away(config.model):
         check_model(config.model)

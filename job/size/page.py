@@ -14,7 +14,7 @@ def page(found: Estimate) -> str:
         (
             "all operators",
             found.tables,
-            "over all parts and processes; pages that change beside a checkpoint are held twice",
+            "over all processes; pages that change beside a checkpoint are there twice",
         ),
         ("buffers", found.buffers, "change log until a file of it is written, and inboxes"),
         (

@@ -186,8 +186,8 @@ class PartitionerStage:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes held by the tables."""
-        return self.core.tables.nbytes
+        """Bytes held by the tables and their indexes."""
+        return self.core.tables.nbytes + self.core.index_bytes
 
     @property
     def waiting(self) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from freshet.operators.dataflow import PARTITIONER, rank
 from freshet.operators.output_folders import STATUS
@@ -45,6 +46,11 @@ class ProfiledStage(Protocol):
         """Figures for metrics."""
 
 
+# Of this process, by file. An attempt that ended while Flink was to take what it sent, as its JobManager died, is never
+# closed; what it counts is not to stand in place of what its successor does.
+_newest: WeakValueDictionary[Path, Profile] = WeakValueDictionary()
+
+
 class Profile:
     """The counters of one operator's subtask; `write` puts them in a file.
 
@@ -67,6 +73,7 @@ class Profile:
         self.figures = Figures()  # of all stages, as of the last write
         self._file = StatusFile(out, f"{PROFILE_PREFIX}{operator}-{subtask}")
         self._told: dict[str, Any] = {}
+        _newest[self._file.path] = self
 
     @property
     def own_s(self) -> float:
@@ -119,6 +126,8 @@ class Profile:
         return {"busy_s": self.own_s, "blocked_s": self.emit_s}
 
     def _put(self, fields: dict[str, Any]) -> None:
+        if _newest.get(self._file.path) is not self:
+            return
         self._told = fields
         now_s = time.time()
         self._file.write({**fields, "time": round(now_s, 3)}, now_s * 1e3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import socket
 import subprocess
 import time
@@ -101,8 +100,3 @@ def run_file(out: Path) -> dict[str, Any]:
         return json.loads((out / "run.json").read_text())
     except FileNotFoundError:
         return {}
-
-
-def kill(pid: int) -> None:
-    """End a process as a crash would."""
-    os.kill(pid, signal.SIGKILL)

@@ -101,3 +101,14 @@ def test_what_sums_have_shown_is_put_together(tmp_path: Path) -> None:
         profile.write()
     found = read_profiles(tmp_path)["storage1"]["sums"]
     assert found == {"recomputed": 4, "scrubbed": 64, "differed": 4, "largest_difference": 2e-9}
+
+
+def test_an_attempt_that_was_never_closed_does_not_write_over_its_successor(tmp_path: Path) -> None:
+    former = Profile(tmp_path, "partitioner", 0)
+    former.write()
+    present = Profile(tmp_path, "partitioner", 0)
+    present.input_ended = True
+    present.write()
+    former.acts = 5
+    former.write()
+    assert input_ended(tmp_path, bounded=False)
