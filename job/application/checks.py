@@ -1,4 +1,4 @@
-"""What `freshet spec` can check of a run on a machine that may have neither its files nor its cluster."""
+"""Checks of `freshet spec`, on a machine that may have neither the files of a run nor its cluster."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ def size(
     """
     from freshet.job.run.preflight import check_model
     from freshet.job.size.estimate import estimate
-    from freshet.job.size.miniature import Shape
+    from freshet.job.size.miniature import GraphSize
     from freshet.job.size.page import page
 
     check_model(model)
-    found = estimate(model.absolute(), Shape(vertices, edges * (1 + undirected), parts, id_type))
+    found = estimate(model.absolute(), GraphSize(vertices, edges * (1 + undirected), parts, id_type))
     if as_json:
         print(orjson.dumps(found.as_json()).decode(), flush=True)
     else:

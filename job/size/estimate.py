@@ -1,4 +1,4 @@
-"""What a job will need: memory of its operators, of a server beside it, and disk."""
+"""Memory and disk that a job will need, of its operators and of a server beside it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from freshet.job.size.miniature import ID_BYTES, Shape, operators_of
+from freshet.job.size.miniature import ID_BYTES, GraphSize, operators_of
 from freshet.operators.factory import load_plan
 from freshet.operators.inbox import INBOX_BYTES
 from freshet.operators.limits import TAIL_BYTES
@@ -50,7 +50,7 @@ class Estimate:
         }
 
 
-def estimate(model: Path, shape: Shape) -> Estimate:
+def estimate(model: Path, shape: GraphSize) -> Estimate:
     """Estimate what a job needs that holds such a graph.
 
     Raises: ModelError for a model that can't be read.

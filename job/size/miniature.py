@@ -33,15 +33,15 @@ _GROWN = 1.2  # tables of one part grow by half; the size at which one grows nex
 ID_BYTES = 16  # of a string id, where nothing is said
 
 
-class Held(NamedTuple):
+class OperatorBytes(NamedTuple):
     """Bytes that an operator holds: in memory, and of them in tables, which are its state."""
 
     memory: float
     state: float
 
 
-class Shape(NamedTuple):
-    """What a job is asked to hold; `edges` with both ways of an undirected one."""
+class GraphSize(NamedTuple):
+    """The graph that a job holds; `edges` with both ways of an undirected one."""
 
     vertices: int
     edges: int
@@ -49,7 +49,7 @@ class Shape(NamedTuple):
     id_kind: str = INT
 
 
-def operators_of(model: Path, shape: Shape) -> dict[str, Held]:
+def operators_of(model: Path, shape: GraphSize) -> dict[str, OperatorBytes]:
     """Return what each operator of a job holds, over all parts, in the order of the dataflow."""
     halvings = _halvings(shape)
     n, m = shape.vertices >> halvings, shape.edges >> halvings
@@ -76,16 +76,23 @@ def operators_of(model: Path, shape: Shape) -> dict[str, Held]:
     return found
 
 
-def _halvings(shape: Shape) -> int:
+def _halvings(shape: GraphSize) -> int:
     most = max(shape.vertices / _VERTICES_MAX, shape.edges / _EDGES_MAX, 1.0)
     return int(np.ceil(np.log2(most)))
 
 
-def _held(tables: TableSet, beside: int, larger: int) -> Held:
-    used = sum(_used_bytes(table) for table in tables)
+def _held(tables: TableSet, beside: int, larger: int) -> OperatorBytes:
+    used = sum(map(_used, tables))
     one_part = all(table.parts == 1 for table in tables)
     memory = _GROWN * used if one_part else sum(table.nbytes for table in tables)
-    return Held(float((memory + beside) * larger), float(used * larger))
+    return OperatorBytes(float((memory + beside) * larger), float(used * larger))
+
+
+def _used(table: Table) -> int:
+    """Return the bytes of the rows in use; the kernel has given memory for no others, unless they hold a fill."""
+    whole = int(table.data.nbytes)
+    row = table.dtype.itemsize * (1 if table.width is None else table.width)
+    return whole if table.fill else min(whole, int(table.part_rows.sum()) * row)
 
 
 def _epochs(plan: Plan, n: int, m: int, id_kind: str) -> list[Events]:
@@ -127,10 +134,3 @@ def _events(
 
 def _ids(numbers: np.ndarray, id_kind: str) -> Ids:
     return Ids.of_ints(numbers) if id_kind == INT else Ids.of_strings([f"{k:0{ID_BYTES}}" for k in numbers.tolist()])
-
-
-def _used_bytes(table: Table) -> int:
-    """Bytes of the rows in use; the kernel has given memory for no others, unless they hold a fill."""
-    rows = len(table.data)
-    used = rows if table.fill else min(rows, int(table.part_rows.sum()))
-    return used * int(table.data[:1].nbytes)

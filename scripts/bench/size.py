@@ -1,4 +1,4 @@
-"""What `freshet size` predicts beside what real jobs take: memory of each operator and of the process, and disk.
+"""Predictions of `freshet size` beside what real jobs take: memory of each operator and of the process, and disk.
 
     .venv/bin/python scripts/bench/size.py                       # three jobs, some minutes
     .venv/bin/python scripts/bench/size.py --vertices 50000 --edges 400000 --parts 2

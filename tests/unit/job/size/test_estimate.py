@@ -10,16 +10,16 @@ import pytest
 from freshet.job import cli
 from freshet.job.size import miniature
 from freshet.job.size.estimate import estimate
-from freshet.job.size.miniature import Shape, operators_of
+from freshet.job.size.miniature import GraphSize, operators_of
 from tests.unit.test_imports import ROOT
 
 MODEL = ROOT / "tests" / "data" / "state" / "format-2" / "model"
 
 
 @pytest.mark.parametrize(
-    "shape", [Shape(24_000, 160_000), Shape(24_000, 160_000, 4), Shape(24_000, 160_000, 1, "string")]
+    "shape", [GraphSize(24_000, 160_000), GraphSize(24_000, 160_000, 4), GraphSize(24_000, 160_000, 1, "string")]
 )
-def test_a_smaller_graph_tells_what_the_whole_one_takes(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smaller_graph_tells_what_the_whole_one_takes(shape: GraphSize, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = operators_of(MODEL, shape)
     monkeypatch.setattr(miniature, "_EDGES_MAX", 50_000)
     small = operators_of(MODEL, shape)
@@ -31,7 +31,7 @@ def test_a_smaller_graph_tells_what_the_whole_one_takes(shape: Shape, monkeypatc
 
 
 def test_an_operator_without_work_grows_with_what_it_holds() -> None:
-    few, many, edges = (estimate(MODEL, Shape(*one)) for one in ((8000, 32_000), (16_000, 64_000), (8000, 256_000)))
+    few, many, edges = (estimate(MODEL, GraphSize(*one)) for one in ((8000, 32_000), (16_000, 64_000), (8000, 256_000)))
     assert 1.7 < many.tables / few.tables < 2.3
     assert edges.operators["partitioner"] > 5 * few.operators["partitioner"]
     assert edges.change_log == few.change_log
