@@ -99,7 +99,16 @@ def test_a_job_logs_in_by_tokens(
     given = TopicInput(given.model, given.events, count, topic=topics["events"], config=config)
     job = Job(given, tmp_path / "out")
     jobs.append(job)
-    by_count = ("--epoch-events", 7, "--epoch-ms", 0, "--id-type", "int")  # epochs end within records
+    by_count = (
+        "--coalesce-epochs",
+        5,
+        "--epoch-events",
+        7,
+        "--epoch-ms",
+        0,
+        "--id-type",
+        "int",
+    )  # epochs end within records
     job.start("--embeddings-to", topics["rows"], "--dead-letters", topics["letters"], *by_count)
     job.until(lambda: progress(job.out)["events"] >= count - 14)
     assert not secret_of(job)
