@@ -14,16 +14,19 @@ _CONNECTOR = "flink-sql-connector-kafka"
 _SILENT = "ConnectException", "UnknownHostException", "ConnectTimeoutException"
 
 
-def await_answer(address: str | None) -> None:
+def await_answer(address: str | None, *, by_tokens: bool = False) -> None:
     """Wait a few seconds for the cluster at HOST:PORT to take connections, where there is to be one.
 
-    Raises: JobFailed when it does not.
+    `by_tokens`: the job logs in to Kafka by tokens.
+    Raises: JobFailed when it does not; UsageError for a cluster whose own connector can't do that.
     """
     if address is not None and (cause := why_silent(address)) is not None:
         raise JobFailed(_no_answer(address, cause))
+    if address is not None and by_tokens:
+        _refuse_connector(address)
 
 
-def refuse_connector(address: str) -> None:
+def _refuse_connector(address: str) -> None:
     """Refuse a cluster whose own Kafka connector would be taken instead of the one that logs in by tokens.
 
     Raises: UsageError.

@@ -138,6 +138,11 @@ class RunConfig(
         return [*read, *self.output_topics.items()]
 
     @property
+    def logs_in_by_tokens(self) -> bool:
+        """True if the job's clients of Kafka need the connector for logins by tokens."""
+        return bool(self.topics) and not self.client_properties.is_shaded
+
+    @property
     def part_count(self) -> int:
         """Parts of a new job; a resumed one takes them from its state."""
         return self.parts if self.parts is not None else self.subtasks_most

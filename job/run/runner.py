@@ -68,9 +68,7 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
         if former is not None and former.runs_on_cluster:
             return _attach(config, out, former, clock, in_application=in_application)
         if not has_finished(config.resume, out):
-            cluster.await_answer(config.cluster)  # before anything is made
-            if config.cluster and config.topics and not config.client_properties.is_shaded:
-                cluster.refuse_connector(config.cluster)
+            cluster.await_answer(config.cluster, by_tokens=config.logs_in_by_tokens)  # before anything is made
             await_brokers(config.topics, config.client_properties)
             if config.runtime == "flink" and config.cluster is None:
                 wanted_plugins(resolve(config.flink), [config.checkpoint_dir, config.resume])

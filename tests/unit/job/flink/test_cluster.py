@@ -36,7 +36,8 @@ def test_only_a_failure_to_reach_it_is_told_so() -> None:
 def test_a_connector_of_the_cluster_that_knows_no_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"classpath": ["/lib/flink-dist-2.2.1.jar", "/lib/flink-sql-connector-kafka-5.0.0-2.2.jar"]}
     monkeypatch.setattr(FlinkRest, "_call", lambda _rest, _method, path: found if "environment" in path else None)
+    monkeypatch.setattr(cluster, "why_silent", lambda _address: None)
     with pytest.raises(UsageError, match=r"^--cluster h:1: has /lib/flink-sql-connector-kafka-5.0.0-2.2.jar, in which"):
-        cluster.refuse_connector("h:1")
+        cluster.await_answer("h:1", by_tokens=True)
     found["classpath"].pop()
-    cluster.refuse_connector("h:1")
+    cluster.await_answer("h:1", by_tokens=True)
