@@ -109,8 +109,12 @@ def test_a_job_logs_in_by_tokens(
         "--id-type",
         "int",
     )  # epochs end within records
-    job.start("--embeddings-to", topics["rows"], "--dead-letters", topics["letters"], *by_count)
+    # Flink loads the connector once more for a restart, in the same Java.
+    failing = {"operator": "sink", "part": 0, "epoch": 10, "folder": str(tmp_path)}
+    written_to = ("--embeddings-to", topics["rows"], "--dead-letters", topics["letters"])
+    job.start(*written_to, *by_count, faults={"fail": [failing]})
     job.until(lambda: progress(job.out)["events"] >= count - 14)
+    assert "restarted after: RuntimeError: on purpose" in job.log()
     assert not secret_of(job)
     assert job.status()["lag"] is not None
     stopped = job.stop()

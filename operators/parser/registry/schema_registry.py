@@ -60,9 +60,11 @@ class SchemaRegistry:
         """
         self._patience_s = 0.0
         try:
-            self._get("/subjects?limit=1")
+            found = self._get("/subjects?limit=1")
         except RegistryError as error:
             raise RegistryRefusalError(str(error)) from None
+        if not isinstance(found, list):
+            raise RegistryRefusalError(self._no_registry("/subjects"))
         self._patience_s = _PATIENCE_S
 
     def schemas(self, number: int, form: str = "") -> list[RegisteredSchema] | None:
@@ -107,8 +109,10 @@ class SchemaRegistry:
             status, found = self._ask(path)
             if status == 200:
                 return found
-            if status == 404:
+            if status == 404 and isinstance(found, dict) and "error_code" in found:
                 return None
+            if status == 404:  # of some other server, which knows nothing of schemas
+                raise RegistryRefusalError(self._no_registry(path))
             if status is not None and status not in _PASSING:
                 msg = f"--registry {self.url}: refuses {path} (HTTP status {status}); check address and login"
                 raise RegistryRefusalError(msg)
@@ -118,24 +122,28 @@ class SchemaRegistry:
                 raise RegistryError(msg)
             self._pause(_PAUSE_S)
 
+    def _no_registry(self, path: str) -> str:
+        return f"--registry {self.url}: answers {path} not as a registry does; check the address"
+
     def _ask(self, path: str) -> tuple[int | None, Any]:
         import httpx
 
+        status: int | None = None
         try:
             with (
                 httpx.Client(verify=_trusted(), timeout=_TIMEOUT_S) as client,
                 client.stream("GET", f"{self.url}{path}", headers=self._headers) as answer,
             ):
-                body = b""
+                body, status = b"", answer.status_code
                 for piece in answer.iter_bytes():
                     body += piece
                     if len(body) > _ANSWER_BYTES_MAX:
                         return None, "an answer of more than 16 MiB"
-                return answer.status_code, orjson.loads(body) if answer.status_code == 200 else None
+                return status, orjson.loads(body) if status in (200, 404) else None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             return None, f"{type(error).__name__}: {' '.join(str(error).split())}"
         except orjson.JSONDecodeError:
-            return None, "an answer that is not JSON"
+            return (404, None) if status == 404 else (None, "an answer that is not JSON")
 
 
 @cache

@@ -36,7 +36,7 @@ class RegistryServer:
                 else:
                     path = self.path.partition("?")[0]
                     found = [] if path == "/subjects" else outer.find(path)
-                    self._answer(404 if found is None else 200, found)
+                    self._answer(404 if found is None else 200, {"error_code": 40403} if found is None else found)
 
             def _answer(self, status: int, found: Any) -> None:
                 body = json.dumps(found).encode()
