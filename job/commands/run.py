@@ -16,7 +16,6 @@ from freshet.job.options.config_file import load_run_config
 from freshet.job.options.flags import keys_of_the_file, parameter, parameters
 from freshet.job.options.flink_keys import bare_secrets, resolve
 from freshet.job.options.marks import IO
-from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import AUTO
 from freshet.job.uris import uri_in
 from freshet.log_lines import log_as
@@ -71,11 +70,12 @@ def start(options: Mapping[str, Any], config: Path | None, *, in_application: bo
         check_application(settings)
     settle(settings.processor, resumed=settings.out if settings.resume else None)  # before anything loads numpy
 
-    settings = _fetched(settings)
+    folders = _fetched({"model": settings.model, "snapshot": settings.snapshot}, settings.flink, settings.out)
+    settings = settings.model_copy(update=folders)
     check_run(settings)
     with taken(settings.out, "freshet run"):
         if settings.resume == AUTO and begins(settings.out):
-            settings = _fetched(load_run_config({**given, "resume": None}, config))
+            settings = load_run_config({**given, "resume": None, **folders}, config)
         check_out(settings.out, settings.resume)
         close_to_others(settings.out)
         from freshet.job.run import runner
@@ -83,18 +83,20 @@ def start(options: Mapping[str, Any], config: Path | None, *, in_application: bo
         return runner.run(settings, in_application=in_application)
 
 
-def _fetched(settings: RunConfig) -> RunConfig:
-    """Return the options, with a model and a snapshot that are in a store fetched from there."""
-    named = {name: getattr(settings, name) for name in ("model", "snapshot")}
+def _fetched(named: Mapping[str, Path | None], given: Mapping[str, str], out: Path) -> dict[str, Path]:
+    """Return the local folders of those options that name a place in a store, fetched from there.
+
+    `given` are Flink's options, by which the store is reached; without any, those of the job in `out`.
+    """
     uris = {name: uri for name, path in named.items() if path is not None and (uri := uri_in(path)) is not None}
     if not uris:
-        return settings
+        return {}
     from freshet.job.folder.job_file import store_options
     from freshet.job.stores.fetched_folder import fetch_folder
 
-    known = None if settings.flink else store_options(settings.out)
-    flink = resolve(settings.flink) if known is None else known
-    return settings.model_copy(update={name: fetch_folder(f"--{name}", uri, flink) for name, uri in uris.items()})
+    known = None if given else store_options(out)
+    flink = resolve(given) if known is None else known
+    return {name: fetch_folder(f"--{name}", uri, flink) for name, uri in uris.items()}
 
 
 def parameters_of_run() -> list[inspect.Parameter]:

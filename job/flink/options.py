@@ -10,6 +10,7 @@ from freshet.job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
 from freshet.job.flink.memory import DIRECT_MB, memory_of_worker
 from freshet.job.machine.ports import free_port, server_port
 from freshet.job.machine.python_path import own_folders
+from freshet.job.options.flink_keys import of_processes
 
 if TYPE_CHECKING:
     from pyflink.datastream import StreamExecutionEnvironment
@@ -161,7 +162,13 @@ def job_options(spec: JobSpec) -> dict[str, str]:
         "restart-strategy.failure-rate.failure-rate-interval": f"{RESTART_INTERVAL_S} s",
         "restart-strategy.failure-rate.delay": f"{spec.restart_delay_ms} ms",
     }
-    return options | spec.options | spec.user_options
+    return options | spec.options | _of_user(spec)
+
+
+def _of_user(spec: JobSpec) -> dict[str, str]:
+    """The user's own, without those that a running cluster would ignore: secrets need not travel there."""
+    ignored = of_processes(spec.user_options) if spec.cluster is not None else ()
+    return {key: value for key, value in spec.user_options.items() if key not in ignored}
 
 
 def flink_options(spec: JobSpec) -> dict[str, str]:
@@ -173,7 +180,7 @@ def flink_options(spec: JobSpec) -> dict[str, str]:
         where = _processes_options(spec)
     else:
         where = _one_process_options(spec)
-    return job_options(spec) | where | spec.options | spec.user_options
+    return job_options(spec) | where | spec.options | _of_user(spec)
 
 
 def environment(options: dict[str, str]) -> StreamExecutionEnvironment:

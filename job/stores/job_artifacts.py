@@ -11,10 +11,10 @@ from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE
 from freshet.job.console import say
 from freshet.job.stores.object_store import ObjectStore, StoreError
 from freshet.job.stores.plugins import is_on_s3
+from freshet.job.stores.remote_states import ARTIFACTS
 from freshet.operators.initial.artifacts import IMAGE, MODEL, encode_list, list_files
 from freshet.operators.settings import Settings
 
-ARTIFACTS = "artifacts"  # the folder beside the checkpoints
 _AT_ONCE = 4
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from freshet.job.stores.object_store import ObjectStore
 
 METADATA = "_metadata"  # which Flink writes last
+ARTIFACTS = "artifacts"  # the folder, beside the checkpoints, of files that operators fetch (job_artifacts)
 _JOB_FOLDER = re.compile(r"[0-9a-f]{32}")
 _STATE = re.compile(r"chk-(\d+)|savepoint-.+")
 
@@ -47,9 +48,13 @@ class RemoteStates:
         return sorted(self._store.uri_of(path.rpartition("/")[0]) for path in done)
 
     def prune(self, keep: Collection[str]) -> None:
-        """Remove the checkpoints of the job's attempts (jobs to Flink) but these; savepoints stay."""
+        """Remove the checkpoints of the job's attempts (jobs to Flink) but these; savepoints stay.
+
+        Without any that are kept, the job has ended, and the files that its operators fetch go as well.
+        """
         for path in self._store.folders(self._store.root):
-            if _JOB_FOLDER.fullmatch(_name(path)) and _name(path) not in keep:
+            is_over = not keep and _name(path) == ARTIFACTS
+            if is_over or (_JOB_FOLDER.fullmatch(_name(path)) and _name(path) not in keep):
                 self._store.remove(path)
 
     def _complete(self) -> dict[str, float]:

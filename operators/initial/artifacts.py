@@ -2,8 +2,8 @@
 
 A job's client puts them beside its checkpoints, each under its hash, and with them a list of their names, sizes and
 hashes. A process takes a file by its path where it has the same one there, and else fetches it, once, into a cache of
-its machine (`artifacts` in the folder of user_cache). Each file is held against its hash when it comes, and the list
-by the hash in its own name, which is in the job's settings.
+its machine (`artifacts` in the folder of user_cache). Each file is checked by its hash when it comes, and the list by
+the hash in its own name, which is in the job's settings.
 """
 
 from __future__ import annotations

@@ -109,6 +109,9 @@ def test_a_users_option_wins_and_is_not_written_down(tmp_path: Path) -> None:
     job = JobSpec(out=str(tmp_path), layers=2, user_options=given)
     assert flink_options(job).items() >= given.items()
     assert "s3cret" not in f"{job!r}{job.model_dump_json()}"
+    on_cluster = flink_options(job.model_copy(update={"cluster": "h:1"}))
+    assert on_cluster["execution.checkpointing.timeout"] == "1 min"
+    assert "s3.secret-key" not in on_cluster, "its processes have their own, and secrets do not travel"
 
 
 def test_secrets() -> None:

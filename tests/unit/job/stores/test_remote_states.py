@@ -119,6 +119,9 @@ def test_checkpoints_of_earlier_attempts_go_once_there_is_a_new_one(server: Moto
     former.look()
     left = [f"all/{JOB}/{SECOND}/chk-1/_metadata", f"all/{JOB}/cuts/x", f"all/{JOB}/savepoints/savepoint-a-b/_metadata"]
     assert [key for key in server.keys() if not key.endswith("/")] == [*left, f"all/{OTHER}/{FIRST}/chk-1/_m"]
+    put(server, f"all/{JOB}/artifacts/abc")
+    former.prune_away(keep=())
+    assert [key for key in server.keys() if not key.endswith("/")] == [*left[1:], f"all/{OTHER}/{FIRST}/chk-1/_m"]
 
 
 def test_a_savepoint_of_which_the_answer_was_lost(server: MotoServer) -> None:
