@@ -18,7 +18,8 @@ from tests.support.stores.moto_server import KEY_ID, SECRET, MotoServer, moto_se
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-SLOW = {"slow": {"parser": 500}, "chunk": 100}
+# So slow that the stream is not over before it is stopped, on a busy machine, too.
+SLOW = {"slow": {"parser": 2_000}, "chunk": 100}
 BRISK = {"slow": {"parser": 40}, "chunk": 100}
 SHAPE = ("--parts", 2, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms", "--epoch-events", 40)
 PAGES = ("/jobmanager/config", "/jobmanager/environment", "/config", "/jobs/{job}/config", "/jobs/{job}/plan")
