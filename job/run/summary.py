@@ -19,7 +19,7 @@ from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from freshet.operators.telemetry.latency import KINDS, percentiles
 from freshet.operators.telemetry.profile import read_profiles
-from freshet.operators.telemetry.status_file import BUCKETS, SINK_PREFIX, read_statuses
+from freshet.operators.telemetry.status_file import BUCKETS, FROM_FLINK, SINK_PREFIX, read_statuses
 
 _NEEDED = {name: int for name in ("events", "rejected", "epoch", "visible", "vertices", "rows")}
 _Buckets = tuple[list[Annotated[int, Field(ge=0, lt=BUCKETS)]], list[int]]
@@ -67,9 +67,12 @@ def _figures(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def complete_epoch(out: str | Path) -> int:
-    """The last epoch that is whole in the change log, in the files of all parts."""
+    """The last epoch that is whole in the change log, in the files of all parts; without one, that they have passed."""
     out = Path(out)
-    run, told = read_run(out), {one["part"]: one["visible"] for one in read_statuses(out, needs=_VISIBLE)}
+    statuses = read_statuses(out, needs=_VISIBLE)
+    if statuses and all(one.get(FROM_FLINK) for one in statuses):  # there is no change log here
+        return min(int(one["visible"]) for one in statuses)
+    run, told = read_run(out), {one["part"]: one["visible"] for one in statuses}
     parts = run.get("parts") or len(told) or 1
     return max(0, log_proof.complete_epoch(out, parts, told, has_finished=has_finished(run), noted=run.get("epoch")))
 

@@ -22,6 +22,7 @@ BUCKETS = 256
 _FIRST_MS = 0.01
 _PER_DOUBLING = 8
 _LOWEST, _HIGHEST = 0, BUCKETS - 1
+FROM_FLINK = "from_flink"  # a field: whether it was made of Flink's metrics, for parts that do not see the folder
 LAST_STATUS = "last"  # a field: whether this attempt of the part writes no more
 SINK_PREFIX, REASONS_PREFIX, PROFILE_PREFIX = "sink-", "letters-partitioner", "profile-"
 _LASTING = SINK_PREFIX, REASONS_PREFIX  # statuses of which one is the last

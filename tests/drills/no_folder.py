@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from tests.support.stores.moto_server import KEY_ID, SECRET, moto_server
 
 TASK_MANAGER, JOB_MANAGER, CLIENT, ZOMBIE = "taskmanager", "jobmanager", "client", "zombie"
 PARALLELISM, SPARE = 2, 1
-INTERVAL_S = 30.0  # of the stream, per kill
+INTERVAL_S = 40.0  # in which the events of a kill are fed
 PATIENCE_S = 240.0
 _SILENT_S = 14.0  # after which Flink has given a process up that it hears nothing of
 _TOLERANCE = 1e-4
@@ -172,19 +173,28 @@ class NoFolder:
         return found
 
     def _stream(self, events: Path, stack: ExitStack) -> None:
-        """Feed the topic at an even pace, and kill meanwhile."""
-        rate = max(20, int(self.events / (max(1, self.kills) * INTERVAL_S)))
-        command = [FRESHET, "produce", "--events", events, "--to", f"kafka://{self.broker.address}/events"]
-        self._await("the first epoch", self._runs)
-        log = stack.enter_context((self.folder / "produce.log").open("wb"))
-        producer = subprocess.Popen([*map(str, command), "--rate", str(rate)], stdout=log, stderr=log)
-        stack.callback(producer.kill)
-        for number, victim in enumerate(self.victims(), 1):
-            time.sleep(self._rng.uniform(1.0, 5.0))
-            self._kill(number, victim)
-            self._await("the recovery", self._runs)
-        assert producer.wait(PATIENCE_S) == 0, "freshet produce failed"
+        """Feed the topic, a piece for each kill, which comes while it is fed."""
+        self._await("the start", self._runs)
+        lines, victims = events.read_bytes().splitlines(keepends=True), self.victims()
+        size = -(-len(lines) // max(1, len(victims)))
+        pieces = [lines[at : at + size] for at in range(0, len(lines), size)]
+        for number, (piece, victim) in enumerate(zip_longest(pieces, victims), 1):
+            producer = self._produce(number, piece or [])
+            stack.callback(producer.kill)
+            if victim is not None:
+                time.sleep(self._rng.uniform(3.0, 8.0))
+                self._kill(number, victim)
+                self._await("the recovery", self._runs)
+            assert producer.wait(PATIENCE_S) == 0, "freshet produce failed"
         self.say("all events are in the topic")
+
+    def _produce(self, number: int, lines: list[bytes]) -> subprocess.Popen[bytes]:
+        path = self.folder / f"events-{number}.jsonl"
+        path.write_bytes(b"".join(lines))
+        command = [FRESHET, "produce", "--events", path, "--to", f"kafka://{self.broker.address}/events"]
+        command += ["--rate", max(20, int(len(lines) / INTERVAL_S))]
+        with (self.folder / "produce.log").open("ab") as log:
+            return subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
 
     def _runs(self) -> bool:
         """Whether all operators of the job run."""

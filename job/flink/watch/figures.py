@@ -20,6 +20,7 @@ from freshet.operators.output_folders import STATUS
 from freshet.operators.parser.topic_stage import STATUS_PREFIX as POSITIONS_PREFIX
 from freshet.operators.telemetry.recent import EVENTS_S
 from freshet.operators.telemetry.status_file import (
+    FROM_FLINK,
     LAST_STATUS,
     PROFILE_PREFIX,
     REASONS_PREFIX,
@@ -28,7 +29,6 @@ from freshet.operators.telemetry.status_file import (
     bucket_of,
 )
 
-FROM_FLINK = "from_flink"  # a field of such a status
 _RATE_S = 3 * EVENTS_S  # Flink's own values may be ten seconds old
 _GAP_S = 60.0  # a longer time without a look is no streaming time
 _OPERATOR = re.compile(r"\d+\.(?P<operator>[^.]+)\.freshet\.(?P<name>.+)")

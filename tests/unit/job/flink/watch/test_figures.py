@@ -9,7 +9,7 @@ import pytest
 
 from freshet.job.flink.rest import FlinkRestError
 from freshet.job.flink.watch.figures import figures_of, is_wanted, look
-from freshet.job.run.summary import progress, sink_statuses
+from freshet.job.run.summary import complete_epoch, progress, sink_statuses
 from freshet.operators.output_folders import STATUS
 from freshet.operators.parser.letter_box import read_reasons
 from freshet.operators.parser.topic_stage import read_positions
@@ -59,6 +59,7 @@ def test_what_others_read_is_there(tmp_path: Path) -> None:
     assert found["latency_ms_p50"] is None
     assert read_reasons(tmp_path) == {"x  expected 6 numbers": 2}
     assert read_positions(tmp_path) == {SOURCE: {1: 1675}}
+    assert complete_epoch(tmp_path) == 41
     assert await_last(tmp_path, 0.0, 0.0), "nobody waits for more"
     assert looked(tmp_path, {**METRICS, "0.partitioner.freshet.events": 4000})
     assert progress(tmp_path)["events"] == 4000
