@@ -9,6 +9,7 @@ elsewhere, and let go again. When all events are in, the job is stopped; then:
 - the row with the greatest epoch of each vertex in the topic equals that of a run without kills, within rounding, and
   that run equals the oracle (`freshet check`);
 - records of one vertex and epoch are the same, bit by bit; with exactly-once there is one;
+- the topic of cuts has each epoch once, in order, as far as it is committed;
 - `freshet status` called the job running whenever it ran, and has counted each event once.
 """
 
@@ -35,6 +36,7 @@ import orjson
 
 from freshet.job.dev.broker import start_broker
 from freshet.job.folder.run_file import read_run
+from freshet.operators.epochs.cut_topic import decode_record
 from freshet.operators.sink.log_proof import last_recorded
 from tests.drills.machines import ApartCluster, Machine, client_environ
 from tests.support.kafka.records import parse
@@ -290,7 +292,8 @@ class NoFolder:
         if (epoch := last_recorded(self.out)) > 0:
             found.note(f"the client's folder has a change log up to epoch {epoch}")
         cuts = [name for name in _topics(self.broker.address) if name.startswith("freshet-cuts-")]
-        found.cuts = sum(len(read) for name in cuts for read in read_topic(self.broker, name).values())
+        for name in cuts:
+            self._check_cuts(name)
         if len(cuts) != 1:
             found.note(f"topics of cuts: {cuts}, expected one for job {job.get('job_id')}")
         given: list[str | Path] = ["--model", twin.given.model, "--events", twin.given.events, "--out", twin.out]
@@ -303,6 +306,16 @@ class NoFolder:
         if done.returncode:
             found.note(f"the run without kills is wrong: {done.stderr}")
         self._compare(twin)
+
+    def _check_cuts(self, topic: str) -> None:
+        """An epoch has one cut, and cuts come in order."""
+        last = 0
+        for record in read_topic(self.broker, topic, isolation_level="read_committed")[0]:
+            for cut in decode_record(topic, "", record.offset, record.value).cuts:
+                self.found.cuts += 1
+                if cut.epoch != last + 1:
+                    self.found.note(f"the cut of epoch {cut.epoch} follows that of epoch {last}")
+                last = cut.epoch
 
     def _compare(self, twin: Job) -> None:
         found, committed = self.found, self.delivery == "exactly-once"
