@@ -213,7 +213,7 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
         else:
             time.sleep(rng.uniform(2, 12))
         before, shown = shown, epochs_shown(one.out)
-        assert {epoch: shown.get(epoch) for epoch in before} == before, "what was seen has not changed"
+        assert before.items() <= shown.items(), "what was seen has not changed"
         one.kill()
         moments.append(progress(one.out)["epoch"])
         if attempt == 1:  # checkpoints know their files by absolute paths
@@ -222,8 +222,7 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
     result = one.done(*options)
     assert result["events"] == stream.count
     epochs = read_epochs(one.out)
-    assert len(shown) > 10
-    assert {epoch: epochs_shown(one.out)[epoch] for epoch in shown} == shown, "what was seen has not changed"
+    assert len(shown) > 10 and shown.items() <= epochs_shown(one.out).items()
     assert [row[0] for row in epochs] == list(range(len(epochs)))
     sizes = [row[3] for row in epochs[1:]]
     assert sum(sizes) == stream.count
