@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from freshet.job.errors import UsageError
 from freshet.job.kafka.client import _LIBRDKAFKA, OWN, ClientProperties
-from freshet.job.kafka.cut_channel import ResolvedProperties
+from freshet.job.kafka.cut_channel import CarriedProperties
 from freshet.job.kafka.logins import login_of
 from freshet.job.kafka.tokens import ClientCredentials
 from tests.support.kafka.secured import STORE_PASSWORD, make_key_store
@@ -254,15 +254,14 @@ def test_a_store_with_another_password_is_named(tmp_path: Path) -> None:
     assert text.count("-----BEGIN PRIVATE KEY-----") == text.count("-----BEGIN CERTIFICATE-----") == 1
 
 
-def test_properties_with_their_secrets_are_taken_as_they_are() -> None:
-    """A password may look like a reference; those of a login by tokens are the same again."""
-    properties = ClientProperties(SASL).resolve({"SECRET": "a${b}c"})
-    resolved = ResolvedProperties(properties)
-    assert resolved.resolve() == properties
-    assert resolved.kafka_python()["sasl_plain_password"] == "a${b}c"
-    tokens = ResolvedProperties(ClientProperties(TOKENS).resolve({}))
-    assert tokens.resolve() == dict(tokens)
-    assert "sasl_oauth_token_provider" in tokens.kafka_python()
+def test_properties_that_carry_their_secrets() -> None:
+    """On another machine the environment has none; a password may look like a reference."""
+    carried = CarriedProperties(SASL, {"SECRET": "a${b}c"})
+    assert carried.resolve() == ClientProperties(SASL).resolve({"SECRET": "a${b}c"})
+    assert carried.kafka_python()["sasl_plain_password"] == "a${b}c"
+    secret = {"sasl.oauthbearer.client.credentials.client.secret": "${SECRET}"}
+    login = login_of(CarriedProperties(TOKENS | secret, {"SECRET": "s"})._given(None))
+    assert login.source == ClientCredentials("https://login/token", "me", "s")
 
 
 def test_the_login_of_a_schema_registry_is_none_of_kafkas() -> None:
