@@ -112,12 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.set_threshold(_ALLOCATIONS, 20, 20)
     write_for_owner_only()
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if (chosen := _log_format_in(given)) is not None:
+    if (chosen := log_format_in(given)) is not None:
         log_as(chosen)  # before the options are parsed, so that their errors have it, too
     sys.exit(_guarded(lambda: _call(menu(given), given)))
 
 
-def _log_format_in(given: Sequence[str]) -> LogFormat | None:
+def log_format_in(given: Sequence[str]) -> LogFormat | None:
     """Return the format that a command line asks for; None where it does not, or for what is none."""
     asked = [one.partition("=")[2] for one in given if one.startswith(f"{_LOG_FORMAT}=")]
     asked += [value for flag, value in pairwise(given) if flag == _LOG_FORMAT]

@@ -47,14 +47,14 @@ class GraphRules:
 
     @property
     def jump_ms(self) -> int:
-        """How far a `ts` may be ahead of those around it, 0: any."""
+        """Milliseconds that a `ts` may be ahead of those around it, 0: any."""
         if self.ts_jump_ms is None:
             return DAY_MS if self.edge_ttl_ms else 0
         return self.ts_jump_ms
 
     @property
     def is_timed(self) -> bool:
-        """Whether the `ts` of events matters to the graph."""
+        """True if the `ts` of events matters to the graph."""
         return self.edge_ttl_ms > 0 or self.jump_ms > 0
 
 

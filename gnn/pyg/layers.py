@@ -24,7 +24,6 @@ from freshet.gnn.declarations import (
     SAGEConv,
 )
 from freshet.gnn.pyg import by_edge
-from freshet.gnn.pyg.attention import agnn_conv, gat_conv, gatv2_conv, super_gat_conv, transformer_conv
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of, kinds_of
 from freshet.gnn.pyg.forward.fx import dense_steps
 from freshet.gnn.pyg.functions import MODULES, callable_step
@@ -375,11 +374,11 @@ _CONVS: dict[str, Callable[[Step, int | None], Converted]] = {
     "torch_geometric.nn.SAGEConv": _sage_conv,
     "torch_geometric.nn.PNAConv": _pna_conv,
     "torch_geometric.nn.ResGatedGraphConv": _gated_conv,
-    "torch_geometric.nn.AGNNConv": _attention(agnn_conv),
-    "torch_geometric.nn.GATConv": _attention(lambda step, width: gat_conv(step)),
-    "torch_geometric.nn.GATv2Conv": _attention(lambda step, width: gatv2_conv(step)),
-    "torch_geometric.nn.SuperGATConv": _attention(lambda step, width: super_gat_conv(step)),
-    "torch_geometric.nn.TransformerConv": _attention(lambda step, width: transformer_conv(step)),
+    "torch_geometric.nn.AGNNConv": _attention(by_edge.agnn_conv),
+    "torch_geometric.nn.GATConv": _attention(lambda step, width: by_edge.gat_conv(step)),
+    "torch_geometric.nn.GATv2Conv": _attention(lambda step, width: by_edge.gatv2_conv(step)),
+    "torch_geometric.nn.SuperGATConv": _attention(lambda step, width: by_edge.super_gat_conv(step)),
+    "torch_geometric.nn.TransformerConv": _attention(lambda step, width: by_edge.transformer_conv(step)),
     "torch_geometric.nn.GCNConv": _gcn_conv,
     "torch_geometric.nn.GINConv": _gin_conv,
     "torch_geometric.nn.GINEConv": _gine_conv,

@@ -70,7 +70,7 @@ class KafkaChannel:
         if transactional_id is not None:  # an operator waits for brokers that are away, as Flink's own source does
             self._options["bootstrap_timeout_ms"] = int(1e3 * WAIT_S / 2)
         self._partition = TopicPartition(address.topic, PARTITION)
-        self._producer: Any = None
+        self.producer: Any = None
         with self._told_by_name():
             self._consumer = KafkaConsumer(
                 **self._options,
@@ -87,7 +87,7 @@ class KafkaChannel:
         from kafka import KafkaProducer
 
         with self._told_by_name():
-            self._producer = KafkaProducer(
+            self.producer = KafkaProducer(
                 **self._options,
                 transactional_id=self._id,
                 transaction_timeout_ms=int(1e3 * WAIT_S),
@@ -96,11 +96,11 @@ class KafkaChannel:
                 retry_backoff_ms=_RETRY_MS,
                 linger_ms=0,
             )
-            self._producer.init_transactions()
+            self.producer.init_transactions()
 
     def write(self, record: bytes) -> int:
         """Commit a record; returns its offset."""
-        producer = self._producer
+        producer = self.producer
         with self._told_by_name():
             producer.begin_transaction()
             written = producer.send(self._topic, record, partition=PARTITION).get(timeout=WAIT_S)
@@ -134,9 +134,9 @@ class KafkaChannel:
 
     def close(self) -> None:
         """Let go of all connections."""
-        if self._producer is not None:
+        if self.producer is not None:
             with suppress(Exception):  # a transaction that is open is undone by the next attempt
-                self._producer.close(timeout=1)
+                self.producer.close(timeout=1)
         with suppress(Exception):
             self._consumer.close(autocommit=False)
 

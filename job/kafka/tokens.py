@@ -72,9 +72,10 @@ class ClientCredentials:
         if status != 200:
             msg = f"kafka: {URL}: {self.url} gives no token (HTTP status {status}); check client id, secret and scope"
             raise UsageError(msg)
-        return self._read(text)
+        return self.read(text)
 
-    def _read(self, text: bytes) -> tuple[str, float]:
+    def read(self, text: bytes) -> tuple[str, float]:
+        """Return the token of an answer, and the seconds that it lives."""
         try:
             found = orjson.loads(text)
             token = found.get("access_token") or found["id_token"]

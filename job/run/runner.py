@@ -106,7 +106,7 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
                 spec = spec_of(job, config, states)
                 run_file.update_run(out, resumed=config.resume)
                 begin = _application(recovered=False) if in_application else None
-                code = _run_flink(job, spec, FormerCheckpoints(spec, config.resume, states), clock, rejects, begin)
+                code = run_on_flink(job, spec, FormerCheckpoints(spec, config.resume, states), clock, rejects, begin)
         run_file.update_run(out, startup_seconds=clock.seconds)
         return rejects.verdict(_sum_up(out), code)
 
@@ -126,7 +126,7 @@ def _attach(config: RunConfig, out: Path, former: JobState, clock: StartUp, *, i
     checkpoints = FormerCheckpoints(spec, former.run.get("resumed"), states)
     with server_of_run(config.flight_port, out):
         begin = _application(recovered=True) if in_application else attach_job
-        code = _run_flink(job, spec, checkpoints, clock, rejects, begin)
+        code = run_on_flink(job, spec, checkpoints, clock, rejects, begin)
     return rejects.verdict(_sum_up(out), code)
 
 
@@ -269,7 +269,7 @@ def _go_on_after(epoch: int) -> str:
     return f"the output is complete up to epoch {epoch}; go on with --resume latest"
 
 
-def _run_flink(
+def run_on_flink(
     job: Job,
     spec: JobSpec,
     former: FormerCheckpoints,

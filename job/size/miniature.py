@@ -26,7 +26,7 @@ from freshet.schema import EdgeValues, FeatureRows
 from freshet.state.table import Table, TableSet
 from freshet.state.task_parts import TaskParts
 
-_VERTICES_MAX, _EDGES_MAX = 60_000, 250_000
+_VERTICES_MAX, EDGES_MAX = 60_000, 250_000
 _EPOCHS = 8  # in which the graph comes, so that tables grow as they do in a job
 _SKEW = 2.0  # of the sources: a few have many edges; destinations are even
 _GROWN = 1.2  # tables of one part grow by half; the size at which one grows next is not that of the small graph
@@ -77,7 +77,7 @@ def operators_of(model: Path, shape: GraphSize) -> dict[str, OperatorBytes]:
 
 
 def _halvings(shape: GraphSize) -> int:
-    most = max(shape.vertices / _VERTICES_MAX, shape.edges / _EDGES_MAX, 1.0)
+    most = max(shape.vertices / _VERTICES_MAX, shape.edges / EDGES_MAX, 1.0)
     return int(np.ceil(np.log2(most)))
 
 

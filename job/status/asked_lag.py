@@ -12,7 +12,7 @@ from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.lifecycle.lag_file import Noted, noted_topics, read_lag
 
 ANSWER_S = 3.0  # for the answers of brokers
-_FRESH_S = 5.0  # for which an answer, or that there is none, holds
+FRESH_S = 5.0  # for which an answer, or that there is none, holds
 
 Ends = Mapping[int, int]
 
@@ -23,7 +23,7 @@ class AskedLag:
     def __init__(self, ask: Callable[[Noted, Mapping[str, Any]], Ends] | None = None) -> None:
         """`ask` returns where a topic ends, by what was noted of it and what `run.json` says of it."""
         self._ask = ask or _ends_by_brokers
-        self._asked_s = -_FRESH_S
+        self._asked_s = -FRESH_S
         self._ends: dict[str, Ends] = {}
         self._why = ""
 
@@ -32,7 +32,7 @@ class AskedLag:
         noted = noted_topics(out)
         if noted is None:
             return None, "no process has noted yet where the input begins"
-        if time.monotonic() - self._asked_s >= _FRESH_S:
+        if time.monotonic() - self._asked_s >= FRESH_S:
             self._ends, self._why = self._look(noted, run)
             self._asked_s = time.monotonic()
         lag = read_lag(out, events, ends=self._ends)

@@ -45,7 +45,7 @@ def report(out: Path) -> Report:
     seconds = figures["seconds"]
     lag, spec, why = read_lag(out, events), _spec(out, run), None
     if lag is None and running:  # no process of a run watches it
-        lag, why = _asked_lag(out).read(out, run, events)
+        lag, why = lag_asker(out).read(out, run, events)
     operators = _operators(out, run, spec, running)
     return {
         "state": state.state,
@@ -75,7 +75,7 @@ def report(out: Path) -> Report:
 
 
 @lru_cache(maxsize=8)
-def _asked_lag(_out: Path) -> AskedLag:
+def lag_asker(_out: Path) -> AskedLag:
     """Return what keeps the answers of brokers from one status of a job to the next."""
     return AskedLag()
 

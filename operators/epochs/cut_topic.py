@@ -144,7 +144,7 @@ class CutTopic:
             FencedError: a later run has begun, or the next attempt at this moment.
             OSError: the brokers do not answer.
         """
-        self._channel, self.job = channel, job
+        self.channel, self.job = channel, job
         self._of_later_run(run)  # before it is fenced: it would have to begin again
         channel.fence()
         newest = self._of_later_run(run)
@@ -158,9 +158,9 @@ class CutTopic:
         self._next = self._write(())
 
     def _of_later_run(self, run: int | None) -> CutRecord | None:
-        newest = newest_record(self._channel, self.job)
+        newest = newest_record(self.channel, self.job)
         if newest is not None and run is not None and newest.run > run:
-            msg = f"run {newest.run} of the job has taken over {self._channel.name}; this is run {run}, and ends"
+            msg = f"run {newest.run} of the job has taken over {self.channel.name}; this is run {run}, and ends"
             raise FencedError(msg)
         return newest
 
@@ -181,7 +181,7 @@ class CutTopic:
     def _write(self, cuts: tuple[Cut, ...]) -> int:
         """Commit a record; returns the offset after it."""
         record = CutRecord(0, self.attempt, self.run, self.last + len(cuts), self._release, cuts)
-        return self._channel.write(encode_record(self.job, record)) + 1
+        return self.channel.write(encode_record(self.job, record)) + 1
 
     def cut_of(self, epoch: int) -> Cut:
         """The cut of an epoch that the state has passed, or an earlier attempt has cut.
@@ -198,8 +198,8 @@ class CutTopic:
     def _read_on(self, epoch: int) -> CutRecord:
         """The record of an epoch, which is mostly the next one."""
         if self._record is None or epoch != self._record.last + 1:
-            at, end = self._find(epoch), self._channel.bounds()[1]
-            self._reading = (self._decoded(one) for one in self._channel.read(at, end))
+            at, end = self._find(epoch), self.channel.bounds()[1]
+            self._reading = (self._decoded(one) for one in self.channel.read(at, end))
         for record in self._reading:
             if record.cuts and record.last >= epoch:
                 if record.first > epoch:
@@ -209,11 +209,11 @@ class CutTopic:
 
     def _find(self, epoch: int) -> int:
         """An offset from which on the first record with cuts has the epoch, or a later one."""
-        low, end = self._channel.bounds()
+        low, end = self.channel.bounds()
         high = end
         while low < high:
             middle = (low + high) // 2
-            found = next(iter(self._channel.read(middle, end)), None)
+            found = next(iter(self.channel.read(middle, end)), None)
             if found is None or (record := self._decoded(found)).last >= epoch:
                 high = middle
             else:
@@ -221,10 +221,10 @@ class CutTopic:
         return low
 
     def _decoded(self, found: tuple[int, bytes]) -> CutRecord:
-        return decode_record(self._channel.name, self.job, *found)
+        return decode_record(self.channel.name, self.job, *found)
 
     def _missing(self, epoch: int, following: int | None = None) -> str:
-        name = f"the cut log {self._channel.name}"
+        name = f"the cut log {self.channel.name}"
         if 0 < epoch <= self.last:
             gap = "" if following is None else f" (epoch {following} comes first)"
             return (
@@ -245,4 +245,4 @@ class CutTopic:
 
     def close(self) -> None:
         """Let go of the topic."""
-        self._channel.close()
+        self.channel.close()

@@ -1,4 +1,4 @@
-"""What a graph makes of the `ts` of its events: some are not believed, and edges expire by the others."""
+"""Times of events in a graph: some `ts` are not believed, and edges expire by the others."""
 
 from __future__ import annotations
 

@@ -36,5 +36,5 @@ def open_channel(topic: str, properties: Mapping[str, str], secrets: Mapping[str
 if __name__ == "__main__":
     from freshet.job.cli import main
 
-    cut_log._OPENER = "tests.drills.unfenced:open_channel"
+    cut_log.OPENER = "tests.drills.unfenced:open_channel"
     main()

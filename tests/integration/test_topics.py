@@ -237,14 +237,14 @@ def test_a_zombie_seals_nothing_and_a_restore_reads_what_was_committed(broker: B
     zombie = opened_cuts(address, run=1)
     for cut in CUTS:
         zombie.append(cut)
-    channel = zombie._channel
+    channel = zombie.channel
     assert isinstance(channel, KafkaChannel)
-    channel._producer.begin_transaction()  # and dies here: a cut that was sent and not committed
-    channel._producer.send(address.topic, b"zombie", partition=PARTITION).get(timeout=30)
+    channel.producer.begin_transaction()  # and dies here: a cut that was sent and not committed
+    channel.producer.send(address.topic, b"zombie", partition=PARTITION).get(timeout=30)
     log = opened_cuts(address, run=2)
     assert (log.attempt, log.last) == (2, 4)
     assert [log.cut_of(epoch) for epoch in range(1, 5)] == CUTS
-    channel._producer = None  # as a process that was stopped: it does not know
+    channel.producer = None  # as a process that was stopped: it does not know
     with pytest.raises(FencedError, match="run 2 of the job has taken over"):
         opened_cuts(address, run=1)
     for epoch in range(5, 9):

@@ -101,7 +101,7 @@ def test_an_error_that_nobody_expected_has_its_traceback_in_the_object(
 
 
 def test_the_command_line_says_it_only_where_it_does() -> None:
-    assert cli._log_format_in(["run", "--log-format", "json"]) == "json"
-    assert cli._log_format_in(["run", "--log-format=json", "--log-format=text"]) == "text"
-    assert cli._log_format_in(["run", "--log-format"]) is None
-    assert cli._log_format_in(["run", "--log-format", "xml"]) is None
+    assert cli.log_format_in(["run", "--log-format", "json"]) == "json"
+    assert cli.log_format_in(["run", "--log-format=json", "--log-format=text"]) == "text"
+    assert cli.log_format_in(["run", "--log-format"]) is None
+    assert cli.log_format_in(["run", "--log-format", "xml"]) is None

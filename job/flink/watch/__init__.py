@@ -1,1 +1,1 @@
-"""What the process that watches a job on Flink does for it: cuts that go, and a status from metrics."""
+"""Work of the process that watches a job on Flink: it trims the cut log, and makes a status from metrics."""

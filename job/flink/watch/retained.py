@@ -27,7 +27,7 @@ class RetainedNotice:
         self._topic, self._keeps = str(cuts.get("topic") or ""), bool(cuts.get("keep_cuts"))
         self._job, self._properties = str(spec.stage.get("job_id")), spec.kafka_properties
         self._trimmer: Any = None
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self._next_s = 0.0
 
     def tell(self, since_ms: float) -> None:
@@ -35,13 +35,13 @@ class RetainedNotice:
         if not self._topic:
             write_json(self._file, {"since_ms": since_ms})
             return
-        is_busy = self._thread is not None and self._thread.is_alive()
+        is_busy = self.thread is not None and self.thread.is_alive()
         if self._keeps or is_busy or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _TRIM_EVERY_S
         # Brokers may be silent for a while, and who watches the job must not wait.
-        self._thread = threading.Thread(target=self._trim, args=(since_ms,), name="freshet-trim", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._trim, args=(since_ms,), name="freshet-trim", daemon=True)
+        self.thread.start()
 
     def _trim(self, since_ms: float) -> None:
         from kafka.errors import KafkaError

@@ -13,7 +13,7 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.uris import is_remote
 from freshet.operators.epochs.config import CutLogConfig
 
-_OPENER = "freshet.job.kafka.cut_channel:open_channel"
+OPENER = "freshet.job.kafka.cut_channel:open_channel"
 Topics = Sequence[tuple[str, KafkaAddress]]  # of the job, each with its option
 
 
@@ -45,7 +45,7 @@ def of_new_job(cuts: CutLogConfig, topics: Topics, properties: ClientProperties,
 
     address = address_of(job_id, topics)
     topic_id = make_cut_topic(address, properties, say)
-    return replace(cuts, topic=str(address), topic_id=topic_id, opener=_OPENER)
+    return replace(cuts, topic=str(address), topic_id=topic_id, opener=OPENER)
 
 
 def of_resumed_job(

@@ -46,7 +46,7 @@ class SchemaRegistry:
 
     def __init__(self, url: str, login: Mapping[str, str], pause: Callable[[float], None] = time.sleep) -> None:
         self.url = url.rstrip("/")
-        self._pause, self._patience_s = pause, _PATIENCE_S
+        self._pause, self.patience_s = pause, _PATIENCE_S
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if BEARER in login:
             self._headers["Authorization"] = f"Bearer {login[BEARER]}"
@@ -58,14 +58,14 @@ class SchemaRegistry:
 
         Raises: RegistryRefusalError.
         """
-        self._patience_s = 0.0
+        self.patience_s = 0.0
         try:
             found = self._get("/subjects?limit=1")
         except RegistryError as error:
             raise RegistryRefusalError(str(error)) from None
         if not isinstance(found, list):
             raise RegistryRefusalError(self._no_registry("/subjects"))
-        self._patience_s = _PATIENCE_S
+        self.patience_s = _PATIENCE_S
 
     def schemas(self, number: int, form: str = "") -> list[RegisteredSchema] | None:
         """Return a schema behind those that it refers to; None where there is none of that id.
@@ -116,7 +116,7 @@ class SchemaRegistry:
             if status is not None and status not in _PASSING:
                 msg = f"--registry {self.url}: refuses {path} (HTTP status {status}); check address and login"
                 raise RegistryRefusalError(msg)
-            if time.monotonic() - began >= self._patience_s:
+            if time.monotonic() - began >= self.patience_s:
                 why = f"HTTP status {status}" if status else found
                 msg = f"--registry {self.url}: does not answer ({why}); check that it runs, and the address"
                 raise RegistryError(msg)

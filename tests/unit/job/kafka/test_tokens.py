@@ -67,4 +67,4 @@ def test_what_goes_wrong_is_told_without_the_secret(server: TokenServer) -> None
 @pytest.mark.parametrize("text", [b"", b"no json", b"[]", b"{}", b'{"access_token": 7}', b'{"access_token": "a\\nb"}'])
 def test_an_answer_without_a_token(text: bytes) -> None:
     with pytest.raises(UsageError, match="without an access_token"):
-        ClientCredentials("http://x", "me", "secret")._read(text)
+        ClientCredentials("http://x", "me", "secret").read(text)

@@ -112,7 +112,7 @@ def test_a_run_counts_as_tried_once_it_runs(tmp_path: Path, monkeypatch: pytest.
     save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
     (tmp_path / "events.jsonl").write_bytes(orjson.dumps({"op": "add_edge", "src": 1, "dst": 2}) + b"\n")
     if runtime == "flink":
-        monkeypatch.setattr(runner, "_run_flink", lambda *_: 0)
+        monkeypatch.setattr(runner, "run_on_flink", lambda *_: 0)
     runner.run(load_run_config(flags(tmp_path, runtime=runtime)))
     run = run_file.read_run(tmp_path / "out")
     assert run["attempt"] == {"run": 0, "epoch": 0}

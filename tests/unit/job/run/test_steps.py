@@ -11,6 +11,9 @@ from tests.unit.test_imports import ROOT
 
 # Who is handed all options: what checks and words them, a run's own code, and the first three steps of a new job.
 SEES_OPTIONS = {
+    "job/application/checks.py",
+    "job/application/manifest.py",
+    "job/commands/run.py",
     "job/options/told.py",
     "job/run/outputs.py",
     "job/run/preflight.py",

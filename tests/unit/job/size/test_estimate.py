@@ -21,7 +21,7 @@ MODEL = ROOT / "tests" / "data" / "state" / "format-2" / "model"
 )
 def test_a_smaller_graph_tells_what_the_whole_one_takes(shape: GraphSize, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = operators_of(MODEL, shape)
-    monkeypatch.setattr(miniature, "_EDGES_MAX", 50_000)
+    monkeypatch.setattr(miniature, "EDGES_MAX", 50_000)
     small = operators_of(MODEL, shape)
     assert list(small) == list(whole)
     assert {"partitioner", "storage0", "storage1", "storage2"} <= set(whole)

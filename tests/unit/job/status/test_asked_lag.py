@@ -47,7 +47,7 @@ def test_the_brokers_are_asked_where_no_process_watches(tmp_path: Path, monkeypa
     assert lag.read(tmp_path, run, 0) == ({"0": 20, "1": 1}, None)
     settings = {"security.protocol": "SSL", "ssl.truststore.location": "ca.pem", "client.id": "${ME}"}
     assert asked == [("moved:1", settings)], "once in some seconds, where the brokers are now"
-    monkeypatch.setattr(asked_lag, "_FRESH_S", 0.0)
+    monkeypatch.setattr(asked_lag, "FRESH_S", 0.0)
     assert lag.read(tmp_path, run, 0) == ({"0": 20, "1": 2}, None)
 
 
@@ -92,7 +92,7 @@ def test_a_status_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
                 raise answer
             return answer
 
-        monkeypatch.setattr(report, "_asked_lag", lambda _out, ask=ask: AskedLag(ask))
+        monkeypatch.setattr(report, "lag_asker", lambda _out, ask=ask: AskedLag(ask))
         found = report.report(tmp_path)
         assert (found["lag_total"] is None) == (found["lag_unknown"] is not None)
         assert shown in page(tmp_path, found)

@@ -90,7 +90,7 @@ def test_an_earlier_run_does_not_take_the_log_back() -> None:
 def test_a_cut_that_was_not_committed_is_not_in_the_log() -> None:
     topic = TopicInMemory()
     log = written(topic)
-    log._channel.lost = True  # type: ignore[attr-defined]
+    log.channel.lost = True  # type: ignore[attr-defined]
     with pytest.raises(OSError, match="silent"):
         log.append(Cut(5, 31, False))
     assert log.last == 4

@@ -265,7 +265,7 @@ def test_a_registry_that_is_away_makes_no_letters(server: RegistryServer) -> Non
     with pytest.raises(RegistryRefusalError, match="answers /schemas/ids/7 not as a registry does; check the address"):
         registry_of(server).schemas(7)
     away = SchemaRegistry("http://127.0.0.1:1", {})
-    away._patience_s = 0.0
+    away.patience_s = 0.0
     with pytest.raises(RegistryError, match="does not answer"):
         away.schemas(7)
 
