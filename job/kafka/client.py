@@ -40,7 +40,7 @@ _SAME = {
     "client.id": "client_id",
 }
 # What librdkafka calls the options of kafka-python.
-_LIBRDKAFKA = {
+LIBRDKAFKA = {
     "security_protocol": "security.protocol",
     "sasl_kerberos_service_name": "sasl.kerberos.service.name",
     "client_id": "client.id",
@@ -83,7 +83,7 @@ class ClientProperties(Mapping[str, str]):
         modules, callback handlers) are renamed too. What a login by tokens needs beside is added.
         Raises: UsageError naming the property and the variable that is not set.
         """
-        given = for_java(self._given(environ))
+        given = for_java(self.given_by(environ))
         return {key: _CLASS.sub(SHADED, value) for key, value in given.items()} if self.is_shaded else given
 
     @property
@@ -99,14 +99,14 @@ class ClientProperties(Mapping[str, str]):
     @property
     def token_url(self) -> str | None:
         """Return the address at which Java's client asks for tokens, if any."""
-        return self._given(None).get(URL) if URL in self._raw else None
+        return self.given_by(None).get(URL) if URL in self._raw else None
 
     def fetch_token(self) -> None:
         """Get the token of a login that needs one; all clients of this process use it.
 
         Raises: UsageError when there is none, with the reason.
         """
-        if (source := login_of(self._given(None)).source) is not None:
+        if (source := login_of(self.given_by(None)).source) is not None:
             tokens_of(source).get()
 
     def kafka_python(self, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class ClientProperties(Mapping[str, str]):
         Properties that only tune Java's client are left out.
         Raises: UsageError naming what Python's clients can't do, such as another login module.
         """
-        given = self._given(environ)
+        given = self.given_by(environ)
         login = login_of(given)
         options = self._same(given) | login.kafka_python()
         return options | tls_files(given)
@@ -128,7 +128,8 @@ class ClientProperties(Mapping[str, str]):
             key.removeprefix(_REGISTRY): with_variables(f"kafka: {key}", value, env) for key, value in found.items()
         }
 
-    def _given(self, environ: Mapping[str, str] | None) -> dict[str, str]:
+    def given_by(self, environ: Mapping[str, str] | None) -> dict[str, str]:
+        """Return the properties of Kafka's clients, with `${NAME}` replaced; by default by this process's environment."""
         env = os.environ if environ is None else environ
         given = {key: value for key, value in self._raw.items() if not key.startswith(_REGISTRY)}
         return {key: with_variables(f"kafka: {key}", value, env) for key, value in given.items()}
@@ -145,10 +146,10 @@ class ClientProperties(Mapping[str, str]):
 
         Raises: UsageError, as `kafka_python`.
         """
-        given = self._given(environ)
+        given = self.given_by(environ)
         login = login_of(given)
         same = self._same(given) | tls_files(given)
-        options = {_LIBRDKAFKA[key]: value for key, value in same.items() if key in _LIBRDKAFKA} | login.librdkafka()
+        options = {LIBRDKAFKA[key]: value for key, value in same.items() if key in LIBRDKAFKA} | login.librdkafka()
         if "ssl_certfile" in same:  # Java's PEM store has certificate and key in one file
             options["ssl.key.location"] = same["ssl_certfile"]
         if not same.get("ssl_check_hostname", True):

@@ -37,9 +37,9 @@ class CarriedProperties(ClientProperties):
         super().__init__(properties)
         self._secrets = dict(secrets)
 
-    def _given(self, environ: Mapping[str, str] | None) -> dict[str, str]:
+    def given_by(self, environ: Mapping[str, str] | None) -> dict[str, str]:
         """Return them resolved; the environment is that of the process that started the job."""
-        return super()._given(self._secrets if environ is None else environ)
+        return super().given_by(self._secrets if environ is None else environ)
 
 
 def secrets_of(properties: ClientProperties) -> dict[str, str]:

@@ -174,7 +174,7 @@ def _with_former_options(config: RunConfig, saved: SavedJob) -> RunConfig:
 
 def options_for_life(settings: Settings) -> dict[str, Any]:
     """The options that a job has for its life, as its settings have them."""
-    had = {"parts": settings.parts}
+    had: dict[str, Any] = {"parts": settings.parts}
     for part in settings.in_parts().values():
         had |= {field.name: getattr(part, field.name) for field in fields(part)}
     had["ts_jump_ms"] = settings.partitioning.rules.jump_ms

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from freshet.job.errors import UsageError
-from freshet.job.kafka.client import _LIBRDKAFKA, OWN, ClientProperties
+from freshet.job.kafka.client import LIBRDKAFKA, OWN, ClientProperties
 from freshet.job.kafka.cut_channel import CarriedProperties
 from freshet.job.kafka.logins import login_of
 from freshet.job.kafka.tokens import ClientCredentials
@@ -120,7 +120,7 @@ def test_librdkafka_connects_in_the_same_way() -> None:
 
 def test_librdkafka_knows_these_names() -> None:
     known = {"ssl.ca.location", "ssl.certificate.location", "ssl.key.location"}  # files that it would look for
-    names = dict.fromkeys(set(_LIBRDKAFKA.values()) - known, "x")
+    names = dict.fromkeys(set(LIBRDKAFKA.values()) - known, "x")
     numbers = {name: 1000 for name in names if name.endswith(".ms")}
     Producer(names | numbers | {"security.protocol": "plaintext", "sasl.mechanism": "PLAIN"})
 
@@ -260,7 +260,7 @@ def test_properties_that_carry_their_secrets() -> None:
     assert carried.resolve() == ClientProperties(SASL).resolve({"SECRET": "a${b}c"})
     assert carried.kafka_python()["sasl_plain_password"] == "a${b}c"
     secret = {"sasl.oauthbearer.client.credentials.client.secret": "${SECRET}"}
-    login = login_of(CarriedProperties(TOKENS | secret, {"SECRET": "s"})._given(None))
+    login = login_of(CarriedProperties(TOKENS | secret, {"SECRET": "s"}).given_by(None))
     assert login.source == ClientCredentials("https://login/token", "me", "s")
 
 
