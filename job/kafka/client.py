@@ -129,7 +129,7 @@ class ClientProperties(Mapping[str, str]):
         }
 
     def given_by(self, environ: Mapping[str, str] | None) -> dict[str, str]:
-        """Return the properties of Kafka's clients, with `${NAME}` replaced; by default by this process's environment."""
+        """Return the properties of Kafka's clients, with `${NAME}` replaced (default: by `os.environ`)."""
         env = os.environ if environ is None else environ
         given = {key: value for key, value in self._raw.items() if not key.startswith(_REGISTRY)}
         return {key: with_variables(f"kafka: {key}", value, env) for key, value in given.items()}
