@@ -29,7 +29,7 @@ def edges_of(one: Bench) -> set[tuple[object, object]]:
     return {edge[:2] for edge in one.reference.edges}
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     configs,
     st.integers(1, 4),
@@ -43,7 +43,7 @@ def test_edges_expire_as_in_the_reference(config, parts, ttl, jump, epochs):
         one.run(*(row for row, _ in epoch), ts=[ts for _, ts in epoch])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(configs, st.integers(1, 30), st.sampled_from([0, 1, 7]), st.lists(st.lists(TIMED, max_size=12), max_size=8))
 def test_the_oracle_knows_the_same(config, ttl, jump, epochs):
     rules = {name: config[name] for name in ("undirected", "forbid_typed_loops", "types_max")}
