@@ -115,10 +115,8 @@ def _ended(
     layer: CGConv | GENConv | GMMConv | NNConv, weights: Weights, at: Scaled, target: Scaled, mine: Scaled
 ) -> Scaled:
     """The aggregate with what is made of the vertex's own row."""
-    if isinstance(layer, CGConv):
-        return plus(at, mine)
-    if isinstance(layer, GENConv):
-        return plus(at, target)
+    if isinstance(layer, CGConv | GENConv):
+        return _both(at, mine if isinstance(layer, CGConv) else target)
     name = "root.weight" if isinstance(layer, GMMConv) else "lin.weight"
     at = plus(at, linear(mine, weights[name])) if name in weights else at
     return with_bias(at, weights["bias"]) if layer.bias else at

@@ -263,8 +263,9 @@ def _nn_conv(step: Step, width: int | None) -> Converted:
 
 
 def _gmm_conv(step: Step, width: int | None) -> Converted:
-    check_attributes(step)
-    return by_edge.gmm_conv(step, aggr_of(step, AGGREGATORS))
+    made = by_edge.gmm_conv(step, aggr_of(step, AGGREGATORS))
+    check_attributes(step)  # options that nobody can take come first
+    return made
 
 
 def _cg_conv(step: Step, width: int | None) -> Converted:

@@ -22,6 +22,7 @@ from freshet.gnn.rows.jumps import Operation
 if TYPE_CHECKING:
     from torch.nn import Module
 
+_SEQUENTIALS = {"torch.nn.Sequential", "torch_geometric.nn.conv.gen_conv.MLP"}
 Other = Callable[[str, Any, str], str]
 """Notes the operations of a module that is neither torch's nor PyG's: (name, module, rows) -> rows."""
 
@@ -44,7 +45,7 @@ def opened(
     from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer, FiLMConv
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
-    if class_name(module) == "torch.nn.Sequential":
+    if class_name(module) in _SEQUENTIALS:
         for child_name, child in parts_of(module):
             rows = opened(ops, f"{name}.{child_name}", child, rows, edge_weights=edge_weights, other=other)
         return rows

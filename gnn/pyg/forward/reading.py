@@ -153,6 +153,11 @@ class Reader:
         if attributed and not takes_attributes(op):
             msg = f"{self._place(node)}: {kind} is given attributes of edges, and reads none here"
             msg += f" (edge_dim={op.edge_dim})" if hasattr(op, "edge_dim") else ""
+            if kind == "GENConv":  # which adds them to rows of their width as they are
+                msg = (
+                    f"{self._place(node)}: GENConv with edge_dim=out_channels ({op.out_channels}) is not supported yet"
+                )
+                raise ExportError(msg + ": it has no layer for attributes of edges. Give them another width")
             msg += ". Leave them out of its call, or name what are weights edge_weight"
             raise ExportError(msg)
         if weighted and takes_attributes(op):

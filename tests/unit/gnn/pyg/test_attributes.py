@@ -62,6 +62,17 @@ class Into(Both):
         return self.attend(self.first(x, edge_index, edge_attr), edge_index, edge_attr)
 
 
+class Wide(Both):
+    """Attributes as wide as the rows, which PyG adds to them as they are: the conv has no layer that says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = pyg.GENConv(5, EDGE_WIDTH, aggr="mean", edge_dim=EDGE_WIDTH)
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.second(self.first(x, edge_index, edge_attr), edge_index, edge_attr)
+
+
 class Without(Both):
     def forward(self, x: Any, edge_index: Any) -> Any:
         return self.first(x, edge_index)
@@ -93,6 +104,8 @@ TAKEN = {
     "NNConv": (lambda: pyg.NNConv(IN, 4, nn.Sequential(nn.Linear(EDGE_WIDTH, IN * 4), nn.Tanh())), EDGE_WIDTH),
     "GMMConv": (lambda: pyg.GMMConv(IN, 4, EDGE_WIDTH, 3, bias=False), EDGE_WIDTH),
     "CGConv": (lambda: pyg.CGConv(IN, EDGE_WIDTH, batch_norm=True), EDGE_WIDTH),
+    "CGConv alone": (lambda: pyg.CGConv(4, EDGE_WIDTH), EDGE_WIDTH),
+    "GENConv of one width": (lambda: pyg.GENConv(IN, IN, aggr="mean", edge_dim=EDGE_WIDTH, num_layers=3), EDGE_WIDTH),
     "GENConv": (lambda: pyg.GENConv(IN, 4, aggr="max", edge_dim=EDGE_WIDTH, bias=True), EDGE_WIDTH),
     "both": (Both, EDGE_WIDTH),
     "alone": (Alone, EDGE_WIDTH),
@@ -137,6 +150,7 @@ def test_a_model_without_attributes_has_the_bytes_of_before(tmp_path: Path) -> N
     [
         (Twice, r"GCNConv is given attributes of edges, and reads none here\. Leave them out"),
         (Into, r"TransformerConv is given attributes of edges, and reads none here \(edge_dim=None\)"),
+        (Wide, r"second.*: GENConv with edge_dim=out_channels \(3\) is not supported yet"),
         (Without, "first: GINEConv is called without attributes of edges: hand it edge_attr"),
         (Changed, "reads something other than rows of layers, edges and constants"),
         (
