@@ -107,6 +107,8 @@ class SoftmaxSynopsis(Synopsis):
     @property
     def algebra(self) -> str:  # type: ignore[override]
         """Name for people of what a deletion, and another term of a target, cost."""
+        if self.score.kind == "given":
+            return "invertible"
         return "invertible, in two sides" if self.score.sides > 1 else "invertible, reading its target"
 
     @property
@@ -118,6 +120,8 @@ class SoftmaxSynopsis(Synopsis):
     @property
     def changes(self) -> tuple[str, ...]:
         """Describe the effect of a change, for people."""
+        if self.score.kind == "given":
+            return (ADDS_DIFFERENCE,)
         if self.score.sides > 1:
             return (f"{ADDS_DIFFERENCE}, a changed target moves the messages whose score changes sides",)
         return (MAKES_TARGETS_AFRESH,)
