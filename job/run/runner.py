@@ -100,6 +100,8 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
             return _submit(spec_of(job, config, states), config.resume, config.max_rejected, clock)
         with server_of_run(config.flight_port, out):
             if config.runtime == "local":
+                if idle := [key for key in config.flink if not key.startswith("s3.")]:
+                    say(f"-D {', '.join(idle)}: no effect with --runtime local, which runs no Flink")
                 code = _run_local(job, out, clock, rejects)
             else:
                 states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)

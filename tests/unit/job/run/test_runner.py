@@ -39,6 +39,15 @@ def test_what_fails_on_flink_fails_the_job(tmp_path: Path, monkeypatch: Any, err
     assert (run["state"], run["error"]) == ("failed", "the root cause")
 
 
+def test_the_local_runtime_names_the_options_of_flink_that_it_ignores(tmp_path: Path, capfd: Any) -> None:
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')
+    options = {"model": tmp_path / "model", "events": [str(tmp_path / "events.jsonl")], "out": tmp_path / "out"}
+    options |= {"runtime": "local", "flink": ["s3.endpoint=http://s", "metrics.latency.interval=1 s"]}
+    assert runner.run(load_run_config(options)) == 0
+    assert "-D metrics.latency.interval: no effect with --runtime local" in capfd.readouterr().err
+
+
 def test_state_that_can_not_be_opened_fails_the_local_job(tmp_path: Path) -> None:
     save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
     (tmp_path / "events.jsonl").write_bytes(b'{"op":"add_vertex","id":1}\n')
