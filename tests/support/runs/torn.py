@@ -121,7 +121,7 @@ class Given:
         """What `freshet serve` does with the folder, and a query of what it serves: the rows stand in `out`."""
         capsys.readouterr()
 
-        def command() -> None:
+        def command() -> int:
             with served(out) as follower:
                 epoch, rows = rows_of_table(follower)
                 sys.argv = ["freshet"]
@@ -130,6 +130,7 @@ class Given:
                     args=["query", "--at", str(out / "tables"), "--format", "json", *map(str, list(rows)[:2])],
                     standalone_mode=False,
                 )
+            return 0
 
         code = cli._guarded(command)
         printed = capsys.readouterr()
