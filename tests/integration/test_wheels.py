@@ -24,7 +24,8 @@ from tests.unit.test_imports import FOLDERS, ROOT, package_files
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PYTHON_OF_CLIENTS = ("numpy", "orjson", "pyarrow")
 DATA = {"freshet/py.typed", "freshet/job/machine/artifacts.toml", "freshet/job/flink/TokenGateway.java"}
-DATA |= {f"freshet/job/kafka/{name}.java" for name in ("MessageBatcher", "WatchedSource")}
+JAVA = ("MessageBatcher", "RecordSerializer", "RecordSplitter", "TokenUrl", "WatchedSource")
+DATA |= {f"freshet/job/kafka/{name}.java" for name in JAVA} | {"freshet/job/options/flink_options.json"}
 
 # What a user has beside a program, by names that packages of ours once had in site-packages.
 OTHERS = ("kernels", "operators", "partitioner")

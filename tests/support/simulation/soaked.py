@@ -29,7 +29,7 @@ from freshet.operators.epochs.config import CutLogConfig, SealingConfig
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.factory import load_plan, make_stage
 from freshet.operators.outcome import Outcome
-from freshet.operators.output_folders import EPOCHS
+from freshet.operators.output_folders import EPOCHS, JOB_FILE
 from freshet.operators.parser.config import LetterConfig
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.stage import Stage
@@ -149,6 +149,8 @@ class Soak:
             sealing=SealingConfig(epoch_events=1, marker_interval_ms=10_000),
             job_id="soak",
         )
+        (folder / "out" / JOB_FILE).parent.mkdir(parents=True)
+        (folder / "out" / JOB_FILE).write_text('{"settings": {"job_id": "soak"}}')  # by which it is the job's folder
         self._width = load_plan(self.settings.model).out_width
         self._events = to_events(random_records(random.Random(1), _EVENTS, IN_WIDTH, vertices=300), IN_WIDTH)
         self.read = 0  # events

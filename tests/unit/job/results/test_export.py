@@ -197,6 +197,7 @@ def test_what_is_no_stopped_job_is_refused(done: Given, tmp_path: Path, monkeypa
     with pytest.raises(UsageError, match="no job in it"):
         export(tmp_path / "S", tmp_path)
     shutil.copytree(done.folder / "O", job)
+    run_file.update_run(job, folder=None)  # it is no copy
     with pytest.raises(UsageError, match=r"the local runtime has its state in .*/O/state; leave --from out"):
         export(tmp_path / "S", job, state="latest")
     with monkeypatch.context() as patch:
