@@ -15,6 +15,7 @@ from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
+    added,
     exact,
     known,
     linear,
@@ -52,12 +53,12 @@ def attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: Sor
         for vertices, here, part in edges.pieces():
             ends = rows_at(head.source, part.src), rows_at(rows_at(head.target, vertices), part.dst)
             if layer.edge_width:
-                ends = _both(ends[0], _of_edges(layer, weights, h, part)), ends[1]
+                ends = added(ends[0], _of_edges(layer, weights, h, part)), ends[1]
             logits[here] = _scores(layer, weights, h, *(end.rows for end in ends))
             far[here] = _score_scale(layer, weights, h, *ends)
 
         def values(part: SortedEdges, h: int = h, head: Head = head) -> Scaled:
-            return _both(rows_at(head.value, part.src), _of_edges(layer, weights, h, part))
+            return added(rows_at(head.value, part.src), _of_edges(layer, weights, h, part))
 
         by_edge = values if layer.edge_width and isinstance(layer, TransformerConv) else None
         found.append(_softmax(head.value, Scaled(logits, far), edges, step, by_edge))
@@ -85,12 +86,6 @@ def _with_skip(layer: TransformerConv, weights: Weights, x: Scaled, out: Scaled,
     apart = beta.scale * np.abs(skip.rows - out.rows)
     scale = np.hypot(beta.rows * skip.scale, (1 - beta.rows) * out.scale) + apart
     return Scaled(rows, known(np.abs(rows) + scale))
-
-
-def _both(one: Scaled, other: Scaled) -> Scaled:
-    """The sum, at the scale of both terms, which may cancel."""
-    both = plus(one, other)
-    return Scaled(both.rows, both.scale + np.abs(one.rows) + np.abs(other.rows))
 
 
 def _of_edges(layer: AttentionConv, weights: Weights, head: int, edges: SortedEdges) -> Scaled:

@@ -14,6 +14,7 @@ from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
+    added,
     aggregated,
     exact,
     known,
@@ -65,12 +66,6 @@ def _terms(layer: CGConv | GENConv | GMMConv | NNConv, weights: Weights, x: Scal
     return x, x
 
 
-def _both(one: Scaled, other: Scaled) -> Scaled:
-    """The sum, at the scale of both terms, which may cancel."""
-    both = plus(one, other)
-    return Scaled(both.rows, both.scale + np.abs(one.rows) + np.abs(other.rows))
-
-
 def _product(one: Scaled, other: Scaled) -> Scaled:
     rows = one.rows * other.rows
     return Scaled(rows, known(np.abs(rows) + np.hypot(one.rows * other.scale, one.scale * other.rows)))
@@ -82,8 +77,8 @@ def _gated(layer: CGConv, weights: Weights, ends: tuple[Scaled, Scaled], attr: S
     for name in ("lin_f", "lin_s"):
         weight = weights[f"{name}.weight"]
         opened = linear(ends[1], weight[:, :width], weights.get(f"{name}.bias"))
-        opened = _both(opened, linear(ends[0], weight[:, width : 2 * width]))
-        made.append(opened if attr is None else _both(opened, linear(attr, weight[:, 2 * width :])))
+        opened = added(opened, linear(ends[0], weight[:, width : 2 * width]))
+        made.append(opened if attr is None else added(opened, linear(attr, weight[:, 2 * width :])))
     gate = activated(made[0], lambda rows: 1 / (1 + np.exp(-rows)), step)
     return _product(gate, activated(made[1], lambda rows: np.logaddexp(0, rows), step))
 
@@ -91,7 +86,7 @@ def _gated(layer: CGConv, weights: Weights, ends: tuple[Scaled, Scaled], attr: S
 def _positive(layer: GENConv, weights: Weights, source: Scaled, attr: Scaled | None, step: float) -> Scaled:
     opened = source
     if attr is not None:
-        opened = _both(source, linear(attr, weights["lin_edge.weight"], weights.get("lin_edge.bias")))
+        opened = added(source, linear(attr, weights["lin_edge.weight"], weights.get("lin_edge.bias")))
     at = activated(opened, lambda rows: np.maximum(rows, 0), step)
     return Scaled(at.rows + layer.eps, at.scale + layer.eps)
 
@@ -116,7 +111,7 @@ def _ended(
 ) -> Scaled:
     """The aggregate with what is made of the vertex's own row."""
     if isinstance(layer, CGConv | GENConv):
-        return _both(at, mine if isinstance(layer, CGConv) else target)
+        return added(at, mine if isinstance(layer, CGConv) else target)
     name = "root.weight" if isinstance(layer, GMMConv) else "lin.weight"
     at = plus(at, linear(mine, weights[name])) if name in weights else at
     return with_bias(at, weights["bias"]) if layer.bias else at

@@ -54,6 +54,7 @@ from freshet.gnn.oracles.factors import (
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
+    added,
     aggregated,
     by_pieces,
     by_rows,
@@ -207,8 +208,7 @@ def _gine_conv(layer: GINEConv, weights: Weights, x: Scaled, edges: SortedEdges,
     for vertices, _, part in edges.pieces():
         at = exact(part.values.full_attr(layer.edge_channels).astype(np.float64))
         at = linear(at, weights["lin.weight"], weights["lin.bias"]) if layer.edge_linear else at
-        opened = plus(rows_at(x, part.src), at)
-        opened = Scaled(opened.rows, opened.scale + np.abs(rows_at(x, part.src).rows) + np.abs(at.rows))
+        opened = added(rows_at(x, part.src), at)
         messages = activated(opened, lambda rows: np.maximum(rows, 0), step)
         sums = gathered(messages, part.of_messages(), None)
         mine = multiplied(rows_at(x, vertices), np.array(1 + layer.eps))

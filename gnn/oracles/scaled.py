@@ -136,6 +136,12 @@ def plus(one: Scaled, other: Scaled) -> Scaled:
     return Scaled(one.rows + other.rows, known(np.hypot(one.scale, other.scale)))
 
 
+def added(one: Scaled, other: Scaled) -> Scaled:
+    """Return the sum, at the scale of both terms, which may cancel."""
+    both = plus(one, other)
+    return Scaled(both.rows, both.scale + np.abs(one.rows) + np.abs(other.rows))
+
+
 def activated(x: Scaled, function: Callable[[Array], Array], step: float) -> Scaled:
     """A value by value function, whose kinks and flat ends the difference over a whole step sees."""
     rows, off = function(x.rows), step * x.scale
