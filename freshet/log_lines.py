@@ -86,11 +86,11 @@ def log(event: str, level: str = "info", **fields: Any) -> None:
 
 def log_exception(error: BaseException) -> None:
     """Write the traceback of an error: as text, or as a field of one object."""
-    told = "".join(traceback.format_exception(error)).rstrip("\n")
+    text = "".join(traceback.format_exception(error)).rstrip("\n")
     if is_json():
-        log(f"{type(error).__name__}: {' '.join(str(error).split())}", "error", traceback=told)
+        log(f"{type(error).__name__}: {' '.join(str(error).split())}", "error", traceback=text)
     else:
-        log(told)
+        log(text)
 
 
 def log_at_once(event: str, level: str = "info") -> None:

@@ -48,11 +48,6 @@ class EdgeAttentionConv(AttentionConv):
         unread = () if self.edge_channels else ("edge_channels", "fill_value")
         return {name: value for name, value in fields.items() if name not in unread}
 
-    @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads."""
-        return self.edge_channels
-
     def _of_edges(self) -> dict[str, Shape]:
         if not self.edge_channels:
             return {}

@@ -49,11 +49,6 @@ class GINEConv(Conv):
             raise ValueError(msg + str(self.in_channels))
         return self
 
-    @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads."""
-        return self.edge_channels
-
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         of_edges = linear_shapes("lin.", self.edge_channels, self.in_channels, bias=True) if self.edge_linear else {}
@@ -95,11 +90,6 @@ class NNConv(Conv):
             raise ValueError(msg)
         return self
 
-    @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads."""
-        return self.edge_channels
-
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         shapes = chain_tensors(self.nn, "nn")
@@ -134,11 +124,6 @@ class GMMConv(Conv):
     kernels: Width
     aggr: Aggregator = "mean"
     bias: bool = True
-
-    @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads."""
-        return self.edge_channels
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
@@ -178,11 +163,6 @@ class CGConv(Conv):
     def _keeps_its_width(self) -> CGConv:
         check_same_width(self)
         return self
-
-    @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads."""
-        return self.edge_channels
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
@@ -228,11 +208,6 @@ class GENConv(Conv):
             msg = f"gen_conv: nn makes rows of width {out}, expected out_channels {self.out_channels}"
             raise ValueError(msg)
         return self
-
-    @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads."""
-        return self.edge_channels
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""

@@ -27,8 +27,8 @@ class Conv(Layer):
 
     @property
     def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads; 0: none."""
-        return 0
+        """Width of the attributes of edges that it reads, `edge_channels` where it has them; 0: none."""
+        return int(getattr(self, "edge_channels", 0))
 
 
 Aggregator = Literal["sum", "mean", "max", "min", "std", "var"]

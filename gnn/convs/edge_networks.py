@@ -159,11 +159,6 @@ class PNAConv(Conv):
         return self
 
     @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads."""
-        return self.edge_channels
-
-    @property
     def tower_in(self) -> int:
         """Channels that a tower reads."""
         return self.in_channels // self.towers if self.divide_input else self.in_channels

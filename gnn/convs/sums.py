@@ -362,11 +362,6 @@ class ResGatedGraphConv(Conv):
         fields: dict[str, Any] = serialize(self)
         return {name: value for name, value in fields.items() if name != "edge_channels" or value}
 
-    @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads."""
-        return self.edge_channels
-
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         shapes: dict[str, Shape] = {"bias": (self.out_channels,)} if self.bias else {}

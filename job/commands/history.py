@@ -98,11 +98,11 @@ def _show(folder: Path, names: list[str], format_: Format) -> int:
     print_table(table, format_)
     known = {str(one) for one in table["id"].to_pylist()}
     missing = [one for one in dict.fromkeys(names) if one not in known]
-    told = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
+    facts = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
     lacking = f"; no row: {', '.join(missing[:20])}" if missing else ""
-    since = told["known_from"]
+    since = facts["known_from"]
     removed = f"; compaction has removed rows before epoch {since}" if since != "0" else ""
-    print(f"epoch {told['epoch']}: {table.num_rows} rows of {len(known)} vertices{lacking}{removed}", file=sys.stderr)
+    print(f"epoch {facts['epoch']}: {table.num_rows} rows of {len(known)} vertices{lacking}{removed}", file=sys.stderr)
     return EXIT_CHECK_FAILED if missing else 0
 
 
@@ -120,5 +120,5 @@ def _join(folder: Path, questions: Path, to: Path, by: str | None) -> None:
     replace_whole(to.absolute(), lambda sink: pq.write_table(joined.table, sink))
     if joined.unknown:
         print(f"freshet: {why_unknown(joined)}", file=sys.stderr)
-    told = {name: getattr(joined, name) for name in ("found", "absent", "unknown", "by", "epoch", "known_from")}
-    print(orjson.dumps({"rows": joined.table.num_rows} | told).decode(), flush=True)
+    facts = {name: getattr(joined, name) for name in ("found", "absent", "unknown", "by", "epoch", "known_from")}
+    print(orjson.dumps({"rows": joined.table.num_rows} | facts).decode(), flush=True)
