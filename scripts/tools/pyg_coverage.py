@@ -1,21 +1,20 @@
 """Counts PyG's convs by class: taken, taken with all the options below, or refused, and why.
 
-    .venv/bin/python scripts/tools/pyg_coverage.py [--examples FOLDER]
+    .venv/bin/python scripts/tools/pyg_coverage.py [--examples CHECKOUT [--only LETTERS]]
 
-Each call below is exported as a model of one conv, edge weights included where the conv takes them; the first one of a
-class has its defaults. With `--examples`, a checkout of PyG's `examples/`, it counts their models as well: those all of
-whose convs are taken by class. Whether such a model is taken depends on the rest of its forward.
+Each call below is exported as a model of one conv, called with edge weights or attributes where the conv takes them.
+The first one of a class has its defaults. With `--examples`, a checkout of PyG of the installed version, it exports the
+models of PyG's examples as well (pyg_examples.toml), each by one call, and compares those that are taken with PyG after
+every epoch of a random stream.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import inspect
+import sys
 import tempfile
 import warnings
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,11 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from freshet.gnn.pyg.export import ExportError, export_model
+from freshet.gnn.pyg.steps import takes_attributes
+from scripts.tools.pyg_examples import Outcome, outcomes
 
 _ATTENTION = " | heads=2 | concat=False, heads=2 | bias=False | add_self_loops=False | dropout=0.5 | negative_slope=0.3"
 _KINDS = "(['a'], [('a', 'to', 'a')])"
@@ -33,7 +36,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "APPNP": ("2, 0.1", " | cached=True | add_self_loops=False | normalize=False | dropout=0.5 | aggr='max'"),
     "ARMAConv": ("4, 3", " | num_stacks=2, num_layers=2 | shared_weights=True, num_layers=2 | act=None | aggr='max'"),
     "AntiSymmetricConv": ("4", " | phi=GraphConv(4, 4) | num_iters=2 | act=None | bias=False"),
-    "CGConv": ("4", " | dim=2"),
+    "CGConv": ("4", " | dim=2 | dim=2, batch_norm=True | dim=2, aggr='max' | dim=2, bias=False"),
     "ChebConv": ("4, 3, 2", " | normalization='rw' | bias=False"),
     "ClusterGCNConv": ("4, 3", " | diag_lambda=0.5 | bias=False | add_self_loops=False"),
     "DNAConv": ("4", ""),
@@ -47,7 +50,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "FastRGCNConv": ("4, 3, 2", ""),
     "FeaStConv": ("4, 3", ""),
     "FiLMConv": ("4, 3", " | num_relations=2"),
-    "GATConv": ("4, 3", f"{_ATTENTION} | residual=True | edge_dim=2"),
+    "GATConv": ("4, 3", f"{_ATTENTION} | residual=True | edge_dim=2 | edge_dim=2, fill_value=0.5"),
     "GATv2Conv": ("4, 3", f"{_ATTENTION} | residual=True | share_weights=True | edge_dim=2"),
     "GCN2Conv": (
         "4, 0.1",
@@ -58,10 +61,14 @@ CALLS: dict[str, tuple[str, str]] = {
         " | improved=True | cached=True | add_self_loops=False | normalize=False | bias=False | "
         "aggr='mean' | aggr='max' | aggr='std'",
     ),
-    "GENConv": ("4, 3", " | aggr='add'"),
+    "GENConv": (
+        "4, 3",
+        " | aggr='add' | aggr='mean', edge_dim=2 | aggr='max', num_layers=1, bias=True | aggr='add', norm='layer' | "
+        "aggr='add', msg_norm=True | aggr='powermean'",
+    ),
     "GINConv": ("nn.Linear(4, 3)", " | eps=0.5, train_eps=True | aggr='mean' | aggr='max' | aggr='var'"),
-    "GINEConv": ("nn.Linear(4, 3)", " | edge_dim=2"),
-    "GMMConv": ("4, 3, 2, 3", ""),
+    "GINEConv": ("nn.Linear(4, 3)", " | edge_dim=2 | eps=0.5, train_eps=True | aggr='mean' | aggr='max'"),
+    "GMMConv": ("4, 3, 2, 3", " | aggr='add' | bias=False | separate_gaussians=True | root_weight=False"),
     "GPSConv": ("4, GraphConv(4, 4)", ""),
     "GatedGraphConv": ("4, 2", ""),
     "GeneralConv": ("4, 3", ""),
@@ -76,7 +83,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "MFConv": ("4, 3", ""),
     "MeshCNNConv": ("4, 3", ""),
     "MixHopConv": ("4, 3", " | powers=[1, 2] | add_self_loops=False | bias=False"),
-    "NNConv": ("4, 3, nn.Linear(2, 12)", ""),
+    "NNConv": ("4, 3, nn.Linear(2, 12)", " | aggr='mean' | aggr='max' | root_weight=False | bias=False"),
     "PANConv": ("4, 3, 2", ""),
     "PDNConv": ("4, 3, 2, 4", ""),
     "PNAConv": (
@@ -130,6 +137,14 @@ class Weighted(Called):
         return self.conv(x, x, edge_index, edge_weight) if self.reads_first else self.conv(x, edge_index, edge_weight)
 
 
+class Attributed(Called):
+    """The same with attributes of edges."""
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:  # type: ignore[override]
+        """Return what the conv gives."""
+        return self.conv(x, edge_index, edge_attr)
+
+
 def why_refused(name: str, options: str) -> str:
     """Return why a call is refused; empty if it is taken."""
     needed = CALLS[name][0]
@@ -139,7 +154,8 @@ def why_refused(name: str, options: str) -> str:
     except (ImportError, ValueError) as error:
         return f"PyG does not make it here: {error}"
     weighted = "edge_weight" in inspect.signature(conv.forward).parameters and name != "ChebConv"
-    module = (Weighted if weighted else Called)(conv, reads_first=name == "GCN2Conv")
+    kind = Attributed if takes_attributes(conv) else Weighted if weighted else Called
+    module = kind(conv, reads_first=name == "GCN2Conv")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -149,26 +165,27 @@ def why_refused(name: str, options: str) -> str:
     return ""
 
 
-def models_of(folder: Path) -> Iterator[tuple[str, set[str]]]:
-    """Yield the models of all scripts that make convs of PyG, and the classes of these."""
-    convs = set(pyg.conv.__all__)
-    for script in sorted(folder.rglob("*.py")):
-        for one in ast.walk(ast.parse(script.read_text())):
-            if isinstance(one, ast.ClassDef):
-                names = {
-                    getattr(of.func, "attr", getattr(of.func, "id", ""))
-                    for of in ast.walk(one)
-                    if isinstance(of, ast.Call)
-                }
-                if used := names & convs:
-                    yield f"{script.relative_to(folder)}:{one.name}", used
+def print_examples(checkout: Path, only: str) -> None:
+    """Print what became of each model of a checkout's examples, and the totals."""
+    print(f"{'model':28} {'taken':8} {'equal':20} script, and the reason of a refusal")
+    found = list[Outcome]()
+    for one in outcomes(checkout / "examples", only):
+        kind = "no" if one.refused else "not made" if one.unmade else "option" if one.option else "yes"
+        equal = f"{'yes' if one.equal else 'NO'}, {one.off:.0e} of {one.rows}" if one.taken else ""
+        print(f"{one.model:28} {kind:8} {equal:20} {one.script} {one.unmade or one.refused}"[:400])
+        found.append(one)
+    taken, unmade = [one for one in found if one.taken], sum(bool(one.unmade) for one in found)
+    print(f"\n{len(found)} models of {len({one.script for one in found})} scripts, {unmade} of them not made here")
+    print(f"{len(taken)} are taken, {sum(one.option for one in taken)} of them with an option of export_model")
+    print(f"{sum(one.equal for one in found)} equal PyG after every epoch of a stream")
 
 
 def main() -> None:
     """Print the counts and each refusal."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--examples", type=Path, help="PyG's folder of examples")
-    folder = parser.parse_args().examples
+    parser.add_argument("--examples", type=Path, help="a checkout of PyG, whose examples are tried as well")
+    parser.add_argument("--only", default="", help="only examples whose script or model has these letters")
+    options = parser.parse_args()
     classes = [name for name in pyg.conv.__all__ if name != "MessagePassing"]
     whole, partly, refused = list[str](), list[str](), dict[str, str]()
     for name in classes:
@@ -185,13 +202,8 @@ def main() -> None:
     print(f"{len(classes)} convs: {len(whole) + len(partly)} taken, {len(whole)} of them with all options\n")
     print("all options:", ", ".join(whole), "\n\nsome:", *partly, sep="\n  ")
     print("\nrefused:", *(f"{name}: {reason}" for name, reason in refused.items()), sep="\n  ")
-    if folder is not None:
-        models = list(models_of(folder))
-        lacking = Counter(conv for _, used in models for conv in used & refused.keys())
-        taken = sum(not used & refused.keys() for _, used in models)
-        scripts = {one.split(":")[0] for one, _ in models}
-        print(f"\n{len(models)} models of {len(scripts)} scripts, {taken} of them of taken convs alone")
-        print("the others read:", ", ".join(f"{name} {count}" for name, count in lacking.most_common()))
+    if options.examples is not None:
+        print_examples(options.examples, options.only)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,233 @@
+"""The models of PyG's examples, exported and held against PyG on a stream: the other half of pyg_coverage.py.
+
+A model is made of the classes that stand in its script, and of nothing else there: imports and definitions are run,
+what downloads data and trains is not. Which models there are, and with which small sizes, is in pyg_examples.toml.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import sys
+import tempfile
+import tomllib
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch_geometric import nn as pyg
+
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import own_scale
+from freshet.gnn.pyg.export import ExportError, export_model
+from freshet.schema import Graph
+from tests.support.graphs.streams import random_records, to_events
+from tests.support.simulation.oracle import NO_FAULTS, cuts_of, job_settings, references, run
+from tests.support.simulation.simulator import embeddings_after
+
+TABLE = Path(__file__).with_name("pyg_examples.toml")
+WIDTH, CLASSES, EDGE_WIDTH, EVENTS, PARTS = 4, 3, 3, 240, 2
+CALL = "module(x, edge_index)"
+ALLOWED = 1e-4  # of what was summed to get a value, as in an export's own check
+METADATA = (["author", "paper"], [("author", "to", "paper"), ("paper", "rev_to", "author")])
+
+
+class Missing:
+    """Stands for what a script imports from a library that is not here."""
+
+    def __init__(self, name: str) -> None:
+        """Take its name."""
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a part of it."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Missing(f"{self._name}.{name}")
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        """Return what a class derives from in its place."""
+        return (nn.Module,)
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to be used.
+
+        Raises: ImportError
+        """
+        raise ImportError(f"it needs {self._name}, which is not installed")
+
+
+def _dataset() -> SimpleNamespace:
+    """What scripts read of their data when they make a model."""
+    rows = torch.zeros(9, WIDTH)
+    kinds = {"node_types": METADATA[0], "metadata": lambda: METADATA, "num_nodes": 9, "num_relations": 2}
+    sizes = {"num_features": WIDTH, "num_node_features": WIDTH, "num_classes": CLASSES, "num_edge_features": EDGE_WIDTH}
+    edges = {"edge_index": torch.tensor([[0, 1], [1, 2]]), "edge_attr": torch.zeros(2, EDGE_WIDTH)}
+    return SimpleNamespace(x=rows, y=torch.zeros(9, CLASSES), **kinds, **sizes, **edges)
+
+
+def _names() -> dict[str, Any]:
+    given = {"torch": torch, "nn": nn, "pyg": pyg, "Names": SimpleNamespace, "METADATA": METADATA, "device": "cpu"}
+    data = dict.fromkeys(("dataset", "train_dataset", "data", "d"), _dataset())
+    return given | data | {"args": SimpleNamespace(use_multi_aggregators=False, use_gdc=False)}
+
+
+class Outcome(NamedTuple):
+    """What became of a model: why it is not made here, why it is refused, or how far it is off PyG on the stream.
+
+    option: whether it needed an option of export_model. rows: how many were compared.
+    """
+
+    script: str
+    model: str
+    unmade: str = ""
+    refused: str = ""
+    off: float = 0.0
+    rows: int = 0
+    option: bool = False
+
+    @property
+    def taken(self) -> bool:
+        """Whether it was exported."""
+        return not self.unmade and not self.refused
+
+    @property
+    def equal(self) -> bool:
+        """Whether it gives what PyG gives."""
+        return self.taken and self.off <= ALLOWED
+
+
+def outcomes(examples: Path, only: str = "") -> Iterator[Outcome]:
+    """Yield what became of each model whose script or call has these letters."""
+    with TABLE.open("rb") as file:
+        entries = tomllib.load(file)["model"]
+    for entry in entries:
+        if only in f"{entry['script']}:{entry['make']}":
+            yield _outcome(examples, entry)
+
+
+def _outcome(examples: Path, entry: dict[str, Any]) -> Outcome:
+    found = Outcome(entry["script"], entry["make"].split("(")[0])
+    torch.manual_seed(5)
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        try:
+            module = _module(examples / entry["script"], entry)
+        except Exception as error:
+            return found._replace(unmade=f"{type(error).__name__}: {error}")
+        options = entry.get("options", {})
+        try:
+            model = export_model(module, folder, features=WIDTH, **options)
+        except ExportError as error:
+            return found._replace(refused=str(error))
+        off, rows = _compared(module, model, entry.get("run", CALL))
+    return found._replace(off=off, rows=rows, option=bool(options))
+
+
+def _module(script: Path, entry: dict[str, Any]) -> nn.Module:
+    """Make the model, with weights and statistics that are not those of a new one."""
+    home = ModuleType(f"example_{entry['script'].removesuffix('.py').replace('/', '_')}")
+    names = home.__dict__
+    sys.modules[home.__name__] = home  # where Python looks for the annotations of a class
+    for one in (*(script.with_name(name) for name in entry.get("beside", ())), script):
+        _define(one, names, entry.get("names", {}))
+    module: nn.Module = eval(entry["make"], names)
+    names.setdefault("model", module)
+    _size(module, entry.get("run", CALL))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if not is_lazy(parameter):
+                parameter += 0.1 * torch.randn_like(parameter)
+        for part in module.modules():
+            if getattr(part, "running_mean", None) is not None:
+                part.running_mean.normal_()
+                part.running_var.uniform_(0.5, 2.0)
+    return module.eval()
+
+
+def _size(module: nn.Module, call: str) -> None:
+    """Call a module once whose weights have no sizes yet; one that cannot be called so stays without."""
+    if any(is_lazy(one) for one in module.parameters()):
+        x, edges = torch.zeros(2, WIDTH), torch.tensor([[0, 1], [1, 0]])
+        dicts = {"x_dict": dict.fromkeys(METADATA[0], x), "edge_index_dict": dict.fromkeys(METADATA[1], edges)}
+        with suppress(Exception), torch.no_grad():
+            eval(call, {"module": module.eval(), "x": x, "edge_index": edges, **dicts})
+
+
+def _define(script: Path, names: dict[str, Any], given: dict[str, str]) -> None:
+    """Run a script's imports, its definitions, and the numbers that it gives names to."""
+    tree, late = ast.parse(script.read_text()), list[ast.stmt]()
+    names |= {name: value for name, value in _names().items() if name not in names}
+    for one in tree.body:
+        if isinstance(one, ast.Import | ast.ImportFrom):
+            _import(one, names)
+        elif isinstance(one, ast.ClassDef | ast.FunctionDef) or _is_number(one):
+            late.append(one)
+    names |= {name: eval(value, names) for name, value in given.items()}
+    for one in late:
+        exec(compile(ast.Module([one], []), str(script), "exec"), names)
+
+
+def _import(one: ast.Import | ast.ImportFrom, names: dict[str, Any]) -> None:
+    if all((alias.asname or alias.name) in names for alias in one.names):  # of a script beside it
+        return
+    try:
+        exec(compile(ast.Module([one], []), "imports", "exec"), names)
+    except Exception:  # other libraries, some of which are broken where they are
+        for alias in one.names:
+            names.setdefault(alias.asname or alias.name.split(".")[0], Missing(alias.name))
+
+
+def _is_number(one: ast.stmt) -> bool:
+    try:
+        return isinstance(one, ast.Assign) and isinstance(ast.literal_eval(one.value), int | float | dict)
+    except ValueError:
+        return False
+
+
+def _compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
+    """Return the largest difference from PyG after the epochs of a stream, at each value's own scale; how many rows."""
+    rng = random.Random(call)
+    edge_width = model.edge_features
+    records = random_records(rng, EVENTS, WIDTH, types=("a", "b"))
+    events = to_events(records, WIDTH, edge_width=edge_width) if edge_width else to_events(records, WIDTH)
+    settings = job_settings(model, PARTS)
+    simulation = run(settings, model, events, cuts_of([7, 30, 60], len(events)), 1, NO_FAULTS)
+    rows, off, compared = simulation.rows(), 0.0, 0
+    in_float64 = module.double()
+    for epoch, after in references(events, simulation.log, settings):
+        if not after.ids:
+            continue
+        state = embeddings_after(rows, epoch)
+        got = np.stack([state[key] for key in after.ids])
+        scale = own_scale.forward(model, after.graph, tolerance=ALLOWED).scale
+        want = _run(in_float64, call, after.graph)
+        off = max(off, float(np.max(np.abs(got - want) / np.maximum(scale, 1e-30))))
+        compared += len(got)
+    return off, compared
+
+
+def _run(module: nn.Module, call: str, graph: Graph) -> np.ndarray:
+    """Return what PyG gives for a graph."""
+    edges = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
+    values = {
+        "x": torch.from_numpy(graph.x.astype(np.float64)),
+        "edge_index": edges,
+        "edge_weight": torch.from_numpy(graph.values.weight.astype(np.float64)),
+        "edge_attr": torch.from_numpy(graph.values.full_attr(0).astype(np.float64)),
+        "batch": torch.zeros(len(graph.x), dtype=torch.int64),
+    }
+    for part in module.modules():
+        for name in [one for one in vars(part) if one.startswith("_cached_")]:
+            setattr(part, name, None)
+    names = {"module": module, "nn": nn, "graph": SimpleNamespace(**values), **values}
+    with torch.no_grad():
+        result: np.ndarray = eval(call, names).numpy()
+    return result
