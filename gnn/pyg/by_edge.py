@@ -14,6 +14,7 @@ from freshet.gnn.declarations import (
     GENConv,
     GMMConv,
     NNConv,
+    ResGatedGraphConv,
     SuperGATConv,
     TransformerConv,
 )
@@ -126,6 +127,29 @@ def transformer_conv(step: Step) -> Converted:
     return layer, weights
 
 
+def gated_conv(step: Step) -> Converted:
+    """Return the declaration and weights of a ResGatedGraphConv."""
+    import torch
+
+    conv: Any = step.op
+    if not isinstance(conv.act, torch.nn.Sigmoid) and conv.act not in (torch.sigmoid, torch.nn.functional.sigmoid):
+        msg = f"{step.name}: ResGatedGraphConv with act={conv.act!r} is not supported yet; expected Sigmoid()"
+        raise ExportError(msg)
+    _one_width(step, conv.in_channels)
+    names = ["lin_key", "lin_query", "lin_value", *(["lin_skip"] if conv.root_weight else [])]
+    weights = tensors(step, **{name: getattr(conv, name) for name in names})
+    out_channels, reads = weights["lin_value.weight"].shape
+    edges = conv.edge_dim or 0
+    layer = ResGatedGraphConv(
+        in_channels=reads - edges,
+        out_channels=out_channels,
+        root_weight=bool(conv.root_weight),
+        bias=conv.bias is not None,
+        edge_channels=edges,
+    )
+    return layer, weights | _bias(step)
+
+
 def agnn_conv(step: Step, width: int | None) -> Converted:
     """Return the declaration and weights of an AGNNConv, which reads rows of that width."""
     conv: Any = step.op
@@ -215,14 +239,17 @@ def gen_conv(step: Step, aggr: str, nn: list[Layer], weights: dict[str, np.ndarr
     of_rows = tensors(step, **{name: getattr(conv, name) for name in names})
     for name in names:
         refuse_other(step, name, getattr(conv, name), "torch_geometric.nn.Linear")
-    width = _one_width(step, conv.in_channels)
+    width, bias = _one_width(step, conv.in_channels), any(name.endswith(".bias") for name in of_rows)
+    if step.attributes and "lin_edge" not in names:  # which are added as they are
+        of_rows["lin_edge.weight"] = np.eye(conv.out_channels, dtype=np.float32)
+        of_rows |= {"lin_edge.bias": np.zeros(conv.out_channels, np.float32)} if bias else {}
     layer = GENConv(
         in_channels=of_rows["lin_src.weight"].shape[1] if "lin_src" in names else width,
         out_channels=conv.out_channels,
-        edge_channels=of_rows["lin_edge.weight"].shape[1] if "lin_edge" in names else 0,
+        edge_channels=of_rows["lin_edge.weight"].shape[1] if "lin_edge.weight" in of_rows else 0,
         aggr=aggr,  # type: ignore[arg-type]
         eps=float(conv.eps),
-        bias=any(name.endswith(".bias") for name in of_rows),
+        bias=bias,
         nn=nn,  # type: ignore[arg-type]
     )
     return layer, weights | of_rows

@@ -60,8 +60,9 @@ def export_model(
     makes it, such as "encode".
 
     A conv takes what it is handed as edge_attr for attributes of edges where it reads such (GINEConv), else for a
-    weight; a forward may have both. `edge_features` is how many numbers the attributes of an edge have, as a check:
-    convs say it. stats_from then has them as well, as (x, edge_index, edge_weight or None, edge_attr).
+    weight; a forward may have both. stats_from then has them as well, as (x, edge_index, edge_weight or None,
+    edge_attr). `edge_features` is how many numbers the attributes of an edge have, as a check: convs say it. Only a
+    GENConv by itself whose edge_dim is out_channels does not, and reads them only with it.
 
     Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
     not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
@@ -73,7 +74,7 @@ def export_model(
         msg = f"export_model takes a torch.nn.Module, got {type(module).__name__}"
         raise ExportError(msg)
     with _ONE_AT_A_TIME:
-        asked = Asked(method, output)
+        asked = Asked(method, output, bool(edge_features))
         model = _checked(module, list(edge_types or []), stats_from, head, (features, edge_features), asked)
     save_model(model, folder)
     return model

@@ -20,7 +20,6 @@ from freshet.gnn.declarations import (
     PNAConv,
     PRelu,
     Propagation,
-    ResGatedGraphConv,
     SAGEConv,
 )
 from freshet.gnn.pyg import by_edge
@@ -29,7 +28,16 @@ from freshet.gnn.pyg.forward.fx import dense_steps
 from freshet.gnn.pyg.functions import MODULES, callable_step
 from freshet.gnn.pyg.norms import NORMS
 from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module, why_not_own
-from freshet.gnn.pyg.steps import ExportError, Hop, Step, array_of, check_attributes, class_name, refuse_other
+from freshet.gnn.pyg.steps import (
+    ExportError,
+    Hop,
+    Step,
+    array_of,
+    check_attributes,
+    class_name,
+    refuse_no_act,
+    refuse_other,
+)
 from freshet.gnn.pyg.tensors import Converted, Weights, tensors
 from freshet.gnn.rows.chains import chain_width
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
@@ -301,6 +309,7 @@ def _pna_conv(step: Step, width: int | None) -> Converted:
     rest: dict[str, list[Layer]] = {}
     for t, of_tower in enumerate(zip(conv.pre_nns, conv.post_nns, strict=True)):
         for kind, width, (first, *more) in zip(("pre", "post"), (conv.F_in, conv.F_out), of_tower, strict=True):
+            refuse_no_act(step, more)
             inside = [one for i, op in enumerate(more, 1) for one in dense_steps(f"{step.name}.{kind}_nns.{t}.{i}", op)]
             inside = [one._replace(frozen=step.frozen) for one in inside]
             rest[kind], of_rest = convert_chain(inside, width, f"{kind}.{t}")
@@ -320,23 +329,11 @@ def _pna_conv(step: Step, width: int | None) -> Converted:
 
 
 def _gated_conv(step: Step, width: int | None) -> Converted:
-    import torch
-
     conv: Any = step.op
     aggr_of(step, ("sum",))
     if conv.edge_dim is not None:
         check_attributes(step)
-    if not isinstance(conv.act, torch.nn.Sigmoid) and conv.act not in (torch.sigmoid, torch.nn.functional.sigmoid):
-        msg = f"{step.name}: ResGatedGraphConv with act={conv.act!r} is not supported yet; expected Sigmoid()"
-        raise ExportError(msg)
-    names = ["lin_key", "lin_query", "lin_value", *(["lin_skip"] if conv.root_weight else [])]
-    weights = tensors(step, **{name: getattr(conv, name) for name in names})
-    sizes = _sizes(step, weights["lin_value.weight"], weights["lin_key.weight"])
-    sizes["in_channels"] -= (edges := conv.edge_dim or 0)
-    if conv.bias is not None:
-        weights["bias"] = array_of(step, conv.bias)
-    root, bias = bool(conv.root_weight), conv.bias is not None
-    return ResGatedGraphConv(**sizes, root_weight=root, bias=bias, edge_channels=edges), weights
+    return by_edge.gated_conv(step)
 
 
 def _attention(convert: Callable[[Step, int | None], Converted]) -> Callable[[Step, int | None], Converted]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -53,10 +53,14 @@ class Traced(NamedTuple):
 
 
 def takes_attributes(module: Any) -> bool:
-    """Return whether a module is a conv whose edge_attr are attributes of edges; of others it is a weight."""
-    if any(takes_attributes(conv) for conv in getattr(module, "convs", ())):  # a basic model
-        return True
+    """Return whether a module is a conv whose edge_attr are attributes of edges; of others it is a weight.
+
+    So are a basic model, a DeepGCNLayer and an AntiSymmetricConv of such convs, which hand it on.
+    """
     kind = class_name(module)
+    inside = [getattr(module, _HAND_ON[kind])] if kind in _HAND_ON else getattr(module, "convs", ())
+    if any(takes_attributes(conv) for conv in inside):
+        return True
     if kind == "torch_geometric.nn.CGConv":
         return bool(module.dim)
     if kind == "torch_geometric.nn.GENConv":
@@ -64,10 +68,40 @@ def takes_attributes(module: Any) -> bool:
     return kind in _ATTRIBUTED or (kind in _WITH_EDGE_DIM and module.edge_dim is not None)
 
 
+def adds_attributes(module: Any) -> bool:
+    """Return whether a module is a GENConv that adds edge_attr to its rows as they are, where it is handed any.
+
+    Nothing in it says whether it is: PyG keeps edge_dim only where it is another width. A DeepGCNLayer hands it on.
+    """
+    kind = class_name(module)
+    if kind in _HAND_ON:
+        return adds_attributes(getattr(module, _HAND_ON[kind]))
+    return kind == "torch_geometric.nn.GENConv" and not hasattr(module, "lin_edge")
+
+
+_HAND_ON = {"torch_geometric.nn.DeepGCNLayer": "conv", "torch_geometric.nn.AntiSymmetricConv": "phi"}
 _ATTRIBUTED = {f"torch_geometric.nn.{name}" for name in ("GINEConv", "GMMConv", "NNConv")}
 _WITH_EDGE_DIM = {
     f"torch_geometric.nn.{name}" for name in ("GATConv", "GATv2Conv", "PNAConv", "ResGatedGraphConv", "TransformerConv")
 }
+
+
+def refuse_weights(where: str, module: Any) -> None:
+    """Refuse a weight of edges that is handed to a conv as its edge_attr, where it reads none.
+
+    Raises: ExportError naming the conv.
+    """
+    kind = class_name(module)
+    if kind in _HAND_ON:
+        refuse_weights(where, getattr(module, _HAND_ON[kind]))
+    if kind not in _WITH_EDGE_DIM - {"torch_geometric.nn.GATConv"} and kind not in _BY_WIDTH:  # GATConv ignores them
+        return
+    name = kind.rsplit(".", 1)[1]
+    msg = f"{where}: {name} is given weights of edges as edge_attr, and reads attributes, with edge_dim: leave them out"
+    raise ExportError(msg.replace("edge_dim", "dim" if name == "CGConv" else "edge_dim"))
+
+
+_BY_WIDTH = {"torch_geometric.nn.CGConv", "torch_geometric.nn.GENConv"}
 
 
 def class_name(value: Any) -> str:
@@ -96,6 +130,16 @@ def refuse_other(step: Step, name: str, part: Any, *expected: str) -> None:
     if class_name(part) not in expected:
         msg = f"{step.name}: its {name} is a {class_name(part)}, expected {expected[0]}"
         raise ExportError(msg)
+
+
+def refuse_no_act(step: Step, parts: Sequence[Any]) -> None:
+    """Refuse a network of a PNAConv that calls None between its layers.
+
+    Raises: ExportError
+    """
+    if None in parts:
+        msg = f"{step.name}: PNAConv with act=None and more than one layer is not supported: "
+        raise ExportError(msg + "PyTorch Geometric cannot run it either")
 
 
 def check_attributes(step: Step) -> None:

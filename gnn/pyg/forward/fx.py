@@ -10,31 +10,31 @@ from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.nodes import name_of
 from freshet.gnn.pyg.forward.opening import opened
+from freshet.gnn.pyg.forward.parameters import WEIGHT_NAMES, Parameters, edge_parameter, ways_of
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, why_kinds
 from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input
 from freshet.gnn.pyg.running import copy_of
-from freshet.gnn.pyg.steps import ExportError, Step, Traced, takes_attributes
+from freshet.gnn.pyg.steps import ExportError, Step, Traced, refuse_weights
 from freshet.gnn.rows.jumps import Join, Keep
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-_WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
-_ATTRIBUTE_NAMES = ("edge_attr", "edge_attrs", "edge_features", "edge_feats", "edge_feat")
-_EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
 _TYPE_NAMES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
-# Parts of the names of parameters that are no weights of edges, where a forward needs them.
-_NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
 
 
 class Asked(NamedTuple):
-    """The exported result of a module: that of this method, and of several results the one of this place or name."""
+    """The exported result of a module: that of this method, and of several results the one of this place or name.
+
+    edge_features: whether convs that nobody calls get attributes of edges that they may do without.
+    """
 
     method: str = "forward"
     output: int | str | None = None
+    edge_features: bool = False
 
     def of(self, module: Module, result: Any) -> Any:
         """The result that is asked for.
@@ -56,28 +56,6 @@ class Asked(NamedTuple):
 
 
 FORWARD = Asked()
-
-
-class _Parameters(NamedTuple):
-    """Parameters of a forward for edges, weights and attributes, by name; edges None if they come second, by place."""
-
-    edges: str | None = None
-    weights: str | None = None
-    takes_edges: bool = True
-    column: bool = False
-    by_place: bool = False  # weights come third, into *args
-    attributes: str | None = None
-
-    def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
-        """Call a forward, so that its other parameters keep their defaults."""
-        if self.by_place:
-            return function(x, edge_index, edge_weight)
-        options = {} if self.weights is None else {self.weights: edge_weight}
-        if self.attributes is not None:
-            options[self.attributes] = edge_attr
-        if self.edges is not None:
-            options[self.edges] = edge_index
-        return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
 
 
 def trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
@@ -102,14 +80,10 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
         raise ExportError(typed_input(name, typed[0]))
     if reason := why_kinds(module, [p.name for p in parameters]):
         raise ExportError(reason)
-    edges, more = _edge_parameter(name, parameters)
-    attributes = _attribute_parameter(module, more)
-    weight_name = _weight_parameter(name, [p for p in more if p.name != attributes])
-    how = _Parameters(edges, weight_name, attributes=attributes)
-    ways = [how] if weight_name is None else [how, how._replace(column=True)]  # edge_attr[:, 0] reads a column
-    ops, result, how = _traced_one_way(module, ways, head, asked)
-    if weight_name is None:
-        _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more if p.name != attributes])
+    edges, more = edge_parameter(name, parameters)
+    ops, result, how = _traced_one_way(module, ways_of(module, name, edges, more), head, asked)
+    if how.weights is None:
+        _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more if p.name != how.attributes])
         if rest := read_rest(getattr(module, asked.method), parameters):
             how, ops, result = _by_rest(module, head, asked, how, rest)
 
@@ -121,8 +95,8 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
 
 
 def _traced_one_way(
-    module: Module, ways: Sequence[_Parameters], head: str | None, asked: Asked
-) -> tuple[Operations, str, _Parameters]:
+    module: Module, ways: Sequence[Parameters], head: str | None, asked: Asked
+) -> tuple[Operations, str, Parameters]:
     """The operations of a forward that is called in the first of these ways that it takes, and their result.
 
     Raises: ExportError why it does not take the first one, where it takes none.
@@ -131,59 +105,16 @@ def _traced_one_way(
     for how in ways:
         ops = Operations()
         try:
-            return ops, _traced(ops, "", module, [INPUT], how, head=head, asked=asked), how
+            result = _traced(ops, "", module, [INPUT], how, head=head, asked=asked)
         except ExportError as error:
             refused.append(error)
+            continue
+        if not how.reads_them or any(step.attributes for step in ops.steps(result)):
+            return ops, result, how
     raise refused[0]
 
 
-def _edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str | None, list[inspect.Parameter]]:
-    """The parameter of a forward that takes edges, None where it is the second; and those that are neither it nor rows.
-
-    Raises: ExportError where there is none.
-    """
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    named = sorted((p for p in by_name[1:] if p.name in _EDGE_NAMES), key=lambda p: _EDGE_NAMES.index(p.name))
-    second = positional[1] if len(positional) > 1 else None
-    if not positional or (not named and (second is None or second.default is not inspect.Parameter.empty)):
-        msg = f"{name} takes ({', '.join(p.name for p in parameters)}), expected (x, edge_index[, edge_weight])"
-        raise ExportError(msg)
-    edges = named[0] if named else second
-    more = [p for p in (*positional[1:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)) if p is not edges]
-    return (None if edges is second else edges.name if edges else None), more
-
-
-def _attribute_parameter(module: Module, parameters: list[inspect.Parameter]) -> str | None:
-    """The parameter of a forward that takes attributes of edges, where a conv in the module reads any; else None."""
-    if not any(takes_attributes(part) for part in module.modules()):
-        return None
-    named = [p.name for p in parameters if p.name in _ATTRIBUTE_NAMES]
-    required = [p.name for p in parameters if p.default is p.empty and p.name not in _WEIGHT_NAMES]
-    return next(iter([*named, *required[:1]]), None)
-
-
-def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | None:
-    """The parameter of a forward that takes edge weights, among those past edge_index; None where none does.
-
-    Raises: ExportError where it needs another one.
-    """
-    required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
-    named = sorted((p.name for p in parameters if p.name in _WEIGHT_NAMES), key=_WEIGHT_NAMES.index)
-    first = [p.name for p in parameters[:1] if p.name in required and not _is_no_weight(p.name)]
-    weight_name = next(iter(named + first), None)
-    if others := [one for one in required if one != weight_name]:
-        msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
-        msg += ", batch_size=None" if "batch_size" in others else ""
-        raise ExportError(msg)
-    return weight_name
-
-
-def _is_no_weight(name: str) -> bool:
-    return any(part in name.lower().split("_") for part in _NO_WEIGHTS)
-
-
-def _refuse_unnamed_weights(module: Module, head: str | None, asked: Asked, how: _Parameters, names: list[str]) -> None:
+def _refuse_unnamed_weights(module: Module, head: str | None, asked: Asked, how: Parameters, names: list[str]) -> None:
     """Refuse a parameter that is handed to convs as edge weights, but is not called so: weights would be ignored.
 
     Raises: ExportError naming it.
@@ -202,13 +133,13 @@ def _refuse_unnamed_weights(module: Module, head: str | None, asked: Asked, how:
 
 
 def _by_rest(
-    module: Module, head: str | None, asked: Asked, how: _Parameters, rest: list[inspect.Parameter]
-) -> tuple[_Parameters, Operations, str]:
+    module: Module, head: str | None, asked: Asked, how: Parameters, rest: list[inspect.Parameter]
+) -> tuple[Parameters, Operations, str]:
     """Trace a forward that may take weights by *args or **kwargs.
 
     Raises: ExportError where no conv gets them.
     """
-    tried = [how._replace(weights=name) for name in _WEIGHT_NAMES if rest[-1].kind is inspect.Parameter.VAR_KEYWORD]
+    tried = [how._replace(weights=name) for name in WEIGHT_NAMES if rest[-1].kind is inspect.Parameter.VAR_KEYWORD]
     if rest[0].kind is inspect.Parameter.VAR_POSITIONAL and how.edges is None:
         tried.append(how._replace(by_place=True))
     for one in tried:
@@ -232,7 +163,7 @@ def _traced(
     name: str,
     module: Module,
     rows: Sequence[str],
-    how: _Parameters,
+    how: Parameters,
     *,
     head: str | None = None,
     asked: Asked = FORWARD,
@@ -350,13 +281,19 @@ def traced_function(ops: Operations, name: str, function: Any, rows: Sequence[st
     return _read(ops, graph, root, name, rows, lambda label: None, column=False, asked=FORWARD)
 
 
-def called(ops: Operations, name: str, op: Any, rows: str, *, weighted: bool, head: str | None) -> str:
+def called(
+    ops: Operations, name: str, op: Any, rows: str, *, weighted: bool, attributed: bool, head: str | None
+) -> str:
     """Note a module or function that is called with these rows, and with edges; returns the name of its rows."""
     from torch.nn import Module
 
     if not isinstance(op, Module):
         return ops.add(rows, function_step(name, op))
-    return _dense(ops, name, op, rows) if name == head else opened(ops, name, op, rows, edge_weights=weighted)
+    if weighted:
+        refuse_weights(name, op)
+    if name == head:
+        return _dense(ops, name, op, rows)
+    return opened(ops, name, op, rows, edge_weights=weighted, attributes=attributed)
 
 
 def dense_steps(name: str, module: Module) -> list[Step]:
@@ -385,6 +322,6 @@ def _dense(ops: Operations, name: str, module: Module, rows: str) -> str:
     """Note the operations of a module that reads rows alone; those of one's own classes are traced."""
 
     def other(inner: str, part: Module, rows: str) -> str:
-        return _traced(ops, inner, part, [rows], _Parameters(takes_edges=False))
+        return _traced(ops, inner, part, [rows], Parameters(takes_edges=False))
 
     return opened(ops, name, module, rows, edge_weights=False, other=other)

@@ -15,7 +15,7 @@ from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.functions import callable_step
 from freshet.gnn.pyg.refusals import LSTM_JUMPS, TYPED, several_rows, why_not_module
-from freshet.gnn.pyg.steps import Step, array_of, class_name, parts_of, takes_attributes
+from freshet.gnn.pyg.steps import Step, adds_attributes, array_of, class_name, parts_of, takes_attributes
 from freshet.gnn.rows.functions import Normalize, Scale
 from freshet.gnn.rows.jumps import Operation
 
@@ -34,13 +34,14 @@ def opened(
     rows: str,
     *,
     edge_weights: bool,
+    attributes: bool = False,
     other: Other | None = None,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """Note the operations of a module that is called with these rows; returns the name of the rows that it makes.
 
-    `other` opens modules that are neither torch's nor PyG's; without it they stay whole. `options`: constants that the
-    module is called with.
+    `edge_weights` and `attributes`: whether it is called with those of edges. `other` opens modules that are neither
+    torch's nor PyG's; without it they stay whole. `options`: constants that the module is called with.
     """
     from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer, FiLMConv
     from torch_geometric.nn.models.basic_gnn import BasicGNN
@@ -52,21 +53,22 @@ def opened(
     if type(module) is MLP:
         return _mlp(ops, name, module, rows)
     if type(module) is DeepGCNLayer:
-        return _deep_gcn_layer(ops, name, module, rows, edge_weights=edge_weights)
+        return _deep_gcn_layer(ops, name, module, rows, edge_weights=edge_weights, attributes=attributes)
     if type(module) is AntiSymmetricConv:
-        return _anti_symmetric_conv(ops, name.removeprefix("."), module, rows, edge_weights=edge_weights)
+        name = name.removeprefix(".")
+        return _anti_symmetric_conv(ops, name, module, rows, edge_weights=edge_weights, attributes=attributes)
     if type(module) is FiLMConv:
         return _film_conv(ops, name.removeprefix("."), module, rows)
     if is_plain(module, BasicGNN):
-        return _basic_gnn(ops, name, module, rows, edge_weights=edge_weights)
+        return _basic_gnn(ops, name, module, rows, edge_weights=edge_weights, attributes=attributes)
     name = name.removeprefix(".")
     hops = opened_hops(ops, name, module, [rows], edge_weights=edge_weights, options=options)
     if hops is not None:
         return hops
     if other is not None and not class_name(module).startswith(("torch.nn.", "torch_geometric.nn.")):
         return other(name, module, rows)
-    # who calls a conv that reads attributes has seen that they are handed to it
-    return ops.add(rows, Step(name, module, edge_weights, attributes=takes_attributes(module)))
+    attributes = attributes and (takes_attributes(module) or adds_attributes(module))
+    return ops.add(rows, Step(name, module, edge_weights, attributes=attributes))
 
 
 def opened_with(
@@ -121,12 +123,12 @@ def _norm_and_act(ops: Operations, name: str, module: Any, i: int, rows: str) ->
     return rows if module.act_first else act(rows)
 
 
-def _basic_gnn(ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool) -> str:
+def _basic_gnn(ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool, attributes: bool) -> str:
     where = name.removeprefix(".") or type(module).__name__
     last, made = len(module.convs) - 1, list[str]()
     for i, conv in enumerate(module.convs):
         weighted = edge_weights and module.supports_edge_weight
-        rows = opened(ops, f"{name}.convs.{i}", conv, rows, edge_weights=weighted)
+        rows = opened(ops, f"{name}.convs.{i}", conv, rows, edge_weights=weighted, attributes=attributes)
         if i < last or module.jk_mode is not None:
             rows = _norm_and_act(ops, name, module, i, rows)
         made.append(rows)
@@ -140,7 +142,7 @@ def _basic_gnn(ops: Operations, name: str, module: Any, rows: str, *, edge_weigh
     return rows
 
 
-def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool) -> str:
+def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool, attributes: bool) -> str:
     def norm_and_act(rows: str) -> str:
         if module.norm is not None:
             rows = opened(ops, f"{name}.norm", module.norm, rows, edge_weights=False)
@@ -149,7 +151,7 @@ def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, *, edge_
     before = rows
     if module.block == "res+":
         rows = norm_and_act(rows)
-    rows = opened(ops, f"{name}.conv", module.conv, rows, edge_weights=edge_weights)
+    rows = opened(ops, f"{name}.conv", module.conv, rows, edge_weights=edge_weights, attributes=attributes)
     if module.block != "res+":
         rows = norm_and_act(rows)
     if module.block == "plain":
@@ -157,14 +159,16 @@ def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, *, edge_
     return ops.join(name.removeprefix("."), "cat" if module.block == "dense" else "sum", [before, rows])
 
 
-def _anti_symmetric_conv(ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool) -> str:
+def _anti_symmetric_conv(
+    ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool, attributes: bool
+) -> str:
     """Note x + epsilon act((W - W^T - gamma I) x + phi(x) + b), as often as it is iterated."""
     conv = OpenedConv(ops, name, module, edge_weights, "sum")
     given = array_of(Step(name, module), module.W).astype(np.float64)
     weight = given - given.T - module.gamma * np.eye(len(given))
     bias = None if module.bias is None else array_of(Step(name, module), module.bias)
     for i in range(1, module.num_iters + 1):
-        made = opened(ops, f"{name}.phi", module.phi, rows, edge_weights=edge_weights)
+        made = opened(ops, f"{name}.phi", module.phi, rows, edge_weights=edge_weights, attributes=attributes)
         made = conv.added(conv.linear(rows, weight, f"W{i}", bias), made, f"sum{i}")
         if module.act is not None:
             made = ops.add(made, callable_step(f"{name}.act{i}", module.act))

@@ -14,7 +14,7 @@ from freshet.gnn.pyg.forward.nodes import label_of, name_of, nodes_in, place_of
 from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.functions import Made, arithmetic, function_layer
 from freshet.gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
-from freshet.gnn.pyg.steps import Step, takes_attributes
+from freshet.gnn.pyg.steps import Step, adds_attributes, refuse_weights, takes_attributes
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -115,9 +115,7 @@ class Reader:
         except TypeError as error:
             msg = f"{self._place(node)}: {type(op).__name__}.forward: {error}"
             raise ExportError(msg) from None
-        if isinstance(pair := next(iter(given.arguments.values())), tuple) and len(pair) == 2 and _is_conv(op):
-            msg = f"{self._place(node)} is called with two kinds of rows, as on a bipartite graph: give it one, x"
-            raise ExportError(msg)
+        self._unpair(node, op, given.arguments)
         options = {
             name: value
             for name, value in self._values(dict(given.arguments)).items()
@@ -131,18 +129,30 @@ class Reader:
         weigh = {name for name, value in given.arguments.items() if any(value is one for one in weights)}
         attributes = {one for one in others if self._samples.is_attributes(one)}
         known = all(one in weights or one in attributes or self._samples.is_edges(one) for one in others)
-        attributed = takes_attributes(op)
         self._refuse_confused(node, op, weighted=bool(weights), attributed=bool(attributes))
         if read[0] not in self._rows or not known or not weigh <= _WEIGHTS:
             raise ExportError(self._reads_other(node))
         weighted, special = bool(weights), self._opens(name)
-        if attributed and _is_conv(op):
-            return self._ops.add(rows[0], Step(name, op, attributes=bool(attributes)))
         if len(rows) > 1:
             return opened_with(self._ops, self._place(node), name, op, rows, edge_weights=weighted)
         if special is not None:
             return special(self._ops, name, op, rows[0])
-        return opened(self._ops, name, op, rows[0], edge_weights=weighted, options=options)
+        attributed = bool(attributes)
+        return opened(self._ops, name, op, rows[0], edge_weights=weighted, attributes=attributed, options=options)
+
+    def _unpair(self, node: Any, op: Module, arguments: dict[str, Any]) -> None:
+        """Have `conv((x, x), ...)` be `conv(x, ...)`.
+
+        Raises: ExportError for a pair of different rows.
+        """
+        name, pair = next(iter(arguments.items()))
+        if not isinstance(pair, tuple) or len(pair) != 2 or not _is_conv(op):
+            return
+        rows = [self._rows.get(one) if hasattr(one, "all_input_nodes") else None for one in pair]
+        if None in rows or rows[0] != rows[1]:
+            msg = f"{self._place(node)} is called with two kinds of rows, as on a bipartite graph: give it one, x"
+            raise ExportError(msg)
+        arguments[name] = pair[0]
 
     def _refuse_confused(self, node: Any, op: Any, *, weighted: bool, attributed: bool) -> None:
         """Refuse attributes where a conv takes a weight or none, and weights where it takes attributes.
@@ -150,19 +160,16 @@ class Reader:
         Raises: ExportError naming the conv.
         """
         kind = type(op).__name__
-        if attributed and not takes_attributes(op):
+        if attributed and not takes_attributes(op) and not adds_attributes(op):
             msg = f"{self._place(node)}: {kind} is given attributes of edges, and reads none here"
             msg += f" (edge_dim={op.edge_dim})" if hasattr(op, "edge_dim") else ""
-            if kind == "GENConv":  # which adds them to rows of their width as they are
-                msg = (
-                    f"{self._place(node)}: GENConv with edge_dim=out_channels ({op.out_channels}) is not supported yet"
-                )
-                raise ExportError(msg + ": it has no layer for attributes of edges. Give them another width")
             msg += ". Leave them out of its call, or name what are weights edge_weight"
             raise ExportError(msg)
         if weighted and takes_attributes(op):
             msg = f"{self._place(node)}: {kind} is given weights of edges, and reads attributes: hand it edge_attr"
             raise ExportError(msg)
+        if weighted:
+            refuse_weights(self._place(node), op)
 
     def _function(self, node: Any, rows: str) -> str:
         label = _label(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from freshet.gnn.pyg.errors import ExportError
@@ -13,7 +14,7 @@ from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.forward.whole import why_to_hetero
 from freshet.gnn.pyg.refusals import TAKEN, several_rows
-from freshet.gnn.pyg.steps import Traced, class_name, parts_of, takes_attributes
+from freshet.gnn.pyg.steps import Traced, adds_attributes, class_name, parts_of, takes_attributes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +59,7 @@ def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Tr
         return trace_forward(module, head, asked)
     if is_plain(module, Sequential):
         return _sequential(module, head, asked)
-    whole = _whole(module)
+    whole = _whole(module, added=asked.edge_features)
     if whole is None:
         return trace_forward(module, head, asked)
     if asked.output is not None:
@@ -66,46 +67,55 @@ def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Tr
     return whole
 
 
-def _whole(module: Module) -> Traced | None:
-    """The steps of a module whose forward need not be traced; None for any other."""
+def _whole(module: Module, *, added: bool) -> Traced | None:
+    """The steps of a module whose forward need not be traced; None for any other.
+
+    `added`: whether convs that may do without attributes of edges get them.
+    """
     from torch_geometric.nn import LightGCN, MessagePassing
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
     ops = Operations()
+    attributes = added or takes_attributes(module)
     if class_name(module) == "torch.nn.ModuleList":
-        result = _module_list(ops, "", module, INPUT)
-        return Traced(list(ops.steps(result)), _run_module_list)
+        result = _module_list(ops, "", module, INPUT, added=added)
+        return Traced(list(ops.steps(result)), partial(_run_module_list, added=added))
     if isinstance(module, MessagePassing):
-        return Traced(list(ops.steps(opened(ops, "conv", module, INPUT, edge_weights=True))), _run_conv)
+        rows = opened(ops, "conv", module, INPUT, edge_weights=True, attributes=attributes)
+        return Traced(list(ops.steps(rows)), partial(_run_conv, added=added))
     if isinstance(module, LightGCN) and not is_plain(module, LightGCN):
         msg = f"{type(module).__name__} is a LightGCN with methods of its own: export LightGCN itself, or name what "
         raise ExportError(msg + "makes the rows of vertices, as in export_model(module, folder, method=...)")
     if isinstance(module, LightGCN):
         return Traced(list(ops.steps(light_gcn(ops, module, INPUT))), _run_light_gcn)
     if is_plain(module, BasicGNN):
-        return Traced(list(ops.steps(opened(ops, "", module, INPUT, edge_weights=True))), _run_basic_gnn)
+        rows = opened(ops, "", module, INPUT, edge_weights=True, attributes=attributes)
+        return Traced(list(ops.steps(rows)), _run_basic_gnn)
     return None
 
 
-def _module_list(ops: Operations, name: str, module: Module, rows: str) -> str:
+def _module_list(ops: Operations, name: str, module: Module, rows: str, *, added: bool) -> str:
     for child_name, child in parts_of(module):
         full = f"{name}.{child_name}".removeprefix(".")
         if class_name(child) == "torch.nn.ModuleList":
-            rows = _module_list(ops, full, child, rows)
+            rows = _module_list(ops, full, child, rows, added=added)
         else:
-            rows = opened(ops, full, child, rows, edge_weights=True)
+            attributes = added or takes_attributes(child)
+            rows = opened(ops, full, child, rows, edge_weights=True, attributes=attributes)
     return rows
 
 
-def _run_module_list(module: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
+def _run_module_list(
+    module: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor, *, added: bool
+) -> Tensor:
     from torch_geometric.nn import MessagePassing
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
     for _, child in parts_of(module):
         if class_name(child) == "torch.nn.ModuleList":
-            x = _run_module_list(child, x, edge_index, edge_weight, edge_attr)
+            x = _run_module_list(child, x, edge_index, edge_weight, edge_attr, added=added)
         elif isinstance(child, MessagePassing):
-            x = _run_conv(child, x, edge_index, edge_weight, edge_attr)
+            x = _run_conv(child, x, edge_index, edge_weight, edge_attr, added=added)
         elif isinstance(child, BasicGNN):
             x = _run_basic_gnn(child, x, edge_index, edge_weight, edge_attr)
         else:
@@ -113,8 +123,10 @@ def _run_module_list(module: Module, x: Tensor, edge_index: Tensor, edge_weight:
     return x
 
 
-def _run_conv(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
-    if takes_attributes(module):
+def _run_conv(
+    module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor, *, added: bool
+) -> Tensor:
+    if takes_attributes(module) or (added and adds_attributes(module)):
         of_attributes: Tensor = module(x, edge_index, edge_attr=edge_attr)
         return of_attributes
     weighted = "edge_weight" in inspect.signature(module.forward).parameters
@@ -153,7 +165,7 @@ def _sequential(module: Any, head: str | None, asked: Asked) -> Traced:
         if not rows or child.param_names[0] not in named or not set(child.param_names) <= {*named, *inputs[1:]}:
             msg = f"{child.name} reads {', '.join(child.param_names)}. {TAKEN}"
             raise ExportError(msg)
-        last = _child(ops, module, child, rows, edges, head)
+        last = _child(ops, module, child, rows, edges, (head, attributes))
         names = child.return_names
         if len(names) not in (1, len(last)):
             msg = f"{child.name} returns {', '.join(names)}. {TAKEN}"
@@ -177,8 +189,9 @@ def _attributes_of(module: Any, inputs: list[str]) -> str | None:
 
     Raises: ExportError for an input that is handed on as attributes and as a weight.
     """
+    child_of = {child.name: getattr(module, child.name) for child in module._children}
     uses = [
-        (name, takes_attributes(getattr(module, child.name)), child.name)
+        (name, takes_attributes(child_of[child.name]) or adds_attributes(child_of[child.name]), child.name)
         for child in module._children
         for name in child.param_names
         if name in inputs
@@ -192,8 +205,13 @@ def _attributes_of(module: Any, inputs: list[str]) -> str | None:
     return found
 
 
-def _child(ops: Operations, module: Any, child: Any, rows: list[str], edges: list[str], head: str | None) -> list[str]:
-    """Note a child of a Sequential; returns the name of its rows, or those of the rows that it lists."""
+def _child(
+    ops: Operations, module: Any, child: Any, rows: list[str], edges: list[str], named: tuple[str | None, str | None]
+) -> list[str]:
+    """Note a child of a Sequential; returns the name of its rows, or those of the rows that it lists.
+
+    `named`: the head, and the input of attributes.
+    """
     from torch.nn import Module
 
     op, weighted = getattr(module, child.name), edges[1:] != [] and edges[-1] in child.param_names
@@ -206,5 +224,6 @@ def _child(ops: Operations, module: Any, child: Any, rows: list[str], edges: lis
             msg = f"{error}. {several_rows(child.name, str(getattr(op, '__name__', op)), rows)}"
             raise ExportError(msg) from error
     if len(rows) == 1:
-        return [called(ops, child.name, op, rows[0], weighted=weighted, head=head)]
+        attributed = named[1] is not None and named[1] in child.param_names
+        return [called(ops, child.name, op, rows[0], weighted=weighted, attributed=attributed, head=named[0])]
     return [opened_with(ops, child.name, child.name, op, rows, edge_weights=weighted)]

@@ -73,6 +73,37 @@ class Wide(Both):
         return self.second(self.first(x, edge_index, edge_attr), edge_index, edge_attr)
 
 
+class WideWithWeights(Wide):
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
+        return self.second(self.first(x, edge_index, edge_attr), edge_index, edge_weight)
+
+
+class By(nn.Module):
+    """A module that is called with what comes third, whatever it is."""
+
+    def __init__(self, conv: Any) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.conv(x, edge_index, edge_attr)
+
+
+class Paired(By):
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.conv((x, x), edge_index, edge_attr)
+
+
+class Pair(By):
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Any:
+        return self.conv((x, x * 2), edge_index)
+
+
+class ByNone(By):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.conv(x, edge_index)
+
+
 class Without(Both):
     def forward(self, x: Any, edge_index: Any) -> Any:
         return self.first(x, edge_index)
@@ -107,6 +138,17 @@ TAKEN = {
     "CGConv alone": (lambda: pyg.CGConv(4, EDGE_WIDTH), EDGE_WIDTH),
     "GENConv of one width": (lambda: pyg.GENConv(IN, IN, aggr="mean", edge_dim=EDGE_WIDTH, num_layers=3), EDGE_WIDTH),
     "GENConv": (lambda: pyg.GENConv(IN, 4, aggr="max", edge_dim=EDGE_WIDTH, bias=True), EDGE_WIDTH),
+    "GENConv that adds them as they are": (Wide, EDGE_WIDTH),
+    "GENConv alone that adds them as they are": (
+        lambda: pyg.GENConv(IN, EDGE_WIDTH, edge_dim=EDGE_WIDTH, aggr="add", bias=True),
+        EDGE_WIDTH,
+    ),
+    "GENConv in DeepGCNLayer": (
+        lambda: By(pyg.DeepGCNLayer(pyg.GENConv(IN, IN, edge_dim=IN, aggr="max"), nn.LayerNorm(IN), nn.ReLU())),
+        IN,
+    ),
+    "AntiSymmetricConv": (lambda: By(pyg.AntiSymmetricConv(IN, pyg.GATConv(IN, IN, edge_dim=EDGE_WIDTH))), EDGE_WIDTH),
+    "(x, x)": (lambda: Paired(pyg.TransformerConv(IN, 4, edge_dim=EDGE_WIDTH)), EDGE_WIDTH),
     "both": (Both, EDGE_WIDTH),
     "alone": (Alone, EDGE_WIDTH),
     "conv": (gine, EDGE_WIDTH),
@@ -126,8 +168,8 @@ def test_what_reads_attributes_is_taken_and_equals_the_module(name: str, tmp_pat
     model = load_model(tmp_path)
     assert model.edge_features == width == model.features.edge_width
     graph = random_graph(1, width=model.features.width)
-    attr = graph.values.attr
-    assert attr is not None and attr.any()
+    attr = np.random.default_rng(2).standard_normal((len(graph.src), width)).astype(np.float32)
+    graph = graph._replace(values=replace(graph.values, attr=attr))
     got = whole_graph.forward(compile_plan(model), graph)[-1]
     without = graph._replace(values=replace(graph.values, attr=None))
     assert not np.allclose(got, whole_graph.forward(compile_plan(model), without)[-1])
@@ -150,7 +192,19 @@ def test_a_model_without_attributes_has_the_bytes_of_before(tmp_path: Path) -> N
     [
         (Twice, r"GCNConv is given attributes of edges, and reads none here\. Leave them out"),
         (Into, r"TransformerConv is given attributes of edges, and reads none here \(edge_dim=None\)"),
-        (Wide, r"second.*: GENConv with edge_dim=out_channels \(3\) is not supported yet"),
+        (WideWithWeights, r"second.*: GENConv is given weights of edges as edge_attr, and reads attributes"),
+        (lambda: By(pyg.GATv2Conv(IN, 4)), "conv.*: GATv2Conv is given weights of edges as edge_attr"),
+        (lambda: By(pyg.CGConv(IN)), "conv.*: CGConv is given weights .*, and reads attributes, with dim: leave"),
+        (lambda: Pair(pyg.SAGEConv(IN, 4)), "conv .* is called with two kinds of rows"),
+        (
+            lambda: pyg.Sequential("x, edge_index, e", [(gine(), "x, edge_index -> x")]),
+            "GINEConv is called without attributes of edges: hand it edge_attr",
+        ),
+        (lambda: ByNone(pyg.GAT(IN, 4, 2, edge_dim=2)), "GATConv is called without attributes of edges"),
+        (
+            lambda: pyg.PNAConv(IN, 8, **PNA, act=None, pre_layers=2),
+            "PNAConv with act=None and more than one layer is not supported: PyTorch Geometric cannot run it either",
+        ),
         (Without, "first: GINEConv is called without attributes of edges: hand it edge_attr"),
         (Changed, "reads something other than rows of layers, edges and constants"),
         (

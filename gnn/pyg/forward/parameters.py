@@ -1,0 +1,104 @@
+"""The parameters of a forward: which of them takes edges, their weights and their attributes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
+_ATTRIBUTE_NAMES = ("edge_attr", "edge_attrs", "edge_features", "edge_feats", "edge_feat")
+_EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
+# Parts of the names of parameters that are no weights of edges, where a forward needs them.
+_NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
+
+
+class Parameters(NamedTuple):
+    """Parameters of a forward for edges, weights and attributes, by name; edges None if they come second, by place."""
+
+    edges: str | None = None
+    weights: str | None = None
+    takes_edges: bool = True
+    column: bool = False
+    by_place: bool = False  # weights come third, into *args
+    attributes: str | None = None
+    reads_them: bool = False  # the way counts only where a conv is handed the attributes
+
+    def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
+        """Call a forward, so that its other parameters keep their defaults."""
+        if self.by_place:
+            return function(x, edge_index, edge_weight)
+        options = {} if self.weights is None else {self.weights: edge_weight}
+        if self.attributes is not None:
+            options[self.attributes] = edge_attr
+        if self.edges is not None:
+            options[self.edges] = edge_index
+        return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
+
+
+def ways_of(module: Module, name: str, edges: str | None, more: list[inspect.Parameter]) -> list[Parameters]:
+    """The ways in which a forward may be called, the likeliest first; `more`: its parameters beside rows and edges.
+
+    Raises: ExportError where it needs what it cannot be given.
+    """
+    parts = list(module.modules())
+    reads, adds = any(map(takes_attributes, parts)), any(map(adds_attributes, parts))
+    ways = list[Parameters]()
+    found = _attribute_parameter(more) if reads or adds else None
+    for attributes in [found] if reads or found is None else [found, None]:
+        weight_name = _weight_parameter(name, [p for p in more if p.name != attributes])
+        how = Parameters(edges, weight_name, attributes=attributes, reads_them=not reads and attributes is not None)
+        ways.append(how)
+        if weight_name is not None:  # edge_attr[:, 0] reads a column
+            ways.append(how._replace(column=True))
+    return ways
+
+
+def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str | None, list[inspect.Parameter]]:
+    """The parameter of a forward that takes edges, None where it is the second; and those that are neither it nor rows.
+
+    Raises: ExportError where there is none.
+    """
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    named = sorted((p for p in by_name[1:] if p.name in _EDGE_NAMES), key=lambda p: _EDGE_NAMES.index(p.name))
+    second = positional[1] if len(positional) > 1 else None
+    if not positional or (not named and (second is None or second.default is not inspect.Parameter.empty)):
+        msg = f"{name} takes ({', '.join(p.name for p in parameters)}), expected (x, edge_index[, edge_weight])"
+        raise ExportError(msg)
+    edges = named[0] if named else second
+    more = [p for p in (*positional[1:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)) if p is not edges]
+    return (None if edges is second else edges.name if edges else None), more
+
+
+def _attribute_parameter(parameters: list[inspect.Parameter]) -> str | None:
+    """The parameter of a forward whose module reads attributes of edges that takes them; None where none does."""
+    named = [p.name for p in parameters if p.name in _ATTRIBUTE_NAMES]
+    required = [p.name for p in parameters if p.default is p.empty and p.name not in WEIGHT_NAMES]
+    return next(iter([*named, *required[:1]]), None)
+
+
+def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | None:
+    """The parameter of a forward that takes edge weights, among those past edge_index; None where none does.
+
+    Raises: ExportError where it needs another one.
+    """
+    required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
+    named = sorted((p.name for p in parameters if p.name in WEIGHT_NAMES), key=WEIGHT_NAMES.index)
+    first = [p.name for p in parameters[:1] if p.name in required and not _is_no_weight(p.name)]
+    weight_name = next(iter(named + first), None)
+    if others := [one for one in required if one != weight_name]:
+        msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
+        msg += ", batch_size=None" if "batch_size" in others else ""
+        raise ExportError(msg)
+    return weight_name
+
+
+def _is_no_weight(name: str) -> bool:
+    return any(part in name.lower().split("_") for part in _NO_WEIGHTS)
