@@ -89,7 +89,15 @@ def callable_step(name: str, function: Any) -> Step:
     from torch.nn import Module
 
     name = name.removeprefix(".")
+    if is_foreign(function) and _gives_its_argument(function):
+        return Step(name, Identity())
     return Step(name, function) if isinstance(function, Module) else function_step(name, function)
+
+
+def _gives_its_argument(function: Any) -> bool:
+    """Return whether a function is `lambda x: x`, whatever it is given."""
+    code = getattr(function, "__code__", None)
+    return code is not None and (code.co_argcount, code.co_code) == (1, (lambda x: x).__code__.co_code)
 
 
 def arithmetic(label: str, constant: Any, *, rows_first: bool) -> list[Made]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 TAKEN = (
     "Freshet takes layers, functions and arithmetic with constants on the rows of the input and of earlier layers, "
@@ -34,6 +35,7 @@ _ATTRIBUTED = (
     "is not supported yet. Nearest: NNConv or GMMConv, which make weights of the attributes of an edge, {}, or "
     "GraphConv with a weight for each edge"
 )
+_ALL_PAIRS = "is not supported: every vertex attends to all others. Nearest: TransformerConv"
 _POSITIONS = (
     "is not supported: it reads positions beside features. Nearest: EdgeConv, with positions among the features"
 )
@@ -50,7 +52,20 @@ _HINTS: dict[str, str] = {
     "FusedGATConv": "is not supported. Nearest: GATConv",
     "GatedGraphConv": "is not supported: its hops share a GRU. Nearest: ResGatedGraphConv",
     "DNAConv": "is not supported: it attends to earlier layers. Nearest: jumping knowledge by 'max' or 'cat'",
-    "GPSConv": "is not supported: every vertex attends to all others. Nearest: TransformerConv",
+    "GPSConv": _ALL_PAIRS,
+    "SGFormer": _ALL_PAIRS,
+    "Polynormer": _ALL_PAIRS,
+    "LPFormer": "is not supported: it gives a row per pair of vertices. Nearest: its .gnn",
+    "LINKX": "is not supported: it has weights for each vertex. Nearest: GraphSAGE",
+    "LabelPropagation": "is not supported: it has no weights. Nearest: APPNP, with labels as features",
+    "AttentiveFP": "is not supported: it gives a row per graph, by GRUs. Nearest: GAT with edge_dim",
+    "SignedGCN": "is not supported: it reads two kinds of edges. Nearest: GraphConv with weights of 1 and -1",
+    "GroupAddRev": "is not supported: it splits rows into groups of channels. Nearest: DeepGCNLayer",
+    "GraphUNet": f"{_PER_GRAPH}. Nearest: GCN with jk='cat'",
+    "RENet": "is not supported: its rows have a history. Nearest: times of edges as attributes",
+    "WLConv": "is not supported: it numbers colours of vertices, and has no weights. Nearest: WLConvContinuous",
+    "PANConv": "is not supported: it reads powers of the matrix of all edges. Nearest: TAGConv",
+    "MeshCNNConv": "is not supported: its rows are those of edges of a mesh. Nearest: EdgeConv",
     "SignedConv": "is not supported: it reads two kinds of edges. Nearest: GraphConv with weights of 1 and -1",
     "DirGNNConv": "is not supported: it reads out-edges, too. Nearest: its conv on an undirected stream (--undirected)",
     "HypergraphConv": "is not supported: its edges join more than two vertices. Nearest: GCNConv on pairs",
@@ -95,6 +110,9 @@ _OF_EDGES = {
     "to_undirected is_undirected": (
         "reads edges in both directions. Nearest: leave it out, and run the job with --undirected"
     ),
+    "global_add_pool global_mean_pool global_max_pool": (
+        "gives a row per graph, and Freshet keeps one per vertex: leave it and what follows out of what is exported"
+    ),
     "dropout_edge dropout_adj dropout_node dropout_path mask_feature add_random_edge shuffle_node": (
         "drops or adds at random at inference, too: pass training=self.training, with which it does nothing when "
         "the model is exported"
@@ -130,6 +148,16 @@ def why_not_module(name: str) -> str | None:
     if ".pool." in name or short.endswith(("Pooling", "Aggregation")):
         return _PER_GRAPH
     return _HINTS.get(short) if name.startswith(("torch.nn.", "torch_geometric.nn.")) else None
+
+
+def why_not_part(module: Any) -> tuple[str, str] | None:
+    """Return the path of a part that is refused wherever it is called, and why; None where there is none."""
+    for path, part in module.named_modules():
+        kind, home = type(part).__name__, type(part).__module__
+        reason = _HINTS.get(kind, "") if home.startswith(("torch.nn.", "torch_geometric.nn.")) else ""
+        if reason.startswith("is not supported") and reason != TYPED:  # types are named before
+            return path, f"{kind} {reason}"
+    return None
 
 
 def why_not_own(kind: type) -> str | None:

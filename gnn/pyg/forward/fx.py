@@ -14,7 +14,7 @@ from freshet.gnn.pyg.forward.parameters import WEIGHT_NAMES, Parameters, edge_pa
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, why_kinds
 from freshet.gnn.pyg.functions import function_step
-from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input
+from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input, why_not_part
 from freshet.gnn.pyg.running import copy_of
 from freshet.gnn.pyg.steps import ExportError, Step, Traced, refuse_weights
 from freshet.gnn.rows.jumps import Join, Keep
@@ -66,10 +66,14 @@ def trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     try:
         return _trace_forward(module, head, asked)
     except ExportError as error:
-        hint = encoder_hint(module, str(error), asked.method)
-        if not hint:
+        path, reason = why_not_part(module) or ("", "")
+        if reason and not path:
+            raise ExportError(reason) from error
+        besides = f"Besides, {path}: {reason}" if reason and reason.split(": ")[-1] not in str(error) else ""
+        found = [one for one in (besides, encoder_hint(module, str(error), asked.method)) if one]
+        if not found:
             raise
-        msg = f"{error}. {hint}"
+        msg = ". ".join([str(error), *found])
         raise ExportError(msg) from error
 
 

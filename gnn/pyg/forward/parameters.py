@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
 _ATTRIBUTE_NAMES = ("edge_attr", "edge_attrs", "edge_features", "edge_feats", "edge_feat")
 _EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
+_OF_SAMPLES = "batch_size"
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
 _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
 
@@ -28,6 +29,7 @@ class Parameters(NamedTuple):
     column: bool = False
     by_place: bool = False  # weights come third, into *args
     attributes: str | None = None
+    sampled: str | None = None  # how many of the first rows are those of a sample: None has all
     reads_them: bool = False  # the way counts only where a conv is handed the attributes
 
     def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
@@ -37,6 +39,8 @@ class Parameters(NamedTuple):
         options = {} if self.weights is None else {self.weights: edge_weight}
         if self.attributes is not None:
             options[self.attributes] = edge_attr
+        if self.sampled is not None:
+            options[self.sampled] = None
         if self.edges is not None:
             options[self.edges] = edge_index
         return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
@@ -51,9 +55,12 @@ def ways_of(module: Module, name: str, edges: str | None, more: list[inspect.Par
     reads, adds = any(map(takes_attributes, parts)), any(map(adds_attributes, parts))
     ways = list[Parameters]()
     found = _attribute_parameter(more) if reads or adds else None
+    sampled = next((p.name for p in more if p.name == _OF_SAMPLES and p.default is p.empty), None)
+    more = [p for p in more if p.name != sampled]
     for attributes in [found] if reads or found is None else [found, None]:
         weight_name = _weight_parameter(name, [p for p in more if p.name != attributes])
-        how = Parameters(edges, weight_name, attributes=attributes, reads_them=not reads and attributes is not None)
+        only = not reads and attributes is not None
+        how = Parameters(edges, weight_name, attributes=attributes, sampled=sampled, reads_them=only)
         ways.append(how)
         if weight_name is not None:  # edge_attr[:, 0] reads a column
             ways.append(how._replace(column=True))
@@ -71,6 +78,10 @@ def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str 
     second = positional[1] if len(positional) > 1 else None
     if not positional or (not named and (second is None or second.default is not inspect.Parameter.empty)):
         msg = f"{name} takes ({', '.join(p.name for p in parameters)}), expected (x, edge_index[, edge_weight])"
+        if not parameters:
+            msg += ": what it reads elsewhere would stay as it is"
+        elif len(positional) == 1:
+            msg += ": hand it the tensors themselves, as in forward(data.x, data.edge_index)"
         raise ExportError(msg)
     edges = named[0] if named else second
     more = [p for p in (*positional[1:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)) if p is not edges]
@@ -95,7 +106,9 @@ def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | N
     weight_name = next(iter(named + first), None)
     if others := [one for one in required if one != weight_name]:
         msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
-        msg += ", batch_size=None" if "batch_size" in others else ""
+        msg += ", batch=None, and leave out what makes a row for each graph" if "batch" in others else ""
+        if unread := [one for one in others if one in _ATTRIBUTE_NAMES]:
+            msg += f". No conv in it reads {unread[0]} as attributes of edges (GATConv does with edge_dim)"
         raise ExportError(msg)
     return weight_name
 

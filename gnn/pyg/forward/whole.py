@@ -75,7 +75,8 @@ def encoder_hint(module: Module, error: str, method: str) -> str:
     if error.startswith(("output=", "method=")) or "several things" in error:
         return ""
     name, parts = type(module).__name__, dict(module.named_children())
-    with_convs = [one for one, part in parts.items() if _has_convs(part)]
+    # the rows of a ModuleList depend on what forward does between its parts
+    with_convs = [one for one, part in parts.items() if _has_convs(part) and not _is_list(part)]
     named = [one for one in with_convs if one in _ENCODERS]
     wholes = [one for one in with_convs if not _is_conv(parts[one]) and len(with_convs) == 1 and len(parts) > 1]
     for part in (named or wholes)[:1]:
@@ -87,6 +88,10 @@ def encoder_hint(module: Module, error: str, method: str) -> str:
             how = f"export_model(model, folder, method={one!r})"
             return f"If {name}.{one} makes the rows of vertices, export that: {how}"
     return ""
+
+
+def _is_list(module: Module) -> bool:
+    return class_name(module) in ("torch.nn.ModuleList", "torch.nn.ModuleDict")
 
 
 def _is_conv(module: Module) -> bool:

@@ -41,6 +41,7 @@ WEIGHTED: dict[str, Any] = {
     "arma": lambda: pyg.ARMAConv(4, 3),
     "arma-stacks": lambda: pyg.ARMAConv(4, 5, num_stacks=3, num_layers=2, dropout=0.5, act=F.elu),
     "arma-shared": lambda: pyg.ARMAConv(4, 3, num_stacks=2, num_layers=3, shared_weights=True, bias=False, act=None),
+    "arma-identity": lambda: pyg.ARMAConv(4, 3, num_layers=2, act=lambda x: x),
     "arma-max": lambda: pyg.ARMAConv(4, 3, num_stacks=2, aggr="max", act=nn.PReLU()),
     "anti-symmetric": lambda: pyg.AntiSymmetricConv(4),
     "anti-symmetric-graph_conv": lambda: pyg.AntiSymmetricConv(

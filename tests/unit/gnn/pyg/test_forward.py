@@ -149,6 +149,39 @@ def test_parameters_that_would_be_ignored_or_missing_are_refused_by_name(tmp_pat
         export_model(module(needs_more), tmp_path / "M")
 
 
+def of_a_sample(s: Any, x: Any, edge_index: Any, batch_size: Any) -> Any:
+    return s.conv(x, edge_index)[:batch_size]
+
+
+def test_the_size_of_a_sample_need_not_be_given(tmp_path: Path) -> None:
+    assert [layer.type for layer in export_model(module(of_a_sample), tmp_path / "M").layers] == ["gcn_conv"]
+
+
+def pools(s: Any, x: Any, edge_index: Any, batch: Any = None) -> Any:
+    return pyg.global_mean_pool(s.conv(x, edge_index), batch)
+
+
+def recurs(s: Any, x: Any, edge_index: Any) -> Any:
+    return s.gru(s.conv(x, edge_index)[None])[0][0]
+
+
+def calls_a_list(s: Any, x: Any, edge_index: Any) -> Any:
+    return s.convs[0](x, edge_index).relu().mean(0)
+
+
+def test_a_refusal_names_what_cannot_be_taken_at_all(tmp_path: Path) -> None:
+    says = r"global_mean_pool \(test_forward.py:\d+\) gives a row per graph, and Freshet keeps one per vertex: leave it"
+    with pytest.raises(ExportError, match=says):
+        export_model(module(pools), tmp_path / "M")
+    with pytest.raises(ExportError, match=r"Besides, gru: GRU is not supported: Freshet's rows have no history"):
+        export_model(module(recurs, gru=nn.GRU(4, 4)), tmp_path / "M")
+    with pytest.raises(ExportError, match=r"^LINKX is not supported: it has weights for each vertex"):
+        export_model(pyg.LINKX(5, 4, 8, 3, 1), tmp_path / "M")
+    with pytest.raises(ExportError, match="function mean is not supported") as refused:
+        export_model(module(calls_a_list, convs=nn.ModuleList([pyg.GCNConv(4, 4)])), tmp_path / "M")
+    assert ".convs" not in str(refused.value)  # which would be without the activation between
+
+
 def keeps_its_rows(s: Any, x: Any, edge_index: Any) -> Any:
     s.h = s.conv(x, edge_index)
     s.calls += 1
