@@ -86,6 +86,14 @@ _WITH_EDGE_DIM = {
 }
 
 
+def edge_width_of(module: Any) -> int | None:
+    """Return how wide the attributes are that a conv reads, where it keeps that."""
+    width = getattr(module, "edge_dim", None) or getattr(module, "dim", None)
+    if width is None and class_name(module) == "torch_geometric.nn.GINEConv":
+        width = getattr(module.lin, "in_channels", None)
+    return width
+
+
 def refuse_weights(where: str, module: Any) -> None:
     """Refuse a weight of edges that is handed to a conv as its edge_attr, where it reads none.
 

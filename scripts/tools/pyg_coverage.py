@@ -166,7 +166,7 @@ def why_refused(name: str, options: str) -> str:
 
 
 def print_examples(checkout: Path, only: str) -> None:
-    """Print what became of each model of a checkout's examples, and the totals."""
+    """Print the result of each model of a checkout's examples, and the totals."""
     print(f"{'model':28} {'taken':8} {'equal':20} script, and the reason of a refusal")
     found = list[Outcome]()
     for one in outcomes(checkout / "examples", only):

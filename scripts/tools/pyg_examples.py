@@ -1,4 +1,4 @@
-"""The models of PyG's examples, exported and held against PyG on a stream: the other half of pyg_coverage.py.
+"""The models of PyG's examples, exported and compared with PyG on a stream: the other half of pyg_coverage.py.
 
 A model is made of the classes that stand in its script, and of nothing else there: imports and definitions are run,
 what downloads data and trains is not. Which models there are, and with which small sizes, is in pyg_examples.toml.
@@ -65,7 +65,7 @@ class Missing:
 
 
 def _dataset() -> SimpleNamespace:
-    """What scripts read of their data when they make a model."""
+    """Return the sizes that scripts read of their data when they make a model."""
     rows = torch.zeros(9, WIDTH)
     kinds = {"node_types": METADATA[0], "metadata": lambda: METADATA, "num_nodes": 9, "num_relations": 2}
     sizes = {"num_features": WIDTH, "num_node_features": WIDTH, "num_classes": CLASSES, "num_edge_features": EDGE_WIDTH}
@@ -80,7 +80,7 @@ def _names() -> dict[str, Any]:
 
 
 class Outcome(NamedTuple):
-    """What became of a model: why it is not made here, why it is refused, or how far it is off PyG on the stream.
+    """Result of a model: why it is not made here, why it is refused, or how far it is off PyG on the stream.
 
     option: whether it needed an option of export_model. rows: how many were compared.
     """
@@ -95,18 +95,18 @@ class Outcome(NamedTuple):
 
     @property
     def taken(self) -> bool:
-        """Whether it was exported."""
+        """Return whether it was exported."""
         return not self.unmade and not self.refused
 
     @property
     def equal(self) -> bool:
-        """Whether it gives what PyG gives."""
+        """Return whether it gives what PyG gives."""
         return self.taken and self.off <= ALLOWED
 
 
-def outcomes(examples: Path, only: str = "") -> Iterator[Outcome]:
-    """Yield what became of each model whose script or call has these letters."""
-    with TABLE.open("rb") as file:
+def outcomes(examples: Path, only: str = "", table: Path = TABLE) -> Iterator[Outcome]:
+    """Yield the result of each model of the table whose script or call has these letters."""
+    with table.open("rb") as file:
         entries = tomllib.load(file)["model"]
     for entry in entries:
         if only in f"{entry['script']}:{entry['make']}":

@@ -10,7 +10,7 @@ from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.nodes import name_of
 from freshet.gnn.pyg.forward.opening import opened
-from freshet.gnn.pyg.forward.parameters import WEIGHT_NAMES, Parameters, edge_parameter, ways_of
+from freshet.gnn.pyg.forward.parameters import STANDARD, WEIGHT_NAMES, Parameters, Shapes, edge_parameter, ways_of
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, why_kinds
 from freshet.gnn.pyg.functions import function_step
@@ -92,8 +92,8 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
             how, ops, result = _by_rest(module, head, asked, how, rest)
 
     def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Any:
-        weights = edge_weight.view(-1, 1) if how.column else edge_weight
-        return asked.of(copy, how.call(getattr(copy, asked.method), x, edge_index, weights, edge_attr))
+        given = how.shapes.of(edge_weight, edge_attr)
+        return asked.of(copy, how.call(getattr(copy, asked.method), x, edge_index, *given))
 
     return Traced(list(ops.steps(result)), run)
 
@@ -192,23 +192,23 @@ def _traced(
     def opens(label: str) -> Any:
         return _dense if label == head else None
 
-    graph = _graph_of(root, root.inner, name or type(module).__name__, head, column=how.column)
+    graph = _graph_of(root, root.inner, name or type(module).__name__, head, shapes=how.shapes)
     root.inner = module
-    results = _read(ops, graph, root, name, rows, opens, column=how.column, asked=asked)
+    results = _read(ops, graph, root, name, rows, opens, shapes=how.shapes, asked=asked)
     if len(results) != 1:
         msg = f"{name} returns the rows of {len(results)} layers, expected one. {TAKEN}"
         raise ExportError(msg)
     return results[0]
 
 
-def _graph_of(root: Any, module: Module | None, name: str, head: str | None, *, column: bool = False) -> Any:
+def _graph_of(root: Any, module: Module | None, name: str, head: str | None, *, shapes: Shapes = STANDARD) -> Any:
     """The graph of torch.fx.
 
     Raises: ExportError naming what cannot be traced, and where.
     """
     from freshet.gnn.pyg.forward.tracer import Tracer, blamed, rows_as_tensors
 
-    tracer = Tracer(module, head, column=column)
+    tracer = Tracer(module, head, shapes)
     try:
         with rows_as_tensors():
             return tracer.trace(root)
@@ -235,7 +235,7 @@ def _read(
     rows: Sequence[str],
     opens: Callable[[str], Any],
     *,
-    column: bool,
+    shapes: Shapes,
     asked: Asked,
 ) -> list[str]:
     """Note the operations of a graph; returns the names of the rows that it gives."""
@@ -253,7 +253,7 @@ def _read(
     for node in reversed(nodes):
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)
-    samples = Samples(*nodes[1:4], column=column)
+    samples = Samples(nodes[1], nodes[2], nodes[3], shapes)
     return Reader(ops, graph, root, name, rows, opens, samples).results()
 
 
@@ -282,7 +282,7 @@ def traced_function(ops: Operations, name: str, function: Any, rows: Sequence[st
 
     root = Root()
     graph = _graph_of(root, None, name, None)
-    return _read(ops, graph, root, name, rows, lambda label: None, column=False, asked=FORWARD)
+    return _read(ops, graph, root, name, rows, lambda label: None, shapes=STANDARD, asked=FORWARD)
 
 
 def called(

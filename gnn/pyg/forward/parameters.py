@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
+from freshet.gnn.pyg.steps import adds_attributes, edge_width_of, takes_attributes
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -20,13 +20,31 @@ _OF_SAMPLES = "batch_size"
 _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
 
 
+class Shapes(NamedTuple):
+    """Shapes of edge weights and attributes that a forward is given, where not (edges,) and (edges, width).
+
+    column: weights as (edges, 1). flat: attributes of one number as (edges,).
+    """
+
+    column: bool = False
+    flat: bool = False
+
+    def of(self, edge_weight: Any, edge_attr: Any) -> tuple[Any, Any]:
+        """Return both in these shapes."""
+        weights = edge_weight.view(-1, 1) if self.column else edge_weight
+        return weights, edge_attr.view(-1) if self.flat else edge_attr
+
+
+STANDARD = Shapes()
+
+
 class Parameters(NamedTuple):
     """Parameters of a forward for edges, weights and attributes, by name; edges None if they come second, by place."""
 
     edges: str | None = None
     weights: str | None = None
     takes_edges: bool = True
-    column: bool = False
+    shapes: Shapes = STANDARD
     by_place: bool = False  # weights come third, into *args
     attributes: str | None = None
     sampled: str | None = None  # how many of the first rows are those of a sample: None has all
@@ -63,7 +81,9 @@ def ways_of(module: Module, name: str, edges: str | None, more: list[inspect.Par
         how = Parameters(edges, weight_name, attributes=attributes, sampled=sampled, reads_them=only)
         ways.append(how)
         if weight_name is not None:  # edge_attr[:, 0] reads a column
-            ways.append(how._replace(column=True))
+            ways.append(how._replace(shapes=Shapes(column=True)))
+        if attributes is not None and all(edge_width_of(part) == 1 for part in parts if takes_attributes(part)):
+            ways.append(how._replace(shapes=Shapes(flat=True)))  # as edge_attr.view(-1, 1) reads them
     return ways
 
 

@@ -15,6 +15,7 @@ import torch.fx
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.nodes import label_of, nodes_in, place_of
+from freshet.gnn.pyg.forward.parameters import Shapes
 
 # Primes that no forward has as a number of its own.
 _VERTICES, _EDGES, _CHANNELS, _PER_EDGE = 1009, 4003, 11, 13
@@ -39,15 +40,15 @@ _ROWS_KEPT = {"getitem", "view", "view_as", "reshape", "reshape_as", "flatten", 
 class Samples:
     """Values of the nodes of a traced forward that come from edges, weights and shapes alone."""
 
-    def __init__(self, edges: Any, weights: Any, attributes: Any, *, column: bool) -> None:
-        """Take the nodes of these; `column`: whether weights come as (edges, 1), not as (edges,)."""
+    def __init__(self, edges: Any, weights: Any, attributes: Any, shapes: Shapes) -> None:
+        """Take the nodes of these."""
         self._edges = torch.arange(2 * _EDGES).view(2, _EDGES)
         self._weights = torch.arange(_EDGES).float()
         self._rows = torch.arange(_VERTICES * _CHANNELS).view(_VERTICES, _CHANNELS).float()
-        self._attributes = torch.arange(_EDGES * _PER_EDGE).view(_EDGES, _PER_EDGE).float()
-        self._values: dict[Any, Any] = {edges: self._edges, weights: self._weights, attributes: self._attributes}
-        if column:
-            self._values[weights] = self._weights.view(-1, 1)
+        per_edge = 1 if shapes.flat else _PER_EDGE
+        self._attributes = _EDGES + torch.arange(_EDGES * per_edge).view(_EDGES, per_edge).float()
+        self._values: dict[Any, Any] = {edges: self._edges}
+        self._values[weights], self._values[attributes] = shapes.of(self._weights, self._attributes)
 
     def __contains__(self, node: Any) -> bool:
         """Return whether the node's value is known."""
@@ -87,8 +88,10 @@ class Samples:
             for one, v in zip(changed, values, strict=True)
             if hasattr(v, "shape")
         ]
-        what = ", ".join(shown).replace(str(_EDGES), "edges").replace(str(_VERTICES), "vertices")
-        return f"{what or 'edges'}, expected edge_index (2, edges) and weights (edges,) as they came"
+        what = ", ".join(shown).replace(str(_EDGES * _PER_EDGE), "edges * width").replace(str(_PER_EDGE), "width")
+        what = what.replace(str(_EDGES), "edges").replace(str(_VERTICES), "vertices")
+        expected = "edge_index (2, edges), weights (edges,) and attributes (edges, width) as they came"
+        return f"{what or 'edges'}, expected {expected}"
 
     def same(self, node: Any, source: Any) -> None:
         """Note that a node gives what another one gives."""

@@ -17,6 +17,7 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.parameters import Shapes
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS
 
 _LIBRARIES = ("torch", "torch_geometric", "freshet", "importlib", "inspect", "contextlib")
@@ -72,10 +73,10 @@ def rows_as_tensors() -> Iterator[None]:
 class Tracer(torch.fx.Tracer):
     """Traces one module, and takes layers as they are, the one called `head` among them."""
 
-    def __init__(self, module: Module | None, head: str | None, *, column: bool) -> None:
-        """Set the module to trace; None for a function. `column`: whether edge weights have two dimensions."""
+    def __init__(self, module: Module | None, head: str | None, shapes: Shapes) -> None:
+        """Set the module to trace; None for a function."""
         super().__init__()
-        self._module, self._head, self._column = module, head, column
+        self._module, self._head, self._shapes = module, head, shapes
 
     def proxy(self, node: Any) -> Any:
         """Return the placeholder for the result of an operation."""
@@ -100,7 +101,8 @@ class Tracer(torch.fx.Tracer):
         node = super().create_node(*args, **options)
         node.meta["line"], node.meta["inside"] = _where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
         if node.op == "placeholder":
-            node.meta["dim"] = 1 if node.target == "edge_weight" and not self._column else 2
+            flat = {"edge_weight": not self._shapes.column, "edge_attr": self._shapes.flat}
+            node.meta["dim"] = 1 if flat.get(node.target, False) else 2
         return node
 
 

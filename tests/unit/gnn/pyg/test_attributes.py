@@ -99,6 +99,14 @@ class Pair(By):
         return self.conv((x, x * 2), edge_index)
 
 
+class Flat(By):
+    """Its edge_attr is one number an edge, as (edges,)."""
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        edge_attr = edge_attr.unsqueeze(-1) if edge_attr.dim() == 1 else edge_attr.view(-1, 1)
+        return self.conv(x, edge_index, edge_attr[:, :])
+
+
 class ByNone(By):
     def forward(self, x: Any, edge_index: Any) -> Any:
         return self.conv(x, edge_index)
@@ -149,6 +157,7 @@ TAKEN = {
     ),
     "AntiSymmetricConv": (lambda: By(pyg.AntiSymmetricConv(IN, pyg.GATConv(IN, IN, edge_dim=EDGE_WIDTH))), EDGE_WIDTH),
     "(x, x)": (lambda: Paired(pyg.TransformerConv(IN, 4, edge_dim=EDGE_WIDTH)), EDGE_WIDTH),
+    "one number": (lambda: Flat(pyg.GATConv(IN, 4, edge_dim=1)), 1),
     "both": (Both, EDGE_WIDTH),
     "alone": (Alone, EDGE_WIDTH),
     "conv": (gine, EDGE_WIDTH),
@@ -195,6 +204,7 @@ def test_a_model_without_attributes_has_the_bytes_of_before(tmp_path: Path) -> N
         (WideWithWeights, r"second.*: GENConv is given weights of edges as edge_attr, and reads attributes"),
         (lambda: By(pyg.GATv2Conv(IN, 4)), "conv.*: GATv2Conv is given weights of edges as edge_attr"),
         (lambda: By(pyg.CGConv(IN)), "conv.*: CGConv is given weights .*, and reads attributes, with dim: leave"),
+        (lambda: Flat(pyg.GATConv(IN, 4, edge_dim=2)), r"it gets getitem of shape \(edges \* width, 1\), expected"),
         (lambda: Pair(pyg.SAGEConv(IN, 4)), "conv .* is called with two kinds of rows"),
         (
             lambda: pyg.Sequential("x, edge_index, e", [(gine(), "x, edge_index -> x")]),
