@@ -25,7 +25,7 @@ from freshet.job.local.malloc import give_freed_memory_back
 from freshet.job.machine.signals import handled
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.kernels.processor import running
-from freshet.operators.embed.engine import EngineOptions
+from freshet.operators.embed.engine import EngineOptions, unsupported
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.memory_plan import BudgetError
 from freshet.operators.factory import load_plan
@@ -64,6 +64,12 @@ def embed(options: EmbedOptions) -> int:
     began = time.perf_counter()
     give_freed_memory_back()
     plan = load_plan(str(options.model.absolute()))
+    if options.placement is None and (layer := unsupported(plan)) is not None:
+        msg = (
+            f"--model {options.model}: {layer}, which is not kept out of core by --for serving; leave that out: "
+            "embeddings for streaming have all layers, with the graph's edges in memory"
+        )
+        raise UsageError(msg)
     snapshot = open_snapshot(options.snapshot.absolute(), plan.features, edge_types=plan.edge_types or None)
     undirected = _direction(options, snapshot)
     out = options.out.absolute()

@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.gnn.model import save_model
+from freshet.job.embed.batch_job import Spread
 from freshet.job.embed.runner import EmbedOptions, embed
+from freshet.job.errors import UsageError
 from freshet.job.folder import run_file
 from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
@@ -22,7 +24,6 @@ from freshet.job.results.check import check
 from freshet.job.results.export import export
 from freshet.job.run import runner
 from freshet.job.run.prepare.job import prepare
-from freshet.operators.embed.engine import UnsupportedModelError
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.schema import Features
 from tests.support.graphs.attributed import EDGE_WIDTH, gine
@@ -96,10 +97,11 @@ def test_a_job_is_exact_wherever_it_is_stopped(
     assert "checked and not kept" not in capsys.readouterr().err
 
     asked = EmbedOptions(tmp_path / "model", tmp_path / "S", tmp_path / "E", undirected=options.get("undirected"))
-    with pytest.raises(
-        UnsupportedModelError, match=r"layer 2 \(gine_conv\) reads attributes of edges, which is not kept"
-    ):
-        embed(asked)
+    said = r"--model .*model: layer 2 \(gine_conv\) reads attributes of edges, .* by --for serving; leave that out"
+    for spread in (None, Spread(1, None)):
+        with pytest.raises(UsageError, match=said):
+            embed(replace(asked, spread=spread))
+    assert not asked.out.exists(), "it is refused before it begins"
     placed = PartitioningOptions(parts=2)
     assert embed(replace(asked, out=tmp_path / "E2", placement=placed)) == 0
     gone_on = run(tmp_path, "G", snapshot=tmp_path / "E2", parts=2, **options)
