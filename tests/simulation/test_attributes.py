@@ -121,7 +121,7 @@ def _crashes(name: str, seed: int) -> int:
     parts = 1 + seed % 4
     settings = sealed_by(job_settings(model, parts, 7, **shape), marker_interval_ms=2)
     # Late enough that state from before is read again: an epoch has as many steps as there are channels.
-    faults = Faults(barrier=0.15 / parts, tick=0.005, crashes=8, crash=0.02 / parts)
+    faults = Faults(barrier=0.15 / parts, tick=0.005, crashes=8, crash=0.04 / parts)
     with page_bytes(1):
         log = CutLog()
         crashed = run(settings, model, events, log, seed, faults)
