@@ -10,19 +10,24 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 
 from freshet.job.dev.broker import Broker, start_broker
 from freshet.job.errors import UsageError
+from freshet.job.flink.checkpoints import complete_states
 from freshet.job.folder.layout import topic_ended
 from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties, admin_client
 from freshet.job.kafka.cut_channel import PARTITION, KafkaChannel, open_channel
 from freshet.job.kafka.cut_topic import CutTrimmer, address_of, check_cut_topic, copy_topic, make_cut_topic
+from freshet.job.kafka.produce import produce
 from freshet.job.run.summary import progress
 from freshet.job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
 from freshet.operators.epochs.cut import Cut
@@ -30,13 +35,19 @@ from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.cut_segments import FencedError
 from freshet.operators.epochs.cut_topic import CutTopic
 from freshet.operators.epochs.retention import CLOCKS_MS
+from freshet.operators.sink.change_log_reader import ChangeLogReader
+from tests.support.graphs.attributed import EDGE_WIDTH, attending, gine
+from tests.support.graphs.models import IN_WIDTH
 from tests.support.kafka.codec_job import CODECS, DELIVERIES, RECORDS, topic_of
 from tests.support.kafka.records import parse
 from tests.support.kafka.topics import make_topic, read_topic, require_jars
-from tests.support.runs.jobs import ROOT, Job, TopicInput, make_input, read_log
+from tests.support.runs.jobs import ROOT, Input, Job, TopicInput, make_input, read_log
 from tests.support.stages.cuts import CUTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+
+BAD_ATTRS = [b"[1,2]", b"[]", b"[1,2,3,4]", b"[[1],[2],[3]]", b'["1","2","3"]', b'"1,2,3"', b"[NaN,1,2]", b"7"]
+BAD_ATTRS += [b"[1,-Infinity,2]", b"[1e39,0,0]", b"[0,null,0]", b"[true,0,0]", b"{}"]
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +176,57 @@ def test_until_latest_ends_by_itself_after_a_resume(broker: Broker, tmp_path: Pa
     again = job.run(*options, "--resume", "latest")
     assert (again.code, again.result["events"]) == (0, expected)
     assert again.last_line.endswith("has taken in all of its input")
+
+
+def test_attributes_of_edges_survive_a_kill_and_go_on_from_an_export(
+    broker: Broker, tmp_path: Path, jobs: list[Job]
+) -> None:
+    """Messages of JSON and of Arrow, some with attributes that are none; each of these is one dead letter.
+
+    The rest of the stream comes from a file. It leads from the export to the rows of a job that reads the whole stream.
+    """
+    layers = [attending("gatv2", IN_WIDTH, 8, heads=2), {"type": "relu"}, gine(8, 5)]
+    given = make_input(tmp_path / "in", 1_500, layers=layers, edge_width=EDGE_WIDTH, types=("a", "b"))
+    lines = given.events.read_bytes().splitlines()
+    bad = [b'{"op":"add_edge","src":2,"dst":9,"attr":%s}' % attr for attr in BAD_ATTRS]
+    for k, line in enumerate(bad):
+        lines.insert(200 + 30 * k, line)
+    parts = [tmp_path / f"{k}.jsonl" for k in range(3)]
+    for path, some in zip(parts, (lines[:700], lines[700:1_200], lines[1_200:]), strict=True):
+        path.write_bytes(b"\n".join(some))
+    topic = KafkaAddress(broker.address, "attributes")
+    produce(events=[str(parts[0])], to=topic, partitions=1)
+    job = Job(TopicInput(given.model, given.events, 0, topic=str(topic)), tmp_path / "O")
+    jobs.append(job)
+    shape = ("--epoch-events", 50, "--parts", 2, "--checkpoint-interval", "500ms")
+    job.start(*shape)
+    job.until(lambda: progress(job.out)["events"] >= 700 and complete_states(job.out / "checkpoints"))
+    job.kill()
+    produce(events=[str(parts[1])], to=topic, batch=70, message_format="arrow")
+    job.start("--resume", "latest")
+    job.until(lambda: progress(job.out)["events"] == 1_200)
+    assert job.stop().code == 0
+    done = job.wait().result
+    assert (done["events"], done["rejected"]) == (1_200, len(bad))
+    letters = [orjson.loads(line) for line in (job.out / "dead_letters.jsonl").read_bytes().splitlines()]
+    raws = {one["offset"]: one["raw"].encode() for one in letters}  # those behind the last checkpoint came again
+    assert [raws[offset] for offset in sorted(raws)] == bad
+    exported = job.exported(tmp_path / "S")
+    assert exported.code == 0, exported.errors
+    edges = pq.read_table(tmp_path / "S" / "edges.parquet", columns=["type", "attr"])
+    assert edges.schema.field("attr").type == pa.list_(pa.float32(), EDGE_WIDTH)
+    assert any(map(any, edges["attr"].to_pylist())) and set(edges["type"].to_pylist()) == {None, "a", "b"}
+
+    rest = Job(Input(given.model, parts[2], 0, tmp_path / "S"), tmp_path / "rest")
+    rest.done("--runtime", "local", "--parts", 3, "--ignore-positions")
+    whole = Job(Input(given.model, parts[0], 0), tmp_path / "whole")
+    whole.done("--runtime", "local", "--events", parts[1], "--events", parts[2])
+    whole.check("--events", parts[1], "--events", parts[2])
+    ends = [ChangeLogReader(one.out).final() for one in (rest, whole)]
+    places = [np.argsort(end.ids) for end in ends]
+    np.testing.assert_array_equal(*(end.ids[place] for end, place in zip(ends, places, strict=True)))
+    vectors = (end.vectors[place] for end, place in zip(ends, places, strict=True))
+    np.testing.assert_allclose(*vectors, rtol=1e-4, atol=1e-5)
 
 
 def test_a_topic_that_was_made_again_is_not_read_on(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:

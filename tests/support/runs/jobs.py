@@ -30,7 +30,7 @@ from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.jumping import join, keep
 from tests.support.graphs.models import IN_WIDTH, Spec, conv, make_model
 from tests.support.graphs.random_graphs import random_graph
-from tests.support.graphs.streams import random_records
+from tests.support.graphs.streams import random_records, with_attributes
 
 ROOT = Path(__file__).resolve().parents[3]
 FRESHET = Path(sys.executable).with_name("freshet")
@@ -100,12 +100,17 @@ def make_input(
     seed: int = 1,
     snapshot: bool = False,
     layers: Sequence[Spec] = SUMS,
+    edge_width: int = 0,
     **options: Any,
 ) -> Input:
-    """A model, by default of two layers that read weights and degrees, and a stream of all five kinds of events."""
+    """A model, by default of two layers that read weights and degrees, and a stream of all five kinds of events.
+
+    With `edge_width` edges of the stream have attributes.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     save_model(make_model(seed, layers), folder / "model")
     records = random_records(random.Random(seed), events, IN_WIDTH, vertices=vertices, **options)
+    records = with_attributes(records, edge_width) if edge_width else records
     path = folder / "events.jsonl"
     path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
     if not snapshot:
