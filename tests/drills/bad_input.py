@@ -26,9 +26,11 @@ from freshet.gnn.model import load_model, save_model
 from freshet.job.dev.broker import start_broker
 from freshet.job.results.compare import compare
 from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.schema import Features
 from tests.drills.bad_letters import Letters, judge
-from tests.drills.bad_stream import ATTR, TYPE_FLOOD, BadStream, Sent, send
+from tests.drills.bad_stream import TYPE_FLOOD, BadStream, Sent, send
 from tests.drills.job_watch import JobWatch, states_in_log
+from tests.support.graphs.attributed import EDGE_WIDTH, gine
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.plain_graph import embeddings, replay
 from tests.support.kafka.topics import broker_folder
@@ -104,7 +106,7 @@ class BadInput:
         return outcome
 
     def _given(self, topic: str) -> TopicInput:
-        layers = [conv("sage_conv", IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4)]
+        layers = [gine(IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4)]
         save_model(make_model(self.case.seed, layers), self.folder / "model")
         return TopicInput(self.folder / "model", self.folder, self.case.events, topic=topic)
 
@@ -172,7 +174,7 @@ class BadInput:
         """By what was sent as good, not by what anybody makes of it."""
         reader = ChangeLogReader(self.out)
         try:
-            graph, events = replay(sent.good, reader.positions(), IN_WIDTH)
+            graph, events = replay(sent.good, reader.positions(), Features(IN_WIDTH, EDGE_WIDTH))
         except AssertionError as error:
             outcome.notes.append(f"good events: {error}")
             return
@@ -186,7 +188,7 @@ class BadInput:
 
 def by_way(sent: Sent, letters: Letters) -> dict[str, dict[str, Any]]:
     """How many records of each way were sent and found in the dead letters, and a reason."""
-    counts: dict[str, int] = {way.name: 0 for way in (*all_ways(), TYPE_FLOOD, ATTR)}
+    counts: dict[str, int] = {way.name: 0 for way in (*all_ways(), TYPE_FLOOD)}
     for place in sent.bad.values():
         for bad in place:
             counts[bad.way.name] += bad.records

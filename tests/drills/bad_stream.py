@@ -20,8 +20,9 @@ from kafka import KafkaProducer
 from freshet.job.dev.broker import Broker
 from freshet.operators.parser.rejects import LETTERS_MAX
 from freshet.partitioner.config import TYPES_MAX
+from tests.support.graphs.attributed import EDGE_WIDTH
 from tests.support.graphs.models import IN_WIDTH
-from tests.support.graphs.streams import Record, random_records
+from tests.support.graphs.streams import Record, random_records, with_attributes
 from tests.support.kafka.topics import make_topic
 from tests.support.malformed.arrow import SCHEMA, rows_to_ipc
 from tests.support.malformed.records import FLOOD, LINE, REFUSED, ROW, VERTICES, Way, all_ways
@@ -32,7 +33,6 @@ SEVERAL_MAX = 20
 BLANK = 0.002  # how often a message of blank lines comes before the next
 FIRST = 10_000_000  # of vertices that the rest of the stream does not know
 TYPE_FLOOD = Way("one type too many", lambda _: None, ("type: expected at most", "one more"), REFUSED)
-ATTR = Way("attr of another width", lambda _: None, ("attr: expected 2 numbers", "got"), REFUSED)
 NOTHING = b"null"  # among good events: one that the epochs count, but the Partitioner refuses
 _PIECE = 20_000
 _FLUSH_BYTES = 32 << 20
@@ -87,8 +87,8 @@ class Message(NamedTuple):
 
 
 def digest_of(raw: bytes, way: Way) -> bytes:
-    """What a dead letter is told by: its bytes; of a row, in whatever order its fields stand."""
-    if way.kind == ROW:
+    """What a dead letter is told by: its bytes; of what was parsed already, in whatever order its fields stand."""
+    if way.kind in (ROW, REFUSED):
         raw = json.dumps(json.loads(raw), sort_keys=True).encode()
     return hashlib.blake2b(raw, digest_size=16).digest()
 
@@ -125,7 +125,8 @@ class BadStream:
     @staticmethod
     def _events(rng: random.Random, count: int) -> Iterator[Record]:
         for begin in range(0, count, _PIECE):
-            yield from random_records(rng, min(_PIECE, count - begin), IN_WIDTH, vertices=VERTICES)
+            records = random_records(rng, min(_PIECE, count - begin), IN_WIDTH, vertices=VERTICES)
+            yield from with_attributes(records, EDGE_WIDTH)
 
     def messages(self) -> Iterator[Message]:
         """All messages, in order."""
@@ -139,7 +140,7 @@ class BadStream:
             if alone is not None:
                 yield self._alone(alone)
         if self._refused:
-            yield from _refused_messages()
+            yield _refused_message()
 
     def _lines(self, count: int) -> tuple[list[tuple[bytes, Way | None]], Way | None]:
         """Up to so many lines, each with its way if it is bad, and the way that ends them since it stands alone."""
@@ -179,19 +180,17 @@ class BadStream:
         return Message(rows_to_ipc(rows), good, [Bad(way, digest_of(as_json(made), way))])
 
 
-def _refused_messages() -> Iterator[Message]:
-    """A message each, for between messages of other partitions there is no order: good edges first, then bad ones."""
+def _refused_message() -> Message:
+    """One message, for between messages of other partitions there is no order: good edges first, then bad ones."""
 
     def edge(k: int, **fields: Any) -> bytes:
-        return orjson.dumps({"op": "add_edge", "src": FIRST + k, "dst": FIRST + k % 100, **fields})
+        attr = [k / 2] * EDGE_WIDTH
+        return orjson.dumps({"op": "add_edge", "src": FIRST + k, "dst": FIRST + k % 100, "attr": attr, **fields})
 
     good = [edge(k + 100, type=f"type {k}") for k in range(TYPES_MAX)]
     bad = [edge(k, type=f"one more {k}") for k in range(100, 600)]
-    yield Message(b"\n".join([*good, *bad]), [*good, *[NOTHING] * len(bad)], [Bad(TYPE_FLOOD, None)] * len(bad))
-    first, last = edge(1, attr=[1.0, 2.0]), edge(1, attr=[3, 4])
-    bad = [edge(k, attr=[1.0] * width) for k in range(2, 50) for width in (0, 1, 3)]
-    good = [first, *[NOTHING] * len(bad), last]
-    yield Message(b"\n".join([first, *bad, last]), good, [Bad(ATTR, None)] * len(bad))
+    letters = [Bad(TYPE_FLOOD, digest_of(line, TYPE_FLOOD)) for line in bad]
+    return Message(b"\n".join([*good, *bad]), [*good, *[NOTHING] * len(bad)], letters)
 
 
 def as_json(row: dict[str, Any]) -> bytes:

@@ -16,11 +16,12 @@ from freshet.schema import Features, edge_row
 
 
 def apply(graph: ReferenceGraph, event: dict[str, Any]) -> None:
-    """Take in one event (types, attributes and times are not looked at)."""
+    """Take in one event (types and times are not looked at)."""
     op = event["op"]
     if op == "add_edge":
         weight = event.get("weight")
-        graph.add_edge(event["src"], event["dst"], edge_row({} if weight is None else {"weight": weight}))
+        values = edge_row({} if weight is None else {"weight": weight}, event.get("attr"))
+        graph.add_edge(event["src"], event["dst"], values)
     elif op == "del_edge":
         graph.del_edge(event["src"], event["dst"])
     elif op == "del_vertex":
@@ -39,7 +40,7 @@ def embeddings(graph: ReferenceGraph, model: Model) -> tuple[np.ndarray, Scaled]
     return np.array(arrays.ids, np.int64), own_scale.forward(model, arrays.graph)
 
 
-def replay(good: list[list[bytes]], positions: Positions, width: int) -> tuple[ReferenceGraph, int]:
+def replay(good: list[list[bytes]], positions: Positions, features: Features) -> tuple[ReferenceGraph, int]:
     """The graph after all epochs that a run recorded, and how many events they took.
 
     `good`: by partition of the one topic, its good events as JSON. An epoch takes so many of each, in the order of the
@@ -47,7 +48,7 @@ def replay(good: list[list[bytes]], positions: Positions, width: int) -> tuple[R
 
     Raises: AssertionError when the epochs do not take all of them.
     """
-    graph, applied = ReferenceGraph(Features(width)), 0
+    graph, applied = ReferenceGraph(features), 0
     taken = [0] * len(good)
     for k in np.lexsort((positions.partition, positions.epoch)).tolist():
         partition, count = int(positions.partition[k]), int(positions.events[k])

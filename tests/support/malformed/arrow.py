@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.operators.parser.arrow.message import ROWS_MAX
+from tests.support.graphs.attributed import EDGE_WIDTH
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.malformed.records import (
     FLOOD,
@@ -17,6 +18,7 @@ from tests.support.malformed.records import (
     MESSAGE,
     ROW,
     Table,
+    attributes,
     edge_event,
     features,
     vertex,
@@ -36,6 +38,7 @@ SCHEMA = pa.schema(
         "dst": pa.int64(),
         "x": pa.list_(pa.float64()),
         "weight": pa.float64(),
+        "attr": pa.list_(pa.float64()),
     }
 )
 
@@ -181,6 +184,20 @@ def arrow_id_past_int64(rng: random.Random) -> bytes:
     return _deletions(pa.array([rng.randrange(2**63, 2**64)], pa.uint64()))
 
 
+@way("attr: expected", kind=MESSAGE, known_raw=False)
+def arrow_attributes_of_a_type_that_is_none(rng: random.Random) -> bytes:
+    kinds = (
+        pa.list_(pa.string()),
+        pa.list_(pa.bool_()),
+        pa.list_(pa.list_(pa.int8())),
+        pa.list_(pa.float32(), EDGE_WIDTH + 1),
+    )
+    row = {"op": ["add_edge"], "src": [vertex(rng)], "dst": [vertex(rng)]}
+    values = ["1"] * EDGE_WIDTH, [True] * EDGE_WIDTH, [[1]] * EDGE_WIDTH, [1.0] * (EDGE_WIDTH + 1)
+    attr, kind = rng.choice([*zip(values, kinds, strict=True), (1.5, pa.float64()), ("1,2,3", pa.string())])
+    return to_ipc(pa.table({**row, "attr": pa.array([attr], kind)}))
+
+
 @way("op: missing", kind=MESSAGE, known_raw=False)
 def arrow_without_our_columns(rng: random.Random) -> bytes:
     return to_ipc(pa.table({"user": [vertex(rng)]}))
@@ -213,6 +230,23 @@ def arrow_weight_nan(rng: random.Random) -> Record:
 @way(f"x: expected {IN_WIDTH} numbers", f"got {IN_WIDTH + 2}", kind=ROW)
 def arrow_wrong_width(rng: random.Random) -> Record:
     return vertex_event(rng, x=[*features(rng), 1.0, 2.0])
+
+
+@way("attr: not finite in float32", "index 2", kind=ROW)
+def arrow_attribute_not_finite(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[*attributes(rng)[1:], rng.choice([float("nan"), float("inf"), float("-inf")])])
+
+
+@way("attr: expected numbers", "null at index 0", kind=ROW)
+def arrow_attribute_null(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[None, *attributes(rng)[1:]])
+
+
+@way(f"attr: expected {EDGE_WIDTH} numbers", kind=ROW)
+def arrow_attributes_of_another_width(rng: random.Random) -> Record:
+    return edge_event(
+        rng, attr=(2 * attributes(rng))[: rng.choice([0, EDGE_WIDTH - 1, EDGE_WIDTH + 1, 2 * EDGE_WIDTH])]
+    )
 
 
 @way("op: expected one of", "fly", kind=ROW)

@@ -7,11 +7,21 @@ from typing import Any
 
 import orjson
 
+from tests.support.graphs.attributed import EDGE_WIDTH
 from tests.support.graphs.models import IN_WIDTH
-from tests.support.malformed.records import MEGABYTE, Make, Table, edge_event, features, vertex, vertex_event
+from tests.support.malformed.records import (
+    MEGABYTE,
+    Make,
+    Table,
+    attributes,
+    edge_event,
+    features,
+    vertex,
+    vertex_event,
+)
 
 FIELDS = Table()
-WIDTH = f"x: expected {IN_WIDTH} numbers"
+WIDTH, ATTRIBUTES = f"x: expected {IN_WIDTH} numbers", f"attr: expected {EDGE_WIDTH} numbers"
 
 
 def field(*words: str, **options: Any) -> Any:
@@ -257,34 +267,94 @@ def type_with_a_long_name(rng: random.Random) -> Record:
     return edge_event(rng, type=rng.choice(["x", "é", "😀"]) * rng.randint(1025, 100_000))
 
 
+# -- attributes of edges ----------------------------------------------------------------------------------------------
+
+
+@field(ATTRIBUTES, f"got {EDGE_WIDTH - 1}")
+def one_attribute_less(rng: random.Random) -> Record:
+    return edge_event(rng, attr=attributes(rng)[1:])
+
+
+@field(ATTRIBUTES, f"got {EDGE_WIDTH + 1}")
+def one_attribute_more(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[*attributes(rng), 1.0])
+
+
+@field(ATTRIBUTES, "got 0")
+def no_attributes_in_a_list(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[])
+
+
+@field(ATTRIBUTES, f"got {2 * EDGE_WIDTH}")
+def attributes_as_wide_as_those_of_another_type(rng: random.Random) -> Record:
+    return edge_event(rng, type="wide", attr=2 * attributes(rng))
+
+
+@field(ATTRIBUTES, "got 200000", heavy=True)
+def attributes_without_an_end(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[0.5] * 200_000)
+
+
 @field("attr: expected a list of numbers", "the number")
 def attr_is_a_number(rng: random.Random) -> Record:
     return edge_event(rng, attr=0.5)
 
 
+@field("attr: expected a list of numbers", "the boolean")
+def attr_is_a_boolean(rng: random.Random) -> Record:
+    return edge_event(rng, attr=rng.random() < 0.5)
+
+
 @field("attr: expected a list of numbers", "the string")
 def attr_is_a_string(rng: random.Random) -> Record:
-    return edge_event(rng, attr="0.5, 1.5")
+    return edge_event(rng, attr=rng.choice(["0.5, 1.5, 2.5", "NaN", "", "[1,2,3]"]))
+
+
+@field("attr: expected a list of numbers", "an object")
+def attr_is_an_object(rng: random.Random) -> Record:
+    return edge_event(rng, attr=rng.choice([{}, {"0": 0.5, "1": 1.5, "2": 2.5}, {"amount": attributes(rng)}]))
 
 
 @field("attr: expected numbers", "a list at index 0")
 def attr_is_nested(rng: random.Random) -> Record:
-    return edge_event(rng, attr=[[0.5], [1.5]])
+    return edge_event(rng, attr=[[one] for one in attributes(rng)])
+
+
+@field(ATTRIBUTES, "got 1")
+def attr_is_nested_as_a_whole(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[attributes(rng)])
+
+
+@field("attr: expected numbers", "a list at index 1")
+def attr_is_ragged(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[0.5, attributes(rng)[1:], 1.5])
 
 
 @field("attr: expected numbers", "the string")
 def attr_of_strings(rng: random.Random) -> Record:
-    return edge_event(rng, attr=["0.5", "1.5"])
+    return edge_event(rng, attr=list(map(str, attributes(rng))))
+
+
+@field("attr: expected numbers", "the boolean", "index 2")
+def attr_of_a_boolean(rng: random.Random) -> Record:
+    return edge_event(rng, attr=[*attributes(rng)[1:], rng.random() < 0.5])
 
 
 @field("attr: expected numbers", "null at index 1")
 def attr_with_a_null(rng: random.Random) -> Record:
-    return edge_event(rng, attr=[0.5, None])
+    return edge_event(rng, attr=[0.5, None, 1.5])
 
 
 @field("attr: not finite in float32", "index 1")
 def attr_past_float32(rng: random.Random) -> Record:
-    return edge_event(rng, attr=[0.0, 1e39])
+    return edge_event(rng, attr=[0.0, rng.choice([1e39, -3.5e38, 1e308]), 1.0])
+
+
+@FIELDS.way("not JSON")
+def attr_not_finite(rng: random.Random) -> bytes:
+    return b'{"op":"add_edge","src":1,"dst":2,"attr":[0,%s,1]}' % rng.choice(
+        [b"NaN", b"Infinity", b"-Infinity", b"1e400"]
+    )
 
 
 # -- times -----------------------------------------------------------------------------------------------------------

@@ -174,8 +174,9 @@ def compare(seed: int) -> int:
         "events_map": draw.choice([None, None, None, draw.choice(_MAPS)]),
         "id_kind": draw.choice([None, drawn.kind, drawn.kind, "int"]),
     }
-    by_columns = Parser(Features(WIDTH), lines_min=draw.choice([1, 8, 64]), **options)
-    one_by_one = Parser(Features(WIDTH), lines_min=1 << 60, **options)
+    features = Features(WIDTH, random.Random(f"attributes {seed}").choice([0, 1, 2]))
+    by_columns = Parser(features, lines_min=draw.choice([1, 8, 64]), **options)
+    one_by_one = Parser(features, lines_min=1 << 60, **options)
     count = 0
     for _ in range(2):
         lines = [drawn.line() for _ in range(draw.choice([70, 130, 400, LETTERS_MAX + 500]))]
@@ -184,7 +185,7 @@ def compare(seed: int) -> int:
             text: bytes | list[RawMessage] = b"\n".join(lines) + draw.choice([b"", b"\n"])
         else:
             text = _messages(lines, draw)
-        assert outcome(by_columns, text) == outcome(one_by_one, text), f"seed {seed}, {options}"
+        assert outcome(by_columns, text) == outcome(one_by_one, text), f"seed {seed}, {features}, {options}"
     return count
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import orjson
 
+from tests.support.graphs.attributed import EDGE_WIDTH
 from tests.support.graphs.models import IN_WIDTH
 
 Kind = Literal["line", "message", "row", "flood", "refused"]
@@ -84,6 +85,11 @@ def vertex(rng: random.Random) -> int:
 def features(rng: random.Random) -> list[Any]:
     """Features as good events have them."""
     return [round(rng.gauss(0, 1), 3) for _ in range(IN_WIDTH)]
+
+
+def attributes(rng: random.Random) -> list[Any]:
+    """Attributes as good events have them."""
+    return [round(rng.gauss(0, 1), 3) for _ in range(EDGE_WIDTH)]
 
 
 def edge_event(rng: random.Random, **fields: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from freshet.operators.parser.messages import RawMessage
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.events import NO_TS, OP_NAMES
 from freshet.schema import Features, edge_row
+from tests.support.graphs.attributed import EDGE_WIDTH
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.graphs.streams import random_records
 from tests.support.malformed.arrow import rows_to_ipc, to_ipc
@@ -73,7 +74,7 @@ def test_a_malformed_record_is_rejected_alone(way):
         value, bad = made if way.kind == FLOOD else (made, 1)
         if way.kind == ROW:
             value = rows_to_ipc([edge_event(rng), made, vertex_event(rng)])
-        records = message_records([(3, GOOD), (4, value), (5, GOOD)], PlainRules(Features(IN_WIDTH), "int"))
+        records = message_records([(3, GOOD), (4, value), (5, GOOD)], PlainRules(Features(IN_WIDTH, EDGE_WIDTH), "int"))
         found = [(record.position, record.event is not None) for record in records]
         around = [(5, True), (5, False), (5, True)] if way.kind == ROW else [(5, False)] * bad
         assert found == [(4, True), *around, (6, True)], f"seed {seed}"
