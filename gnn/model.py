@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,31 +31,86 @@ from freshet.gnn.rows.jumps import Join
 from freshet.schema import Features
 
 VERSION = 1
+KINDS_VERSION: Final = 2  # of models with kinds of vertices or relations (gnn/kinds)
 # Each is two operators on Flink, with network buffers of their own (job/flink/memory.py); so many were tried.
 MAX_CONVS = 64
 SPEC_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
 
 
+Made = TypeVar("Made", bound="WeightedModel")
+
+
 class ModelError(InputError, ValueError):
     """A model that cannot be read or makes no sense; the message says which part and what was expected."""
 
 
-class Model(BaseModel):
+class WeightedModel(BaseModel):
+    """Base of what a model folder keeps: a declaration, and float32 weights by name, which are no part of its JSON."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    weights: dict[str, NDArray[np.float32]] = Field(exclude=True, repr=False)
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _float32(cls, weights: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
+        return {name: _in_float32(name, np.asarray(weights[name])) for name in sorted(weights)}
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of all weights."""
+        raise NotImplementedError
+
+    def check_weights(self) -> None:
+        """Refuse weights that are missing or unknown, or have another shape than declared.
+
+        Raises: ValueError
+        """
+        expected = self.tensors()
+        missing, unknown = sorted(expected.keys() - self.weights), sorted(self.weights.keys() - expected)
+        if missing or unknown:
+            msg = f"weights: missing {missing or 'none'}, unknown {unknown or 'none'}"
+            raise ValueError(msg)
+        for name, shape in expected.items():
+            if self.weights[name].shape != shape:
+                msg = f"weight {name}: got shape {self.weights[name].shape}, expected {shape}"
+                raise ValueError(msg)
+
+    def weights_of(self, prefix: str) -> dict[str, NDArray[np.float32]]:
+        """Return the weights under `prefix.`, by the rest of their names."""
+        start = prefix + "."
+        return {name[len(start) :]: w for name, w in self.weights.items() if name.startswith(start)}
+
+    def declaration(self) -> dict[str, Any]:
+        """Return what model.json holds."""
+        return self.model_dump(mode="json")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the hash is of, besides the weights."""
+        return self.declaration()
+
+    def sha256(self) -> str:
+        """Return the identity of the model: a hash of its layers and weights, however the files are laid out."""
+        digest = hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode())
+        for name in sorted(self.weights):
+            weight = self.weights[name]
+            digest.update(f"{name}{weight.shape}".encode())
+            digest.update(weight.astype("<f4").tobytes())
+        return digest.hexdigest()
+
+
+class Model(WeightedModel):
     """The layers of a trained GNN in order, with their weights.
 
     Weights are float32, named `layers.<index>.<tensor>` and `head.<index>.<tensor>`.
     Invariant: widths chain from layer to layer, 1 to MAX_CONVS convs, every weight there with its shape (checked here).
     """
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-
     version: int = VERSION
     layers: list[AnyLayer]
     head: list[DenseLayer] = []
     edge_types: list[str] = []
     edge_features: Annotated[int, Field(ge=0)] = 0
-    weights: dict[str, NDArray[np.float32]] = Field(exclude=True, repr=False)
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -71,11 +126,6 @@ class Model(BaseModel):
             raise ValueError(msg)
         return names
 
-    @field_validator("weights", mode="before")
-    @classmethod
-    def _float32(cls, weights: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
-        return {name: _in_float32(name, np.asarray(weights[name])) for name in sorted(weights)}
-
     @model_validator(mode="after")
     def _fits(self) -> Model:
         convs = [layer for layer in self.layers if isinstance(layer, Conv)]
@@ -85,15 +135,8 @@ class Model(BaseModel):
         chain_width(self.head, self.out_width, "head")
         _check_first_width(self.layers)
         _check_edge_widths(convs, self.edge_features)
-        expected = self.tensors()
-        missing, unknown = sorted(expected.keys() - self.weights), sorted(self.weights.keys() - expected)
-        if missing or unknown:
-            msg = f"weights: missing {missing or 'none'}, unknown {unknown or 'none'}"
-            raise ValueError(msg)
-        for name, shape in expected.items():
-            if self.weights[name].shape != shape:
-                msg = f"weight {name}: got shape {self.weights[name].shape}, expected {shape}"
-                raise ValueError(msg)
+        _check_ends(self.layers)
+        self.check_weights()
         return self
 
     @property
@@ -120,20 +163,6 @@ class Model(BaseModel):
         """Names and shapes of all weights."""
         return chain_tensors(self.layers, "layers") | chain_tensors(self.head, "head")
 
-    def weights_of(self, prefix: str) -> dict[str, NDArray[np.float32]]:
-        """Return the weights under `prefix.`, by the rest of their names."""
-        start = prefix + "."
-        return {name[len(start) :]: w for name, w in self.weights.items() if name.startswith(start)}
-
-    def sha256(self) -> str:
-        """Return the identity of the model: a hash of its layers and weights, however the files are laid out."""
-        digest = hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
-        for name in sorted(self.weights):
-            weight = self.weights[name]
-            digest.update(f"{name}{weight.shape}".encode())
-            digest.update(weight.astype("<f4").tobytes())
-        return digest.hexdigest()
-
 
 def build_model(**fields: Any) -> Model:
     """Return the Model of these fields.
@@ -142,18 +171,42 @@ def build_model(**fields: Any) -> Model:
     """
     version = fields.get("version", VERSION)
     if version != VERSION:
-        msg = f"model format version {version!r}: this Freshet reads version {VERSION}"
-        raise ModelError(msg)
-    _check_types(fields.get("layers"), "layers", CONV_TYPES + DENSE_TYPES + JUMP_TYPES)
-    _check_types(fields.get("head", []), "head", DENSE_TYPES)
+        msg = f"model format version {version!r}: this Freshet reads version {VERSION}, and version {KINDS_VERSION} of "
+        raise ModelError(msg + "models with kinds")
+    check_types(fields.get("layers"), "layers", CONV_TYPES + DENSE_TYPES + JUMP_TYPES)
+    check_types(fields.get("head", []), "head", DENSE_TYPES)
+    return validated(Model, fields)
+
+
+def validated(of: type[Made], fields: dict[str, Any]) -> Made:
+    """Return the model of that class.
+
+    Raises: ModelError naming the field, what it got and what was expected.
+    """
     try:
-        return Model(**fields)
+        return of(**fields)
     except ValidationError as error:
         raise ModelError(_explain(error)) from None
 
 
 def load_model(folder: str | Path) -> Model:
-    """Read a model folder.
+    """Read the folder of a model without kinds.
+
+    Raises: ModelError when a file is missing, is no model, or does not fit the other; the message says what to mend.
+    """
+    return read_folder(folder, _build_runnable)
+
+
+def _build_runnable(**fields: Any) -> Model:
+    """Return the model of these fields, as `build_model`; no job runs one with kinds yet."""
+    if fields.get("version") == KINDS_VERSION:
+        msg = "models with kinds of vertices cannot be run yet; `freshet model describe` explains them"
+        raise ModelError(msg)
+    return build_model(**fields)
+
+
+def read_folder(folder: str | Path, build: Callable[..., Made]) -> Made:
+    """Read a model folder; `build` makes the model of its fields and weights.
 
     Raises: ModelError when a file is missing, is no model, or does not fit the other; the message says what to mend.
     """
@@ -180,19 +233,19 @@ def load_model(folder: str | Path) -> Model:
         msg = f"{weights_path} is not a safetensors file: {error}"
         raise ModelError(msg) from None
     try:
-        return build_model(**spec, weights=weights)
+        return build(**spec, weights=weights)
     except ModelError as error:
         blamed = weights_path if str(error).startswith("weights: ") else spec_path
         msg = f"{blamed}: {error}"
         raise ModelError(msg) from None
 
 
-def save_model(model: Model, folder: str | Path) -> None:
+def save_model(model: WeightedModel, folder: str | Path) -> None:
     """Write a model folder; each file appears whole."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / WEIGHTS_FILE, save(model.weights))
-    _write(folder / SPEC_FILE, (json.dumps(model.model_dump(mode="json"), indent=2) + "\n").encode())
+    _write(folder / SPEC_FILE, (json.dumps(model.declaration(), indent=2) + "\n").encode())
 
 
 def _in_float32(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
@@ -234,14 +287,25 @@ def _check_edge_widths(convs: Sequence[Conv], width: int) -> None:
         raise ValueError(msg)
 
 
+def _check_ends(layers: Sequence[AnyLayer]) -> None:
+    """Refuse a conv made for two kinds of rows."""
+    for i, layer in enumerate(layers):
+        if getattr(layer, "target_channels", None) is not None:
+            msg = f"layers.{i}: target_channels is for the convs of relations, in a model with kinds"
+            raise ValueError(msg)
+
+
 def _write(path: Path, data: bytes) -> None:
     partial = path.with_name("." + path.name)
     partial.write_bytes(data)
     os.replace(partial, path)
 
 
-def _check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
-    """Name an unknown layer type, which pydantic would bury in a list of all unions."""
+def check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
+    """Name an unknown layer type, which pydantic would bury in a list of all unions.
+
+    Raises: ModelError
+    """
     if not isinstance(layers, list):
         msg = f"{where}: got {type(layers).__name__}, expected a list of layers"
         raise ModelError(msg)
@@ -255,7 +319,7 @@ def _check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
             msg = f"{where}.{i}: layer type {kind!r} is not supported; supported are {', '.join(supported)}"
             raise ModelError(msg)
         if kind in ("gin_conv", "gine_conv", "edge_conv", "nn_conv", "gen_conv") and isinstance(layer, dict):
-            _check_types(layer.get("nn"), f"{where}.{i}.nn", DENSE_TYPES)
+            check_types(layer.get("nn"), f"{where}.{i}.nn", DENSE_TYPES)
 
 
 def _explain(error: ValidationError) -> str:

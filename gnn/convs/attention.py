@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -37,16 +37,20 @@ class AttentionConv(Conv):
 
 
 class EdgeAttentionConv(AttentionConv):
-    """Base of the attention layers that may read attributes of edges."""
+    """Base of the attention layers that may read attributes of edges, and rows of two kinds."""
+
+    LATER: ClassVar[dict[str, Any]] = {"target_channels": None}
 
     edge_channels: Annotated[int, Field(ge=0)] = 0
+    target_channels: Width | None = None
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out that it reads no attributes: models of before there were any keep their identity."""
         fields: dict[str, Any] = serialize(self)
         unread = () if self.edge_channels else ("edge_channels", "fill_value")
-        return {name: value for name, value in fields.items() if name not in unread}
+        later = self.LATER
+        return {name: value for name, value in fields.items() if name not in unread and later.get(name, ...) != value}
 
     def _of_edges(self) -> dict[str, Shape]:
         if not self.edge_channels:
@@ -72,10 +76,13 @@ class GATConv(EdgeAttentionConv):
         edge_channels: Width of the attributes of an edge; 0: it reads none.
         fill_value: Attributes of the self-loops that it adds: a number; or mean, that of the attributes of the in-edges
             without self-loops, 0 where there are none.
+        target_channels: Width of the rows of targets in a relation whose ends are given as two; W x_v is then made by a
+            matrix of its own. Else left out.
 
     Weights: lin.weight (W), (heads * channels, in_channels); att_src and att_dst, (heads, channels); res.weight
-    (W_res), (out_channels, in_channels); bias (b), (out_channels,); with attributes lin_edge.weight (W_e), (heads *
-    channels, edge_channels), and att_edge, (heads, channels). All float32.
+    (W_res), (out_channels, in_channels or target_channels); bias (b), (out_channels,); with target_channels
+    lin_dst.weight, (heads * channels, target_channels); with attributes lin_edge.weight (W_e), (heads * channels,
+    edge_channels), and att_edge, (heads, channels). All float32.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError where out_channels is no multiple of heads with `concat`, or for an unknown option or value.
@@ -93,8 +100,10 @@ class GATConv(EdgeAttentionConv):
         heads = self.heads, self.channels
         shapes = linear_shapes("lin.", self.in_channels, self.heads * self.channels, bias=False)
         shapes |= {"att_src": heads, "att_dst": heads}
+        if self.target_channels is not None:
+            shapes |= linear_shapes("lin_dst.", self.target_channels, self.heads * self.channels, bias=False)
         if self.residual:
-            shapes |= linear_shapes("res.", self.in_channels, self.out_channels, bias=False)
+            shapes |= linear_shapes("res.", self.target_width, self.out_channels, bias=False)
         if self.edge_channels:
             shapes |= self._of_edges() | {"att_edge": heads}
         return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
@@ -118,10 +127,12 @@ class GATv2Conv(EdgeAttentionConv):
         bias: Whether b, b_l and b_r are added.
         edge_channels: Width of the attributes of an edge; 0: it reads none.
         fill_value: Attributes of the self-loops that it adds, as GATConv's.
+        target_channels: Width of the rows of targets in a relation whose ends are given as two; else left out.
 
-    Weights: lin_l.weight (W_l) and lin_r.weight (W_r), (heads * channels, in_channels); lin_l.bias (b_l) and
-    lin_r.bias (b_r), (heads * channels,); att, (heads, channels); res.weight (W_res), (out_channels, in_channels);
-    bias (b), (out_channels,); with attributes lin_edge.weight (W_e), (heads * channels, edge_channels). All float32.
+    Weights: lin_l.weight (W_l), (heads * channels, in_channels), and lin_r.weight (W_r), (heads * channels, in_channels
+    or target_channels); lin_l.bias (b_l) and lin_r.bias (b_r), (heads * channels,); att, (heads, channels); res.weight
+    (W_res), (out_channels, in_channels or target_channels); bias (b), (out_channels,); with attributes lin_edge.weight
+    (W_e), (heads * channels, edge_channels). All float32.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError where out_channels is no multiple of heads with `concat`, or for an unknown option or value.
@@ -135,14 +146,21 @@ class GATv2Conv(EdgeAttentionConv):
     bias: bool = True
     fill_value: float | Literal["mean"] = "mean"
 
+    @model_validator(mode="after")
+    def _shared_weights_fit(self) -> GATv2Conv:
+        if self.share_weights and self.target_width != self.in_channels:
+            msg = f"{self.type}: share_weights with in_channels {self.in_channels} and target_channels "
+            raise ValueError(msg + f"{self.target_width}, expected the same")
+        return self
+
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         size = self.heads * self.channels
         shapes = linear_shapes("lin_l.", self.in_channels, size, bias=self.bias)
         if not self.share_weights:
-            shapes |= linear_shapes("lin_r.", self.in_channels, size, bias=self.bias)
+            shapes |= linear_shapes("lin_r.", self.target_width, size, bias=self.bias)
         if self.residual:
-            shapes |= linear_shapes("res.", self.in_channels, self.out_channels, bias=False)
+            shapes |= linear_shapes("res.", self.target_width, self.out_channels, bias=False)
         shapes |= {"att": (self.heads, self.channels)} | self._of_edges()
         return shapes | ({"bias": (self.out_channels,)} if self.bias else {})
 
@@ -165,11 +183,13 @@ class TransformerConv(EdgeAttentionConv):
         beta: Whether a_v and r_v are mixed by a gate; needs `root_weight`.
         bias: Whether the linear functions of x have a bias.
         edge_channels: Width of the attributes of an edge; 0: it reads none.
+        target_channels: Width of the rows of targets in a relation whose ends are given as two; else left out.
 
-    Weights: lin_key.weight, lin_query.weight, lin_value.weight, (heads * channels, in_channels), each with a bias
-    lin_key.bias, lin_query.bias, lin_value.bias, (heads * channels,); lin_skip.weight, (out_channels, in_channels), and
-    lin_skip.bias, (out_channels,); lin_beta.weight, (1, 3 * out_channels); with attributes lin_edge.weight (W_e),
-    (heads * channels, edge_channels). All float32.
+    Weights: lin_key.weight, lin_query.weight, lin_value.weight, (heads * channels, in_channels; of the query
+    target_channels where given), each with a bias lin_key.bias, lin_query.bias, lin_value.bias, (heads * channels,);
+    lin_skip.weight, (out_channels, in_channels or target_channels), and lin_skip.bias, (out_channels,);
+    lin_beta.weight, (1, 3 * out_channels); with attributes lin_edge.weight (W_e), (heads * channels, edge_channels).
+    All float32.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError where out_channels is no multiple of heads with `concat`, for `beta` without `root_weight`, or
@@ -193,10 +213,11 @@ class TransformerConv(EdgeAttentionConv):
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         size, shapes = self.heads * self.channels, dict[str, Shape]()
-        for name in ("lin_key.", "lin_query.", "lin_value."):
-            shapes |= linear_shapes(name, self.in_channels, size, bias=self.bias)
+        widths = {"lin_key.": self.in_channels, "lin_query.": self.target_width, "lin_value.": self.in_channels}
+        for name, width in widths.items():
+            shapes |= linear_shapes(name, width, size, bias=self.bias)
         if self.root_weight:
-            shapes |= linear_shapes("lin_skip.", self.in_channels, self.out_channels, bias=self.bias)
+            shapes |= linear_shapes("lin_skip.", self.target_width, self.out_channels, bias=self.bias)
         if self.beta:
             shapes |= linear_shapes("lin_beta.", 3 * self.out_channels, 1, bias=False)
         return shapes | self._of_edges()

@@ -12,6 +12,9 @@ from freshet.gnn.rows.layer import Layer, Width
 class Conv(Layer):
     """Base of the layers that read neighbours."""
 
+    LATER: ClassVar[dict[str, Any]] = {}
+    """Options of later versions, with the values that say what layers did before these."""
+
     in_channels: Width
     out_channels: Width
 
@@ -24,6 +27,22 @@ class Conv(Layer):
     def out_width(self) -> int:
         """Width of the rows it makes."""
         return self.out_channels
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave later options out where they change nothing: models of before keep their identity."""
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if self.LATER.get(name, ...) != value}
+
+    @property
+    def target_width(self) -> int:
+        """Width of the rows of targets, `target_channels` where it has them; else that of sources."""
+        return int(getattr(self, "target_channels", None) or self.in_channels)
+
+    @property
+    def reads_own(self) -> bool:
+        """True if the result for a vertex depends on its own row."""
+        return True
 
     @property
     def edge_width(self) -> int:
@@ -38,15 +57,8 @@ class AggregatingConv(Conv):
     """Base of the convs that had no other aggregator than the sum once."""
 
     LATER: ClassVar[dict[str, Any]] = {"aggr": "sum"}
-    """Options of later versions, with the values that say what layers did before these."""
 
     aggr: Aggregator = "sum"
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave later options out where they change nothing: models of before keep their identity."""
-        fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if self.LATER.get(name, ...) != value}
 
 
 def check_same_width(conv: Conv) -> None:

@@ -23,7 +23,7 @@ class RootedConv(Conv):
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         relation = linear_shapes("lin_rel.", self.in_channels, self.out_channels, bias=self.bias)
-        return relation | linear_shapes("lin_root.", self.in_channels, self.out_channels, bias=False)
+        return relation | linear_shapes("lin_root.", self.target_width, self.out_channels, bias=False)
 
 
 class GraphConv(RootedConv):
@@ -35,16 +35,20 @@ class GraphConv(RootedConv):
         aggr: Aggregate of the messages: sum, mean, max, min, std or var.
         bias: Whether b is added.
         edge_weights: Whether messages are multiplied by w_uv; without, w_uv is 1.
+        target_channels: Width of the rows of targets in a relation whose ends are given as two; else left out.
 
-    Weights: lin_rel.weight (W_rel) and lin_root.weight (W_root), (out_channels, in_channels); lin_rel.bias (b),
-    (out_channels,). All float32.
+    Weights: lin_rel.weight (W_rel), (out_channels, in_channels), and lin_root.weight (W_root), (out_channels,
+    in_channels or target_channels); lin_rel.bias (b), (out_channels,). All float32.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError for a width below 1, or an unknown option or value.
     Source: Morris et al., Weisfeiler and Leman go neural (2019).
     """
 
+    LATER: ClassVar[dict[str, Any]] = {"target_channels": None}
+
     type: Literal["graph_conv"] = "graph_conv"
+    target_channels: Width | None = None
 
 
 class CommNetConv(RootedConv):
@@ -114,15 +118,18 @@ class SAGEConv(Conv):
         root_weight: Whether W_r x_v is added.
         project: Whether sources are projected before they are aggregated.
         bias: Whether b is added.
+        target_channels: Width of the rows of targets in a relation whose ends are given as two; else left out.
 
     Weights: lin_l.weight (W_l), (out_channels, in_channels * aggregators); lin_l.bias (b), (out_channels,);
-    lin_r.weight (W_r), (out_channels, in_channels); lin.weight (W), (in_channels, in_channels); lin.bias (p),
-    (in_channels,). All float32; those of an option that is off are absent.
+    lin_r.weight (W_r), (out_channels, in_channels or target_channels); lin.weight (W), (in_channels, in_channels);
+    lin.bias (p), (in_channels,). All float32; those of an option that is off are absent.
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError for a width below 1, no aggregator, or an unknown option or value.
     Source: Hamilton et al., Inductive representation learning on large graphs (2017).
     """
+
+    LATER: ClassVar[dict[str, Any]] = {"target_channels": None}
 
     type: Literal["sage_conv"] = "sage_conv"
     aggr: Aggregator | Annotated[tuple[Aggregator, ...], Field(min_length=1)] = "mean"
@@ -130,13 +137,19 @@ class SAGEConv(Conv):
     root_weight: bool = True
     project: bool = False
     bias: bool = True
+    target_channels: Width | None = None
+
+    @property
+    def reads_own(self) -> bool:
+        """True if the result for a vertex depends on its own row."""
+        return self.root_weight
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         aggregators = 1 if isinstance(self.aggr, str) else len(self.aggr)
         shapes = linear_shapes("lin_l.", self.in_channels * aggregators, self.out_channels, bias=self.bias)
         if self.root_weight:
-            shapes |= linear_shapes("lin_r.", self.in_channels, self.out_channels, bias=False)
+            shapes |= linear_shapes("lin_r.", self.target_width, self.out_channels, bias=False)
         if self.project:
             shapes |= linear_shapes("lin.", self.in_channels, self.in_channels, bias=True)
         return shapes

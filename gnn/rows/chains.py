@@ -16,12 +16,13 @@ def chain_width(layers: Sequence[Layer], width: int, where: str) -> int:
     return chain_widths(layers, width, where)[-1] if layers else width
 
 
-def chain_widths(layers: Sequence[Layer], width: int, where: str) -> list[int]:
+def chain_widths(layers: Sequence[Layer], width: int, where: str, kept: dict[str, int] | None = None) -> list[int]:
     """Return the width of the rows behind each layer of a chain that reads rows of the given width.
 
+    `kept`: the widths of rows that were kept before, to which those are added that the chain keeps.
     Raises: ValueError naming the first layer that does not fit.
     """
-    kept: dict[str, int] = {}
+    kept = {} if kept is None else kept
     widths = []
     for i, layer in enumerate(layers):
         if layer.in_width is not None and layer.in_width != width:

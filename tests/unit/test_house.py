@@ -29,6 +29,7 @@ FLOORS = {
         "convs",
         "declarations",
         "model",
+        "kinds",
         "layers",
         "plan",
         "describe oracles",

@@ -1,0 +1,103 @@
+"""How wide the rows of each kind are behind each layer, and which kinds are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from freshet.gnn.kinds.declarations import ByKind, Grouping, HeteroConv, Relation, RelationConv
+from freshet.gnn.rows.chains import chain_widths
+from freshet.gnn.rows.jumps import CURRENT, Join
+from freshet.gnn.rows.layer import Layer
+
+
+class Flow(NamedTuple):
+    """The kinds that are there behind a layer, with the widths of their rows, and the kept rows of each kind."""
+
+    widths: dict[str, int]
+    kept: dict[str, dict[str, int]]
+
+
+def flows(kinds: Mapping[str, int], relations: Sequence[Relation], layers: Sequence[HeteroConv | ByKind]) -> list[Flow]:
+    """Return the flow in front of the first layer, and that behind each layer.
+
+    Raises: ValueError naming the first layer that does not fit.
+    """
+    found = [Flow(dict(kinds), {kind: {} for kind in kinds})]
+    for i, layer in enumerate(layers):
+        if isinstance(layer, ByKind):
+            found.append(_behind_rows(found[-1], layer, f"layers.{i}"))
+        else:
+            found.append(_behind_conv(found[-1], layer, relations, f"layers.{i}"))
+    return found
+
+
+def _behind_rows(flow: Flow, layer: ByKind, where: str) -> Flow:
+    widths, kept = dict(flow.widths), {kind: dict(rows) for kind, rows in flow.kept.items()}
+    for kind, layers in layer.layers.items():
+        if kind not in kept:
+            msg = f"{where}: by_kind has layers of the kind {kind!r}; kinds are {', '.join(kept)}"
+            raise ValueError(msg)
+        if layers:
+            _check_there(widths.get(kind), kind, layers, f"{where}.layers.{kind}")
+            widths[kind] = chain_widths(layers, widths.get(kind, 0), f"{where}.layers.{kind}", kept[kind])[-1]
+    return Flow(widths, kept)
+
+
+def _check_there(width: int | None, kind: str, layers: Sequence[Layer], where: str) -> None:
+    first = layers[0]
+    if width is None and not (isinstance(first, Join) and CURRENT not in first.of):
+        msg = f"{where}.0 reads rows of the kind {kind!r}, which is not there any more: no relation of the last "
+        raise ValueError(msg + "hetero_conv reaches it; begin with a join of rows that were kept")
+
+
+def _behind_conv(flow: Flow, layer: HeteroConv, relations: Sequence[Relation], where: str) -> Flow:
+    reached: dict[str, list[int]] = {}
+    _check_numbers([one.relation for one in layer.convs], relations, where)
+    for c, one in enumerate(layer.convs):
+        _check_conv(flow.widths, one, relations[one.relation], f"{where}.convs.{c} ({one.conv.type})")
+        reached.setdefault(relations[one.relation].target, []).append(one.conv.out_channels)
+    widths = {
+        kind: _grouped(layer.aggr, found, f"{where}: rows of the kind {kind!r}") for kind, found in reached.items()
+    }
+    return Flow({kind: widths[kind] for kind in flow.kept if kind in widths}, flow.kept)
+
+
+def _check_numbers(numbers: Sequence[int], relations: Sequence[Relation], where: str) -> None:
+    for c, number in enumerate(numbers):
+        if number >= len(relations):
+            msg = f"{where}.convs.{c}: relation {number}, but there are {len(relations)} relations, counted from 0"
+            raise ValueError(msg)
+        if number in numbers[:c]:
+            msg = f"{where}.convs.{c}: the relation {relations[number]} has a conv in this layer already"
+            raise ValueError(msg)
+
+
+def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: Relation, where: str) -> None:
+    conv = one.conv
+    ends = [("source", relation.source, conv.in_channels)]
+    ends += [("target", relation.target, conv.target_width)] if conv.reads_own else []
+    for end, kind, width in ends:
+        if kind not in widths:
+            msg = f"{where} reads rows of the kind {kind!r}, the {end} of {relation}, which is not there any more: no "
+            raise ValueError(msg + "relation of the hetero_conv before it reaches it")
+        if widths[kind] != width:
+            msg = (
+                f"{where} reads rows of width {width} of the kind {kind!r}, the {end} of {relation}, got {widths[kind]}"
+            )
+            raise ValueError(msg)
+    if conv.edge_width not in (0, relation.edge_features):
+        msg = f"{where} reads attributes of width {conv.edge_width}, but edge_features of {relation} is "
+        raise ValueError(msg + str(relation.edge_features))
+    if getattr(conv, "add_self_loops", False) and relation.source != relation.target:
+        msg = f"{where}: add_self_loops in {relation}, but there are no self-loops between two kinds; export the model "
+        raise ValueError(msg + "with add_self_loops=False")
+
+
+def _grouped(aggr: Grouping, widths: Sequence[int], what: str) -> int:
+    if aggr == "cat":
+        return sum(widths)
+    if len(set(widths)) > 1:
+        msg = f"{what} come in widths {', '.join(map(str, widths))}, expected the same for aggr {aggr}"
+        raise ValueError(msg)
+    return widths[0]

@@ -1,0 +1,245 @@
+"""A model with kinds of vertices and relations between them, as model.json of version 2 keeps it."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from freshet.gnn.declarations import DENSE_TYPES, JUMP_TYPES
+from freshet.gnn.kinds.declarations import (
+    KINDS_LAYER_TYPES,
+    OTHER_CONV_TYPES,
+    RELATION_CONV_TYPES,
+    AnyKindsLayer,
+    ByKind,
+    HeteroConv,
+    Relation,
+    row_layers,
+)
+from freshet.gnn.kinds.flow import Flow, flows
+from freshet.gnn.kinds.names import check_kinds, names_of_relations
+from freshet.gnn.model import (
+    KINDS_VERSION,
+    MAX_CONVS,
+    Model,
+    ModelError,
+    WeightedModel,
+    build_model,
+    check_types,
+    read_folder,
+    validated,
+)
+from freshet.gnn.rows.chains import chain_tensors
+from freshet.gnn.rows.layer import Layer, Shape, Width
+
+KINDS_MAX = 255
+
+
+class KindsModel(WeightedModel):
+    """The layers of a trained GNN over vertices of several kinds, or over several relations, with their weights.
+
+    A kind's number is its place in `kinds`, a relation's its place in `relations`. Weights are float32, named
+    `layers.<index>.convs.<number>.<tensor>` and `layers.<index>.layers.<kind>.<number>.<tensor>`.
+    Invariant: widths chain by kind from layer to layer, 1 to MAX_CONVS hetero_convs, every weight there with its shape
+    (checked here).
+    """
+
+    version: Literal[2] = KINDS_VERSION
+    kinds: Annotated[dict[str, Width], Field(min_length=1, max_length=KINDS_MAX)]
+    relations: Annotated[list[Relation], Field(min_length=1)]
+    layers: list[AnyKindsLayer]
+    out: Annotated[list[str], Field(min_length=1)]
+
+    @field_validator("kinds")
+    @classmethod
+    def _named(cls, kinds: dict[str, int]) -> dict[str, int]:
+        check_kinds(list(kinds))
+        return kinds
+
+    @model_validator(mode="after")
+    def _fits(self) -> KindsModel:
+        _check_relations(self.kinds, self.relations)
+        convs = sum(isinstance(layer, HeteroConv) for layer in self.layers)
+        if not 1 <= convs <= MAX_CONVS:
+            msg = f"a model needs 1 to {MAX_CONVS} layers of hetero_conv, got {convs}"
+            raise ValueError(msg)
+        _check_out(self.out, self.kinds, self.flows()[-1].widths)
+        _check_attributes(self.relations, self.layers)
+        self.check_weights()
+        return self
+
+    def flows(self) -> list[Flow]:
+        """The kinds that are there, and how wide their rows are, in front of the first layer and behind each one."""
+        return flows(self.kinds, self.relations, self.layers)
+
+    @property
+    def out_widths(self) -> dict[str, int]:
+        """Width of the embedding of each kind that is returned."""
+        widths = self.flows()[-1].widths
+        return {kind: widths[kind] for kind in self.out}
+
+    @property
+    def edge_types(self) -> list[str]:
+        """Names of the relations as types of edges: the type where no other relation has that."""
+        return names_of_relations([relation.ends for relation in self.relations])
+
+    @property
+    def mirrors(self) -> list[int]:
+        """For each relation the number of the one that follows its edges; -1: none does."""
+        found = [-1] * len(self.relations)
+        for number, relation in enumerate(self.relations):
+            if relation.mirrors is not None:
+                found[relation.mirrors] = number
+        return found
+
+    @property
+    def is_approximate(self) -> bool:
+        """True if a layer replaces one that reads the whole graph, by constants from the time of the export."""
+        found: list[Layer] = []
+        for layer in self.layers:
+            if isinstance(layer, ByKind):
+                found += chain.from_iterable(row_layers(layer).values())
+            else:
+                found += chain.from_iterable(getattr(one.conv, "nn", ()) for one in layer.convs)
+        return any(one.is_approximate for one in found)
+
+    def tensors(self) -> dict[str, Shape]:
+        """Names and shapes of all weights."""
+        shapes: dict[str, Shape] = {}
+        for i, layer in enumerate(self.layers):
+            if isinstance(layer, HeteroConv):
+                shapes |= chain_tensors([one.conv for one in layer.convs], f"layers.{i}.convs")
+            else:
+                for kind, layers in row_layers(layer).items():
+                    shapes |= chain_tensors(layers, f"layers.{i}.layers.{kind}")
+        return shapes
+
+    def identity(self) -> dict[str, Any]:
+        """Return the declaration with the order of kinds, since kinds are counted."""
+        return self.declaration() | {"kinds": list(self.kinds.items())}
+
+
+def build_kinds_model(**fields: Any) -> KindsModel:
+    """Return the KindsModel of these fields.
+
+    Raises: ModelError naming the field, what it got and what was expected.
+    """
+    version = fields.get("version", KINDS_VERSION)
+    if version != KINDS_VERSION:
+        msg = f"model format version {version!r} with kinds: this Freshet reads version {KINDS_VERSION}"
+        raise ModelError(msg)
+    check_types(fields.get("layers"), "layers", KINDS_LAYER_TYPES)
+    for i, layer in enumerate(fields["layers"]):
+        if isinstance(layer, dict):
+            _check_layer(layer, f"layers.{i}")
+    return validated(KindsModel, fields)
+
+
+def load_any_model(folder: str | Path) -> Model | KindsModel:
+    """Read a model folder, with kinds or without.
+
+    Raises: ModelError when a file is missing, is no model, or does not fit the other; the message says what to mend.
+    """
+    return read_folder(folder, _build_any)
+
+
+def _build_any(**fields: Any) -> Model | KindsModel:
+    return build_kinds_model(**fields) if fields.get("version") == KINDS_VERSION else build_model(**fields)
+
+
+def _check_layer(layer: dict[str, Any], where: str) -> None:
+    """Name an unknown layer type, which pydantic would bury, and a conv that no relation can have.
+
+    Raises: ModelError
+    """
+    if layer["type"] == "by_kind":
+        given = layer.get("layers")
+        for kind, layers in given.items() if isinstance(given, dict) else ():
+            check_types(layers, f"{where}.layers.{kind}", DENSE_TYPES + JUMP_TYPES)
+        return
+    listed = layer.get("convs")
+    convs = [one.get("conv") if isinstance(one, dict) else None for one in listed] if isinstance(listed, list) else []
+    for c, conv in enumerate(convs):
+        if isinstance(conv, dict) and conv.get("type") in OTHER_CONV_TYPES:
+            msg = f"{where}.convs.{c}: {conv['type']} cannot be the conv of a relation; those that can are "
+            raise ModelError(msg + ", ".join(RELATION_CONV_TYPES))
+    if all(isinstance(conv, dict) for conv in convs):
+        check_types(convs, f"{where}.convs", RELATION_CONV_TYPES)
+
+
+def _check_relations(kinds: dict[str, int], relations: list[Relation]) -> None:
+    """Refuse relations of unknown kinds, relations that are there twice, and mirrors that cannot follow.
+
+    Raises: ValueError
+    """
+    followed, known = dict[int, int](), set[tuple[str, str, str]]()
+    for number, relation in enumerate(relations):
+        where = f"relations.{number} ({relation})"
+        for end, kind in (("source", relation.source), ("target", relation.target)):
+            if kind not in kinds:
+                msg = f"{where}: the {end} {kind!r} is no kind; kinds are {', '.join(map(repr, kinds))}"
+                raise ValueError(msg)
+        if relation.ends in known:
+            msg = f"{where}: a relation with this source, type and target is there already"
+            raise ValueError(msg)
+        known.add(relation.ends)
+        if relation.mirrors is not None:
+            _check_mirror(relations, number, where)
+            other = followed.setdefault(relation.mirrors, number)
+            if other != number:
+                msg = f"{where}: mirrors relations.{relation.mirrors}, as relations.{other} does; one may"
+                raise ValueError(msg)
+    names = names_of_relations([relation.ends for relation in relations])
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        msg = f"relations: {twice[0]!r} names two of them, a type and a source,type,target; rename the type"
+        raise ValueError(msg)
+
+
+def _check_mirror(relations: list[Relation], number: int, where: str) -> None:
+    mirror = relations[number]
+    assert mirror.mirrors is not None  # by the caller
+    if mirror.mirrors >= len(relations):
+        msg = f"{where}: mirrors {mirror.mirrors}, but there are {len(relations)} relations, counted from 0"
+        raise ValueError(msg)
+    if mirror.mirrors == number:
+        msg = f"{where}: mirrors itself; name the relation whose edges it follows"
+        raise ValueError(msg)
+    followed = relations[mirror.mirrors]
+    if followed.mirrors is not None:
+        msg = f"{where}: mirrors {followed}, which is a mirror itself; name the relation that has events"
+        raise ValueError(msg)
+    if (mirror.source, mirror.target) != (followed.target, followed.source):
+        msg = f"{where}: mirrors {followed}, so it goes from {followed.target!r} to {followed.source!r}"
+        raise ValueError(msg)
+    if mirror.edge_features != followed.edge_features:
+        msg = f"{where}: edge_features {mirror.edge_features}, but {followed} has {followed.edge_features}; attributes "
+        raise ValueError(msg + "follow with the edges, so give both the same")
+
+
+def _check_out(out: list[str], kinds: dict[str, int], there: dict[str, int]) -> None:
+    for i, kind in enumerate(out):
+        if kind not in kinds:
+            msg = f"out: {kind!r} is no kind; kinds are {', '.join(map(repr, kinds))}"
+            raise ValueError(msg)
+        if kind in out[:i]:
+            msg = f"out: the kind {kind!r} is named twice"
+            raise ValueError(msg)
+        if kind not in there:
+            msg = f"out: the kind {kind!r} is not there behind the last layer; there are {', '.join(map(repr, there))}"
+            raise ValueError(msg)
+
+
+def _check_attributes(relations: list[Relation], layers: list[AnyKindsLayer]) -> None:
+    """Refuse attributes that no layer reads, neither in the relation nor in its mirror or what it mirrors."""
+    convs = [one for layer in layers if isinstance(layer, HeteroConv) for one in layer.convs]
+    read = {one.relation for one in convs if one.conv.edge_width}
+    for number, relation in enumerate(relations):
+        if not relation.edge_features:
+            continue
+        followers = {other for other, one in enumerate(relations) if one.mirrors == number}
+        if not read & {number, relation.mirrors, *followers}:
+            msg = f"relations.{number} ({relation}): edge_features {relation.edge_features}, but no layer reads "
+            raise ValueError(msg + "attributes of its edges")
