@@ -70,7 +70,7 @@ def compile_plan(model: Model) -> Plan:
             plan.out_width = widths[end - 1]
         else:
             conv = _conv_plan(model, i, _chain(model, range(0)), _chain(model, range(0)))
-            plan = CarryingPlan(conv, carry, Segment(model, before), Segment(model, after))
+            plan = CarryingPlan(conv, carry, _segment(model, before), _segment(model, after))
         layers.append(plan)
     head = Chain(model, model.head, [f"head.{i}" for i in range(len(model.head))])
     head_width = chain_width(model.head, model.out_width, "head") if model.head else 0
@@ -79,6 +79,10 @@ def compile_plan(model: Model) -> Plan:
 
 def _chain(model: Model, where: Sequence[int]) -> Chain:
     return Chain(model, [model.layers[i] for i in where], [f"layers.{i}" for i in where])  # type: ignore[misc]
+
+
+def _segment(model: Model, where: Sequence[int]) -> Segment:
+    return Segment(model, [model.layers[i] for i in where], [f"layers.{i}" for i in where])
 
 
 def _conv_plan(model: Model, index: int, before: Chain, after: Chain) -> LayerPlan:

@@ -95,7 +95,7 @@ class GATConvPlan(AttentionConvPlan):
         super().__init__(spec, score, before, after)
         weights = model.weights_of(prefix)
         self._bias = weights.get("bias")
-        self._weight = _with_terms(transposed(weights["lin.weight"]), weights["att_src"], weights["att_dst"])
+        self._weight = with_terms(transposed(weights["lin.weight"]), weights["att_src"], weights["att_dst"])
         self._residual = transposed(weights["res.weight"]) if spec.residual else None
         if spec.edge_channels:
             of_edges = edge_terms(weights["lin_edge.weight"], weights["att_edge"])
@@ -153,7 +153,7 @@ class SuperGATConvPlan(AttentionConvPlan):
         super().__init__(spec, score, before, after)
         self._weight, self._bias = transposed(weights["lin.weight"]), weights.get("bias")
         if spec.attention_type == "MX":
-            self._weight = _with_terms(self._weight, weights["att_r"], weights["att_l"])
+            self._weight = with_terms(self._weight, weights["att_r"], weights["att_l"])
         self._keep_own(0)
 
     def _rows(self, x: Rows) -> Rows:
@@ -211,11 +211,16 @@ class AGNNConvPlan(AttentionConvPlan):
         return np.concatenate([x, lengths_of_one], axis=1)
 
 
-def _with_terms(weight: Rows, first: Rows, second: Rows) -> Rows:
-    """The matrix that makes values, and of them two terms of each head: one product for [W x | a . W x | b . W x].
+def with_terms(weight: Rows, *of_terms: Rows) -> Rows:
+    """Return the matrix that makes values, and of them terms of each head: one product for [W x | a . W x | ...].
 
-    Shapes: weight (in_channels, heads * channels); first, second (heads, channels).
+    Shapes: weight (in_channels, heads * channels); of_terms (heads, channels) each.
     """
-    by_head = weight.astype(np.float64).reshape(len(weight), *first.shape)
-    terms = [np.einsum("ihc,hc->ih", by_head, of.astype(np.float64)) for of in (first, second)]
+    terms = [terms_of_values(weight, of) for of in of_terms]
     return np.ascontiguousarray(np.concatenate([weight, *terms], axis=1), np.float32)
+
+
+def terms_of_values(weight: Rows, of: Rows) -> np.ndarray:
+    """Return the matrix that makes a term of each head of what `weight` reads, (in_channels, heads) float64."""
+    by_head = weight.astype(np.float64).reshape(len(weight), *of.shape)
+    return np.asarray(np.einsum("ihc,hc->ih", by_head, of.astype(np.float64)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.declarations import AnyLayer, Conv, Identity
+from freshet.gnn.declarations import AnyLayer, Conv, Identity, Layer
 from freshet.gnn.layers.base import Context, LayerPlan
 from freshet.gnn.layers.segment import Segment
 from freshet.gnn.numerics.dense import Rows
@@ -82,7 +82,7 @@ class CarryingPlan(LayerPlan):
 
 def carries_of(layers: Sequence[AnyLayer], in_width: int) -> list[Carry | None]:
     """Return, for each conv, the rows carried across it; None if neither it nor the layers around it keep rows."""
-    needed, values = _needed(layers), _Values(in_width)
+    needed, values = _needed(layers), NamedRows(in_width)
     into, across, jumps = [values.layout([CURRENT])], list[Layout](), [False] * len(needed)
     for layer in layers:
         if isinstance(layer, Conv):
@@ -113,14 +113,21 @@ def _needed(layers: Sequence[AnyLayer]) -> list[list[str]]:
     return found[::-1]
 
 
-class _Values:
+class NamedRows:
     """Names of rows, and their widths, from layer to layer."""
 
     def __init__(self, in_width: int) -> None:
+        """Begin with rows of that width, which have no name yet."""
         self._made = 0
         self._named = {CURRENT: (0, in_width)}
 
-    def pass_by(self, layer: AnyLayer) -> None:
+    def replace(self, width: int) -> None:
+        """Go on with new rows of that width."""
+        self._made += 1
+        self._named[CURRENT] = self._made, width
+
+    def pass_by(self, layer: Layer) -> None:
+        """Go on with what the layer makes."""
         number, width = self._named[CURRENT]
         if isinstance(layer, Keep):
             self._named[layer.name] = number, width
@@ -128,11 +135,10 @@ class _Values:
             self._named[CURRENT] = self._named[layer.of[0]]
         elif not isinstance(layer, Identity):
             widths = {name: width for name, (_, width) in self._named.items()}
-            width = layer.width_of(widths) if isinstance(layer, Join) else layer.out_width or width
-            self._made += 1
-            self._named[CURRENT] = self._made, width
+            self.replace(layer.width_of(widths) if isinstance(layer, Join) else layer.out_width or width)
 
     def layout(self, names: Sequence[str]) -> Layout:
+        """Return a row of the rows of these names."""
         places: dict[int, tuple[int, int]] = {}
         end = 0
         for number, width in (self._named[name] for name in names):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.declarations import DenseLayer, Elu, Gelu, Identity, LeakyRelu, Linear, PRelu
-from freshet.gnn.model import Model, ModelError
+from freshet.gnn.model import ModelError, WeightedModel
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
 from freshet.gnn.rows import steps
@@ -28,7 +28,7 @@ class Chain:
     Shapes: rows (n, in_width) float32 in, (n, out_width) float32 C-contiguous out.
     """
 
-    def __init__(self, model: Model, layers: Sequence[DenseLayer], prefixes: Sequence[str]) -> None:
+    def __init__(self, model: WeightedModel, layers: Sequence[DenseLayer], prefixes: Sequence[str]) -> None:
         """Take the layers, and for each the prefix of its weights' names in the model."""
         pairs = zip(layers, prefixes, strict=True)
         kept = [(layer, name) for layer, name in pairs if not isinstance(layer, Identity)]
@@ -62,7 +62,7 @@ def transposed(weight: Rows) -> Rows:
     return np.ascontiguousarray(weight.T)
 
 
-def _step(model: Model, layer: DenseLayer, name: str) -> tuple[bool, Callable[[Rows], Rows]]:
+def _step(model: WeightedModel, layer: DenseLayer, name: str) -> tuple[bool, Callable[[Rows], Rows]]:
     """Return whether the step makes new rows (else it works in place), and the step."""
     weights = model.weights_of(name)
     if isinstance(layer, Linear):

@@ -90,14 +90,15 @@ class EdgeAttention:
         if self._sums:
             columns = self._made, self._made + self._sums
             factors = inner, ColumnsSynopsis(InvertibleSynopsis("sum"), *columns)
-        self.synopsis = NetworkSynopsis(ProductSynopsis(factors) if self._sums else inner, self.network)
+        self.synopsis = NetworkSynopsis(ProductSynopsis(factors) if self._sums else inner, self.network, score.width)
         self._make = _maker(score)
 
-    def split(self, agg: Rows, own: Rows) -> tuple[Rows, Rows]:
+    def split(self, agg: Rows, own: Rows, target: Rows | None = None) -> tuple[Rows, Rows]:
         """Return the softmax sums, and of each vertex the message of the self-loop that the layer adds, if it does.
 
-        Shapes: agg (n, synopsis width); own (n, message width) rows that vertices send; results (n, heads * (channels
-        + 2)) and (n, network.width) float32.
+        Shapes: agg (n, synopsis width); own (n, message width) rows that vertices send as sources, and target those
+        that they send as targets, by default the same; results (n, heads * (channels + 2)) and (n, network.width)
+        float32.
         """
         sums = np.ascontiguousarray(agg[:, : self._softmax_width])
         if self._fill is None:
@@ -107,7 +108,7 @@ class EdgeAttention:
             attr = agg[:, self._softmax_width : -1] / np.maximum(count, np.float32(1))
         else:
             attr = np.full((len(agg), self.edge_width), self._fill, np.float32)
-        return sums, self.network.of(own, own, np.ascontiguousarray(attr, np.float32))
+        return sums, self.network.of(own, own if target is None else target, np.ascontiguousarray(attr, np.float32))
 
     def _term(self, attr: Rows) -> Rows:
         """Return the edge's columns, [term | attributes | 1] where the mean is kept."""

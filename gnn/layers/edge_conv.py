@@ -14,7 +14,7 @@ from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.by_name import synopsis_of
 from freshet.gnn.synopses.edge_network import EdgeNetwork, EndsForm, NetworkSynopsis
 
-_WIDENING = 2  # by so much a first linear layer may widen and still be taken before sending
+WIDENING = 2  # by so much a first linear layer may widen and still be taken before sending
 
 
 class EdgeConvPlan(LayerPlan):
@@ -33,8 +33,8 @@ class EdgeConvPlan(LayerPlan):
         layers, names = list(spec.nn), [f"{prefix}.nn.{i}" for i in range(len(spec.nn))]
         self._terms: tuple[Rows, Rows | None] | None = None
         source, target, size = 0, 0, spec.in_channels
-        if layers and isinstance(layers[0], Linear) and layers[0].out_channels <= _WIDENING * spec.in_channels:
-            self._terms = _terms(model.weights_of(names[0]))
+        if layers and isinstance(layers[0], Linear) and layers[0].out_channels <= WIDENING * spec.in_channels:
+            self._terms = terms_of_ends(model.weights_of(names[0]))
             target = size = layers[0].out_channels
             layers, names = layers[1:], names[1:]
         rest, ends = Chain(model, layers, names), _ends_of(self._terms)
@@ -54,7 +54,7 @@ def _ends_of(terms: tuple[Rows, Rows | None] | None) -> EndsForm:
     return "difference" if terms is None else "sum"
 
 
-def _terms(weights: dict[str, Rows]) -> tuple[Rows, Rows | None]:
+def terms_of_ends(weights: dict[str, Rows]) -> tuple[Rows, Rows | None]:
     """Return the product that makes both terms of a vertex, for a linear layer of [x_v | x_u - x_v], and its bias."""
     of_target, of_difference = np.split(weights["weight"], 2, axis=1)
     both = transposed(np.concatenate([of_difference, of_target - of_difference]))

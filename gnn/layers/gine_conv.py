@@ -24,11 +24,11 @@ class GINEConvPlan(LayerPlan):
         super().__init__(before, after, spec.in_channels, spec.out_channels)
         weights, width, cost = model.weights_of(prefix), spec.in_channels, 0
         self.name, self.weighted, self.edge_width = spec.type, False, spec.edge_channels
-        edge = _as_they_are
+        edge = as_they_are
         if spec.edge_linear:
             edge = partial(linear, weight_t=transposed(weights["lin.weight"]), bias=weights["lin.bias"])
             cost = spec.edge_channels * width
-        self.network = EdgeNetwork(0, -1, width, "sum", width, _relu, cost, edge)
+        self.network = EdgeNetwork(0, -1, width, "sum", width, rectified, cost, edge)
         self.synopsis = NetworkSynopsis(InvertibleSynopsis("sum"), self.network)
         self.reads_self = self.self_is_message = True
         self.self_width, self.message_width = 0, width
@@ -44,10 +44,12 @@ class GINEConvPlan(LayerPlan):
         return self._nn.apply(out, own=True)
 
 
-def _as_they_are(attr: Rows) -> Rows:
+def as_they_are(attr: Rows) -> Rows:
+    """Return the attributes."""
     return attr
 
 
-def _relu(rows: Rows) -> Rows:
+def rectified(rows: Rows) -> Rows:
+    """Return relu of rows, which it overwrites."""
     elementwise.relu(rows.reshape(-1))
     return rows

@@ -8,10 +8,11 @@ from itertools import groupby
 import numpy as np
 
 from freshet.gnn.layers.chain import Chain
-from freshet.gnn.model import Model
+from freshet.gnn.model import WeightedModel
 from freshet.gnn.numerics import row_kernels as kernels
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.rows.jumps import Join, Keep, Operation
+from freshet.gnn.rows.layer import Layer
 
 _PAIRS = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -43,16 +44,15 @@ class Segment:
     Shapes: rows (n, width) float32 C-contiguous in and out.
     """
 
-    def __init__(self, model: Model, where: Sequence[int]) -> None:
-        """Take the layers of the model with these numbers."""
+    def __init__(self, model: WeightedModel, layers: Sequence[Layer], names: Sequence[str]) -> None:
+        """Take the layers, and for each the prefix of its weights' names in the model."""
         self._pieces: list[Chain | Keep | Join] = []
-        is_jump = {i: isinstance(model.layers[i], Keep | Join) for i in where}
-        for jumps, numbers in groupby(where, key=is_jump.__getitem__):
-            layers = {i: model.layers[i] for i in numbers}
+        for jumps, pairs in groupby(zip(layers, names, strict=True), key=lambda pair: isinstance(pair[0], Keep | Join)):
+            of_piece = list(pairs)
             if jumps:
-                self._pieces += layers.values()  # type: ignore[arg-type]
+                self._pieces += [layer for layer, _ in of_piece]  # type: ignore[misc]
             else:
-                self._pieces.append(Chain(model, list(layers.values()), [f"layers.{i}" for i in layers]))  # type: ignore[arg-type]
+                self._pieces.append(Chain(model, *zip(*of_piece, strict=True)))
 
     def apply(self, rows: Rows, kept: dict[str, Rows], *, own: bool) -> Rows:
         """Run the layers; what they keep goes to `kept`. `own` allows the given rows to be overwritten."""

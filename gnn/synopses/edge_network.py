@@ -98,6 +98,8 @@ class NetworkSynopsis(Synopsis):
 
     inner: Synopsis
     network: EdgeNetwork
+    sent: int | None = None
+    """Width of the rows of sources; None: that of the rows of targets."""
 
     @property
     def reads_targets(self) -> bool:  # type: ignore[override]
@@ -146,7 +148,8 @@ class NetworkSynopsis(Synopsis):
         """Return the state of each vertex from all its messages at once, in pieces of edges."""
         made = np.empty((len(dst), self.network.width), np.float32)
         for first in range(0, len(dst), _AT_ONCE):
-            here, sent = slice(first, first + _AT_ONCE), targets.shape[1]
+            here = slice(first, first + _AT_ONCE)
+            sent = targets.shape[1] if self.sent is None else self.sent
             attr = np.ascontiguousarray(messages[here, sent:])
             made[here] = self.network.of(messages[here, :sent], targets[dst[here]], attr)
         return self.inner.whole(made, dst, np.empty((len(targets), self.network.width), np.float32))

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
+from freshet.gnn.kinds.declarations import AnyKindsLayer, Relation
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
+from freshet.schema import WEIGHT, EdgeValues, KindsGraph, RelationEdges
 
 Spec = dict[str, Any]
 KINDS = {"user": 6, "item": 4, "shop": 5}
@@ -40,12 +43,12 @@ def by_kind(**layers: Sequence[Spec]) -> Spec:
 
 
 def sage_everywhere(
-    widths: Mapping[str, int], out: int, relations: Sequence[Spec] = RELATIONS, aggr: str = "sum", **more: Any
+    widths: Mapping[str, int], out: int, relations: Sequence[Spec] = RELATIONS, group: str = "sum", **more: Any
 ) -> Spec:
     convs = {
         number: sage(widths[one["source"]], widths[one["target"]], out, **more) for number, one in enumerate(relations)
     }
-    return hetero(convs, aggr)
+    return hetero(convs, group)
 
 
 def kinds_fields(
@@ -85,9 +88,34 @@ def random_weights(fields: Spec, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def _parsed(fields: Spec) -> Spec:
-    from pydantic import TypeAdapter
-
-    from freshet.gnn.kinds.declarations import AnyKindsLayer, Relation
-
     layers = TypeAdapter(list[AnyKindsLayer]).validate_python(fields["layers"])
     return fields | {"layers": layers, "relations": TypeAdapter(list[Relation]).validate_python(fields["relations"])}
+
+
+def random_kinds_graph(model: KindsModel, seed: int, *, vertices: int = 40, edges: int = 120) -> KindsGraph:
+    """Return a graph for the model: kinds of different sizes, a hub by relation, isolated vertices, self-loops.
+
+    A third of the edges have attributes of zeros.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = {kind: vertices - 7 * number for number, kind in enumerate(model.kinds)}
+    x = [rng.standard_normal((sizes[kind], width)).astype(np.float32) for kind, width in model.kinds.items()]
+    return KindsGraph(x, [_random_edges(one, sizes, rng, edges) for one in model.relations])
+
+
+def _random_edges(relation: Relation, sizes: Mapping[str, int], rng: np.random.Generator, edges: int) -> RelationEdges:
+    live = [max(1, sizes[kind] - sizes[kind] // 5) for kind in (relation.source, relation.target)]
+    src, dst = (rng.integers(0, count, edges) for count in live)
+    dst[: edges // 8] = 0
+    if relation.source == relation.target:
+        src[: edges // 10] = dst[edges // 10 : 2 * (edges // 10)] = src[edges // 10 : 2 * (edges // 10)]
+    pairs = np.unique(src * sizes[relation.target] + dst)
+    rng.shuffle(pairs)
+    src, dst = pairs // sizes[relation.target], pairs % sizes[relation.target]
+    attr = (
+        rng.standard_normal((len(src), relation.edge_features)).astype(np.float32) if relation.edge_features else None
+    )
+    if attr is not None:
+        attr[::3] = 0
+    weight = rng.uniform(0.0, 2.0, len(src)).astype(np.float32)
+    return RelationEdges(src, dst, EdgeValues(len(src), {WEIGHT: weight}, attr))

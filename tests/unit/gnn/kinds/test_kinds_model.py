@@ -33,7 +33,7 @@ LAYERS = [
     by_kind(user=[{"type": "relu"}]),
     sage_everywhere(KINDS, 8),
     by_kind(user=[{"type": "linear", "in_channels": 8, "out_channels": 8}, {"type": "relu"}], item=[{"type": "relu"}]),
-    sage_everywhere(EIGHT, 3, aggr="mean"),
+    sage_everywhere(EIGHT, 3, group="mean"),
 ]
 
 

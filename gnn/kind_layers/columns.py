@@ -1,0 +1,98 @@
+"""The columns that vertices of a kind send: rows made of their own rows, each once whoever reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from freshet.gnn.layers.chain import linear
+from freshet.gnn.numerics.dense import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Columns made of the row of a vertex: x itself, W x + b, or what `make` makes of x.
+
+    Pieces of one key are the same columns, which are sent once.
+
+    Shapes: weight (in_width, width) float32; bias (width,); make turns (n, in_width) float32 rows, which it leaves as
+    they are, into new (n, width) ones.
+    """
+
+    key: Hashable
+    width: int
+    weight: Rows | None = None
+    bias: Rows | None = None
+    make: Callable[[Rows], Rows] | None = None
+
+    @property
+    def is_linear(self) -> bool:
+        """True if the columns are W x + b."""
+        return self.weight is not None
+
+
+def as_it_is(width: int) -> Piece:
+    """Return the piece that is the row itself."""
+    return Piece("x", width)
+
+
+class Columns:
+    """Pieces side by side, each once, ready to be made of rows; linear ones beside each other are one product.
+
+    A row's bits depend on that row alone.
+    """
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        """Take the pieces in order; those with the key of an earlier one are left out."""
+        self._pieces: dict[Hashable, Piece] = {}
+        self._places: dict[Hashable, slice] = {}
+        self.width = 0
+        for piece in pieces:
+            if piece.key not in self._pieces:
+                self._pieces[piece.key] = piece
+                self._places[piece.key] = slice(self.width, self.width + piece.width)
+                self.width += piece.width
+        runs = groupby(self._pieces.values(), key=lambda piece: piece.is_linear)
+        self._steps = [step for linear_ones, run in runs for step in _steps(list(run), linear_ones)]
+
+    def __contains__(self, piece: Piece) -> bool:
+        return piece.key in self._places
+
+    def place(self, piece: Piece | None) -> slice:
+        """Return the columns of a piece; none for None."""
+        return slice(0, 0) if piece is None else self._places[piece.key]
+
+    def made(self, x: Rows) -> Rows:
+        """Return the columns of rows; x itself, where that is all.
+
+        Shapes: x (n, in_width) float32 C-contiguous; result (n, width) float32 C-contiguous.
+        """
+        found = [step(x) for step in self._steps]
+        if not found:
+            return np.empty((len(x), 0), np.float32)
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+
+
+def _steps(pieces: Sequence[Piece], linear_ones: bool) -> list[Callable[[Rows], Rows]]:
+    if linear_ones:
+        return [_product(pieces)]
+    return [_same if piece.make is None else piece.make for piece in pieces]
+
+
+def _same(x: Rows) -> Rows:
+    return x
+
+
+def _product(pieces: Sequence[Piece]) -> Callable[[Rows], Rows]:
+    """Return one product for several pieces W x + b."""
+    weight = np.concatenate([piece.weight for piece in pieces if piece.weight is not None], axis=1)
+    bias = None
+    if any(piece.bias is not None for piece in pieces):
+        # x + -0.0 is x, whatever its sign
+        bias = np.concatenate(
+            [np.full(piece.width, -0.0, np.float32) if piece.bias is None else piece.bias for piece in pieces]
+        )
+    return lambda x: linear(x, weight, bias)

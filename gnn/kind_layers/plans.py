@@ -1,0 +1,228 @@
+"""A model with kinds, compiled for incremental work: what each kind sends and updates, what each relation sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from freshet.gnn.kind_layers.columns import Columns
+from freshet.gnn.kind_layers.grouping import Group
+from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan
+from freshet.gnn.kinds.declarations import Relation
+from freshet.gnn.layers.base import Context
+from freshet.gnn.layers.carrying import Carry
+from freshet.gnn.layers.segment import Segment
+from freshet.gnn.numerics.dense import Rows
+from freshet.gnn.rows.jumps import CURRENT
+from freshet.gnn.synopses.edge_network import EdgeNetwork
+from freshet.gnn.synopses.of_messages import Synopsis
+
+
+@dataclass(frozen=True, eq=False)
+class RelationPlan:
+    """One relation in one layer: what a store of its synopses needs.
+
+    `number`: of the relation in the model; `source`, `target`: numbers of kinds. A message reads `source_columns` of
+    the row that its source's kind sends, and `target_columns` of what its target's sends; those are none where it reads
+    no target. The rest is as LayerPlan has it; the columns that a synopsis or network names count from the begin of
+    these.
+    """
+
+    number: int
+    source: int
+    target: int
+    source_columns: slice
+    target_columns: slice
+    conv: RelationConvPlan
+
+    @property
+    def name(self) -> str:
+        """The conv's type."""
+        return self.conv.name
+
+    @property
+    def message_width(self) -> int:
+        """Width of what a message reads of its source."""
+        return self.conv.source.width
+
+    @property
+    def target_width(self) -> int:
+        """Width of what a message reads of its target, 0 if nothing."""
+        return 0 if self.conv.target is None else self.conv.target.width
+
+    @property
+    def synopsis(self) -> Synopsis:
+        """What the aggregate is, and so what the storage may do with it."""
+        return self.conv.synopsis
+
+    @property
+    def synopsis_width(self) -> int:
+        """Width of a synopsis row."""
+        return self.synopsis.width(self.message_width)
+
+    @property
+    def weighted(self) -> bool:
+        """Messages are multiplied by a value of their edge."""
+        return self.conv.weighted
+
+    @property
+    def edge_value(self) -> str:
+        """Name of the value of edges that messages read, as in schema.EDGE_COLUMNS."""
+        return self.conv.edge_value
+
+    @property
+    def edge_width(self) -> int:
+        """Width of the attributes of edges that messages read."""
+        return self.conv.edge_width
+
+    @property
+    def skip_loops(self) -> bool:
+        """Self-loop edges are no messages."""
+        return self.conv.skip_loops
+
+    @property
+    def network(self) -> EdgeNetwork | None:
+        """What makes each message of both ends of its edge, where one does."""
+        return self.conv.network
+
+    @property
+    def reads_count(self) -> bool:
+        """What the target's kind makes of the synopsis depends on the number of in-edges of the relation."""
+        return self.conv.reads_count
+
+
+class KindPlan:
+    """What vertices of one kind do in a layer: a row that they send, and an update from the synopses of relations.
+
+    It has what LayerPlan has of a layer's rows; for what a layer has of edges see RelationPlan. A kind may send and
+    make no row any more (`updates` False), or make one without sending any.
+
+    Invariant: update(synopses of the relations into the kind, own row, counts) is x_l of PyG's full pass.
+    tests/unit/gnn/kinds/test_kinds_plan.py checks. Rows' bits depend on the row (and its counts) alone.
+    """
+
+    source_scaled = False
+    one_loop = False
+    reads_out_degrees = False
+    root_width = 0
+    epilogue = None
+
+    def __init__(
+        self,
+        kind: str,
+        columns: tuple[Columns, Columns],
+        group: Group | None,
+        carry: Carry,
+        segments: tuple[Segment, Segment],
+    ) -> None:
+        """Take the columns of a message, and those of the self input; the layers before the conv and behind it.
+
+        `group` None: the kind makes rows of what it has kept alone, or none.
+        """
+        self.kind, self._group, self._carry, self._segments = kind, group, carry, segments
+        self._message, self._own = columns
+        self.relations: list[int] = []
+        """The relations into the kind, as places in `KindsLayer.relations`, in the order that update takes them in."""
+        self.in_width, self.out_width = carry.into.width, carry.out.width
+        self.message_width, self.carried_width = self._message.width, carry.across.width
+        reads = [] if group is None else group.reads
+        self.self_is_message = bool(reads) and not self.carried_width and all(one in self._message for one in reads)
+        self.self_width = 0 if self.self_is_message else self._own.width + self.carried_width
+        self.reads_self = bool(reads) or self.carried_width > 0
+        self._read = self._message if self.self_is_message else self._own
+        self._names_one = carry.into.width > 0 and list(carry.into.columns) == [CURRENT]
+
+    @property
+    def updates(self) -> bool:
+        """True if the kind has rows behind the layer that anything reads."""
+        return self.out_width > 0
+
+    @property
+    def sends(self) -> bool:
+        """True if the kind's rows are read in the layer, by relations or by the kind itself."""
+        return self.message_width + self.self_width > 0
+
+    @property
+    def reads_context(self) -> bool:
+        """True if update depends on the numbers of in-edges."""
+        return self._group is not None and self._group.reads_count
+
+    def send(self, x: Rows, ctx: Context | None = None) -> Rows:
+        """Return what vertices send: the message columns, then the self input, which stays in their own task.
+
+        Shapes: x (n, in_width) float32, left as it is; result (n, message_width + self_width) float32 C-contiguous. The
+        result may be x itself where the kind sends its rows as they are.
+        """
+        x = np.ascontiguousarray(x, np.float32)
+        with np.errstate(all="ignore"):  # infinities and NaN are results, as in PyG
+            kept = {CURRENT: x} if self._names_one else self._carry.into.split(x)
+            rows = self._segments[0].apply(kept.get(CURRENT, x), kept, own=False)
+            parts = [self._message.made(rows)] if self.message_width else []
+            if not self.self_is_message and self._own.width:
+                parts.append(self._own.made(rows))
+            if self.carried_width:
+                kept[CURRENT] = rows
+                parts.append(self._carry.across.join(kept))
+        if not parts:
+            return np.empty((len(x), 0), np.float32)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def update(self, aggregates: Sequence[Rows], own: Rows, counts: Sequence[Count]) -> Rows:
+        """Return x_l from the synopses of messages, un-normalised, self inputs and numbers of in-edges.
+
+        Shapes: aggregates, one for each of `relations`, (n, synopsis_width) float32; own (n, self_width), or (n,
+        message_width) if self_is_message; counts, one for each of `relations`, (n,) int32; result (n, out_width)
+        float32 in new rows. aggregates and own are left as they are.
+        """
+        with np.errstate(all="ignore"):
+            kept = self._carry.across.split(own[:, own.shape[1] - self.carried_width :]) if self.carried_width else {}
+            if self._group is None:
+                rows, is_new = own[:, :0], False
+            else:
+                rows, is_new = self._group.apply(aggregates, own, counts, self._read), True
+            kept[CURRENT] = self._segments[1].apply(rows, kept, own=is_new)
+            made = self._carry.out.join(kept)
+        return made if made.base is None and made is not own else np.array(made, np.float32, order="C")
+
+
+@dataclass(frozen=True, eq=False)
+class KindsLayer:
+    """One layer: a plan for each kind that has a part in it, by number, and the relations that it reads."""
+
+    kinds: list[KindPlan | None]
+    relations: list[RelationPlan]
+
+
+@dataclass(frozen=True, eq=False)
+class KindsPlan:
+    """Executable form of a model with kinds: `layers[0]` is layer 1, which reads raw features.
+
+    `kinds` are the widths of features by name, in the order of their numbers. The last layer's rows of the kinds in
+    `out` are the embeddings. `edge_types` names the relations in events; `mirrors` says for each which one follows its
+    edges, or -1.
+    """
+
+    layers: list[KindsLayer]
+    kinds: dict[str, int]
+    relations: list[Relation]
+    edge_types: list[str]
+    mirrors: list[int]
+    out: dict[str, int]
+    """Widths of the embeddings of the kinds that are returned."""
+    sha256: str
+
+    def warm_up(self) -> None:
+        """Run every layer once on a single row, so that kernels are compiled before the first event waits for them."""
+        one = np.ones(1, np.int32)
+        for layer in self.layers:
+            for plan in layer.kinds:
+                if plan is None:
+                    continue
+                sent = plan.send(np.zeros((1, plan.in_width), np.float32))
+                own = sent if plan.self_is_message else sent[:, plan.message_width :]
+                if plan.updates:
+                    into = [layer.relations[place] for place in plan.relations]
+                    aggregates = [np.zeros((1, relation.synopsis_width), np.float32) for relation in into]
+                    plan.update(aggregates, np.ascontiguousarray(own), [one] * len(into))
