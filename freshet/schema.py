@@ -348,7 +348,7 @@ class RelationEdges(NamedTuple):
 class KindsGraph(NamedTuple):
     """A whole graph with kinds of vertices, as `Graph` is one of a single kind.
 
-    Shapes: x, for each kind (n, features of the kind) float32, vertices being numbered by kind; edges, for each relation
+    Vertices are numbered by kind. Shapes: x, for each kind (n, features of the kind) float32; edges, for each relation
     """
 
     x: list[np.ndarray]

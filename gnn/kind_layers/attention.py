@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from freshet.gnn.declarations import GATConv, GATv2Conv, TransformerConv
-from freshet.gnn.kind_layers.columns import Piece
+from freshet.gnn.kind_layers.columns import RowPiece
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan, Root
 from freshet.gnn.layers.attention_convs import terms_of_values, with_terms
 from freshet.gnn.layers.chain import transposed
@@ -43,7 +43,7 @@ class AttentionRelation(RelationConvPlan):
         self.network, self.synopsis, self.edge_width = of_edges.network, of_edges.synopsis, of_edges.edge_width
         self._of_edges, self._terms = of_edges, terms_of(of_edges.given)
 
-    def _keep(self, source: Piece, target: Piece) -> None:
+    def _keep(self, source: RowPiece, target: RowPiece) -> None:
         """Take the columns of both ends."""
         self.source, self.target = source, target
         self.own = (source, target) if self._loops else ()
@@ -70,9 +70,9 @@ class GATRelation(AttentionRelation):
         weights = model.weights_of(prefix)
         values = transposed(weights["lin.weight"])
         of_target = transposed(weights["lin_dst.weight"]) if "lin_dst.weight" in weights else values
-        source = Piece((prefix, "source"), size + heads, with_terms(values, weights["att_src"]))
+        source = RowPiece((prefix, "source"), size + heads, with_terms(values, weights["att_src"]))
         target = terms_of_values(of_target, weights["att_dst"]).astype(np.float32)
-        self._keep(source, Piece((prefix, "target"), heads, np.ascontiguousarray(target)))
+        self._keep(source, RowPiece((prefix, "target"), heads, np.ascontiguousarray(target)))
         if spec.edge_channels:
             self._read_edges(score, edge_terms(weights["lin_edge.weight"], weights["att_edge"]), spec.fill_value)
         self.root = _residual(weights)
@@ -122,11 +122,11 @@ class TransformerRelation(AttentionRelation):
         return beta * own[0] + (np.float32(1) - beta) * out
 
 
-def _linear_piece(weights: Weights, prefix: str, names: Sequence[str]) -> Piece:
+def _linear_piece(weights: Weights, prefix: str, names: Sequence[str]) -> RowPiece:
     """Return the columns of linear functions beside each other."""
     weight = transposed(np.concatenate([weights[f"{name}.weight"] for name in names]))
     biases = [weights[f"{name}.bias"] for name in names if f"{name}.bias" in weights]
-    return Piece((prefix, *names), weight.shape[1], weight, np.concatenate(biases) if biases else None)
+    return RowPiece((prefix, *names), weight.shape[1], weight, np.concatenate(biases) if biases else None)
 
 
 def _residual(weights: Weights) -> Root:

@@ -13,7 +13,7 @@ from freshet.gnn.numerics.dense import Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class RowPiece:
     """Columns made of the row of a vertex: x itself, W x + b, or what `make` makes of x.
 
     Pieces of one key are the same columns, which are sent once.
@@ -34,9 +34,9 @@ class Piece:
         return self.weight is not None
 
 
-def as_it_is(width: int) -> Piece:
+def as_it_is(width: int) -> RowPiece:
     """Return the piece that is the row itself."""
-    return Piece("x", width)
+    return RowPiece("x", width)
 
 
 class Columns:
@@ -45,9 +45,9 @@ class Columns:
     A row's bits depend on that row alone.
     """
 
-    def __init__(self, pieces: Iterable[Piece]) -> None:
+    def __init__(self, pieces: Iterable[RowPiece]) -> None:
         """Take the pieces in order; those with the key of an earlier one are left out."""
-        self._pieces: dict[Hashable, Piece] = {}
+        self._pieces: dict[Hashable, RowPiece] = {}
         self._places: dict[Hashable, slice] = {}
         self.width = 0
         for piece in pieces:
@@ -58,10 +58,10 @@ class Columns:
         runs = groupby(self._pieces.values(), key=lambda piece: piece.is_linear)
         self._steps = [step for linear_ones, run in runs for step in _steps(list(run), linear_ones)]
 
-    def __contains__(self, piece: Piece) -> bool:
+    def __contains__(self, piece: RowPiece) -> bool:
         return piece.key in self._places
 
-    def place(self, piece: Piece | None) -> slice:
+    def place(self, piece: RowPiece | None) -> slice:
         """Return the columns of a piece; none for None."""
         return slice(0, 0) if piece is None else self._places[piece.key]
 
@@ -76,7 +76,7 @@ class Columns:
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
 
-def _steps(pieces: Sequence[Piece], linear_ones: bool) -> list[Callable[[Rows], Rows]]:
+def _steps(pieces: Sequence[RowPiece], linear_ones: bool) -> list[Callable[[Rows], Rows]]:
     if linear_ones:
         return [_product(pieces)]
     return [_same if piece.make is None else piece.make for piece in pieces]
@@ -86,7 +86,7 @@ def _same(x: Rows) -> Rows:
     return x
 
 
-def _product(pieces: Sequence[Piece]) -> Callable[[Rows], Rows]:
+def _product(pieces: Sequence[RowPiece]) -> Callable[[Rows], Rows]:
     """Return one product for several pieces W x + b."""
     weight = np.concatenate([piece.weight for piece in pieces if piece.weight is not None], axis=1)
     bias = None

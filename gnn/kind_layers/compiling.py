@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from freshet.gnn.kind_layers.columns import Columns, Piece, as_it_is
+from freshet.gnn.kind_layers.columns import Columns, RowPiece, as_it_is
 from freshet.gnn.kind_layers.grouping import Group
 from freshet.gnn.kind_layers.lines import NamedLayer, Stretch, carries_by_kind, stretches_of
 from freshet.gnn.kind_layers.plans import KindPlan, KindsLayer, KindsPlan, RelationPlan
@@ -82,7 +82,7 @@ class _LayerCompiler:
         pairs = zip(self._there, self._convs, strict=True)
         return [conv for (_, one), conv in pairs if self._model.relations[one.relation].target == kind]
 
-    def _message_pieces(self, kind: str) -> list[Piece]:
+    def _message_pieces(self, kind: str) -> list[RowPiece]:
         """What messages read of vertices of the kind: as sources, then as targets."""
         relations = [self._model.relations[one.relation] for _, one in self._there]
         pairs = list(zip(relations, self._convs, strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from freshet.gnn.kind_layers.columns import Columns, Piece, as_it_is
+from freshet.gnn.kind_layers.columns import Columns, RowPiece, as_it_is
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan, Root
 from freshet.gnn.kinds.declarations import Grouping
 from freshet.gnn.layers.segment import joined
@@ -45,10 +45,10 @@ class Group:
             if root.weight is None
             else row
             if self._late
-            else Piece(("root", i), root.weight.shape[1], root.weight)
+            else RowPiece(("root", i), root.weight.shape[1], root.weight)
             for i, root in enumerate(self._roots)
         ]
-        self.reads: list[Piece] = [piece for conv in convs for piece in conv.own]
+        self.reads: list[RowPiece] = [piece for conv in convs for piece in conv.own]
         """The pieces of the vertex's own row that are read."""
         self.reads += [piece for piece in self._root_pieces if piece is not None]
         self.reads_count = any(conv.reads_count for conv in convs)
@@ -69,7 +69,7 @@ class Group:
             out /= np.float32(len(made))
         return out
 
-    def _add(self, out: Rows, root: Root, piece: Piece | None, own: Rows, columns: Columns) -> None:
+    def _add(self, out: Rows, root: Root, piece: RowPiece | None, own: Rows, columns: Columns) -> None:
         if piece is not None and root.weight is not None:
             rows = _of(own, columns, piece)
             out += matmul(rows, root.weight) if self._late else rows
@@ -77,7 +77,7 @@ class Group:
             out += root.bias
 
 
-def _of(own: Rows, columns: Columns, piece: Piece) -> Rows:
+def _of(own: Rows, columns: Columns, piece: RowPiece) -> Rows:
     return np.ascontiguousarray(own[:, columns.place(piece)])
 
 

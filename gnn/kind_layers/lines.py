@@ -67,7 +67,8 @@ def stretches_of(model: KindsModel) -> list[Stretch]:
             stretch.layers[kind], live[kind] = _needed(named, live[kind])
             stretch.behind[kind] = set(live[kind])
         if stretch.conv is not None:
-            live = stretch.before = _in_front(model, stretch)
+            stretch.before = _in_front(model, stretch)
+            live = dict(stretch.before)
     return found
 
 

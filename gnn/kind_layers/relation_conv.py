@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from freshet.gnn.kind_layers.columns import Piece
+from freshet.gnn.kind_layers.columns import RowPiece
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.edge_network import EdgeNetwork
 from freshet.gnn.synopses.of_messages import Synopsis
@@ -38,11 +38,11 @@ class RelationConvPlan:
     name: str
     """The conv's type, e.g. sage_conv."""
     out_width: int
-    source: Piece
+    source: RowPiece
     """What messages read of a source."""
-    target: Piece | None = None
+    target: RowPiece | None = None
     """What messages read of a target."""
-    own: tuple[Piece, ...] = ()
+    own: tuple[RowPiece, ...] = ()
     """What `update` reads of the vertex's own row."""
     root: Root = Root()
     """What is added to the result of `update`."""

@@ -44,11 +44,13 @@ class Head(NamedTuple):
     target: Scaled
 
 
-def attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
-    """Return the rows after an attention layer."""
+def attention_conv(
+    layer: AttentionConv, weights: Weights, x: Scaled, own: Scaled, edges: SortedEdges, step: float
+) -> Scaled:
+    """Return the rows after an attention layer, of the rows of sources and of targets."""
     edges = _looped(layer, edges)
     found: list[Scaled] = []
-    for h, head in enumerate(_heads_of(layer, weights, x)):
+    for h, head in enumerate(_heads_of(layer, weights, x, own)):
         logits, far = np.empty(len(edges.dst)), np.empty(len(edges.dst))
         for vertices, here, part in edges.pieces():
             ends = rows_at(head.source, part.src), rows_at(rows_at(head.target, vertices), part.dst)
@@ -67,9 +69,9 @@ def attention_conv(layer: AttentionConv, weights: Weights, x: Scaled, edges: Sor
     else:
         out = Scaled(*(np.mean(columns, axis=0) for columns in zip(*found, strict=True)))
     if isinstance(layer, TransformerConv):
-        return _with_skip(layer, weights, x, out, step)
+        return _with_skip(layer, weights, own, out, step)
     if "res.weight" in weights:
-        out = plus(out, linear(x, weights["res.weight"]))
+        out = plus(out, linear(own, weights["res.weight"]))
     return with_bias(out, weights["bias"]) if "bias" in weights else out
 
 
@@ -156,16 +158,19 @@ def _with_loops(layer: AttentionConv, edges: SortedEdges, others: Array) -> Edge
     return EdgeValues(count, {}, np.concatenate([attr, loops]))
 
 
-def _heads_of(layer: AttentionConv, weights: Weights, x: Scaled) -> list[Head]:
-    """Return the input of each head from vertices."""
+def _heads_of(layer: AttentionConv, weights: Weights, x: Scaled, own: Scaled) -> list[Head]:
+    """Return the input of each head from sources and targets."""
     if isinstance(layer, AGNNConv):
         direction = normalized(x)
         return [Head(x, direction, direction)]
     if isinstance(layer, GATConv | SuperGATConv):
         values = _split(linear(x, weights["lin.weight"]), layer.heads)
         if isinstance(layer, GATConv):
-            terms = zip(values, weights["att_src"], weights["att_dst"], strict=True)
-            return [Head(value, linear(value, s[None]), linear(value, t[None])) for value, s, t in terms]
+            targets = values
+            if own is not x or "lin_dst.weight" in weights:
+                targets = _split(linear(own, weights.get("lin_dst.weight", weights["lin.weight"])), layer.heads)
+            ends = zip(values, targets, weights["att_src"], weights["att_dst"], strict=True)
+            return [Head(value, linear(value, s[None]), linear(at, t[None])) for value, at, s, t in ends]
         if layer.attention_type == "SD":
             return [Head(value, value, value) for value in values]
         terms = zip(values, weights["att_l"], weights["att_r"], strict=True)
@@ -174,7 +179,8 @@ def _heads_of(layer: AttentionConv, weights: Weights, x: Scaled) -> list[Head]:
         names = ("lin_l", "lin_l", "lin_l" if layer.share_weights else "lin_r")
     else:
         names = ("lin_value", "lin_key", "lin_query")
-    made = (linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias")) for name in names)
+    read = zip((x, x, own), names, strict=True)
+    made = (linear(end, weights[f"{name}.weight"], weights.get(f"{name}.bias")) for end, name in read)
     return [Head(*parts) for parts in zip(*(_split(one, layer.heads) for one in made), strict=True)]
 
 

@@ -100,23 +100,23 @@ def forward(
     """
     x, src, dst, values = graph
     edges = SortedEdges(len(x), np.asarray(src, np.int32), np.asarray(dst, np.int32), values)
-    at, step = exact(x), max(tolerance, _TOLERANCE_MIN)
+    at, step = exact(x), step_of(tolerance)
     kept: dict[str, Scaled] = {}
     with np.errstate(all="ignore"):
         for i, layer in enumerate(model.layers):
             where = f"layer {i + 1} of {len(model.layers)}"
             tell(where)
-            edges.passed = partial(_tell_share, tell, where, edges.vertices)
+            edges.passed = partial(tell_share, tell, where, edges.vertices)
             weights = {name: w.astype(np.float64) for name, w in model.weights_of(f"layers.{i}").items()}
             if isinstance(layer, Conv):
-                at = _conv(layer, weights, at, edges, step)
+                at = conv(layer, weights, at, at, edges, step)
             elif isinstance(layer, Keep):
                 kept[layer.name] = at
             elif isinstance(layer, Join):
-                at = _join_by_rows(layer, layer.picked(at, kept), step)
+                at = join_by_rows(layer, layer.picked(at, kept), step)
             else:
                 needed = any(at.rows is rows for rows in (x, *(one.rows for one in kept.values())))
-                at = _dense_by_rows(layer, weights, at, step, None if needed else at)
+                at = dense_by_rows(layer, weights, at, step, None if needed else at)
             after(layer, at)
     return wide(at)
 
@@ -128,19 +128,31 @@ def logits(model: Model, embedding: Scaled, *, tolerance: float = 1e-4) -> Scale
         of_layer = model.weights_of(f"head.{i}").items()
         weights |= {f"{i}.{name}": values.astype(np.float64) for name, values in of_layer}
     with np.errstate(all="ignore"):
-        return _chain(model.head, weights, "", embedding, max(tolerance, _TOLERANCE_MIN))
+        return _chain(model.head, weights, "", embedding, step_of(tolerance))
 
 
-def _tell_share(tell: Callable[[str], None], where: str, vertices: int, passed: int) -> None:
+def step_of(tolerance: float) -> float:
+    """Return the error of an input for which the change of an output is looked at."""
+    return max(tolerance, _TOLERANCE_MIN)
+
+
+def tell_share(tell: Callable[[str], None], where: str, vertices: int, passed: int) -> None:
+    """Tell the progress of a layer."""
     tell(f"{where}, {passed / max(1, vertices):.0%}")
 
 
-def _conv(layer: Conv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+def conv(layer: Conv, weights: Weights, x: Scaled, own: Scaled, edges: SortedEdges, step: float) -> Scaled:
+    """Return the rows after a conv: `x` are the rows of sources, `own` those of targets, in one kind the same.
+
+    The sources of `edges` are counted in `x`, its vertices are those of `own`.
+    """
     if isinstance(layer, RootedConv):
-        return _graph_conv(layer, weights, x, edges, step)
+        return _graph_conv(layer, weights, x, own, edges, step)
     if isinstance(layer, SAGEConv):
-        return _sage_conv(layer, weights, x, edges, step)
+        return _sage_conv(layer, weights, x, own, edges, step)
+    same = own is x
     x = wide(x)
+    own = x if same else wide(own)
     if isinstance(layer, PinSAGEConv):
         return _pin_sage_conv(layer, weights, x, edges, step)
     if isinstance(layer, DegreeScaledConv):
@@ -148,13 +160,13 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: SortedEdges, step: fl
     if isinstance(layer, Laplacian):
         return gathered(x, *laplacian_factors(layer, edges))
     if isinstance(layer, GINConv):
-        return _gin_conv(layer, weights, x, edges, step)
+        return _gin_conv(layer, weights, x, own, edges, step)
     if isinstance(layer, GINEConv):
-        return _gine_conv(layer, weights, x, edges, step)
+        return _gine_conv(layer, weights, x, own, edges, step)
     if isinstance(layer, PNAConv):
         return _pna_conv(layer, weights, x, edges, step)
     if isinstance(layer, EdgeConv):
-        return _edge_conv(layer, weights, x, edges, step)
+        return _edge_conv(layer, weights, x, own, edges, step)
     if isinstance(layer, FiLMConv):
         return _film_conv(layer, weights, x, edges, step)
     if isinstance(layer, ResGatedGraphConv):
@@ -163,21 +175,23 @@ def _conv(layer: Conv, weights: Weights, x: Scaled, edges: SortedEdges, step: fl
         nn = getattr(layer, "nn", [])
         return attributed_conv(layer, weights, x, edges, step, lambda name, at: _chain(nn, weights, name, at, step))
     if isinstance(layer, AttentionConv):
-        return attention_conv(layer, weights, x, edges, step)
+        return attention_conv(layer, weights, x, own, edges, step)
     msg = f"the oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
 
 
-def _graph_conv(layer: RootedConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+def _graph_conv(
+    layer: RootedConv, weights: Weights, x: Scaled, target: Scaled, edges: SortedEdges, step: float
+) -> Scaled:
     def made(mine: Scaled, part: SortedEdges) -> Scaled:
         sums = aggregated(layer.aggr, x, part, weights_of(part) if layer.edge_weights else None, step)
         own = linear(mine, weights["lin_root.weight"])
         return plus(linear(sums, weights["lin_rel.weight"], weights.get("lin_rel.bias")), own)
 
-    return by_pieces(x, edges, made)
+    return by_pieces(target, edges, made)
 
 
-def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, target: Scaled, edges: SortedEdges, step: float) -> Scaled:
     source = x
     if layer.project:
         source = activated(
@@ -192,18 +206,18 @@ def _sage_conv(layer: SAGEConv, weights: Weights, x: Scaled, edges: SortedEdges,
             at = plus(at, linear(mine, weights["lin_r.weight"]))
         return normalized(at) if layer.normalize else at
 
-    return by_pieces(x, edges, made)
+    return by_pieces(target, edges, made)
 
 
-def _gin_conv(layer: GINConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+def _gin_conv(layer: GINConv, weights: Weights, x: Scaled, target: Scaled, edges: SortedEdges, step: float) -> Scaled:
     def made(mine: Scaled, part: SortedEdges) -> Scaled:
         at = plus(multiplied(mine, np.array(1 + layer.eps)), aggregated(layer.aggr, x, part, None, step))
         return _chain(layer.nn, weights, "nn.", at, step)
 
-    return by_pieces(x, edges, made)
+    return by_pieces(target, edges, made)
 
 
-def _gine_conv(layer: GINEConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+def _gine_conv(layer: GINEConv, weights: Weights, x: Scaled, target: Scaled, edges: SortedEdges, step: float) -> Scaled:
     found = []
     for vertices, _, part in edges.pieces():
         at = exact(part.values.full_attr(layer.edge_channels).astype(np.float64))
@@ -211,7 +225,7 @@ def _gine_conv(layer: GINEConv, weights: Weights, x: Scaled, edges: SortedEdges,
         opened = added(rows_at(x, part.src), at)
         messages = activated(opened, lambda rows: np.maximum(rows, 0), step)
         sums = gathered(messages, part.of_messages(), None)
-        mine = multiplied(rows_at(x, vertices), np.array(1 + layer.eps))
+        mine = multiplied(rows_at(target, vertices), np.array(1 + layer.eps))
         found.append(_chain(layer.nn, weights, "nn.", plus(mine, sums), step))
     return stacked(found)
 
@@ -251,11 +265,11 @@ def _pna_conv(layer: PNAConv, weights: Weights, x: Scaled, edges: SortedEdges, s
     return linear(side_by_side(made), weights["lin.weight"], weights["lin.bias"])
 
 
-def _edge_conv(layer: EdgeConv, weights: Weights, x: Scaled, edges: SortedEdges, step: float) -> Scaled:
+def _edge_conv(layer: EdgeConv, weights: Weights, x: Scaled, own: Scaled, edges: SortedEdges, step: float) -> Scaled:
     """The difference of both ends may be taken of their terms, which are as large as the ends."""
     found, kinds = [], (layer.aggr,) if isinstance(layer.aggr, str) else layer.aggr
     for vertices, _, part in edges.pieces():
-        target, source = rows_at(rows_at(x, vertices), part.dst), rows_at(x, part.src)
+        target, source = rows_at(rows_at(own, vertices), part.dst), rows_at(x, part.src)
         apart = plus(source, Scaled(-target.rows, target.scale))
         apart = Scaled(apart.rows, apart.scale + np.abs(source.rows) + np.abs(target.rows))
         messages = _chain(layer.nn, weights, "nn.", side_by_side([target, apart]), step)
@@ -327,11 +341,13 @@ def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:
     return activated(x, lambda rows: applied(layer, weights, rows), step)
 
 
-def _dense_by_rows(layer: Layer, weights: Weights, x: Scaled, step: float, into: Scaled | None) -> Scaled:
+def dense_by_rows(layer: Layer, weights: Weights, x: Scaled, step: float, into: Scaled | None) -> Scaled:
+    """Return the rows after a layer of rows; they may replace `into`."""
     return by_rows(len(x.rows), lambda run: _dense(layer, weights, rows_at(x, run), step), into)
 
 
-def _join_by_rows(layer: Join, parts: list[Scaled], step: float) -> Scaled:
+def join_by_rows(layer: Join, parts: list[Scaled], step: float) -> Scaled:
+    """Return the rows that a join makes of these."""
     return by_rows(len(parts[0].rows), lambda run: _join(layer, [rows_at(one, run) for one in parts], step))
 
 

@@ -31,7 +31,7 @@ FLOORS = {
         "model",
         "kinds",
         "layers",
-        "plan",
+        "kind_layers plan",
         "describe oracles",
         "pyg",
     ),

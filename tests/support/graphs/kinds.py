@@ -119,3 +119,85 @@ def _random_edges(relation: Relation, sizes: Mapping[str, int], rng: np.random.G
         attr[::3] = 0
     weight = rng.uniform(0.0, 2.0, len(src)).astype(np.float32)
     return RelationEdges(src, dst, EdgeValues(len(src), {WEIGHT: weight}, attr))
+
+
+def random_model_of_kinds(seed: int) -> KindsModel:
+    """Return a model of one to three layers, with random kinds, relations, convs, groupings, norms and kept rows."""
+    rng = np.random.default_rng(seed)
+    kinds = dict(zip(["a", "b", "c"][: rng.integers(1, 4)], rng.integers(2, 9, 3).tolist(), strict=False))
+    names, relations = list(kinds), list[Spec]()
+    for number in range(rng.integers(2, 6)):
+        relations.append(relation(*_ends(rng, names, number), edge_features=int(rng.integers(0, 2) * 2)))
+    widths, layers = dict(kinds), list[Spec]()
+    kept: dict[str, int] = {}
+    for _ in range(rng.integers(1, 4)):
+        layers.append(by_kind(**{kind: _random_rows(rng, widths, kind, kept) for kind in widths}))
+        there = [i for i, one in enumerate(relations) if one["source"] in widths and one["target"] in widths]
+        convs, out, aggr = dict[int, Spec](), int(rng.integers(1, 5) * 2), str(rng.choice(GROUPINGS))
+        for number in there:
+            if rng.random() < 0.8 or not convs:
+                convs[number] = _random_conv(rng, relations[number], widths, out)
+        if not convs:
+            break
+        layers.append(hetero(convs, aggr))
+        reached = [relations[number]["target"] for number in convs]
+        widths = {kind: out * (reached.count(kind) if aggr == "cat" else 1) for kind in kinds if kind in reached}
+    layers.append(by_kind(**{kind: _random_rows(rng, widths, kind, kept) for kind in widths}))
+    read = {conv["relation"] for one in layers for conv in one.get("convs", []) if conv["conv"].get("edge_channels")}
+    for number, one in enumerate(relations):
+        one["edge_features"] *= number in read
+    out = [kind for kind in widths if rng.random() < 0.6] or list(widths)[:1]
+    return kinds_model(layers, out, kinds, relations, seed)
+
+
+GROUPINGS = ["sum", "mean", "min", "max", "mul", "cat"]
+
+
+def _ends(rng: np.random.Generator, kinds: Sequence[str], number: int) -> tuple[str, str, str]:
+    return str(rng.choice(kinds)), f"r{number}", str(rng.choice(kinds))
+
+
+def _random_rows(rng: np.random.Generator, widths: dict[str, int], kind: str, kept: dict[str, int]) -> list[Spec]:
+    """Return layers of a row, and change the width of the kind; rows that are kept have the kind in their names."""
+    layers: list[Spec] = []
+    for _ in range(rng.integers(0, 4)):
+        choice, width = rng.integers(0, 5), widths[kind]
+        if choice == 0:
+            widths[kind] = int(rng.integers(1, 9))
+            layers.append({"type": "linear", "in_channels": width, "out_channels": widths[kind]})
+        elif choice == 1:
+            layers.append({"type": "layer_norm", "channels": width})
+        elif choice == 2:
+            kept[f"{kind}{len(kept)}"] = width
+            layers.append({"type": "keep", "name": list(kept)[-1]})
+        elif choice == 3 and (of := [name for name in kept if name.startswith(kind)]):
+            name = str(rng.choice(of))
+            operation = "sum" if kept[name] == width else "cat"
+            widths[kind] = width if operation == "sum" else width + kept[name]
+            layers.append({"type": "join", "operation": operation, "of": [name, "."]})
+        else:
+            layers.append({"type": str(rng.choice(["relu", "elu", "tanh"]))})
+    return layers
+
+
+def _random_conv(rng: np.random.Generator, one: Spec, widths: Mapping[str, int], out: int) -> Spec:
+    width, target = widths[one["source"]], widths[one["target"]]
+    kinds = ["sage_conv", "graph_conv", "gat_conv", "gatv2_conv", "transformer_conv"]
+    attributes = {"edge_channels": one["edge_features"]} if one["edge_features"] else {}
+    if width == target:
+        kinds += ["gin_conv", "edge_conv", *(["gine_conv"] if attributes else [])]
+    kind = str(rng.choice(kinds))
+    spec: Spec = {"type": kind, "in_channels": width, "out_channels": out}
+    if kind in ("gin_conv", "edge_conv", "gine_conv"):
+        read = 2 * width if kind == "edge_conv" else width
+        spec["nn"] = [{"type": "linear", "in_channels": read, "out_channels": out}, {"type": "tanh"}]
+        return spec | (attributes if kind == "gine_conv" else {})
+    spec["target_channels"] = target
+    if kind in ("sage_conv", "graph_conv"):
+        spec["aggr"] = str(rng.choice(["sum", "mean", "max"]))
+        return spec | ({"root_weight": bool(rng.random() < 0.7)} if kind == "sage_conv" else {})
+    spec |= {"heads": int(rng.integers(1, 3))} | attributes
+    if kind != "transformer_conv":
+        spec |= {"add_self_loops": bool(one["source"] == one["target"] and rng.random() < 0.5)}
+        spec |= {"residual": bool(rng.random() < 0.5)}
+    return spec

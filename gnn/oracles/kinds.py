@@ -1,0 +1,91 @@
+"""The full pass of a model with kinds in float64, with the scales at which errors are judged, as own_scale without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from freshet.gnn.kinds.declarations import ByKind, Grouping, HeteroConv
+from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.oracles.edges import SortedEdges
+from freshet.gnn.oracles.own_scale import conv, dense_by_rows, join_by_rows, step_of, tell_share
+from freshet.gnn.oracles.scaled import Scaled, exact, multiplied, wide
+from freshet.gnn.rows.jumps import Join, Keep, Operation
+from freshet.schema import KindsGraph
+
+Rows = dict[str, Scaled]
+"""Of each kind that is there."""
+
+_JOINED: dict[Grouping, Operation] = {"sum": "sum", "mean": "sum", "min": "min", "max": "max", "mul": "product"}
+
+
+def forward(
+    model: KindsModel, graph: KindsGraph, *, tolerance: float = 1e-4, tell: Callable[[str], None] = lambda where: None
+) -> Rows:
+    """Return the embeddings of the kinds that the model returns, and the scale of each of their values.
+
+    `tolerance` and `tell` are those of own_scale.forward, and so is what the scales promise.
+    """
+    pass_ = _FullPass(model, graph, step_of(tolerance), tell)
+    with np.errstate(all="ignore"):
+        for i, layer in enumerate(model.layers):
+            where = f"layer {i + 1} of {len(model.layers)}"
+            tell(where)
+            if isinstance(layer, ByKind):
+                pass_.by_kind(layer, i)
+            else:
+                pass_.hetero_conv(layer, i, where)
+    return {kind: wide(pass_.rows[kind]) for kind in model.out}
+
+
+class _FullPass:
+    """The rows of all kinds, from layer to layer."""
+
+    def __init__(self, model: KindsModel, graph: KindsGraph, step: float, tell: Callable[[str], None]) -> None:
+        self._model, self._step, self._tell = model, step, tell
+        self._sizes = {kind: len(x) for kind, x in zip(model.kinds, graph.x, strict=True)}
+        self.rows = {kind: exact(x) for kind, x in zip(model.kinds, graph.x, strict=True)}
+        self._kept: dict[str, dict[str, Scaled]] = {kind: {} for kind in model.kinds}
+        self._edges = [
+            SortedEdges(
+                self._sizes[relation.target], np.asarray(one.src, np.int32), np.asarray(one.dst, np.int32), one.values
+            )
+            for relation, one in zip(model.relations, graph.edges, strict=True)
+        ]
+
+    def by_kind(self, layer: ByKind, index: int) -> None:
+        for kind, layers in layer.layers.items():
+            kept = self._kept[kind]
+            for n, one in enumerate(layers):
+                if isinstance(one, Keep):
+                    kept[one.name] = self.rows[kind]
+                elif isinstance(one, Join):
+                    parts = [self.rows[kind] if name == "." else kept[name] for name in one.of]
+                    self.rows[kind] = join_by_rows(one, parts, self._step)
+                else:
+                    weights = self._weights(f"layers.{index}.layers.{kind}.{n}")
+                    self.rows[kind] = dense_by_rows(one, weights, self.rows[kind], self._step, None)
+
+    def hetero_conv(self, layer: HeteroConv, index: int, where: str) -> None:
+        made: dict[str, list[Scaled]] = {}
+        for c, one in enumerate(layer.convs):
+            relation, edges = self._model.relations[one.relation], self._edges[one.relation]
+            here = f"{where}, {relation}"
+            self._tell(here)
+            edges.passed = partial(tell_share, self._tell, here, edges.vertices)
+            weights = self._weights(f"layers.{index}.convs.{c}")
+            source, target = self.rows[relation.source], self.rows.get(relation.target)
+            if target is None:  # the conv does not read it
+                target = exact(np.empty((self._sizes[relation.target], 0)))
+            made.setdefault(relation.target, []).append(conv(one.conv, weights, source, target, edges, self._step))
+        self.rows = {kind: self._grouped(layer.aggr, parts) for kind, parts in made.items()}
+
+    def _grouped(self, aggr: Grouping, parts: list[Scaled]) -> Scaled:
+        names = tuple(map(str, range(len(parts))))
+        at = join_by_rows(Join(operation="cat" if aggr == "cat" else _JOINED[aggr], of=names), parts, self._step)
+        return multiplied(at, np.array(1 / len(parts))) if aggr == "mean" else at
+
+    def _weights(self, prefix: str) -> dict[str, np.ndarray]:
+        return {name: w.astype(np.float64) for name, w in self._model.weights_of(prefix).items()}
