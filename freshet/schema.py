@@ -8,6 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from freshet.kind_rows import KindRows
+from freshet.kinds import Kinds
+
 WEIGHT, ATTR = "weight", "attr"
 NO_ATTR = -1  # as the length of an attr
 # The column that kept attributes travel as, (n, width) float32; ATTR alone has the lengths of those that are dropped.
@@ -50,8 +53,14 @@ class FeatureColumn(NamedTuple):
     width: str = ""
 
 
-FEATURE_COLUMNS = (FeatureColumn("", "f4", "features", "features"),)  # as `FeatureRows` travel
-FeatureRow: TypeAlias = np.ndarray  # a single vertex's features, as `Features.row` makes them
+FEATURE_COLUMNS = (  # as `FeatureRows` travel
+    FeatureColumn("", "f4", "features; of several kinds row after row, as one row of numbers", "features"),
+    FeatureColumn("_kind", "u1", "of features of several kinds: the kind of each row"),
+    FeatureColumn("_widths", "i4", "of features of several kinds: the width of each kind"),
+)
+# A single vertex's features, as `Features.row` makes them; of several kinds, behind the number of its own.
+FeatureRow: TypeAlias = np.ndarray | tuple[int, np.ndarray]
+_NO_MATRIX = np.empty((0, 0), np.float32)
 
 
 def kept_columns() -> list[EdgeColumn]:
@@ -87,34 +96,50 @@ def dropped_among(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The widths of raw features; all vertices are of one kind, so there is one width, and all edges have another.
+    """The widths of raw features and of edges' attributes: one for all, or one for each kind and each relation.
 
     Between the Parser, which checks rows against it, and the model, which reads them, rows are only made and measured.
     """
 
     width: int
+    """Numbers in the x of a vertex; of the first kind where there are several."""
     edge_width: int = 0
-    """Numbers in the attr of an edge; 0: the graph keeps none."""
+    """Numbers in the attr of an edge; 0: the graph keeps none. Of several relations the largest."""
+    kinds: Kinds | None = None
+    """None: vertices have no kinds, and edges no relations."""
+
+    @staticmethod
+    def of_kinds(kinds: Kinds) -> Features:
+        """Return the widths of kinds and their relations."""
+        return Features(kinds.widths[0], kinds.edge_width, kinds)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The width of each kind."""
+        return (self.width,) if self.kinds is None else self.kinds.widths
 
     def zeros(self, vertices: int) -> np.ndarray:
-        """Return the features of vertices that have none, (vertices, width) float32."""
+        """Return the features of vertices of the first kind that have none, (vertices, width) float32."""
         return np.zeros((vertices, self.width), np.float32)
 
     def empty(self) -> np.ndarray:
-        """Return the features of no vertex, (0, width) float32."""
+        """Return the features of no vertex of the first kind, (0, width) float32."""
         return np.empty((0, self.width), np.float32)
 
-    def row(self, numbers: Any) -> FeatureRow:
+    def row(self, numbers: Any, kind: int = 0) -> FeatureRow:
         """Return the features of one vertex, (width,) float32, from any sequence of as many numbers."""
-        return np.array(numbers, np.float32).reshape(self.width)
+        row = np.array(numbers, np.float32).reshape(self.widths[kind])
+        return row if len(self.widths) == 1 else (kind, row)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a vertex's features."""
-        return 4 * self.width
+        """Bytes of a vertex's features; of several kinds the most."""
+        return 4 * max(self.widths)
 
     def __str__(self) -> str:
-        return f"{self.width} features" + (f", {self.edge_width} of each edge" if self.edge_width else "")
+        names = self.kinds.names if self.kinds and len(self.widths) > 1 else ("",)
+        each = [f"{n} features of {kind}".removesuffix(" of ") for n, kind in zip(self.widths, names, strict=True)]
+        return ", ".join(each) + (f", {self.edge_width} of each edge" if self.edge_width else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,29 +148,64 @@ class FeatureRows:
 
     The Parser and snapshots make rows, and Storage 0 keeps them. In between they are taken, joined and moved whole.
 
-    Shapes: matrix (n, width) float32
+    Shapes: matrix (n, width) float32; of several kinds (0, 0), and the rows are in `several`
     """
 
     matrix: np.ndarray
+    several: KindRows | None = None
+
+    @staticmethod
+    def none(features: Features) -> FeatureRows:
+        """Return the features of no vertex."""
+        if len(features.widths) == 1:
+            return FeatureRows(features.empty())
+        return FeatureRows(_NO_MATRIX, KindRows.none(features.widths))
 
     @staticmethod
     def of(rows: Sequence[FeatureRow], features: Features) -> FeatureRows:
-        """Return single rows, (width,) float32 each, as one."""
-        return FeatureRows(np.concatenate(rows).reshape(-1, features.width) if rows else features.empty())
+        """Return single rows, as `Features.row` makes them, as one."""
+        if not rows:
+            return FeatureRows.none(features)
+        if len(features.widths) == 1:
+            return FeatureRows(np.concatenate(rows).reshape(-1, features.width))  # type: ignore[arg-type]
+        kinds, values = zip(*rows, strict=True)
+        return FeatureRows(_NO_MATRIX, KindRows(np.concatenate(values), np.array(kinds, np.uint8), features.widths))
+
+    @staticmethod
+    def of_kinds(kind: np.ndarray, by_kind: Sequence[np.ndarray], features: Features) -> FeatureRows:
+        """Return the rows of each kind, (k, width) float32 each, as one in the order of `kind`."""
+        if len(features.widths) == 1:
+            return FeatureRows(by_kind[0])
+        return FeatureRows(_NO_MATRIX, KindRows.of_kinds(kind, by_kind, features.widths))
+
+    def of_kind(self, kind: int, rows: np.ndarray) -> FeatureRows:
+        """Return these rows, which are of one kind, zeros for negative ones, as those of that kind alone."""
+        return self.take(rows) if self.several is None else FeatureRows(self.several.of_kind(kind, rows))
+
+    def row(self, number: int) -> np.ndarray:
+        """Return one row, (width,) float32."""
+        return self.matrix[number] if self.several is None else self.several[number : number + 1].values
 
     @property
     def features(self) -> Features:
-        """Width of the rows."""
+        """Width of rows of one kind."""
         return Features(self.matrix.shape[1])
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The width of each kind."""
+        return (self.matrix.shape[1],) if self.several is None else self.several.widths
+
     def __len__(self) -> int:
-        return len(self.matrix)
+        return len(self.matrix if self.several is None else self.several)
 
     def __getitem__(self, rows: np.ndarray | slice) -> FeatureRows:
+        if self.several is not None:
+            return FeatureRows(_NO_MATRIX, self.several[rows])
         return FeatureRows(self.matrix[rows])
 
     def take(self, rows: np.ndarray) -> FeatureRows:
-        """Return these rows, zeros for negative ones; consecutive rows as a view."""
+        """Return these rows of one kind, zeros for negative ones; consecutive rows as a view."""
         if not rows.size:
             return self[:0]
         first = int(rows[0])
@@ -161,15 +221,20 @@ class FeatureRows:
     @staticmethod
     def concatenate(parts: Sequence[FeatureRows]) -> FeatureRows:
         """Return the rows of all parts, in order."""
+        several = [part.several for part in parts if part.several is not None]
+        if several:
+            return FeatureRows(_NO_MATRIX, KindRows.concatenate(several))
         return FeatureRows(np.concatenate([part.matrix for part in parts]))
 
     def columns(self, name: str) -> dict[str, np.ndarray]:
         """Return the columns that the rows travel as; their names begin with this one."""
-        return {name: self.matrix}
+        return {name: self.matrix} if self.several is None else self.several.columns(name)
 
     @staticmethod
     def from_columns(columns: Mapping[str, np.ndarray], name: str, features: Features) -> FeatureRows:
         """The inverse of `columns`; of no rows, which travel as nothing, `features` says how wide they are."""
+        if (several := KindRows.from_columns(columns, name)) is not None:
+            return FeatureRows(_NO_MATRIX, several)
         found = columns.get(name)
         return FeatureRows(features.empty() if found is None else found)
 

@@ -32,7 +32,8 @@ from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 
 _SHOWN = 40  # characters of a type's name in a reason
-_NO_ATTR = np.empty(0, np.int32)
+_NO_INTS = np.empty(0, np.int32)
+_NO_KINDS = np.empty(0, np.uint8)
 _SCRATCH_KEPT = 1 << 16  # entries; scratch memory beyond that goes when an epoch needs less than a 16th of it
 
 
@@ -53,7 +54,9 @@ class Partitioner:
         self.parts, self.features = parts, features
         self.tasks = TaskParts.dealt(parts, parts) if tasks is None else tasks
         self.config = PartitionerConfig() if config is None else config
-        self._t = t.GraphTables(parts, is_timed=self.config.edge_ttl_ms > 0)
+        sections = {} if (kinds := features.kinds) is None else {"kinds": len(kinds), "relations": len(kinds.relations)}
+        self._t = t.GraphTables(parts, is_timed=self.config.edge_ttl_ms > 0, **sections)
+        self._mirrors = _NO_INTS if kinds is None else kinds.mirrors(undirected=self.config.undirected)
         self._times = EventTimes(self._t.set, self.config.rules)
         self._salt = make_salt(self.config.hash_seed)
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
@@ -61,7 +64,8 @@ class Partitioner:
         self._room = 0, 0, 0  # of the records: vertices, edges that were there before, edges that were not
         self._rows = np.empty((2, 0), np.int32)
         self._t.touch_small()
-        self._types = EdgeTypes(self._t, self.config.edge_types or (DEFAULT_TYPE,), self.config.types_max)
+        types = kinds.relation_names if kinds else self.config.edge_types or (DEFAULT_TYPE,)
+        self._types = EdgeTypes(self._t, types, self.config.types_max)
         self._resolve_kernel = Direct(resolve_names if self.config.id_kind == STRING else resolve_ints)
         self._apply_kernel, self._close_kernel = Direct(apply_events), Direct(close_epoch)
         self._expire_kernel = Direct(expire_edges)
@@ -107,9 +111,9 @@ class Partitioner:
         )
         etypes = self._types.codes_of(events)
         op = _own(events.op)
-        self._resolve(events, op)
-        values, sizes = events.values.kept(), events.values.attr_sizes
-        attr, ts = _NO_ATTR if sizes is None else _own(sizes), self._times.stamps(events)
+        self._resolve(events, op, etypes)
+        values, sizes = events.values.kept(), None if self.features.kinds else events.values.attr_sizes
+        attr, ts = _NO_INTS if sizes is None else _own(sizes), self._times.stamps(events)
         self._apply(Batch(op, self._rows[0], self._rows[1], _own(values), etypes, _own(events.x_row), attr, ts))
         rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[REJECTED]].tolist()]
         event_ts = events.largest_ts(rejected)
@@ -122,7 +126,7 @@ class Partitioner:
         self._close()
         width = self.features.edge_width
         kept = events.values.full_attr(width) if width else None
-        return EpochChange(self._records, events.x, self._born_names(), rejected, kept, event_ts)
+        return EpochChange(self._records, events.x, self._born_names(), rejected, kept, self.features.kinds, event_ts)
 
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None
@@ -145,7 +149,7 @@ class Partitioner:
             rows, bits = tables.scalar(t.VERTEX_ROWS), self.config.key_bits
             index_names(self._keys, view.vertex.data, view.wide, view.words.data, rows, bits)
         else:
-            index_keys(self._keys, view.wide, tables.live_vertices())
+            index_keys(self._keys, view.vertex.data, view.wide, tables.live_vertices())
         edges = tables.live_edges()
         self._edges = make_index(self._salt, edges.size)
         index_edges(self._edges, view.edge.data, edges)
@@ -175,7 +179,7 @@ class Partitioner:
 
     def live_graph(self) -> LiveGraph:
         """The graph as it is now."""
-        return live_graph(self._t, self.config.id_kind, self._types)
+        return live_graph(self._t, self.config.id_kind, self._types, self.features.kinds)
 
     def edge_places(self) -> np.ndarray:
         """Part, slots of source and destination there, and code of the type of each live edge; (4, edges) int32."""
@@ -189,8 +193,15 @@ class Partitioner:
         if events.a.kind != self.config.id_kind and len(events):
             msg = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
             raise ValueError(msg)
-        if len(events.x) and events.features.width != self.features.width:
-            msg = f"expected features of width {self.features.width}, got {events.features.width}"
+        if len(events.x) and events.x.widths != self.features.widths:
+            wanted, got = (
+                widths if len(widths) > 1 else widths[0] for widths in (self.features.widths, events.x.widths)
+            )
+            msg = f"expected features of width {wanted}, got {got}"
+            raise ValueError(msg)
+        known = (DEFAULT_TYPE, *self.features.kinds.relation_names) if self.features.kinds else events.types
+        if events.types != known[1:] and not set(events.types) <= set(known):
+            msg = f"expected relations among {known[1:]}, got {events.types}"
             raise ValueError(msg)
 
     def _refusal(self, events: Events, event: int, reason: int) -> tuple[int, str]:
@@ -209,7 +220,7 @@ class Partitioner:
 
         The log of a large epoch grows as it fills: what it may come to at worst is many times what a snapshot does.
         """
-        twice = 2 if self.config.undirected else 1
+        twice = 2 if self.config.undirected or self._mirrors.size else 1
         self._t.reserve_edges(twice * adds)
         if self._rows.shape[1] < n:
             self._rows = np.empty((2, max(n, 1024)), np.int32)
@@ -220,7 +231,7 @@ class Partitioner:
         few = min(n, _SCRATCH_KEPT)
         self._log = grow_log(self._log, vertices=2 * few, edges=twice * edges + EDGES_PER_EVENT, events=few)
 
-    def _resolve(self, events: Events, op: np.ndarray) -> None:
+    def _resolve(self, events: Events, op: np.ndarray, etypes: np.ndarray) -> None:
         rows_a, rows_b = self._rows
         at, n = 0, len(events)
         arrays: tuple[np.ndarray, ...] = events.a.ints, events.b.ints
@@ -229,11 +240,20 @@ class Partitioner:
             arrays = events.a.offsets, events.a.data, events.b.offsets, events.b.data
             bits = (self.config.key_bits,)
         ids = tuple(_own(array) for array in arrays)
+        kinds = self._kinds_of_ends(events, etypes)
         while True:
-            at = self._resolve_kernel(at, op, *ids, self._t.view, self._keys, self._log, rows_a, rows_b, *bits)
+            at = self._resolve_kernel(at, op, *kinds, *ids, self._t.view, self._keys, self._log, rows_a, rows_b, *bits)
             if at == n:
                 break
             self._grow_dictionary(events, at)
+
+    def _kinds_of_ends(self, events: Events, etypes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The kinds of the events' vertices, of sources and of destinations; (0,) where there are none."""
+        if self.features.kinds is None:
+            return _NO_KINDS, _NO_KINDS
+        sources, targets = (kinds[etypes].astype(np.uint8) for kinds in self.features.kinds.ends)
+        own = np.uint8(0) if events.kind is None else events.kind
+        return np.where(events.op >= OP_ADD_EDGE, sources, own), targets
 
     def _grow_dictionary(self, events: Events, at: int) -> None:
         self._t.reserve_vertices(2)
@@ -247,7 +267,8 @@ class Partitioner:
     def _apply(self, batch: Batch) -> None:
         n, at = len(batch.op), 0
         view, config, types = self._t.view, self.config, self._types.counts
-        ways = config.undirected, config.forbid_typed_loops
+        is_undirected = config.undirected and not self._mirrors.size  # else these have it
+        ways = self._mirrors, is_undirected, config.forbid_typed_loops
         while True:
             at = self._apply_kernel(at, batch, view, types, self._edges, self._log, *ways)
             if at == n:

@@ -56,7 +56,7 @@ from freshet.partitioner.net_change import (
     X_ROW,
     Records,
 )
-from freshet.partitioner.slots import home_slot
+from freshet.partitioner.slots import home_slot, section_of
 
 WEIGHT = VALUE  # the first value of an edge
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
@@ -157,12 +157,12 @@ def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None
         if not vertex[row, LIVE]:
             continue
         was_live, was_split, x = log.vertices[k, V_WAS_LIVE], log.vertices[k, V_WAS_SPLIT], log.vertices[k, V_X]
-        part = vertex[row, MASTER]
+        section = section_of(g, row, vertex[row, MASTER])
         slot = home_slot(g, row)
         if log.vertices[k, V_CONTEXT] or not was_live:
             at = counts[CONTEXTS]
             counts[CONTEXTS] += 1
-            out.contexts[TO, at], out.contexts[SLOT, at] = part, slot
+            out.contexts[TO, at], out.contexts[SLOT, at] = section, slot
             out.contexts[IN_EDGES, at] = vertex[row, IN_DEGREE]
             if len(out.out_degrees):
                 out.contexts[OUT_EDGES, at] = vertex[row, OUT_DEGREE] - vertex[row, LOOPS]
@@ -171,13 +171,13 @@ def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None
             loop_weights[LOOP_WEIGHT, at] = _loop_weight(index, vertex, g.edge.data, g.carried, row, g.scalars[TYPES])
         is_split = vertex[row, AWAY] > 0
         if is_split and not was_split:
-            out.split[TO, counts[SPLIT]], out.split[SLOT, counts[SPLIT]] = part, slot
+            out.split[TO, counts[SPLIT]], out.split[SLOT, counts[SPLIT]] = section, slot
             counts[SPLIT] += 1
         elif was_split and not is_split:
-            out.whole[TO, counts[WHOLE]], out.whole[SLOT, counts[WHOLE]] = part, slot
+            out.whole[TO, counts[WHOLE]], out.whole[SLOT, counts[WHOLE]] = section, slot
             counts[WHOLE] += 1
         if x >= 0 or (x == ZEROED and was_live):
             at = counts[FEATURES]
             counts[FEATURES] += 1
-            out.features[TO, at], out.features[SLOT, at] = part, slot
+            out.features[TO, at], out.features[SLOT, at] = section, slot
             out.features[X_ROW, at] = x if x >= 0 else UNCHANGED

@@ -27,6 +27,7 @@ from freshet.partitioner.graph_tables import (
     FREE_EDGE,
     FREE_VERTEX,
     KEY,
+    KIND,
     LIVE,
     MARK,
     MASTER,
@@ -39,7 +40,7 @@ from freshet.partitioner.graph_tables import (
     is_edge,
     value_column,
 )
-from freshet.partitioner.hash_index import HashIndex, drop, hash_edge
+from freshet.partitioner.hash_index import HashIndex, drop, hash_edge, hash_vertex
 from freshet.partitioner.net_change import (
     ADDED,
     DELETED,
@@ -53,7 +54,6 @@ from freshet.partitioner.net_change import (
 from freshet.partitioner.placement.rules import Rule, count_edge, place_edges, place_isolated
 from freshet.partitioner.slots import assign_slots, give_back_slots, slot_of
 from freshet.partitioner.string_ids import free_name, stored_hash
-from freshet.state.salt import mix
 
 
 @kernel
@@ -160,10 +160,10 @@ def _emit_added_edges(g: GraphView, log: Log, out: Records) -> None:
 
 @inner
 def _emit_edge(records: np.ndarray, at: int, g: GraphView, row: int) -> None:
-    """Write the location of an edge: the part, and the slots of its ends there."""
+    """Write the location of an edge: the part, with its relation, and the slots of its ends there."""
     edge = g.edge.data
     part = np.int64(edge[row, PART])
-    records[TO, at] = part
+    records[TO, at] = part if g.relations == 1 else part * g.relations + edge[row, TYPE]
     records[SLOT, at] = slot_of(g, np.int64(edge[row, SRC]), part)
     records[DST_SLOT, at] = slot_of(g, np.int64(edge[row, DST]), part)
 
@@ -200,12 +200,12 @@ def _free_vertices(g: GraphView, log: Log, index: HashIndex, strings: bool, bits
         vertex[row, MARK] = 0
         if vertex[row, LIVE]:
             continue
-        key = g.wide[row, KEY]
-        drop(index, mix(index.salt, key), row)
+        key, kind = g.wide[row, KEY], vertex[row, KIND]
+        drop(index, hash_vertex(index.salt, key, kind), row)
         if strings:
             hashed = stored_hash(index.salt, vertex, g.words.data, row, bits)
             if hashed != key:
-                drop(index, mix(index.salt, hashed), row)
+                drop(index, hash_vertex(index.salt, hashed, kind), row)
             free_name(scalars, vertex, g.words, row)
         vertex[row, OUT_HEAD] = scalars[FREE_VERTEX]
         scalars[FREE_VERTEX] = row + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,8 @@ class EventBuilder:
     def __init__(self, features: Features, id_kind: str | None = None, edge_types: Sequence[str] | None = None) -> None:
         self.features = features
         self.id_kind = id_kind
-        self.types: dict[str, int] = {name: k for k, name in enumerate(edge_types or (DEFAULT_TYPE,))}
+        names = features.kinds.relation_names if features.kinds else edge_types or (DEFAULT_TYPE,)
+        self.types: dict[str, int] = {name: k for k, name in enumerate(names)}
         self.op: list[int] = []
         self.a: list[Id] = []
         self.b: list[Id] = []
@@ -46,12 +47,15 @@ class EventBuilder:
         self.position: list[int] = []
         self.reject_rows: list[int] = []
         self.ts: dict[int, int] = {}  # by event, of those that have one
+        self.kinds: dict[int, int] = {}  # by event about a vertex, of those of other kinds than the first
 
     def __len__(self) -> int:
         return len(self.op)
 
-    def vertex(self, op: int, vertex: Id, x: FeatureRow | None, position: int) -> None:
+    def vertex(self, op: int, vertex: Id, x: FeatureRow | None, position: int, kind: int = 0) -> None:
         """Append add_vertex, del_vertex or set_features."""
+        if kind:
+            self.kinds[len(self.op)] = kind
         self.op.append(op)
         self.a.append(vertex)
         self.b.append(0)
@@ -109,15 +113,16 @@ class EventBuilder:
             end_source=source,
             end_partition=partition,
             arrival_ms=arrival_ms,
-            ts=self._times(),
+            ts=self._column(self.ts, NO_TS, np.int64),
+            kind=self._column(self.kinds, 0, np.uint8),
         )
 
-    def _times(self) -> np.ndarray | None:
-        if not self.ts:
+    def _column(self, given: Mapping[int, int], default: int, dtype: type) -> np.ndarray | None:
+        if not given:
             return None
-        times = np.full(len(self.op), NO_TS, np.int64)
-        times[list(self.ts)] = list(self.ts.values())
-        return times
+        column: np.ndarray = np.full(len(self.op), default, dtype)
+        column[list(given)] = list(given.values())
+        return column
 
 
 _ONE = Features(1)
@@ -138,16 +143,19 @@ def events_of(
 
     Rows: ("add_vertex", id[, x]), ("del_vertex", id), ("set_features", id, x),
     ("add_edge", src, dst[, value[, type[, further values]]]), ("del_edge", src, dst[, type]), with x any sequence of
-    numbers, and values in the order of EDGE_COLUMNS.
+    numbers, and values in the order of EDGE_COLUMNS. Of graphs with named kinds, the id of a vertex is (kind, id).
     """
-    builder = EventBuilder(features, id_kind, edge_types)
+    builder, kinds = EventBuilder(features, id_kind, edge_types), features.kinds
     position = first
     for name, *fields in rows:
         position += 1
         op = OP_NAMES.index(str(name))
         if op in (OP_ADD_VERTEX, OP_DEL_VERTEX, OP_SET_FEATURES):
-            x = features.row(fields[1]) if len(fields) > 1 and fields[1] is not None else None
-            builder.vertex(op, fields[0], x, position)  # type: ignore[arg-type]
+            vertex: Any = fields[0]
+            name, vertex = vertex if kinds and kinds.are_named else (None, vertex)
+            kind = kinds.kind_codes[name] if kinds and name is not None else 0
+            x = features.row(fields[1], kind) if len(fields) > 1 and fields[1] is not None else None
+            builder.vertex(op, vertex, x, position, kind)
             continue
         rest = fields[2:]
         values: list[Any] = [rest.pop(0)] if op == OP_ADD_EDGE and rest else []

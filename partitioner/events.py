@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from freshet.partitioner.type_tables import merge_types, own_types
 from freshet.schema import EdgeValues, FeatureRows, Features, kept_columns
 from freshet.state.block_columns import EVENTS
 from freshet.state.codec import Block, Header, decode, encode
@@ -141,6 +142,7 @@ class Events:
         source, partition: (n,) int16
         reject_rows: (r,) int32, for each rejected record the number of accepted events before it in this block
         ts: (n,) int64 milliseconds that events say, NO_TS without; None: no event has any
+        kind: (n,) uint8, the kind of the vertex of each event about one; None: 0 throughout, as without kinds
         reasons: why its records were rejected, and how many for that; where blocks are joined or cut, there are none
 
     Invariant: the rows of x stand in arrival order (x_row without -1 counts up from 0), which `slice` relies on.
@@ -167,6 +169,7 @@ class Events:
     arrival_ms: float = 0.0  # when the block's first event came to the Parser
     reasons: tuple[tuple[str, int], ...] = ()
     ts: np.ndarray | None = None
+    kind: np.ndarray | None = None
 
     @staticmethod
     def empty(features: Features, id_kind: str | None = None) -> Events:
@@ -180,7 +183,7 @@ class Events:
             values=EdgeValues.default(0),
             etype=np.empty(0, np.int32),
             x_row=np.empty(0, np.int32),
-            x=FeatureRows(features.empty()),
+            x=FeatureRows.none(features),
             position=ints,
             source=shorts,
             partition=shorts,
@@ -204,7 +207,7 @@ class Events:
 
     @property
     def features(self) -> Features:
-        """The raw features that its vertices have."""
+        """The raw features that its vertices have, of one kind."""
         return self.x.features
 
     def slice(self, start: int, stop: int) -> Events:
@@ -225,7 +228,7 @@ class Events:
         if not last and stop > start:
             inside = self.position[stop] == self.position[stop - 1]  # of a message
             end = (int(self.position[stop - 1] - inside), int(self.source[stop - 1]), int(self.partition[stop - 1]))
-        etype, types = _own_types(self.etype[start:stop], self.types)
+        etype, types = own_types(self.etype[start:stop], self.types)
         return replace(
             self._columns_at(slice(start, stop)),
             a=self.a.slice(start, stop),
@@ -256,6 +259,7 @@ class Events:
             source=self.source[rows],
             partition=self.partition[rows],
             ts=None if self.ts is None else self.ts[rows],
+            kind=None if self.kind is None else self.kind[rows],
             reasons=(),
         )
 
@@ -264,8 +268,9 @@ class Events:
         """One block of all events, in order; it ends where the last one ends and arrived when the first did."""
         if len(blocks) == 1:
             return blocks[0]
-        types, etypes = _merge_types(blocks)
-        bases = np.cumsum([0] + [len(block) for block in blocks])
+        types, etypes = merge_types([block.types for block in blocks], [block.etype for block in blocks])
+        lengths = [len(block) for block in blocks]
+        bases = np.cumsum([0, *lengths])
         x_bases = np.cumsum([0] + [len(block.x) for block in blocks])
         x_rows = [
             np.where(block.x_row >= 0, block.x_row + base, -1) for block, base in zip(blocks, x_bases, strict=False)
@@ -287,13 +292,14 @@ class Events:
             reject_rows=np.concatenate(rejects).astype(np.int32),
             arrival_ms=min(block.arrival_ms for block in blocks),
             reasons=(),
-            ts=_merge_ts(blocks),
+            ts=_merged([block.ts for block in blocks], lengths, NO_TS, np.int64),
+            kind=_merged([block.kind for block in blocks], lengths, 0, np.uint8),
         )
 
     def encode(self) -> bytes:
         """The bytes of the block; columns that hold their default throughout are left out."""
         ctl = np.zeros(_CTL, np.int64)
-        ctl[:5] = self.end_position, self.end_source, self.end_partition, self.features.width, -1
+        ctl[:5] = self.end_position, self.end_source, self.end_partition, self.x.widths[0], -1
         columns = {"ctl": ctl, "arrival": np.array([self.arrival_ms]), "op": self.op}
         columns |= self.a.columns("a") | self.b.columns("b")
         columns["x_row"] = self.x_row if len(self.x) else self.x_row[:0]
@@ -306,6 +312,8 @@ class Events:
         columns |= values  # the others come behind etype, as in journals since the first version
         if self.ts is not None and (self.ts != NO_TS).any():
             columns["ts"] = self.ts
+        if self.kind is not None and self.kind.any():
+            columns["kind"] = self.kind
         if len(self) and (np.diff(self.position) == 1).all():
             ctl[4] = self.position[0]
         else:
@@ -360,6 +368,7 @@ class Events:
             arrival_ms=float(columns["arrival"][0]),
             reasons=_reasons_in(block),
             ts=columns.get("ts"),
+            kind=columns.get("kind"),
         )
 
 
@@ -370,30 +379,11 @@ def _reasons_in(block: Block) -> tuple[tuple[str, int], ...]:
     return tuple(zip(map(str, names), records, strict=True))
 
 
-def _merge_ts(blocks: Sequence[Events]) -> np.ndarray | None:
-    if all(block.ts is None for block in blocks):
+def _merged(
+    columns: Sequence[np.ndarray | None], lengths: Sequence[int], default: int, dtype: Any
+) -> np.ndarray | None:
+    """One column of all blocks, some of which may hold the default throughout; None where all do."""
+    if all(column is None for column in columns):
         return None
-    return np.concatenate([np.full(len(one), NO_TS, np.int64) if one.ts is None else one.ts for one in blocks])
-
-
-def _merge_types(blocks: Sequence[Events]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """One table for all blocks, and each block's etype column in it."""
-    if len({block.types for block in blocks}) == 1:
-        return blocks[0].types, [block.etype for block in blocks]
-    codes: dict[str, int] = {}
-    etypes = []
-    for block in blocks:
-        table = np.array([codes.setdefault(name, len(codes)) for name in block.types], np.int32)
-        etypes.append(table[block.etype])
-    return tuple(codes), etypes
-
-
-def _own_types(etype: np.ndarray, types: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The column and its table, without names that no event has where these are most of it.
-
-    Else a message of many types, cut into blocks, would have all of its names in each of them.
-    """
-    if len(types) <= len(etype) + 1:
-        return etype, types
-    used, codes = np.unique(np.append(etype, 0), return_inverse=True)
-    return codes[:-1].astype(np.int32), tuple(types[code] for code in used.tolist())
+    pairs = zip(columns, lengths, strict=True)
+    return np.concatenate([np.full(n, default, dtype) if column is None else column for column, n in pairs])

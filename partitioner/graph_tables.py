@@ -33,8 +33,9 @@ SCALARS = 64
 
 # Columns of `vertex` (int32). A free row is not LIVE and keeps the next free row + 1 in OUT_HEAD.
 # AWAY counts the in-edges that live outside the master's part: the vertex is split while it is not 0.
-# MARK is the row's entry in the epoch's log + 1, and 0 between epochs. NAME_AT is the name's first word.
-OUT_HEAD, IN_HEAD, OUT_DEGREE, IN_DEGREE, LOOPS, MASTER, AWAY, LIVE, MARK, NAME_AT, NAME_BYTES = range(11)
+# MARK is the row's entry in the epoch's log + 1, and 0 between epochs. NAME_AT is the name's first word. KIND is 0
+# where vertices have no kinds.
+OUT_HEAD, IN_HEAD, OUT_DEGREE, IN_DEGREE, LOOPS, MASTER, AWAY, LIVE, MARK, NAME_AT, NAME_BYTES, KIND = range(12)
 # For each of P parts, SLOTS + part: the slot there, or -1; SLOTS + P + part: the in-edges that live there;
 # SLOTS + 2 P + part: the out-edges that live there. Of more than DENSE_PARTS parts these three columns are the master's
 # part's, and at LIST is the head of a list (state/entry_lists.py) of the same for each other part where the vertex is.
@@ -61,7 +62,8 @@ BLOCK_SHIFT = 8
 # Columns of `types` (int32), by code: LIVE, NAME_AT and NAME_BYTES as of `vertex` (see partitioner/edge_types.py).
 TYPE_WIDTH = 12
 
-# Columns of `parts` (int64): the next fresh slot, the first free one + 1, and the loads.
+# Columns of `parts` (int64): the next fresh slot, the first free one + 1, and the loads. Loads are those of the part in
+# the row. Slots count by section, which is part * kinds + kind, and the first two columns are those of the section.
 SLOT_TAIL, SLOT_FREE, MASTERS, PART_EDGES, PART_ROWS = range(5)
 
 
@@ -69,13 +71,16 @@ class GraphView(NamedTuple):
     """View of the tables for kernels."""
 
     scalars: np.ndarray  # (64,) int64
-    parts: np.ndarray  # (P, 8) int64
+    parts: np.ndarray  # (P, 8) int64, for loads
+    sections: np.ndarray  # (P kinds, 8) int64, the same rows and more, for slots
+    kinds: int  # 1 where vertices have none
+    relations: int  # 1 where edges have none, whatever their types
     vertex: View  # (vertices, 18 + 3 P or one more; 24 with lists) int32
     wide: np.ndarray  # the same as int64
     real: np.ndarray  # the same as float64
     edge: View  # (edges, 10) int32, and a column for each value beyond the first
     carried: np.ndarray  # the same as float32
-    chain: View  # (slots, P) int32: after a free slot the next free one + 1
+    chain: View  # (slots, P kinds) int32: after a free slot the next free one + 1
     words: View  # (words,) int64: UTF-8 bytes of string ids in chunks of 2**k words
     replicas: View  # (words,) int32: the lists of parts
     is_sparse: bool  # whether vertices have lists
@@ -102,11 +107,11 @@ def is_edge(g: GraphView, row: int) -> bool:
 class GraphTables:
     """The tables by name, their growth, and what kernels see of them.
 
-    `is_timed`: edges expire, and their times are kept.
+    `is_timed`: edges expire, and their times are kept. `kinds` and `relations`: how many there are, if any.
     """
 
-    def __init__(self, parts: int, *, is_timed: bool = False) -> None:
-        self.n_parts = parts
+    def __init__(self, parts: int, *, is_timed: bool = False, kinds: int = 1, relations: int = 1) -> None:
+        self.n_parts, self.kinds, self.relations = parts, kinds, relations
         self.set = tables = TableSet()
         self.scalars = tables.add("scalars", "i8")
         self.parts = tables.add("parts", "i8", 8)
@@ -115,7 +120,7 @@ class GraphTables:
         self.vertex = tables.add("vertex", "i4", width + width % 2)
         self.values = len(kept_columns())
         self.edge = tables.add("edge", "i4", EDGE_WIDTH + self.values - 1)
-        self.chain = tables.add("chain", "i4", parts)
+        self.chain = tables.add("chain", "i4", parts * kinds)
         self.words = tables.add("words", "i8")
         self.types = tables.add("types", "i4", TYPE_WIDTH)
         self.lists = (tables if self.is_sparse else TableSet()).add("lists", "i4")
@@ -124,7 +129,7 @@ class GraphTables:
         self.times = (tables if is_timed else TableSet()).add("edge_ts", "i8", fill=NEVER)
         self.earliest = [np.full(1, NEVER, np.int64) for _ in range(2)]  # of blocks, and of blocks of these
         self.scalars.reserve(SCALARS)
-        self.parts.reserve(parts)
+        self.parts.reserve(parts * kinds)
 
     @property
     def view(self) -> GraphView:
@@ -133,6 +138,9 @@ class GraphTables:
         return GraphView(
             self.scalars.data,
             self.loads,
+            self._sections,
+            self.kinds,
+            self.relations,
             vertex,
             vertex.data.view(np.int64),
             vertex.data.view(np.float64),
@@ -154,6 +162,11 @@ class GraphTables:
     def loads(self) -> np.ndarray:
         """The row of each part."""
         return self.parts.data[: self.n_parts]
+
+    @property
+    def _sections(self) -> np.ndarray:
+        """The row of each section."""
+        return self.parts.data[: self.n_parts * self.kinds]
 
     def scalar(self, row: int) -> int:
         """One of the scalars."""
@@ -179,8 +192,8 @@ class GraphTables:
                     self.earliest[level] = np.append(bounds, np.full(blocks - len(bounds), NEVER, np.int64))
 
     def reserve_slots(self, more: int) -> None:
-        """Room for that many fresh slots in every part."""
-        self.chain.reserve(int(self.loads[:, SLOT_TAIL].max()) + more)
+        """Room for that many fresh slots in every section."""
+        self.chain.reserve(int(self._sections[:, SLOT_TAIL].max()) + more)
 
     def reserve_words(self, more: int) -> None:
         """Room for that many more words of names."""

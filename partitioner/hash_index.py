@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
-from freshet.partitioner.graph_tables import DST, KEY, SRC, TYPE
+from freshet.partitioner.graph_tables import DST, KEY, KIND, SRC, TYPE
 from freshet.state.salt import Salt, mix
 
 FIRST_CAPACITY = 1024
@@ -53,6 +53,12 @@ def hash_edge(salt: Salt, src: int, dst: int, etype: int) -> np.uint64:
     """32 bits of hash of an edge between vertex rows."""
     ends = (np.uint64(src) << _HALF) | np.uint64(dst)
     return mix(salt, ends + np.uint64(etype) * salt.first)
+
+
+@inner
+def hash_vertex(salt: Salt, key: int, kind: int) -> np.uint64:
+    """32 bits of hash of a vertex; of the first kind they are those of its key alone."""
+    return mix(salt, np.uint64(key) + np.uint64(kind) * salt.second)
 
 
 @inner
@@ -113,14 +119,14 @@ def _rehash(old: HashIndex, new: HashIndex) -> None:
 
 
 @inner
-def find_key(index: HashIndex, wide: np.ndarray, key: int) -> np.int64:
-    """The row of the vertex with this key, or -1."""
+def find_key(index: HashIndex, vertex: np.ndarray, wide: np.ndarray, key: int, kind: int) -> np.int64:
+    """The row of the vertex of the kind with this key, or -1."""
     mask = len(index.entries) - 1
-    half = mix(index.salt, key)
+    half = hash_vertex(index.salt, key, kind)
     at = home_of(index, half)
     while index.entries[at]:
         row = row_at(index, at)
-        if matches(index, at, half) and wide[row, KEY] == key:
+        if matches(index, at, half) and wide[row, KEY] == key and vertex[row, KIND] == kind:
             return row
         at = (at + 1) & mask
     return np.int64(-1)
@@ -142,10 +148,10 @@ def find_edge(index: HashIndex, edge: np.ndarray, src: int, dst: int, etype: int
 
 
 @kernel
-def index_keys(index: HashIndex, wide: np.ndarray, rows: np.ndarray) -> None:
+def index_keys(index: HashIndex, vertex: np.ndarray, wide: np.ndarray, rows: np.ndarray) -> None:
     """Put these vertices into an index that is large enough."""
     for row in rows:
-        put(index, mix(index.salt, wide[row, KEY]), row)
+        put(index, hash_vertex(index.salt, wide[row, KEY], vertex[row, KIND]), row)
 
 
 @kernel

@@ -16,6 +16,7 @@ from freshet.partitioner.graph_tables import (
     FREE_VERTEX,
     IN_HEAD,
     KEY,
+    KIND,
     MASTER,
     NAME_TAIL,
     OUT_HEAD,
@@ -23,9 +24,8 @@ from freshet.partitioner.graph_tables import (
     VERTEX_ROWS,
     GraphView,
 )
-from freshet.partitioner.hash_index import HashIndex, find_key, has_room, home_of, put, row_at
+from freshet.partitioner.hash_index import HashIndex, find_key, has_room, hash_vertex, home_of, put, row_at
 from freshet.partitioner.string_ids import find_name, free_key, index_name, name_hash, store_name, words_for
-from freshet.state.salt import mix
 from freshet.state.table import View, touch
 
 MORE = 4  # entries that one event may add to the index: two vertices, each under hash and key
@@ -33,7 +33,13 @@ _AHEAD = 8  # events between asking for where an id may stand and reading it
 
 
 @inner
-def _new_row(scalars: np.ndarray, slots: int, vertex: View, log: Log) -> int:
+def _kind_at(kinds: np.ndarray, i: int) -> np.int64:
+    """The kind of an event's vertex; the first where no kinds are given."""
+    return np.int64(kinds[i]) if len(kinds) else np.int64(0)
+
+
+@inner
+def _new_row(scalars: np.ndarray, slots: int, vertex: View, log: Log, kind: int) -> int:
     """A vertex row, not alive yet, and in the log."""
     data = vertex.data
     if scalars[FREE_VERTEX]:
@@ -48,17 +54,20 @@ def _new_row(scalars: np.ndarray, slots: int, vertex: View, log: Log) -> int:
         data[row, column] = -1
     for column in range(SLOTS, SLOTS + slots):
         data[row, column] = -1
+    data[row, KIND] = kind
     log_vertex(log, data, row)
     return row
 
 
 @inner
-def _prefetch_keys(index: HashIndex, wide: np.ndarray, ids: np.ndarray, i: int) -> None:
+def _prefetch_keys(index: HashIndex, wide: np.ndarray, ids: np.ndarray, kinds: np.ndarray, i: int) -> None:
     """Ask for the entry at which the search for an id begins, and for the key of a nearer one's."""
     if i + 2 * _AHEAD < len(ids):
-        prefetch(index.entries, home_of(index, mix(index.salt, ids[i + 2 * _AHEAD])))
+        kind = _kind_at(kinds, i + 2 * _AHEAD)
+        prefetch(index.entries, home_of(index, hash_vertex(index.salt, ids[i + 2 * _AHEAD], kind)))
     if i + _AHEAD < len(ids):
-        row = row_at(index, home_of(index, mix(index.salt, ids[i + _AHEAD])))
+        kind = _kind_at(kinds, i + _AHEAD)
+        row = row_at(index, home_of(index, hash_vertex(index.salt, ids[i + _AHEAD], kind)))
         prefetch(wide, max(row, np.int64(0)) * wide.shape[1] + KEY)
 
 
@@ -66,6 +75,8 @@ def _prefetch_keys(index: HashIndex, wide: np.ndarray, ids: np.ndarray, i: int) 
 def resolve_ints(
     start: int,
     op: np.ndarray,
+    kinds_a: np.ndarray,
+    kinds_b: np.ndarray,
     a: np.ndarray,
     b: np.ndarray,
     g: GraphView,
@@ -74,24 +85,28 @@ def resolve_ints(
     rows_a: np.ndarray,
     rows_b: np.ndarray,
 ) -> int:
-    """Rows of the ids of the events from `start` on, -1 for unknown ids; returns where room ran out, or n."""
+    """Rows of the ids of the events from `start` on, -1 for unknown ids; returns where room ran out, or n.
+
+    Shapes: kinds_a, kinds_b (n,) uint8, or (0,) where there are no kinds
+    """
     scalars, vertex, wide, slots = g.scalars, g.vertex, g.wide, 1 if g.is_sparse else len(g.parts)
     for i in range(start, len(op)):
         if scalars[VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):
             return i
         if log.counts[LOGGED_VERTICES] + 2 > len(log.vertices):
             return i
-        _prefetch_keys(index, wide, a, i)
-        _prefetch_keys(index, wide, b, i)
+        _prefetch_keys(index, wide, a, kinds_a, i)
+        _prefetch_keys(index, wide, b, kinds_b, i)
         creates = op[i] != OP_DEL_VERTEX and op[i] != OP_DEL_EDGE
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
             wanted = b[i] if end else a[i]
-            row = find_key(index, wide, wanted)
+            kind = _kind_at(kinds_b if end else kinds_a, i)
+            row = find_key(index, vertex.data, wide, wanted, kind)
             if row < 0 and creates:
-                row = _new_row(scalars, slots, vertex, log)
+                row = _new_row(scalars, slots, vertex, log, kind)
                 wide[row, KEY] = wanted
-                put(index, mix(index.salt, wanted), row)
+                put(index, hash_vertex(index.salt, wanted, kind), row)
             if end:
                 rows_b[i] = row
             else:
@@ -103,6 +118,8 @@ def resolve_ints(
 def resolve_names(
     start: int,
     op: np.ndarray,
+    kinds_a: np.ndarray,
+    kinds_b: np.ndarray,
     a_offsets: np.ndarray,
     a_data: np.ndarray,
     b_offsets: np.ndarray,
@@ -129,13 +146,14 @@ def resolve_names(
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
             offsets, data = (b_offsets, b_data) if end else (a_offsets, a_data)
+            kind = _kind_at(kinds_b if end else kinds_a, i)
             hashed = name_hash(index.salt, data, offsets[i], offsets[i + 1], bits)
-            row = find_name(index, vertex.data, words.data, hashed, data, offsets[i], offsets[i + 1])
+            row = find_name(index, vertex.data, words.data, hashed, kind, data, offsets[i], offsets[i + 1])
             if row < 0 and creates:
-                row = _new_row(scalars, slots, vertex, log)
+                row = _new_row(scalars, slots, vertex, log, kind)
                 store_name(scalars, vertex.data, words, row, data, offsets[i], offsets[i + 1])
-                wide[row, KEY] = free_key(index, wide, hashed)
-                index_name(index, row, hashed, wide[row, KEY])
+                wide[row, KEY] = free_key(index, vertex.data, wide, hashed, kind)
+                index_name(index, row, hashed, wide[row, KEY], kind)
             if end:
                 rows_b[i] = row
             else:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from freshet.kernels.kernel import kernel
+from freshet.kinds import Kinds
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.events import NO_TS, STRING, Ids
@@ -20,7 +21,8 @@ class LiveGraph:
     """All live vertices and edges.
 
     Shapes: ids n; keys, master, slot (n,), slot the row in the master's part; src, dst (e,) int64 positions in ids;
-    values e; etype, part (e,), etype into `types`; ts (e,) int64, NO_TS without, None: no edge has any.
+    values e; etype, part (e,), etype into `types`; ts (e,) int64, NO_TS without, None: no edge has any; kind (n,)
+    int32.
     """
 
     ids: Ids
@@ -34,6 +36,9 @@ class LiveGraph:
     part: np.ndarray
     types: tuple[str, ...]
     ts: np.ndarray | None = None
+    kind: np.ndarray | None = None
+    kinds: Kinds | None = None
+    """None: vertices have no kinds. Else etype is the relation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class PartitionStats:
         return asdict(self)
 
 
-def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes) -> LiveGraph:
+def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes, kinds: Kinds | None = None) -> LiveGraph:
     """Read the graph out of the tables."""
     rows = tables.live_vertices()
     place = np.full(tables.scalar(t.VERTEX_ROWS) + 1, -1, np.int64)
@@ -85,6 +90,8 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes) -> LiveGra
         edge[:, t.PART],
         names,
         _times_of(tables, edges),
+        None if kinds is None else tables.vertex.data[rows, t.KIND],
+        kinds,
     )
 
 

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.kinds import Kinds
 from freshet.schema import FeatureRows
 
 # The groups: positions in `counts`.
 BORN, DEAD, REPLICAS, FREED, RETIRED, DELETED, REWEIGHTED, ADDED, CONTEXTS, SPLIT, WHOLE, FEATURES, DROPPED = range(13)
 
-# Columns of all records but the dropped ones: the part that the record goes to, and a slot there (of an edge's source).
+# Columns of all records but the dropped ones: where the record goes to, and a slot there (of an edge's source). TO is a
+# part; where vertices have kinds part * kinds + kind, and of edges part * relations + relation.
 TO, SLOT = 0, 1
 VERTEX_ROW = 2  # of the born
 HOME_PART, HOME_SLOT = 2, 3  # of replicas: where the master is
@@ -113,4 +115,5 @@ class EpochChange:
     names: tuple[np.ndarray, np.ndarray] | None
     rejected: list[tuple[int, str]]  # event, reason
     attr: np.ndarray | None = None
+    kinds: Kinds | None = None
     event_ts: int | None = None  # the largest `ts` of the events that were not rejected

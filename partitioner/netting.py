@@ -1,7 +1,8 @@
 """Application of an epoch's events to the graph, one after the other; the log keeps the previous state.
 
 Adding an edge again sets what it carries; deleting what is not there does nothing; edges bring unknown vertices to
-life; a deleted vertex takes its edges along; undirected events act both ways, on a self-loop once.
+life; a deleted vertex takes its edges along; undirected events act both ways, on a self-loop once. Where a relation
+mirrors another one, events of that one act on both.
 """
 
 from __future__ import annotations
@@ -169,10 +170,10 @@ def _ts_of(batch: Batch, i: int) -> np.int64:
 
 @inner
 def _set_edge(
-    g: GraphView, types: TypeCounts, index: HashIndex, log: Log, src: int, dst: int, batch: Batch, i: int
+    g: GraphView, types: TypeCounts, index: HashIndex, log: Log, src: int, dst: int, etype: int, batch: Batch, i: int
 ) -> None:
     """Add an edge between logged vertices, or set what it carries, as the event says."""
-    edge, etype = g.edge.data, batch.etype[i]
+    edge = g.edge.data
     row = find_edge(index, edge, src, dst, etype)
     if row < 0:
         row = _new_edge_row(g.scalars, edge)
@@ -260,6 +261,14 @@ def _reason_against(batch: Batch, i: int, row: int, g: GraphView, types: TypeCou
 
 
 @inner
+def _mirror_of(mirrors: np.ndarray, undirected: bool, etype: int) -> np.int64:
+    """The type whose edges follow those of a type, the other way round; -1: none does."""
+    if undirected:
+        return np.int64(etype)
+    return np.int64(mirrors[etype]) if len(mirrors) else np.int64(-1)
+
+
+@inner
 def _reject(log: Log, event: int, reason: int) -> None:
     at = log.counts[REJECTED]
     log.rejected[at, REJECTED_EVENT] = event
@@ -275,10 +284,14 @@ def apply_events(
     types: TypeCounts,
     index: HashIndex,
     log: Log,
+    mirrors: np.ndarray,
     undirected: bool,
     one_loop: bool,
 ) -> int:
-    """Apply the events from `start` on; stops before one that the log may have no room for, else returns n."""
+    """Apply the events from `start` on; stops before one that the log may have no room for, else returns n.
+
+    Shapes: mirrors (types,) int32, by type the one that follows it; (0,) where there are no relations
+    """
     op, prepared = batch.op, start
     for i in range(start, len(op)):
         if i == prepared:
@@ -286,8 +299,9 @@ def apply_events(
             _prepare(i, prepared, batch, g.vertex, g.edge.data, index)
         if not _fits(log, g.scalars[VERTEX_ROWS], EDGES_PER_EVENT):
             return i
-        a, b, etype = np.int64(batch.a[i]), np.int64(batch.b[i]), batch.etype[i]
-        ways = 2 if undirected and a != b else 1
+        a, b, etype = np.int64(batch.a[i]), np.int64(batch.b[i]), np.int64(batch.etype[i])
+        mirror = _mirror_of(mirrors, undirected, etype)
+        ways = 2 if mirror >= 0 and (a != b or mirror != etype) else 1
         if op[i] == OP_ADD_EDGE:
             row = _find_live(g, index, a, b, etype)
             reason = _reason_against(batch, i, row, g, types, one_loop)
@@ -298,19 +312,19 @@ def apply_events(
                 g.scalars[ATTR_WIDTH] = batch.attr[i] + 1
             if row >= 0 and _carries(g, row, batch, i) and not notes_events(log, g):
                 stamp(g, row, _ts_of(batch, i))
-                other = _find_live(g, index, b, a, etype) if ways == 2 and g.is_timed else np.int64(-1)
+                other = _find_live(g, index, b, a, mirror) if ways == 2 and g.is_timed else np.int64(-1)
                 if other >= 0:
                     stamp(g, other, _ts_of(batch, i))
                 continue
             for way in range(2):
                 _revive(g, log, b if way else a)
             for way in range(ways):
-                src, dst = (b, a) if way else (a, b)
-                _set_edge(g, types, index, log, src, dst, batch, i)
+                src, dst, of = (b, a, mirror) if way else (a, b, etype)
+                _set_edge(g, types, index, log, src, dst, of, batch, i)
         elif op[i] == OP_DEL_EDGE:
             for way in range(ways):
-                src, dst = (b, a) if way else (a, b)
-                row = _find_live(g, index, src, dst, etype)
+                src, dst, of = (b, a, mirror) if way else (a, b, etype)
+                row = _find_live(g, index, src, dst, of)
                 if row >= 0:
                     _delete_edge(g, types, log, row)
         elif op[i] == OP_DEL_VERTEX:

@@ -13,6 +13,7 @@ from freshet.kernels.kernel import inner
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
 from freshet.partitioner.graph_tables import (
     KEY,
+    KIND,
     LIST,
     LIST_FREE,
     LIST_TAIL,
@@ -45,6 +46,12 @@ from freshet.state.entry_lists import add_entry, entries_of, entry_at, find_entr
 from freshet.state.table import touch
 
 _E_SLOT, _E_IN, _E_OUT = 1, 2, 3  # of an entry, whose first word is the part
+
+
+@inner
+def section_of(g: GraphView, row: int, part: int) -> np.int64:
+    """The section of a vertex in a part: its slots there are numbered by kind."""
+    return np.int64(part) if g.kinds == 1 else np.int64(part) * g.kinds + g.vertex.data[row, KIND]
 
 
 @inner
@@ -193,14 +200,15 @@ def _change_master(g: GraphView, out: Records, row: int) -> None:
     if not vertex[row, LIVE]:
         at = counts[DEAD]
         counts[DEAD] += 1
-        out.dead[TO, at], out.dead[SLOT, at] = master, home_slot(g, row)
+        out.dead[TO, at], out.dead[SLOT, at] = section_of(g, row, master), home_slot(g, row)
         out.dead_keys[at] = g.wide[row, KEY]
         _note_dropped(out, row, master)
     elif home_slot(g, row) < 0:
-        _set_slot(g, row, master, _hand_out_slot(g.parts, g.chain.data, master))
+        section = section_of(g, row, master)
+        _set_slot(g, row, master, _hand_out_slot(g, master, section))
         at = counts[BORN]
         counts[BORN] += 1
-        out.born[TO, at], out.born[SLOT, at] = master, home_slot(g, row)
+        out.born[TO, at], out.born[SLOT, at] = section, home_slot(g, row)
         out.born[VERTEX_ROW, at] = row
         out.born_keys[at] = g.wide[row, KEY]
 
@@ -208,29 +216,30 @@ def _change_master(g: GraphView, out: Records, row: int) -> None:
 @inner
 def _change_replicas(g: GraphView, out: Records, row: int) -> None:
     """The vertex has a replica in every part but its master's where one of its edges lives, and nowhere else."""
-    parts, vertex, counts = g.parts, g.vertex.data, out.counts
+    vertex, counts = g.vertex.data, out.counts
     master, home = np.int64(vertex[row, MASTER]), home_slot(g, row)
     for k in range(places_of(g, row)):
         part, wanted = part_at(g, row, k), _ends_at(g, row, k) > 0
         slot = _slot_at(g, row, k)
         if part == master or wanted == (slot >= 0):
             continue
+        section = section_of(g, row, part)
         if wanted:
-            slot = _hand_out_slot(parts, g.chain.data, part)
+            slot = _hand_out_slot(g, part, section)
             _set_slot(g, row, part, slot)
             at = counts[REPLICAS]
             counts[REPLICAS] += 1
-            out.replicas[TO, at], out.replicas[SLOT, at] = part, slot
+            out.replicas[TO, at], out.replicas[SLOT, at] = section, slot
             out.replicas[HOME_PART, at], out.replicas[HOME_SLOT, at] = master, home
             continue
         at = counts[FREED]
         counts[FREED] += 1
-        out.freed[TO, at], out.freed[SLOT, at] = part, slot
+        out.freed[TO, at], out.freed[SLOT, at] = section, slot
         _note_dropped(out, row, part)
         if vertex[row, LIVE]:
             at = counts[RETIRED]
             counts[RETIRED] += 1
-            out.retired[TO, at], out.retired[SLOT, at] = master, home
+            out.retired[TO, at], out.retired[SLOT, at] = section_of(g, row, master), home
             out.retired[REPLICA_PART, at] = part
 
 
@@ -242,27 +251,28 @@ def _note_dropped(out: Records, row: int, part: int) -> None:
 
 
 @inner
-def _hand_out_slot(parts: np.ndarray, chain: np.ndarray, part: int) -> int:
-    """A slot of the part: the one freed last, else a fresh one."""
-    if parts[part, SLOT_FREE]:
-        slot = parts[part, SLOT_FREE] - 1
-        parts[part, SLOT_FREE] = chain[slot, part]
+def _hand_out_slot(g: GraphView, part: int, section: int) -> int:
+    """A slot of the section: the one freed last, else a fresh one."""
+    sections = g.sections
+    if sections[section, SLOT_FREE]:
+        slot = sections[section, SLOT_FREE] - 1
+        sections[section, SLOT_FREE] = g.chain.data[slot, section]
     else:
-        slot = parts[part, SLOT_TAIL]
-        parts[part, SLOT_TAIL] = slot + 1
-    parts[part, PART_ROWS] += 1
+        slot = sections[section, SLOT_TAIL]
+        sections[section, SLOT_TAIL] = slot + 1
+    g.parts[part, PART_ROWS] += 1
     return slot
 
 
 @inner
 def give_back_slots(g: GraphView, out: Records) -> None:
     """Free the dropped slots; they are handed out again from the next epoch on."""
-    parts, chain = g.parts, g.chain
+    sections, chain = g.sections, g.chain
     for k in range(out.counts[DROPPED]):
         row, part = np.int64(out.dropped[DROPPED_ROW, k]), np.int64(out.dropped[DROPPED_PART, k])
-        slot = slot_of(g, row, part)
+        slot, section = slot_of(g, row, part), section_of(g, row, part)
         touch(chain, slot)
-        chain.data[slot, part] = parts[part, SLOT_FREE]
-        parts[part, SLOT_FREE] = slot + 1
-        parts[part, PART_ROWS] -= 1
+        chain.data[slot, section] = sections[section, SLOT_FREE]
+        sections[section, SLOT_FREE] = slot + 1
+        g.parts[part, PART_ROWS] -= 1
         _drop_slot(g, row, part)

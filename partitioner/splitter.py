@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,32 +35,85 @@ from freshet.partitioner.net_change import (
     X_ROW,
     EpochChange,
 )
-from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES, TOPOLOGY, Columns
+from freshet.state.block_columns import (
+    ADDED_EDGES,
+    CHANGED_EDGES,
+    DELETED_EDGES,
+    TOPOLOGY,
+    Columns,
+    EdgeGroup,
+    kind_prefix,
+    relation_prefix,
+)
 from freshet.state.codec import Block, Header, seal
 from freshet.state.task_parts import TaskParts, grouped
 
 
-class _Group:
-    """The records of one group, by task."""
+class _Share(NamedTuple):
+    """Records of one group that go to one task; all are of one kind or relation, whose number and prefix these are."""
 
-    def __init__(self, records: np.ndarray, count: int, tasks: TaskParts, by: int = TO) -> None:
-        self._records = records[:, :count]
-        self._tasks, self._by = tasks, by
-        self._places = grouped(tasks.task_of[self._records[by]], tasks.tasks)
+    task: int
+    section: int
+    prefix: str
+    records: np.ndarray  # of the whole group
+    places: np.ndarray | slice
+    parts: np.ndarray | None  # that the records of the group go to; None: the task has one part alone
 
-    def column(self, k: int, task: int) -> np.ndarray:
-        """A column of the task's records."""
-        return self._records[k][self._places[task]]
+    def column(self, k: int) -> np.ndarray:
+        """A column of the records."""
+        return self.records[k][self.places]
 
-    def to(self, name: str, task: int) -> Columns:
-        """The parts that the task's records go to, as a column, where the task has more than one."""
-        if len(self._tasks.parts_of[task]) == 1:
+    def to(self, name: str) -> Columns:
+        """The parts that the records go to, as a column, where the task has more than one."""
+        if self.parts is None:
             return {}
-        return {f"{name}_to": self.column(self._by, task).astype(np.int16)}
+        return {f"{self.prefix}{name}_to": self.parts[self.places].astype(np.int16)}
 
-    def beside(self, values: np.ndarray, task: int) -> np.ndarray:
-        """The task's share of an array that stands beside the records."""
-        return values[: self._records.shape[1]][self._places[task]]
+    def beside(self, values: np.ndarray) -> np.ndarray:
+        """Values of an array that stands beside the records."""
+        return values[: self.records.shape[1]][self.places]
+
+
+class _Splitter:
+    """Groups of an epoch's records, each in shares."""
+
+    def __init__(self, change: EpochChange, tasks: TaskParts) -> None:
+        self._counts, self._tasks, kinds = change.records.counts, tasks, change.kinds
+        self._kinds, self._relations = ([""], [""]) if kinds is None else _prefixes(len(kinds), len(kinds.relations))
+
+    def vertices(self, records: np.ndarray, group: int, by: int = TO) -> list[_Share]:
+        """Return the shares of a group of vertices, by the part in column `by`."""
+        return self._shares(records[:, : self._counts[group]], self._kinds, by)
+
+    def edges(self, records: np.ndarray, group: int) -> list[_Share]:
+        """Return the shares of a group of edges."""
+        return self._shares(records[:, : self._counts[group]], self._relations, TO)
+
+    def part_of(self, records: np.ndarray) -> np.ndarray:
+        """Return the part that records of vertices go to."""
+        return records[TO] if len(self._kinds) == 1 else records[TO] // len(self._kinds)
+
+    def _shares(self, records: np.ndarray, prefixes: list[str], by: int) -> list[_Share]:
+        tasks, sections = self._tasks, len(prefixes)
+        if sections == 1:
+            parts = records[by]
+            places = grouped(tasks.task_of[parts], tasks.tasks)
+            shares = [(task, 0, where) for task, where in enumerate(places)]
+        else:
+            parts, section = np.divmod(records[TO], np.int32(sections))
+            parts = parts if by == TO else records[by]
+            found, number = np.unique(tasks.task_of[parts].astype(np.int64) * sections + section, return_inverse=True)
+            places = grouped(number, found.size)
+            shares = [(*divmod(of, sections), where) for of, where in zip(found.tolist(), places, strict=True)]
+        return [
+            _Share(task, k, prefixes[k], records, where, parts if len(tasks.parts_of[task]) > 1 else None)
+            for task, k, where in shares
+        ]
+
+
+@lru_cache(maxsize=8)
+def _prefixes(kinds: int, relations: int) -> tuple[list[str], list[str]]:
+    return [kind_prefix(k) for k in range(kinds)], [relation_prefix(k) for k in range(relations)]
 
 
 def split(
@@ -68,32 +123,25 @@ def split(
     records, counts = change.records, change.records.counts
     shared: list[Columns] = [{"ctl": ctl} for _ in range(tasks.tasks)]
     shared[0].update(positions)
-    _masters(change, tasks, shared)
+    splitter = _Splitter(change, tasks)
+    _masters(change, splitter, shared)
     if tasks.parts > 1 and counts[[REPLICAS, FREED, SPLIT, WHOLE]].any():
-        _replicas(change, tasks, shared)
+        _replicas(change, splitter, shared)
     for group, found, count in (
         (DELETED_EDGES, records.deleted, DELETED),
         (CHANGED_EDGES, records.reweighted, REWEIGHTED),
         (ADDED_EDGES, records.added, ADDED),
     ):
         if counts[count]:
-            edges = _Group(found, int(counts[count]), tasks)
-            src, dst, *values = group.names
-            for task, columns in enumerate(shared):
-                columns |= edges.to(group.name, task)
-                columns[src], columns[dst] = edges.column(SLOT, task), edges.column(DST_SLOT, task)
-                for k, name in enumerate(values, EDGE_VALUES):
-                    columns[name] = edges.column(k, task).view(np.float32)
-                if change.attr is not None:
-                    columns[group.type] = edges.column(EDGE_VALUES + len(values), task)
-                    if group.has_attr:
-                        columns[group.attr] = change.attr[edges.column(EDGE_VALUES + len(values) + 1, task)]
+            for share in splitter.edges(found, count):
+                _edges(change, group, share, shared[share.task])
     if counts[FEATURES]:
-        features = _Group(records.features, int(counts[FEATURES]), tasks)
-        for task, columns in enumerate(shared):
-            columns |= features.to("x0", task)
-            columns["x0_slot"] = features.column(SLOT, task)
-            columns |= change.x.take(features.column(X_ROW, task)).columns("x0")
+        for share in splitter.vertices(records.features, FEATURES):
+            columns, p = shared[share.task], share.prefix
+            columns |= share.to("x0")
+            columns[f"{p}x0_slot"] = share.column(SLOT)
+            for name, column in change.x.of_kind(share.section, share.column(X_ROW)).columns("x0").items():
+                columns[p + name] = column
     # Copies: the records are the core's, and the next epoch overwrites them.
     return [
         seal(Header(TOPOLOGY, epoch, 0, task), {name: column.copy() for name, column in columns.items() if column.size})
@@ -101,60 +149,86 @@ def split(
     ]
 
 
-def _masters(change: EpochChange, tasks: TaskParts, shared: list[Columns]) -> None:
+def _edges(change: EpochChange, group: EdgeGroup, share: _Share, columns: Columns) -> None:
+    """Columns of edges that were added, changed or deleted."""
+    p, width = share.prefix, None
+    src, dst, *values = group.names
+    if change.kinds is not None:
+        width = change.kinds.relations[share.section].edge_width
+        if not width and group is CHANGED_EDGES and change.attr is not None:
+            share = _with_new_values(share, len(values))
+    columns |= share.to(group.name)
+    columns[p + src], columns[p + dst] = share.column(SLOT), share.column(DST_SLOT)
+    for k, name in enumerate(values, EDGE_VALUES):
+        columns[p + name] = share.column(k).view(np.float32)
+    if change.attr is not None and width != 0:
+        columns[p + group.type] = share.column(EDGE_VALUES + len(values))
+        if group.has_attr:
+            attr = change.attr[share.column(EDGE_VALUES + len(values) + 1)]
+            columns[p + group.attr] = attr if width is None else attr[:, :width]
+
+
+def _with_new_values(share: _Share, values: int) -> _Share:
+    """Return changed edges without those that were only added again, as they have no attributes that may differ."""
+    old = [share.records[k].view(np.float32) for k in range(EDGE_VALUES, EDGE_VALUES + values // 2)]
+    new = [share.records[k].view(np.float32) for k in range(EDGE_VALUES + values // 2, EDGE_VALUES + values)]
+    differ = np.any([one != other for one, other in zip(old, new, strict=True)], axis=0)
+    every = np.arange(len(differ))[share.places]
+    return share._replace(places=every[differ[every]])
+
+
+def _masters(change: EpochChange, splitter: _Splitter, shared: list[Columns]) -> None:
     """Columns of new masters, of those that go, and of those with a new context."""
     records, counts = change.records, change.records.counts
-    if counts[BORN]:
-        born = _Group(records.born, int(counts[BORN]), tasks)
-        for task, columns in enumerate(shared):
-            columns |= born.to("m", task)
-            columns["m_slot"] = born.column(SLOT, task)
-            columns["m_key"] = born.beside(records.born_keys, task)
-            if change.names is not None:
-                rows = np.arange(int(counts[BORN]))
-                columns["m_off"], columns["m_name"] = _names_of(change.names, born.beside(rows, task))
-    if counts[DEAD]:
-        dead = _Group(records.dead, int(counts[DEAD]), tasks)
-        for task, columns in enumerate(shared):
-            columns |= dead.to("d", task)
-            columns["d_slot"] = dead.column(SLOT, task)
-            columns["d_key"] = dead.beside(records.dead_keys, task)
-    if counts[CONTEXTS]:
-        contexts = _Group(records.contexts, int(counts[CONTEXTS]), tasks)
-        for task, columns in enumerate(shared):
-            columns |= contexts.to("c", task)
-            columns["c_slot"] = contexts.column(SLOT, task)
-            columns["c_count"] = contexts.column(IN_EDGES, task)
-            columns["c_degree"] = contexts.beside(records.degrees, task)
-            columns["c_loop"] = contexts.column(LOOP_WEIGHT, task).view(np.float32)
-            if len(records.out_degrees):
-                columns["c_out_count"] = contexts.column(OUT_EDGES, task)
-                columns["c_out_degree"] = contexts.beside(records.out_degrees, task)
+    for share in splitter.vertices(records.born, BORN) if counts[BORN] else ():
+        columns, p = shared[share.task], share.prefix
+        columns |= share.to("m")
+        columns[f"{p}m_slot"] = share.column(SLOT)
+        columns[f"{p}m_key"] = share.beside(records.born_keys)
+        if change.names is not None:
+            rows = np.arange(int(counts[BORN]))
+            columns[f"{p}m_off"], columns[f"{p}m_name"] = _names_of(change.names, share.beside(rows))
+    for share in splitter.vertices(records.dead, DEAD) if counts[DEAD] else ():
+        columns, p = shared[share.task], share.prefix
+        columns |= share.to("d")
+        columns[f"{p}d_slot"] = share.column(SLOT)
+        columns[f"{p}d_key"] = share.beside(records.dead_keys)
+    for share in splitter.vertices(records.contexts, CONTEXTS) if counts[CONTEXTS] else ():
+        columns, p = shared[share.task], share.prefix
+        columns |= share.to("c")
+        columns[f"{p}c_slot"] = share.column(SLOT)
+        columns[f"{p}c_count"] = share.column(IN_EDGES)
+        columns[f"{p}c_degree"] = share.beside(records.degrees)
+        columns[f"{p}c_loop"] = share.column(LOOP_WEIGHT).view(np.float32)
+        if len(records.out_degrees):
+            columns[f"{p}c_out_count"] = share.column(OUT_EDGES)
+            columns[f"{p}c_out_degree"] = share.beside(records.out_degrees)
 
 
-def _replicas(change: EpochChange, tasks: TaskParts, shared: list[Columns]) -> None:
+def _replicas(change: EpochChange, splitter: _Splitter, shared: list[Columns]) -> None:
     """Columns of replicas, where they are and at their masters, and of masters that become split or whole."""
-    records, counts = change.records, change.records.counts
-    here, at_master = (_Group(records.replicas, int(counts[REPLICAS]), tasks, by) for by in (TO, HOME_PART))
-    freed = _Group(records.freed, int(counts[FREED]), tasks)
-    retired = _Group(records.retired, int(counts[RETIRED]), tasks)
-    becoming_split = _Group(records.split, int(counts[SPLIT]), tasks)
-    becoming_whole = _Group(records.whole, int(counts[WHOLE]), tasks)
-    for task, columns in enumerate(shared):
-        columns |= here.to("r", task)
-        columns["r_slot"] = here.column(SLOT, task)
-        columns["r_part"] = here.column(HOME_PART, task).astype(np.int16)
-        columns["r_home"] = here.column(HOME_SLOT, task)
-        columns |= at_master.to("ra", task)
-        columns["ra_slot"] = at_master.column(HOME_SLOT, task)
-        columns["ra_part"] = at_master.column(TO, task).astype(np.int16)
-        columns["ra_rslot"] = at_master.column(SLOT, task)
-        columns |= retired.to("rd", task)
-        columns["rd_slot"] = retired.column(SLOT, task)
-        columns["rd_part"] = retired.column(REPLICA_PART, task).astype(np.int16)
-        for name, group in (("f", freed), ("s", becoming_split), ("u", becoming_whole)):
-            columns |= group.to(name, task)
-            columns[f"{name}_slot"] = group.column(SLOT, task)
+    records = change.records
+    for share in splitter.vertices(records.replicas, REPLICAS):
+        columns, p = shared[share.task], share.prefix
+        columns |= share.to("r")
+        columns[f"{p}r_slot"] = share.column(SLOT)
+        columns[f"{p}r_part"] = share.column(HOME_PART).astype(np.int16)
+        columns[f"{p}r_home"] = share.column(HOME_SLOT)
+    for share in splitter.vertices(records.replicas, REPLICAS, by=HOME_PART):
+        columns, p = shared[share.task], share.prefix
+        columns |= share.to("ra")
+        columns[f"{p}ra_slot"] = share.column(HOME_SLOT)
+        columns[f"{p}ra_part"] = share.beside(splitter.part_of(share.records)).astype(np.int16)
+        columns[f"{p}ra_rslot"] = share.column(SLOT)
+    for share in splitter.vertices(records.retired, RETIRED):
+        columns, p = shared[share.task], share.prefix
+        columns |= share.to("rd")
+        columns[f"{p}rd_slot"] = share.column(SLOT)
+        columns[f"{p}rd_part"] = share.column(REPLICA_PART).astype(np.int16)
+    for name, group, found in (("f", FREED, records.freed), ("s", SPLIT, records.split), ("u", WHOLE, records.whole)):
+        for share in splitter.vertices(found, group):
+            shared[share.task] |= share.to(name)
+            shared[share.task][f"{share.prefix}{name}_slot"] = share.column(SLOT)
 
 
 def _names_of(names: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """String ids: their bytes in a pool of 8-byte words, and their keys.
 
-A key is a 64-bit hash of the UTF-8 bytes, salted by the job, moved up by one while another live id has it. The index
-holds each id under its hash, and once more under its key where the two differ.
+A key is a 64-bit hash of the UTF-8 bytes, salted by the job, moved up by one while another live id of the kind has it.
+The index holds each id under its hash, and once more under its key where the two differ.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import allocating, inner, kernel
-from freshet.partitioner.graph_tables import KEY, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
-from freshet.partitioner.hash_index import HashIndex, home_of, matches, put, row_at
+from freshet.partitioner.graph_tables import KEY, KIND, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL
+from freshet.partitioner.hash_index import HashIndex, hash_vertex, home_of, matches, put, row_at
 from freshet.state.chunks import give_back, hand_out, order_of
-from freshet.state.salt import Salt, hash_text, mix
+from freshet.state.salt import Salt, hash_text
 from freshet.state.table import View, touch
 
 
@@ -83,29 +83,38 @@ def stored_hash(salt: Salt, vertex: np.ndarray, words: np.ndarray, row: int, bit
 
 @inner
 def find_name(
-    index: HashIndex, vertex: np.ndarray, words: np.ndarray, hashed: int, data: np.ndarray, begin: int, end: int
+    index: HashIndex,
+    vertex: np.ndarray,
+    words: np.ndarray,
+    hashed: int,
+    kind: int,
+    data: np.ndarray,
+    begin: int,
+    end: int,
 ) -> np.int64:
-    """The row of the vertex called data[begin:end], which has this hash, or -1."""
-    half = mix(index.salt, hashed)
+    """The row of the vertex of the kind that is called data[begin:end], which has this hash, or -1."""
+    half = hash_vertex(index.salt, hashed, kind)
     mask = len(index.entries) - 1
     at = home_of(index, half)
     while index.entries[at]:
         row = row_at(index, at)
-        if matches(index, at, half) and same_name(vertex, words, row, data, begin, end):
-            return row
+        if matches(index, at, half) and vertex[row, KIND] == kind:
+            if same_name(vertex, words, row, data, begin, end):
+                return row
         at = (at + 1) & mask
     return np.int64(-1)
 
 
 @inner
-def free_key(index: HashIndex, wide: np.ndarray, wanted: int) -> int:
-    """The first key from `wanted` on that no vertex has."""
+def free_key(index: HashIndex, vertex: np.ndarray, wide: np.ndarray, wanted: int, kind: int) -> int:
+    """The first key from `wanted` on that no vertex of the kind has."""
     mask = len(index.entries) - 1
     while True:
-        at = home_of(index, mix(index.salt, wanted))
+        at = home_of(index, hash_vertex(index.salt, wanted, kind))
         taken = False
         while index.entries[at]:
-            taken |= wide[row_at(index, at), KEY] == wanted
+            row = row_at(index, at)
+            taken |= wide[row, KEY] == wanted and vertex[row, KIND] == kind
             at = (at + 1) & mask
         if not taken:
             return wanted
@@ -113,11 +122,11 @@ def free_key(index: HashIndex, wide: np.ndarray, wanted: int) -> int:
 
 
 @inner
-def index_name(index: HashIndex, row: int, hashed: int, key: int) -> None:
+def index_name(index: HashIndex, row: int, hashed: int, key: int, kind: int) -> None:
     """Put a vertex in under its name's hash, and under its key where that is another."""
-    put(index, mix(index.salt, hashed), row)
+    put(index, hash_vertex(index.salt, hashed, kind), row)
     if key != hashed:
-        put(index, mix(index.salt, key), row)
+        put(index, hash_vertex(index.salt, key, kind), row)
 
 
 @kernel
@@ -128,7 +137,7 @@ def index_names(
     for row in range(rows):
         if vertex[row, LIVE]:
             hashed = stored_hash(index.salt, vertex, words, row, bits)
-            index_name(index, row, hashed, wide[row, KEY])
+            index_name(index, row, hashed, wide[row, KEY], vertex[row, KIND])
 
 
 @allocating

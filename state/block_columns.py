@@ -3,12 +3,16 @@
 A sender omits empty columns. Slots are numbered by part; a task has one or more parts. This module and state/codec.py
 define the layout of blocks. A job's journal contains blocks of events, so a changed name or column needs a new format
 version.
+
+Where vertices have kinds, slots are numbered by part and kind, and TOPOLOGY has the columns of vertices once a kind,
+those of edges once a relation: their names begin with `kind_prefix` or `relation_prefix`. Sources of edges have slots
+of the kind that the relation leads from, destinations of the one that it leads to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +38,22 @@ class BlockKind(NamedTuple):
     sender: str
     reader: str
     columns: tuple[Column, ...]
+
+
+def kind_prefix(kind: int) -> str:
+    """Return what the names of columns of vertices of a kind begin with."""
+    return f"k{kind}."
+
+
+def relation_prefix(relation: int) -> str:
+    """Return what the names of columns of edges of a relation begin with."""
+    return f"r{relation}."
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the prefix of a column's name, empty where it has none, and the rest."""
+    at = name.find(".") + 1
+    return name[:at], name[at:]
 
 
 def _to(records: str) -> Column:
@@ -172,7 +192,7 @@ TABLE = {
             *_TRAVELLING,
             _to("x0"),
             Column("x0_slot", "i4", "masters whose features are set"),
-            *_features("x0"),
+            Column("x0", "f4", "those features, of one kind", "features"),
         ),
     ),
     SYNC: BlockKind(
@@ -243,6 +263,7 @@ TABLE = {
             Column("types_utf8", "u1", "those names"),
             Column("x_row", "i4", "row of x with the event's features, -1 for none"),
             *_features("x"),
+            Column("kind", "u1", "kind of the vertex of events about one; left out where it is the first throughout"),
             Column("ts", "i8", "milliseconds that events say, -2**63 without; left out where none has any"),
             Column("position", "i8", "input position after the event, unless they count up from the first"),
             Column("source", "i2", "source, unless it is that of the block's end throughout"),
@@ -257,5 +278,17 @@ TABLE = {
 
 TRAVELLING = tuple(column.name for column in _TRAVELLING)
 POSITIONS = tuple(column.name for column in _POSITIONS)
+
+
+class _Dtypes(dict[str, np.dtype[Any]]):
+    """Dtypes by name, that of a prefixed name among them."""
+
+    def __missing__(self, name: str) -> np.dtype[Any]:
+        prefix, plain = split_name(name)
+        if not prefix:
+            raise KeyError(name)
+        return self[plain]
+
+
 # A name has one dtype, in whatever kind of block it stands.
-DTYPES = {column.name: np.dtype(column.dtype) for kind in TABLE.values() for column in kind.columns}
+DTYPES = _Dtypes({column.name: np.dtype(column.dtype) for kind in TABLE.values() for column in kind.columns})

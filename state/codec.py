@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from freshet.errors import InputError
-from freshet.state.block_columns import DTYPES, Columns
+from freshet.state.block_columns import DTYPES, Columns, split_name
 
 FORMAT_VERSION = 1
 
@@ -52,7 +52,15 @@ def _empty(dtype: np.dtype[Any]) -> np.ndarray:
     return column
 
 
-_EMPTY = {name: _empty(dtype) for name, dtype in DTYPES.items()}
+class _Empty(dict[str, np.ndarray]):
+    """Empty columns by name, that of a prefixed name among them."""
+
+    def __missing__(self, name: str) -> np.ndarray:
+        self[name] = made = _empty(DTYPES[name])
+        return made
+
+
+_EMPTY = _Empty({name: _empty(dtype) for name, dtype in DTYPES.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,25 @@ class Block:
         """The column, or an empty one of its dtype where the sender left it out (see state/block_columns.py)."""
         column = self.columns.get(name)
         return _EMPTY[name] if column is None else column
+
+
+def views(block: Block) -> dict[str, Block]:
+    """Return the columns of each kind and each relation that a block has any of as a block of their own, by prefix.
+
+    Their names are without it, so that each is read as a block of one kind is. Columns without a prefix, such as the
+    control values, are under the empty one.
+    """
+    found: dict[str, Columns] = {}
+    for name, column in block.columns.items():
+        prefix, plain = split_name(name)
+        found.setdefault(prefix, {})[plain] = column
+    return {prefix: Block(block.header, columns) for prefix, columns in found.items()}
+
+
+def view(block: Block, prefix: str) -> Block:
+    """Return one of the `views`, without columns where the block has none of it."""
+    columns = {name[len(prefix) :]: column for name, column in block.columns.items() if name.startswith(prefix)}
+    return Block(block.header, columns)
 
 
 def seal(header: Header, columns: Mapping[str, np.ndarray]) -> Block:

@@ -44,7 +44,8 @@ FLOORS = {
         "checksums rocks_backend",
     ),
     "partitioner": (
-        "config events graph_tables net_change",
+        "config graph_tables net_change type_tables",
+        "events",
         "epoch_log event_builder hash_index splitter times",
         "reference_graph slots string_ids",
         "degrees edge_types id_lookup placement",

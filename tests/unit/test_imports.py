@@ -18,6 +18,8 @@ ORDER = (
     "errors",
     "log_lines",
     "extras",
+    "kind_rows",
+    "kinds",
     "schema",
     "files",
     "kernels",
