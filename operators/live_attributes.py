@@ -89,8 +89,8 @@ class LiveAttributes:
 
 def _restored(topology: Topology, at: PartRows) -> tuple[np.ndarray, np.ndarray]:
     """The edges of a restored Storage: parts, slots of their ends, types; and their attributes."""
-    src, dst, numbers = topology.out.entries()
-    table = topology.attributes
+    src, dst, numbers = topology.edges.out.entries()
+    table = topology.edges.attributes
     assert table is not None
     etype, attr = table.rows_of(src, numbers)
     below = (1 << at.shift) - 1

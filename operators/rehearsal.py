@@ -14,6 +14,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,15 @@ from freshet.gnn.declarations import AnyLayer
 from freshet.gnn.model import build_model, save_model
 from freshet.gnn.rows.chains import chain_tensors
 from freshet.kernels.kernel_calls import encode, noted_calls
+from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.base_image import build_image
 from freshet.operators.embed.embedding import Embedding
 from freshet.operators.embed.engine import EngineOptions, unsupported
 from freshet.operators.factory import load_plan, make_outlet
+from freshet.operators.graph.edge_lists import EdgeLists
+from freshet.operators.graph.part_rows import PartRows
 from freshet.operators.graph.rules import graph_rules
+from freshet.operators.graph.sources import SourceRows
 from freshet.operators.initial.image import InitialImage
 from freshet.operators.settings import OutletConfig, Settings
 from freshet.operators.sink.string_ids import FIRST_ROWS, Names
@@ -44,13 +49,15 @@ from freshet.partitioner.hash_index import FIRST_CAPACITY, grown, make_index
 from freshet.schema import Features
 from freshet.state import table
 from freshet.state.adjacency import Lists
+from freshet.state.block_columns import TOPOLOGY
+from freshet.state.codec import Block, Header
 from freshet.state.salt import scratch_salt
 from freshet.state.served.ids import Texts, frozen
 from freshet.state.served.layout import TableShape
 from freshet.state.served.reader import ChangeReader, TableReader
 from freshet.state.served.writer import TableWriter
 from freshet.state.table import TableSet
-from freshet.state.task_parts import DENSE_PARTS
+from freshet.state.task_parts import DENSE_PARTS, TaskParts
 
 _WIDTH, _EDGE_WIDTH = 3, 2
 _KINDS = (INT, STRING)
@@ -104,6 +111,7 @@ _MODELS: tuple[list[dict[str, Any]], ...] = (
     ],
 )
 
+_ATTENTION = "2"  # which of them has attention
 
 # Kind of ids, how many parts each task of a Storage has, and which of the models runs there.
 _SHAPES = (
@@ -204,6 +212,22 @@ def grow(kinds: Sequence[str]) -> None:
     Lists(TableSet(), "out").make_index(frozen(np.zeros(0, np.int32)))
 
 
+def relate(model: Path) -> None:
+    """Have messages read rows of two kinds of vertices."""
+    layer = next(layer for layer in load_plan(str(model)).layers if layer.synopsis.reads_targets)
+    relation, tables = copy(layer), TableSet()
+    relation.target_width = relation.message_width
+    sources, targets = (PartRows(0, TaskParts.dealt(1, 1)) for _ in range(2))
+    lists = EdgeLists(tables, sources, targets, relation)
+    store = aggregate_of(relation.synopsis).store(tables, lists, relation, "a rehearsal")
+    one = frozen(np.zeros(1, np.int32))
+    born = Block(Header(TOPOLOGY), {"m_slot": one})
+    for at in (sources, targets):
+        at.reserve(born, "m")
+    rows = SourceRows(one, one, frozen(np.ones((1, relation.message_width), np.float32)), [])
+    store.merge(0, born, rows, None, rows)
+
+
 def expire() -> None:
     """Have an edge expire."""
     core = Partitioner(1, Features(1), PartitionerConfig(edge_ttl_ms=1))
@@ -273,6 +297,7 @@ def main() -> None:
                 play(settings)
                 embed(settings)
                 notes.print_new()
+            relate(Path(folder) / "models" / _ATTENTION)
             serve(Path(folder))
         grow(kinds)
         expire()

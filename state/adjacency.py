@@ -7,6 +7,8 @@ A long list that is searched has an index in memory (state/memory/list_index.py)
 that is about to search asks first whether one is missing (`lacks_index`), and leaves making it to `Lists.make_index`.
 
 Each part in a table has a pool of its own: what stands in a part's tables does not depend on those beside it.
+
+Entries are slots of their part: of the same rows, or of the rows of the lists at the other end (`Lists.end_at`).
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class ListsView(NamedTuple):
     weighted: bool
     stride: int  # entries of a part's pool
     shift: int  # row >> shift is the index of the row's part
+    far: int  # likewise, of the rows whose slots are the entries
     short: int  # entries of the longest list that never has an index
     numbers: np.ndarray  # (n,) int32: where entries stand in long lists (state/memory/list_index.py)
 
@@ -56,11 +59,12 @@ class ListsRead(NamedTuple):
     pool: Data  # (parts * stride,) int32
     stride: int
     shift: int
+    far: int
 
 
 def read_alone(lists: ListsView) -> ListsRead:
     """Return a read-only view of the lists, for a kernel that only reads them."""
-    return ListsRead(Data(lists.head.data), Data(lists.pool.data), lists.stride, lists.shift)
+    return ListsRead(Data(lists.head.data), Data(lists.pool.data), lists.stride, lists.shift, lists.far)
 
 
 @inner
@@ -77,8 +81,13 @@ def length_of(lists: ListsView | ListsRead, row: int) -> np.int64:
 
 @inner
 def base_of(lists: ListsView | ListsRead, row: int) -> int:
-    """The row of the first slot of this row's part: lists hold slots, everything else rows."""
-    return (row >> lists.shift) << lists.shift
+    """The row of slot 0 at the other end, in this row's part: lists hold slots, everything else rows."""
+    return (row >> lists.shift) << lists.far
+
+
+@inner
+def _slot_of(lists: ListsView, row: int) -> int:
+    return row - ((row >> lists.shift) << lists.shift)
 
 
 @inner
@@ -157,7 +166,7 @@ def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
         touch(lists.weight, at)
         lists.weight.data[at] = weight
     if length > lists.short:
-        slot = row - base_of(lists, row)
+        slot = _slot_of(lists, row)
         list_index.note_added(lists.numbers, row >> lists.shift, slot, lists.pool.data, first, length)
     return True
 
@@ -185,7 +194,7 @@ def _read_through(lists: ListsView, begin: int, end: int, value: int, weight: fl
 def _find_in_long(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
     """Like `find`, for a list that may have an index."""
     begin, length = place_of(lists, row), length_of(lists, row)
-    record = list_index.record_of(lists.numbers, row >> lists.shift, row - base_of(lists, row))
+    record = list_index.record_of(lists.numbers, row >> lists.shift, _slot_of(lists, row))
     if record == 0:
         return _read_through(lists, begin, begin + length, value, weight)
     place = _read_through(lists, begin, begin + (lists.short >> _READ_FIRST), value, weight)
@@ -220,7 +229,7 @@ def lacks_index(lists: ListsView, rows: np.ndarray) -> bool:
 
 @inner
 def _has_index(lists: ListsView, row: int) -> bool:
-    return list_index.record_of(lists.numbers, row >> lists.shift, row - base_of(lists, row)) != 0
+    return list_index.record_of(lists.numbers, row >> lists.shift, _slot_of(lists, row)) != 0
 
 
 @kernel
@@ -229,7 +238,7 @@ def _make_index(lists: ListsView, rows: np.ndarray, start: int) -> int:
     for i in range(start, len(rows)):
         row, length = rows[i], length_of(lists, rows[i])
         if length > 2 * lists.short and not _has_index(lists, row):
-            of, first = row - base_of(lists, row), place_of(lists, row)
+            of, first = _slot_of(lists, row), place_of(lists, row)
             if not list_index.add_table(lists.numbers, row >> lists.shift, of, lists.pool.data, first, length):
                 return i
     return len(rows)
@@ -240,7 +249,7 @@ def remove_at(lists: ListsView, row: int, place: int) -> None:
     """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
     pool, first, length = lists.pool.data, place_of(lists, row), length_of(lists, row)
     if length > lists.short:
-        part, slot = row >> lists.shift, row - base_of(lists, row)
+        part, slot = row >> lists.shift, _slot_of(lists, row)
         list_index.note_removed(lists.numbers, part, slot, pool, first, length, place - first, lists.short)
     last = first + length - 1
     touch(lists.pool, place)
@@ -272,45 +281,6 @@ def set_weight(lists: ListsView, row: int, value: int, old: float, new: float) -
     return True
 
 
-@inner
-def link(out: ListsView, inn: ListsView, u: int, v: int, weight: float) -> bool:
-    """Put an edge into the lists of both ends; False, with nothing changed, when a pool must grow first."""
-    base = base_of(out, u)
-    if not append(out, u, v - base, weight):
-        return False
-    if not append(inn, v, u - base, weight):
-        remove_at(out, u, place_of(out, u) + length_of(out, u) - 1)
-        return False
-    return True
-
-
-@inner
-def unlink(out: ListsView, inn: ListsView, u: int, v: int, weight: float) -> bool:
-    """Take an edge out of the lists of both ends; False where it is not there."""
-    base = base_of(out, u)
-    return remove(out, u, v - base, weight) and remove(inn, v, u - base, weight)
-
-
-@inner
-def reweigh(out: ListsView, inn: ListsView, u: int, v: int, old: float, new: float) -> bool:
-    """Give an edge another weight in the lists of both ends; False where it is not there."""
-    base = base_of(out, u)
-    return set_weight(out, u, v - base, old, new) and set_weight(inn, v, u - base, old, new)
-
-
-@inner
-def lacks_index_of_edges(
-    out: ListsView,
-    inn: ListsView,
-    deleted: tuple[np.ndarray, np.ndarray, np.ndarray],
-    reweighted: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-) -> bool:
-    """Return whether an index is missing at either end of edges to be deleted or given another weight."""
-    if lacks_index(out, deleted[0]) or lacks_index(inn, deleted[1]):
-        return True
-    return out.weighted and (lacks_index(out, reweighted[0]) or lacks_index(inn, reweighted[1]))
-
-
 class Lists:
     """Lists of int32 per row, in the tables `name.head`, `name.pool`, `name.free` (and `name.weight`)."""
 
@@ -322,6 +292,11 @@ class Lists:
         self.weight = tables.add(f"{name}.weight", "f4") if weighted else None
         self.free.reserve(_FREE_ROWS)
         self._index = list_index.no_index()
+        self._far = self.head
+
+    def end_at(self, others: Lists) -> None:
+        """Have entries be slots of the rows of these lists, where both ends of an edge stand in tables of their own."""
+        self._far = others.head
 
     def reserve(self, rows: int | np.ndarray) -> None:
         """Make room for the lists of that many rows in every part, or of `rows[part]` in each."""
@@ -379,6 +354,7 @@ class Lists:
             self.weighted,
             room,
             self.head.part_shift,
+            self._far.part_shift,
             list_index.LONG // 2,
             self._index,
         )

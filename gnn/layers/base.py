@@ -66,6 +66,8 @@ class LayerPlan:
     """Width of x_{l-1}; for layer 1 of the raw features."""
     message_width: int
     """Width of a message: columns 0..message_width of a sent row."""
+    target_width: int | None = None
+    """Width of the rows that messages read of targets; None: those that targets send themselves."""
     self_width: int
     """Width of the self input that travels beside the message; 0 when there is none or it is the message."""
     out_width: int

@@ -8,14 +8,15 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from freshet.gnn.plan import Epilogue, LayerPlan
+from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.gnn.synopses.of_messages import Synopsis
 from freshet.operators.aggregates.accumulator import Accumulator
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.fold import MessageFold
-from freshet.operators.graph.sources import SourceRows
-from freshet.operators.graph.topology import Topology
+from freshet.operators.graph.edge_lists import EdgeLists
+from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
@@ -24,16 +25,21 @@ S = TypeVar("S", bound=Synopsis)
 
 
 class SynopsisStore(Protocol):
-    """The synopses of one layer in one part, with the edges and source values that they are made of.
+    """The synopses of one relation in one part, with the edges and values of both ends that they are made of.
 
-    Invariant: `read(v)` is what the layer's synopsis makes of the messages of v's in-edges in this part.
+    Invariant: `read(v)` is what the relation's synopsis makes of the messages of v's in-edges in this part.
     """
 
     z: Table
     """(slots, message_width) float32: what each source sends."""
 
-    def merge(self, epoch: int, topology: Block, sources: SourceRows, own: Table | None) -> None:
-        """Apply an epoch's edge changes and new source values; own rows go to `own`."""
+    def merge(
+        self, epoch: int, topology: Block, sources: SourceRows, own: Table | None, targets: SourceRows = NO_SOURCES
+    ) -> None:
+        """Apply an epoch's edge changes and new source values; own rows go to `own`.
+
+        `targets` are new rows of targets, where those have their own.
+        """
 
     def load(self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int) -> None:
         """Apply epoch 0 like `merge`, if possible in passes that each change about `rows_at_once` rows."""
@@ -50,7 +56,7 @@ class SynopsisStore(Protocol):
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
         """Return the number of in-edges of these vertices that carry messages in this part, (n,) int32."""
 
-    def clear(self, slots: np.ndarray) -> None:
+    def clear(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """These slots hold nothing any more."""
 
     @property
@@ -68,8 +74,8 @@ MergePartials = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, tuple[
 class Aggregate(Generic[S]):
     """Implementation of one kind of synopsis: in Storages, in Tails, and in a pass over a whole graph."""
 
-    store: Callable[[TableSet, Topology, LayerPlan, str], SynopsisStore]
-    """Keeps the synopses of a layer in the parts of a Storage's task; the text says in errors where."""
+    store: Callable[[TableSet, EdgeLists, Relation, str], SynopsisStore]
+    """Keeps the synopses of a relation in the parts of a Storage's task; the text says in errors where."""
     merger: Callable[[S], MergePartials]
     """How a tail makes one synopsis of the partials of several parts."""
     accumulator: Callable[[S, int, int], Accumulator]

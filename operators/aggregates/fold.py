@@ -9,7 +9,7 @@ import numpy as np
 from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.operators.aggregates.finishing import Finish
-from freshet.operators.graph.edge_messages import Edges, Messages, Moves
+from freshet.operators.graph.edge_messages import Edges, Messages, Moves, Turns
 from freshet.operators.graph.edge_table import EdgeTable
 from freshet.state.table import Table
 
@@ -37,7 +37,22 @@ class Fold(Protocol):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Its tables, with a row per slot."""
+        """Its tables, with a row per slot of destinations."""
+
+    @property
+    def source_tables(self) -> tuple[Table, ...]:
+        """Its tables, with a row per slot of sources."""
+
+
+@runtime_checkable
+class TargetFold(Protocol):
+    """A fold whose messages read rows of their destinations."""
+
+    def read_targets(self, q: Table, turns: Turns) -> None:
+        """Have messages read these rows, and other ones of the destinations that turn in the epoch that begins.
+
+        The table has the new ones when the fold's `leave` is over.
+        """
 
 
 @runtime_checkable
@@ -73,6 +88,11 @@ class StepwiseFold:
             self.bring(edges, kept, serial)
         self.bring(edges, come, serial)
         return self.settle(edges, serial)
+
+    @property
+    def source_tables(self) -> tuple[Table, ...]:
+        """Return none: most folds keep nothing of a source."""
+        return ()
 
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Begin an epoch that has these sources send `rows[places]` from now on."""

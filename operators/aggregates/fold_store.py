@@ -11,18 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from freshet.gnn.plan import Epilogue, LayerPlan
+from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.kernels.kernel_calls import Direct
 from freshet.operators.aggregates.finishing import Finish
-from freshet.operators.aggregates.fold import AttributeFold, Fold
+from freshet.operators.aggregates.fold import AttributeFold, Fold, TargetFold
 from freshet.operators.graph import edge_messages
 from freshet.operators.graph.edge_changes import EdgeChanges
-from freshet.operators.graph.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, room_for
+from freshet.operators.graph.edge_lists import EdgeLists, LostUpdateError
+from freshet.operators.graph.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, Turns, room_for
 from freshet.operators.graph.part_rows import frozen
+from freshet.operators.graph.relation import Relation
 from freshet.operators.graph.row_kernels import put
-from freshet.operators.graph.sources import SourceRows
-from freshet.operators.graph.topology import LostUpdateError, Topology
+from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
@@ -32,24 +33,28 @@ MakeFold = Callable[[TableSet, str, int, Any], Fold]  # of the names of tables, 
 
 
 class FoldStore:
-    """The synopses of one layer in the parts of a task, kept by a fold, with their edges and values.
+    """The synopses of one relation in the parts of a task, kept by a fold, with their edges and values.
 
-    Shapes: z (rows, message_width) float32.
+    Shapes: z (rows of sources, message_width) float32; q (rows of targets, target_width) float32, or z.
     """
 
     report: SumReport | None = None
 
-    def __init__(self, make_fold: MakeFold, tables: TableSet, topology: Topology, layer: LayerPlan, place: str) -> None:
+    def __init__(self, make_fold: MakeFold, tables: TableSet, lists: EdgeLists, relation: Relation, place: str) -> None:
         """`place` says in errors where this is."""
-        self.topology, self._rows, self._layer, self._place = topology, topology.at, layer, place
-        self.z = tables.add("z", "f4", layer.message_width)
+        self.lists, self._relation, self._place = lists, relation, place
+        self.z = tables.add("z", "f4", relation.message_width)
         self._count = tables.add("in_edges", "i4")
-        self.fold = make_fold(tables, "", layer.message_width, layer.synopsis)
-        if topology.attributes is not None:
+        self.fold = make_fold(tables, "", relation.message_width, relation.synopsis)
+        self._target_fold = self.fold if isinstance(self.fold, TargetFold) else None
+        self.q = tables.add("q", "f4", relation.target_width) if relation.target_width else self.z
+        if lists.attributes is not None:
             assert isinstance(self.fold, AttributeFold)
-            self.fold.read_attributes(topology.attributes)
-        self._by_row = self.z, self._count, *self.fold.tables
-        self._rows.keep(*self._by_row)
+            self.fold.read_attributes(lists.attributes)
+        self._of_sources: tuple[Table, ...] = (self.z, *self.fold.source_tables)
+        self._of_targets = self._count, *self.fold.tables, *(() if self.q is self.z else (self.q,))
+        lists.sources.keep(*self._of_sources)
+        lists.targets.keep(*self._of_targets)
         self._moved = np.zeros(0, np.int64)
         self._result = np.zeros(4, np.int64)
         self._take_out_kernel, self._list_kernel = Direct(edge_messages.take_out), Direct(edge_messages.list_kept)
@@ -58,26 +63,31 @@ class FoldStore:
         self._touched = frozen(np.empty(0, np.int32))
 
     def _edges(self) -> Edges:
-        return Edges(
-            self.z.view, self._count.view, self.topology.out.view, self.topology.inn.view, self._layer.skip_loops
-        )
+        return Edges(self.z.view, self._count.view, self.lists.out.view, self.lists.inn.view, self._relation.skip_loops)
 
-    def merge(self, epoch: int, topology: Block, sources: SourceRows, own: Table | None) -> None:
-        """Apply an epoch's edge changes and new source values; own rows go to `own`.
+    def merge(
+        self, epoch: int, topology: Block, sources: SourceRows, own: Table | None, targets: SourceRows = NO_SOURCES
+    ) -> None:
+        """Apply an epoch's edge changes and new values; own rows go to `own`.
 
         Raises:
             LostUpdateError: an edge that is to change is not here.
         """
         serial = epoch + 1
-        changes = self.topology.edge_changes(topology)
+        changes = self.lists.changes(topology)
         changed, added = changes.changed, changes.added
         for slots, rows in sources.selves if own is not None else ():
-            put(own.view, slots, rows, self._layer.message_width)  # type: ignore[union-attr]
+            put(own.view, slots, rows, self._relation.message_width)  # type: ignore[union-attr]
         edges = self._edges()
         edges, gone, moves, kept = self._take_out(edges, changes, sources, serial)
+        turns = Turns(moves.slots, moves.places, sources.rows) if self.q is self.z else self._turns(targets)
+        if self._target_fold is not None:
+            self._target_fold.read_targets(self.q, turns)
         self.fold.leave(edges, gone, kept, moves, sources.rows, same_weights=not changed[0].size)
-        self.topology.settle_edges()
+        self.lists.settle()
         self._store_kernel(self.z.view, moves.slots, moves.places, sources.rows)
+        if self.q is not self.z:
+            self._store_kernel(self.q.view, *turns)
         come = room_for(changed[0].size + added[0].size)
         if edges.out.weighted and changed[0].size:
             edge_messages.set_weights(edges, changed, moves, come, self._result)
@@ -87,6 +97,14 @@ class FoldStore:
             self._result[1] = 0
         edges, come = self._put_in(edges, added, come)
         self._touched = self.fold.arrive(edges, kept, come, serial)
+
+    def _turns(self, targets: SourceRows) -> Turns:
+        """Return what changes in what messages read of targets, which have rows of their own."""
+        slots, places = np.empty(targets.slots.size, np.int32), np.empty(targets.slots.size, np.int32)
+        given, count = Turns(targets.slots, targets.places, targets.rows), 0
+        if slots.size:
+            count = edge_messages.find_turns(self.q.data, given, slots, places)
+        return Turns(slots[:count], places[:count], targets.rows)
 
     def load(self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int) -> None:
         """Epoch 0 as `merge` has it; in one pass, whatever `rows_at_once`."""
@@ -105,7 +123,7 @@ class FoldStore:
         gone = room_for(deleted[0].size + changed[0].size)
         self._take_out_kernel(edges, deleted, changed, values, moves, gone, self._kept, self._result)
         if self._result[0] == MISSING_INDEX:
-            self.topology.make_index(deleted, changed)
+            self.lists.make_index(deleted, changed)
             edges = self._edges()
             self._take_out_kernel(edges, deleted, changed, values, moves, gone, self._kept, self._result)
         self._check(serial - 1)
@@ -125,7 +143,7 @@ class FoldStore:
             self._put_in_kernel(edges, added, at, come, self._result)
             at = int(self._result[2])
             if at < added[0].size:  # a pool is full
-                self.topology.grow()
+                self.lists.grow()
                 edges = self._edges()
         return edges, come.first(int(self._result[1]))
 
@@ -140,7 +158,7 @@ class FoldStore:
 
     def read(self, slots: np.ndarray) -> np.ndarray:
         """Synopses, (n, synopsis_width) float32."""
-        out = np.empty((slots.size, self._layer.synopsis_width), np.float32)
+        out = np.empty((slots.size, self._relation.synopsis_width), np.float32)
         self.fold.read(self._edges(), slots, out, 0)
         return out
 
@@ -152,7 +170,9 @@ class FoldStore:
         """Return the number of in-edges of these vertices that carry messages in this part, (n,) int32."""
         return self._count.data[slots]
 
-    def clear(self, slots: np.ndarray) -> None:
+    def clear(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """These slots hold nothing any more."""
-        for table in self._by_row:
-            table.clear_rows(slots)
+        for table in self._of_sources:
+            table.clear_rows(sources)
+        for table in self._of_targets:
+            table.clear_rows(targets)

@@ -33,12 +33,12 @@ _COLUMNS = {
 }
 
 
-def edge_changes(block: Block, at: PartRows, value: str) -> EdgeChanges:
+def edge_changes(block: Block, sources: PartRows, targets: PartRows, value: str) -> EdgeChanges:
     """Return the edges of a TOPOLOGY block with this value of theirs."""
-    rows, get = at.of, block.get  # each layer asks in each epoch, which may have one event
+    of, to, get = sources.of, targets.of, block.get  # each layer asks in each epoch, which may have one event
     (gone,), (before, after), (come,) = _COLUMNS[value]
     return EdgeChanges(
-        (rows(block, _DELETED, "src"), rows(block, _DELETED, "dst"), get(gone)),
-        (rows(block, _CHANGED, "src"), rows(block, _CHANGED, "dst"), get(before), get(after)),
-        (rows(block, _ADDED, "src"), rows(block, _ADDED, "dst"), get(come)),
+        (of(block, _DELETED, "src"), to(block, _DELETED, "dst"), get(gone)),
+        (of(block, _CHANGED, "src"), to(block, _CHANGED, "dst"), get(before), get(after)),
+        (of(block, _ADDED, "src"), to(block, _ADDED, "dst"), get(come)),
     )

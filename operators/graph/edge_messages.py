@@ -20,7 +20,8 @@ import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch, prefetch_row
-from freshet.state.adjacency import ListsView, base_of, lacks_index_of_edges, link, place_of, reweigh, unlink
+from freshet.operators.graph.both_ends import lacks_index_of_edges, link, reweigh, unlink
+from freshet.state.adjacency import ListsView, base_of, place_of
 from freshet.state.table import View, touch
 
 OK, MISSING_EDGE, MISSING_INDEX = 0, 1, 2
@@ -64,8 +65,8 @@ def room_for(count: int) -> Messages:
 class Edges(NamedTuple):
     """View of a Storage's edges and values for kernels."""
 
-    z: View  # (rows, message_width) float32: the replicated value of each source
-    in_edges: View  # (rows,) int32: in-edges in this part that carry messages
+    z: View  # (rows of sources, message_width) float32: the replicated value of each source
+    in_edges: View  # (rows of destinations,) int32: in-edges in this part that carry messages
     out: ListsView  # per source: destinations (and weights)
     inn: ListsView  # per destination: sources (and weights)
     skip_loops: bool
@@ -76,8 +77,20 @@ class Moves(NamedTuple):
 
     slots: np.ndarray  # (n,) int32
     places: np.ndarray  # (n,) int32, rows of the epoch's values
-    stamp: np.ndarray  # (rows,) int64: `serial` for those of this epoch
+    stamp: np.ndarray  # (rows of sources,) int64: `serial` for those of this epoch
     serial: int
+
+
+class Turns(NamedTuple):
+    """The destinations of which messages read other values than before: `rows[places[i]]` is that of `slots[i]`.
+
+    Where both ends are the same rows, these are the moves of sources.
+    Shapes: slots, places (n,) int32; rows (m, width or more) float32.
+    """
+
+    slots: np.ndarray
+    places: np.ndarray
+    rows: np.ndarray
 
 
 @inner
@@ -111,15 +124,29 @@ def _differs(z: np.ndarray, u: int, rows: np.ndarray, row: int) -> bool:
 
 
 @inner
-def turns(z: np.ndarray, v: int, rows: np.ndarray, row: int, first: int, width: int) -> bool:
-    """Return whether columns `first` to `first + width`, which messages read of v as target, change in `rows[row]`.
+def differs_at(q: np.ndarray, turns: Turns, i: int, first: int, width: int) -> bool:
+    """Return whether columns `first` to `first + width` of the i-th destination that turns get other values.
 
     Bits that differ alone, as 0 and -0, change nothing; NaN is not equal to itself.
     """
-    differs = False
+    differs, v, row = False, turns.slots[i], turns.places[i]
     for c in range(first, first + width):
-        differs |= z[v, c] != rows[row, c]
+        differs |= q[v, c] != turns.rows[row, c]
     return differs
+
+
+@kernel
+def find_turns(q: np.ndarray, turns: Turns, slots: np.ndarray, places: np.ndarray) -> int:
+    """Find those that differ in any bit from what messages read before; returns how many."""
+    bits, row_bits, count = q.view(np.int32), turns.rows.view(np.int32), 0
+    for i in range(len(turns.slots)):
+        if i + _AHEAD < len(turns.slots):
+            prefetch_row(q, np.int64(turns.slots[i + _AHEAD]))
+        if _differs(bits, turns.slots[i], row_bits, turns.places[i]):
+            slots[count] = turns.slots[i]
+            places[count] = turns.places[i]
+            count += 1
+    return count
 
 
 @inner

@@ -68,11 +68,11 @@ def find_edges(
     src, dst, etype = edges
     for i in range(len(src)):
         u, v = src[i], dst[i]
-        base, first = base_of(out, u), np.int64(u >> out.shift) * stride
+        first = np.int64(u >> out.shift) * stride
         if length_of(out, u) <= length_of(inn, v):
-            found[i] = _find(out, u, v - base, types, first, etype[i])
+            found[i] = _find(out, u, v - base_of(out, u), types, first, etype[i])
         else:
-            found[i] = _find(inn, v, u - base, types, first, etype[i])
+            found[i] = _find(inn, v, u - base_of(inn, v), types, first, etype[i])
 
 
 @kernel
@@ -142,8 +142,11 @@ class EdgeTable:
     Invariant: in `changes` edges come, in `settle` they change and go: in between all messages of before can be made.
     """
 
-    def __init__(self, tables: TableSet, at: PartRows, width: int, *, skip_loops: bool = False) -> None:
-        self.width, self._at, self._parts, self._skip_loops = width, at, tables.parts, skip_loops
+    def __init__(
+        self, tables: TableSet, sources: PartRows, targets: PartRows, width: int, *, skip_loops: bool = False
+    ) -> None:
+        self.width, self._parts, self._skip_loops = width, tables.parts, skip_loops
+        self._sources, self._targets = sources, targets
         self.type = tables.add("edge.type", "i4")
         self.attr = tables.add("edge.attr", "f4", width)
         self.free = tables.add("edge.free", "i8")
@@ -166,7 +169,7 @@ class EdgeTable:
 
         An edge that is not here has a number that no edge has.
         """
-        self._reserve(self._at.of(block, ADDED_EDGES.name, "src"))
+        self._reserve(self._sources.of(block, ADDED_EDGES.name, "src"))
         views = out.view, inn.view
         deleted, changed = (self._found(block, group, *views) for group in (DELETED_EDGES, CHANGED_EDGES))
         added = self._added(block)
@@ -195,7 +198,7 @@ class EdgeTable:
     def of(self, dst: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Return the attributes of edges, (n, width) float32, by their destinations and numbers."""
         found = np.empty((dst.size, self.width), np.float32)
-        gather_attributes(self.attr.data, self.attr.stride, self._at.shift, dst, numbers.view(np.int32), found)
+        gather_attributes(self.attr.data, self.attr.stride, self._targets.shift, dst, numbers.view(np.int32), found)
         return found
 
     def rows_of(self, src: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -206,7 +209,7 @@ class EdgeTable:
 
     def _reserve(self, src: np.ndarray) -> None:
         if src.size:
-            needs = self.ends + np.bincount(src >> self._at.shift, minlength=self._parts)
+            needs = self.ends + np.bincount(src >> self._sources.shift, minlength=self._parts)
             for table in (self.type, self.attr):
                 table.reserve(needs)
         align(self.type, self.attr)
@@ -225,25 +228,25 @@ class EdgeTable:
         found = np.empty(src.size, np.int32)
         if src.size:
             tables, attr = (self.free.view, self.type.view, self.attr.view), block.get(ADDED_EDGES.attr)[kept]
-            number_edges(*tables, self._at.shift, self.type.stride, src, etype, attr, found)
+            number_edges(*tables, self._sources.shift, self.type.stride, src, etype, attr, found)
         return src, dst, frozen(found.view(np.float32))
 
     def _kept(self, block: Block, group: EdgeGroup) -> Kept:
         """Say which edges of a group it keeps."""
         if not self._skip_loops:
             return slice(None)
-        return self._at.of(block, group.name, "src") != self._at.of(block, group.name, "dst")
+        return self._sources.of(block, group.name, "src") != self._targets.of(block, group.name, "dst")
 
     def _edges_of(
         self, block: Block, group: EdgeGroup
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | slice]:
         """Sources, destinations and types of the edges of a group that it keeps, and which these are."""
         kept = self._kept(block, group)
-        src, dst = (self._at.of(block, group.name, end) for end in ("src", "dst"))
+        src, dst = self._sources.of(block, group.name, "src"), self._targets.of(block, group.name, "dst")
         return frozen(src[kept]), frozen(dst[kept]), block.get(group.type)[kept], kept
 
     def _rows(self, src: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The rows of numbered edges, without those that are not here."""
         bits = numbers.view(np.int32).astype(np.int64)
-        rows = (src.astype(np.int64) >> self._at.shift) * self.type.stride + bits - _FIRST
+        rows = (src.astype(np.int64) >> self._sources.shift) * self.type.stride + bits - _FIRST
         return rows[bits >= _FIRST]

@@ -236,7 +236,7 @@ class PartColumns(ABC):
     def read(self) -> PartsRead:
         """The columns as kernels see them that read alone."""
         head, pool = self._lists.head, self._lists.pool
-        lists = ListsRead(Data(head.data), Data(pool.data), pool.stride, head.part_shift)
+        lists = ListsRead(Data(head.data), Data(pool.data), pool.stride, head.part_shift, head.part_shift)
         return PartsRead(Data(self._table.data), lists, self.is_sparse)
 
     def grow(self) -> None:

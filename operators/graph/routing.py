@@ -40,7 +40,7 @@ class Replicas(NamedTuple):
 
 @inner
 def _as_columns(dense: np.ndarray) -> PartsRead:
-    return PartsRead(Data(dense), ListsRead(Data(dense), Data(dense.reshape(-1)), 0, 0), False)
+    return PartsRead(Data(dense), ListsRead(Data(dense), Data(dense.reshape(-1)), 0, 0, 0), False)
 
 
 @inner

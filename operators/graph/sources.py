@@ -32,6 +32,9 @@ class SourceRows(NamedTuple):
         return slots[0] if len(slots) == 1 else np.concatenate([_NO_SLOTS, *slots])
 
 
+NO_SOURCES = SourceRows(_NO_SLOTS, _NO_SLOTS, frozen(np.empty((0, 1), np.float32)), [])
+
+
 @quick
 def _lay(slots: np.ndarray, row: np.ndarray, begin: int, keys: np.ndarray) -> None:
     """Keys that sort by these slots and end with the place of each one's value.

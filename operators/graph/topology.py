@@ -13,20 +13,14 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.gnn.plan import Context, LayerPlan
-from freshet.operators.graph.edge_changes import EdgeChanges, edge_changes
-from freshet.operators.graph.edge_table import EdgeTable
+from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_columns import PartColumns
 from freshet.operators.graph.part_rows import PartRows
-from freshet.state.adjacency import Lists
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
 
 MASTER, SPLIT = 1, 2
 _TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and the flags of their masters from then on
-
-
-class LostUpdateError(RuntimeError):
-    """A change refers to data that the operator does not have: state and messages do not belong together."""
 
 
 class Masters:
@@ -112,19 +106,14 @@ class Masters:
 class Topology:
     """The graph in a Storage's parts: masters, replicas and edges.
 
-    Shapes: home (rows, 2) int32, of replicas the part and slot of the master; out, inn: of each row the other ends of
-    its out- and in-edges in its part, and their weights.
+    Shapes: home (rows, 2) int32, of replicas the part and slot of the master.
     """
 
     def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan, following: LayerPlan | None) -> None:
-        """Edges have their weights if the layer reads them, or attributes."""
-        self.at, self.masters, self._edge_value = at, Masters(tables, at, layer, following), layer.edge_value
+        self.at, self.masters = at, Masters(tables, at, layer, following)
         self.home = tables.add("home", "i4", 2, fill=-1)
-        self.attributes: EdgeTable | None = None
-        if layer.edge_width:
-            self.attributes = EdgeTable(tables, at, layer.edge_width, skip_loops=layer.skip_loops)
-        self.out, self.inn = (Lists(tables, name, layer.weighted or layer.edge_width > 0) for name in ("out", "in"))
-        at.keep(self.home, self.out, self.inn)
+        at.keep(self.home)
+        self.edges = EdgeLists(tables, at, at, layer)
 
     def take_over(self, block: Block) -> None:
         """Take over an epoch's masters and replicas, and have room for them; edges change with their messages."""
@@ -137,36 +126,8 @@ class Topology:
             self.home.data[replicas, 0] = block.get("r_part")
             self.home.data[replicas, 1] = block.get("r_home")
 
-    def edge_changes(self, block: Block) -> EdgeChanges:
-        """Return the edges that an epoch changes, with the value that the layer reads of them."""
-        if self.attributes is not None:
-            return self.attributes.changes(block, self.out, self.inn)
-        return edge_changes(block, self.at, self._edge_value)
-
-    def settle_edges(self) -> None:
-        """Have the new attributes of edges, once no message of before is needed any more."""
-        if self.attributes is not None:
-            self.attributes.settle()
-
-    def grow(self) -> None:
-        """Have room for more edges after a kernel said that there is none."""
-        self.out.grow()
-        self.inn.grow()
-
-    def make_index(self, *edges: tuple[np.ndarray, ...]) -> None:
-        """Index the long lists at both ends of edges (rows of sources, rows of destinations, and whatever follows)."""
-        for src, dst, *_ in edges:
-            self.out.make_index(src)
-            self.inn.make_index(dst)
-
-    @property
-    def index_bytes(self) -> int:
-        """Bytes that the indexes of long lists hold in memory."""
-        return self.out.index_bytes + self.inn.index_bytes
-
     def clear(self, gone: np.ndarray, dead: np.ndarray) -> None:
         """Clear dropped masters and replicas, and `dead` masters, at the end of the epoch."""
-        self.out.tidy()
-        self.inn.tidy()
+        self.edges.tidy()
         self.home.clear_rows(gone)
         self.masters.clear(dead)

@@ -112,7 +112,7 @@ class LayerStorage(Core):
     @property
     def nbytes(self) -> int:
         """Bytes held by the tables and by the indexes of long lists."""
-        return super().nbytes + self.topology.index_bytes
+        return super().nbytes + self.topology.edges.index_bytes
 
     @property
     def sums(self) -> SumReport | None:
@@ -131,9 +131,9 @@ class LayerStorage(Core):
         messages = self._update(epoch, block, touched, own)
         if self.shape.tasks.parts > 1:
             messages += self._partials(epoch, block, touched, own)
-        self._index_bytes.set(self.topology.index_bytes)
+        self._index_bytes.set(self.topology.edges.index_bytes)
         self._clear(block)
-        self._index_bytes.set(self.topology.index_bytes)
+        self._index_bytes.set(self.topology.edges.index_bytes)
         return messages
 
     def _update(self, epoch: int, block: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:

@@ -25,7 +25,7 @@ class Values:
     def __init__(self, tables: TableSet, topology: Topology, layer: LayerPlan, place: str) -> None:
         """`place` says in errors where this is."""
         self._layer = layer
-        self.synopses = aggregate_of(layer.synopsis).store(tables, topology, layer, place)
+        self.synopses = aggregate_of(layer.synopsis).store(tables, topology.edges, layer, place)
         self.own = tables.add("own", "f4", layer.self_width) if layer.self_width else None
         self._roots = RootRows(layer) if layer.root_width else None
         if self.own is not None:
@@ -72,7 +72,7 @@ class Values:
         """These slots hold nothing any more."""
         if not gone.size:
             return
-        self.synopses.clear(gone)
+        self.synopses.clear(gone, gone)
         if self._roots is not None:
             self._roots.forget(gone)
         if self.own is not None:

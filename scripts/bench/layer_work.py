@@ -27,7 +27,7 @@ from freshet.operators.aggregates.gates import fold as gates
 from freshet.operators.aggregates.gates.fold import GatedFold
 from freshet.operators.aggregates.products.fold import ProductFold
 from freshet.operators.graph.edge_messages import Edges
-from freshet.operators.graph.sources import SourceRows
+from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.storage.layer import LayerStorage
 from freshet.state.codec import Block
 
@@ -111,12 +111,14 @@ class Watch:
         for fold in _extrema_of(layer):
             fold.settle = self._settling(number, fold, lambda: lost)  # type: ignore[method-assign]
 
-        def counting(epoch: int, topology: Block, sources: SourceRows, own: Any) -> None:
+        def counting(
+            epoch: int, topology: Block, sources: SourceRows, own: Any, targets: SourceRows = NO_SOURCES
+        ) -> None:
             nonlocal lost
             lost = topology.get("del_dst")
             moved = _moved(layer.values.synopses, sources)
             before, recomputed = counts_of(layer), getattr(layer.values.synopses, "recomputed", 0)
-            merge(epoch, topology, sources, own)
+            merge(epoch, topology, sources, own, targets)
             counts = {name: value - before[name] for name, value in counts_of(layer).items()}
             counts["afresh"] = counts.get("afresh", 0) + getattr(layer.values.synopses, "recomputed", 0) - recomputed
             self._count(number, layer, topology, moved, counts)
@@ -173,7 +175,7 @@ def _moved(synopses: Any, sources: SourceRows) -> np.ndarray:
 
 def _out_of(synopses: Any, slots: np.ndarray) -> np.ndarray:
     """The destinations of all out-edges of these vertices, one part's."""
-    lists = synopses.topology.out
+    lists = synopses.lists.out
     return np.concatenate([np.empty(0, np.int32), *(lists.of(slot) for slot in slots.tolist())])
 
 

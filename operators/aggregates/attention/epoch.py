@@ -14,7 +14,7 @@ from freshet.operators.aggregates.attention.kernels import (
 )
 from freshet.operators.aggregates.attention.recomputed import settle
 from freshet.operators.aggregates.attention.sides import move_sides
-from freshet.operators.graph.edge_messages import Messages, Moves
+from freshet.operators.graph.edge_messages import Messages, Moves, Turns
 
 
 @kernel
@@ -25,19 +25,20 @@ def leave(
     kept: Messages,
     moves: Moves,
     rows: np.ndarray,
+    turns: Turns,
     moves_sides: bool,
     serial: int,
 ) -> None:
     """Take back the messages that are gone, and have those of moved sources be what they are by `rows`.
 
-    The table has the old values, and afterwards the new terms of targets where those are moved by their sides; `rows`
-    has the new ones in the places of the moves.
+    The tables have the old values, and afterwards the new terms of targets that turn where those are moved by their
+    sides; `rows` has the new ones in the places of the moves.
     """
     if not moves_sides:
-        turn_targets(att, edges, moves, rows, serial)
+        turn_targets(att, edges, turns, serial)
     add_messages(att, edges, gone, -1, serial)
     if moves_sides:
-        move_sides(att, edges, moves, rows, serial)
+        move_sides(att, edges, moves, rows, turns, serial)
     replace_messages(att, edges, kept, moves, rows, serial)
 
 

@@ -17,7 +17,7 @@ from freshet.operators.aggregates.attention.reading import finish_attention, rea
 from freshet.operators.aggregates.attention.sides import FLIPS_AT_ONCE
 from freshet.operators.aggregates.exact_sums import stamp_of
 from freshet.operators.aggregates.finishing import Finish
-from freshet.operators.graph.edge_messages import Edges, Messages, Moves
+from freshet.operators.graph.edge_messages import Edges, Messages, Moves, Turns
 from freshet.state.adjacency import Data, read_alone
 from freshet.state.table import Table, TableSet
 
@@ -41,12 +41,22 @@ class AttentionFold:
         self._words = self.s.data.view(np.int32), self.s.data.view(np.float32)
         self._leave, self._arrive, self._finish = Direct(leave), Direct(arrive), Direct(finish_attention)
         self._stand_in = Table("", "f4", score.heads)  # for scores that have no such table: nothing reads it
+        self._q: Table | None = None
+        self._turned = Turns(self._touched, self._touched, np.empty((0, 1), np.float32))
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Its tables, with a row per slot."""
-        near = () if self.near is None else (self.near,)
-        return self.s, *near
+        """Its tables, with a row per slot of destinations."""
+        return (self.s,)
+
+    @property
+    def source_tables(self) -> tuple[Table, ...]:
+        """Its tables, with a row per slot of sources."""
+        return () if self.near is None else (self.near,)
+
+    def read_targets(self, q: Table, turns: Turns) -> None:
+        """Have scores read these rows, and other ones of the destinations that turn in the epoch that begins."""
+        self._q, self._turned = q, turns
 
     @property
     def note(self) -> Data:
@@ -81,16 +91,16 @@ class AttentionFold:
         self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
     ) -> None:
         """Begin an epoch: unmake messages that are gone, and replace those of moved sources; nothing has weights."""
-        self._reset(len(edges.z.data))
+        self._reset(len(edges.in_edges.data))
         view, serial = self._view(), stamp_of(moves.serial)
-        self._leave(view, in_edges_of(edges), gone, kept, moves, rows, self.moves_sides, serial)
+        self._leave(view, self._ends(edges), gone, kept, moves, rows, self._turned, self.moves_sides, serial)
 
     def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
         """End the epoch: add messages, recompute rows where needed, and return the changed rows.
 
         These are the rows that received a message, or whose own term has changed.
         """
-        self._arrive(self._view(), in_edges_of(edges), come, stamp_of(serial))
+        self._arrive(self._view(), self._ends(edges), come, stamp_of(serial))
         return self._touched[: self._counter[TOUCHED]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
@@ -101,7 +111,7 @@ class AttentionFold:
         """Return a function that UPDATEs rows by an epilogue, and stores them, in one pass."""
         return partial(self._finish, self._view(), own.data, epilogue, self._scratch)
 
-
-def in_edges_of(edges: Edges) -> InEdges:
-    """Return what kernels read of a Storage's edges."""
-    return InEdges(edges.z, edges.in_edges.data, read_alone(edges.inn))
+    def _ends(self, edges: Edges) -> InEdges:
+        """Return what kernels read of a Storage's edges and values."""
+        z = edges.z.data
+        return InEdges(z, z if self._q is None else self._q.data, edges.in_edges.data, read_alone(edges.inn))

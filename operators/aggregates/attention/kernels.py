@@ -27,7 +27,7 @@ from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.operators.aggregates.attention import lanes
 from freshet.operators.aggregates.attention.lanes import LANES
 from freshet.operators.aggregates.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, inexact, note_loss
-from freshet.operators.graph.edge_messages import Messages, Moves, turns
+from freshet.operators.graph.edge_messages import Messages, Moves, Turns, differs_at
 from freshet.state.adjacency import ListsRead
 from freshet.state.table import View, touch
 
@@ -44,13 +44,13 @@ _LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the
 class Attention(NamedTuple):
     """View of a fold of softmax sums for kernels."""
 
-    s: View  # (rows, width_of) float64: of a row its head, then its sums: per side and head D, then N
+    s: View  # (rows of targets, width_of) float64: of a row its head, then its sums: per side and head D, then N
     note: np.ndarray  # (rows, 2 * width_of) int32: `s` once more, of which every row begins with its head
     reals: np.ndarray  # (rows, 2 * width_of) float32: likewise
     before: int  # columns of `s` before the sums
-    near: View  # (rows, heads) float32: of additive scores the source's terms once more, for scans of in-edges
-    renew: np.ndarray  # (rows,) int32: the serial of the last epoch that has the row summed afresh
-    touched: np.ndarray  # (rows,) int32
+    near: View  # (rows of sources, heads) float32: of additive scores their terms once more, for scans of in-edges
+    renew: np.ndarray  # (rows of targets,) int32: the serial of the last epoch that has the row summed afresh
+    touched: np.ndarray  # (rows of targets,) int32
     counter: np.ndarray  # (2,) int64: how many rows are touched, and of them summed afresh
     fresh: np.ndarray  # (2, sides * heads * (1 + channels)) float64
     flips: np.ndarray  # (n, 3) int32: source, destination and head of messages that are about to change sides
@@ -118,18 +118,19 @@ def prefetch_head(att: Attention, row: int) -> None:
 class InEdges(NamedTuple):
     """View of a Storage's edges and values for kernels."""
 
-    z: View  # (rows, message_width) float32
-    in_edges: np.ndarray  # (rows,) int32
+    z: np.ndarray  # (rows of sources, message_width) float32
+    q: np.ndarray  # (rows of targets, width) float32: what scores read of targets
+    in_edges: np.ndarray  # (rows of targets,) int32
     inn: ListsRead
 
 
 @inner
-def score_on(att: Attention, rows: np.ndarray, u: int, z: np.ndarray, v: int, h: int, side: int) -> np.float64:
+def score_on(att: Attention, rows: np.ndarray, u: int, q: np.ndarray, v: int, h: int, side: int) -> np.float64:
     """The score of an edge from row u of `rows` to v; of an additive one the source's part of it on that side."""
     if att.terms.kind == ADDITIVE:
         # a factor of 1 and no branch, which would be guessed wrong every other time
         return np.float64(rows[u, att.terms.source + h]) * (np.float64(1) if side else np.float64(att.terms.slope))
-    return score_of(att.terms, rows, u, z, v, h)
+    return score_of(att.terms, rows, u, q, v, h)
 
 
 @inner
@@ -209,11 +210,11 @@ def _lossy_from(att: Attention, first: np.uint64, lossy: np.int64) -> np.int64:
 
 @inner
 def change(
-    att: Attention, rows: np.ndarray, u: int, z: np.ndarray, v: int, h: int, side: int, sign: int, serial: int
+    att: Attention, rows: np.ndarray, u: int, q: np.ndarray, v: int, h: int, side: int, sign: int, serial: int
 ) -> None:
     """Add the message of row u of `rows` to one side of a head of v, or take it back where `sign` is -1."""
     k = side * att.terms.heads + h
-    score = score_on(att, rows, u, z, v, h, side)
+    score = score_on(att, rows, u, q, v, h, side)
     if sign > 0 and att.note[v, held_at(att, k)] == 0:
         clear_side(att, v, k)
         att.reals[v, shift_at(att, k)] = np.float32(score)
@@ -246,12 +247,12 @@ def change(
 
 @apart
 def change_sides(
-    att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, z: np.ndarray, v: int, h: int, serial: int
+    att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, q: np.ndarray, v: int, h: int, serial: int
 ) -> None:
     """Have one side of a head of v lose the message of `old[u]`, and the other one hold that of `new[row]`."""
     side = side_in(att, new, row, v, h)
-    change(att, old, u, z, v, h, 1 - side, -1, serial)
-    change(att, new, row, z, v, h, side, 1, serial)
+    change(att, old, u, q, v, h, 1 - side, -1, serial)
+    change(att, new, row, q, v, h, side, 1, serial)
 
 
 @apart
@@ -266,22 +267,22 @@ def _bound_of_terms(rows: np.ndarray, u: int, p: np.float32, first: int, channel
 
 @inner
 def _replace(
-    att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, z: np.ndarray, v: int, h: int, serial: int
+    att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, q: np.ndarray, v: int, h: int, serial: int
 ) -> None:
     """Have a head of v hold the message of `new[row]` instead of that of `old[u]`."""
     side = side_in(att, old, u, v, h)
     if side != side_in(att, new, row, v, h):
-        change_sides(att, old, u, new, row, z, v, h, serial)
+        change_sides(att, old, u, new, row, q, v, h, serial)
         return
     k = side * att.terms.heads + h
     shift = np.float64(att.reals[v, shift_at(att, k)])
-    above, now = score_on(att, old, u, z, v, h, side) - shift, score_on(att, new, row, z, v, h, side) - shift
+    above, now = score_on(att, old, u, q, v, h, side) - shift, score_on(att, new, row, q, v, h, side) - shift
     if not (above <= _HIGHEST and now <= _HIGHEST):
         renew(att, v, serial)
         return
-    p, q = np.float32(math.exp(above)), np.float32(math.exp(now))
+    p, then = np.float32(math.exp(above)), np.float32(math.exp(now))
     s, (first, value) = att.s.data, places_of(att, k, h)
-    gone, come, before = np.float64(p), np.float64(q), s[v, first]
+    gone, come, before = np.float64(p), np.float64(then), s[v, first]
     term = come - gone
     after = before + term
     s[v, first] = after
@@ -290,9 +291,9 @@ def _replace(
     to, whole = np.int64(v) * s.shape[1] + np.int64(first), att.terms.channels - att.terms.channels % LANES
     at, place = np.int64(u) * old.shape[1] + np.int64(value), np.int64(row) * new.shape[1] + np.int64(value)
     for j in range(0, whole, LANES):
-        more |= lanes.replace(s, to + j, old, at + j, p, new, place + j, q) << (j & np.int64(31))
+        more |= lanes.replace(s, to + j, old, at + j, p, new, place + j, then) << (j & np.int64(31))
     for c in range(np.uint64(whole), np.uint64(att.terms.channels)):
-        gone, come = np.float64(p * old[u, value + c]), np.float64(q * new[row, value + c])
+        gone, come = np.float64(p * old[u, value + c]), np.float64(then * new[row, value + c])
         term, before = come - gone, s[v, first + c]
         after = before + term
         s[v, first + c] = after
@@ -300,7 +301,7 @@ def _replace(
         more |= (inexact(before, term, after) | inexact(come, -gone, term)) << (np.int64(c) & np.int64(31))
     if lossy | more:
         begin, many = np.int64(value), att.terms.channels
-        size = _bound_of_terms(old, u, p, begin, many) + _bound_of_terms(new, row, q, begin, many)
+        size = _bound_of_terms(old, u, p, begin, many) + _bound_of_terms(new, row, then, begin, many)
         lossy = _lossy_from(att, first - np.uint64(1), lossy) | _lossy_from(att, first, more)
         note_loss_of(att, v, lossy, size)
     suspect_where(att, v, (lossy | more) != 0 or little_is_left(s[v, first - np.uint64(1)]), serial)
@@ -329,7 +330,7 @@ def add_messages(att: Attention, edges: InEdges, messages: Messages, sign: int, 
 
     Rows that will be summed again are skipped.
     """
-    z, n = edges.z.data, len(messages.src)
+    z, n = edges.z, len(messages.src)
     for i in range(n):
         if i + 2 * AHEAD < n:
             prefetch_row(z, np.int64(messages.src[i + 2 * AHEAD]))
@@ -342,7 +343,7 @@ def add_messages(att: Attention, edges: InEdges, messages: Messages, sign: int, 
             continue
         att.counts[DELTAS] += 1
         for h in range(att.terms.heads):
-            change(att, z, u, z, v, h, side_in(att, z, u, v, h), sign, serial)
+            change(att, z, u, edges.q, v, h, side_in(att, z, u, v, h), sign, serial)
 
 
 @inner
@@ -354,7 +355,7 @@ def replace_messages(
     The table still has the old values of the sources, but the new terms of targets. The old and the new message are one
     difference: the sums are read and written once.
     """
-    z, n, at = edges.z.data, len(messages.src), 0
+    z, n, at = edges.z, len(messages.src), 0
     for i in range(n):
         if i + 2 * AHEAD < n:
             prefetch_head(att, messages.dst[i + 2 * AHEAD])
@@ -368,15 +369,15 @@ def replace_messages(
             continue
         att.counts[DELTAS] += 1
         for h in range(att.terms.heads):
-            _replace(att, z, u, rows, moves.places[at], z, v, h, serial)
+            _replace(att, z, u, rows, moves.places[at], edges.q, v, h, serial)
 
 
 @inner
-def turn_targets(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, serial: int) -> None:
-    """Mark rows to be summed again whose targets' terms change to those of `rows`, in the places of the moves."""
+def turn_targets(att: Attention, edges: InEdges, turns: Turns, serial: int) -> None:
+    """Mark rows to be summed again whose targets' terms change."""
     first, width = att.terms.reads
-    for i in range(len(moves.slots)):
-        v = moves.slots[i]
-        if edges.in_edges[v] > 0 and turns(edges.z.data, v, rows, moves.places[i], first, width):
+    for i in range(len(turns.slots)):
+        v = turns.slots[i]
+        if edges.in_edges[v] > 0 and differs_at(edges.q, turns, i, first, width):
             mark(att, v, serial)
             renew(att, v, serial)

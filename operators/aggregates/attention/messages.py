@@ -11,7 +11,7 @@ import numpy as np
 from freshet.gnn.synopses.softmax import SoftmaxSynopsis
 from freshet.kernels.kernel import kernel
 from freshet.kernels.kernel_calls import Direct
-from freshet.operators.aggregates.attention.fold import AttentionFold, in_edges_of
+from freshet.operators.aggregates.attention.fold import AttentionFold
 from freshet.operators.aggregates.attention.kernels import SUSPECT, TOUCHED, Attention, InEdges, add_messages, mark
 from freshet.operators.aggregates.attention.recomputed import clear_row, sum_afresh, wants_sums
 from freshet.operators.aggregates.exact_sums import stamp_of
@@ -67,25 +67,25 @@ class MadeAttentionFold(AttentionFold, StepwiseFold):
 
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Begin an epoch."""
-        self._reset(len(edges.z.data))
+        self._reset(len(edges.in_edges.data))
         self._serial = stamp_of(moves.serial)
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Take messages back."""
-        self._add(self._view(), in_edges_of(edges), messages, -1, stamp_of(serial))
+        self._add(self._view(), self._ends(edges), messages, -1, stamp_of(serial))
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Add messages."""
-        self._add(self._view(), in_edges_of(edges), messages, 1, stamp_of(serial))
+        self._add(self._view(), self._ends(edges), messages, 1, stamp_of(serial))
 
     def worn(self, edges: Edges) -> np.ndarray:
         """Return the touched rows that have to be summed again; rows without messages are empty from now on."""
         found = np.empty(int(self._counter[TOUCHED]), np.int32)
-        return found[: self._list(self._view(), in_edges_of(edges), self._serial, found)]
+        return found[: self._list(self._view(), self._ends(edges), self._serial, found)]
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
         """Sum these rows again."""
-        self._remake(self._view(), in_edges_of(edges), rows, stamp_of(serial))
+        self._remake(self._view(), self._ends(edges), rows, stamp_of(serial))
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
         """End the epoch; returns the rows that may have changed."""

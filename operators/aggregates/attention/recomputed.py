@@ -62,7 +62,7 @@ def _clear_sides(att: Attention, row: int) -> None:
 @apart
 def _find_shifts(att: Attention, edges: InEdges, row: int, at: int, end: int) -> None:
     """Set the shifts to the largest scores, and count the messages of each side."""
-    z, pool, base = edges.z.data, edges.inn.pool.data, base_of(edges.inn, row)
+    z, q, pool, base = edges.z, edges.q, edges.inn.pool.data, base_of(edges.inn, row)
     for k in range(sums_of(att)):
         att.note[row, held_at(att, k)] = 0
         att.reals[row, shift_at(att, k)] = np.float32(0)
@@ -72,7 +72,7 @@ def _find_shifts(att: Attention, edges: InEdges, row: int, at: int, end: int) ->
         for h in range(att.terms.heads):
             side = side_in(att, z, base + pool[i], row, h)
             k = side * att.terms.heads + h
-            score = np.float32(score_on(att, z, base + pool[i], z, row, h, side))
+            score = np.float32(score_on(att, z, base + pool[i], q, row, h, side))
             held, shift = held_at(att, k), shift_at(att, k)
             if att.note[row, held] == 0 or score > att.reals[row, shift]:
                 att.reals[row, shift] = score
@@ -82,7 +82,7 @@ def _find_shifts(att: Attention, edges: InEdges, row: int, at: int, end: int) ->
 @apart
 def sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
     """Make the sums of a row from its in-edges in this part."""
-    z, pool, fresh = edges.z.data, edges.inn.pool.data, att.fresh
+    z, q, pool, fresh = edges.z, edges.q, edges.inn.pool.data, att.fresh
     base, at = base_of(edges.inn, row), place_of(edges.inn, row)
     end = at + edges.inn.head.data[row, 1]
     _find_shifts(att, edges, row, at, end)
@@ -95,7 +95,7 @@ def sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
             side = side_in(att, z, u, row, h)
             k = side * att.terms.heads + h
             shift = np.float64(att.reals[row, shift_at(att, k)])
-            p = np.float32(exp(score_on(att, z, u, z, row, h, side) - shift))
+            p = np.float32(exp(score_on(att, z, u, q, row, h, side) - shift))
             first, value = np.uint64(k * (1 + att.terms.channels)), np.uint64(h * att.terms.channels)
             add_term_compensated(fresh, first, np.float64(p))
             for c in range(np.uint64(att.terms.channels)):

@@ -24,7 +24,7 @@ from freshet.operators.aggregates.attention.kernels import (
     side_in,
     target_at,
 )
-from freshet.operators.graph.edge_messages import Moves
+from freshet.operators.graph.edge_messages import Moves, Turns
 from freshet.state.adjacency import base_of, place_of
 from freshet.state.table import touch
 
@@ -35,16 +35,17 @@ _FAR = 512  # in-edges between asking for a long list and reading it
 
 
 @inner
-def _prefetch_scan(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, i: int) -> None:
+def _prefetch_scan(att: Attention, edges: InEdges, turns: Turns, i: int) -> None:
     """Ask for what says whether a target's term changes and, of a nearer one, for the list of its in-edges."""
-    if i + 2 * AHEAD < len(moves.slots):
-        v = np.int64(moves.slots[i + 2 * AHEAD])
+    rows = turns.rows
+    if i + 2 * AHEAD < len(turns.slots):
+        v = np.int64(turns.slots[i + 2 * AHEAD])
         prefetch(edges.in_edges, v)
         prefetch(edges.inn.head.data, 3 * v)
         prefetch_head(att, v)
-        prefetch(rows, np.int64(moves.places[i + 2 * AHEAD]) * rows.shape[1] + att.terms.target)
-    if i + AHEAD < len(moves.slots):
-        v = np.int64(moves.slots[i + AHEAD])
+        prefetch(rows, np.int64(turns.places[i + 2 * AHEAD]) * rows.shape[1] + att.terms.target)
+    if i + AHEAD < len(turns.slots):
+        v = np.int64(turns.slots[i + AHEAD])
         at = place_of(edges.inn, v)
         for k in range(at, at + min(edges.inn.head.data[v, 1], np.int32(4 * _SOURCES_OF_A_LINE)), _SOURCES_OF_A_LINE):
             prefetch(edges.inn.pool.data, k)
@@ -52,7 +53,7 @@ def _prefetch_scan(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarra
 
 @inner
 def _turns(att: Attention, v: int, rows: np.ndarray, row: int) -> bool:
-    """Return whether the terms of a target change to others in `rows[row]`; like `edge_messages.turns`."""
+    """Return whether the terms of a target change to others in `rows[row]`; like `edge_messages.differs_at`."""
     differs = False
     for h in range(att.terms.heads):
         differs |= att.reals[v, target_at(att, h)] != rows[row, att.terms.target + h]
@@ -70,7 +71,7 @@ def _changes_side(near: np.ndarray, first: np.uint64, source: int, heads: np.uin
 @apart
 def _flip(att: Attention, edges: InEdges, count: int, serial: int) -> None:
     """Have the listed messages change sides; the table has the old terms of their targets."""
-    z = edges.z.data
+    z, q = edges.z, edges.q
     for i in range(count):
         if i + 2 * AHEAD < count:
             prefetch_row(z, np.int64(att.flips[i + 2 * AHEAD, 0]))
@@ -83,8 +84,8 @@ def _flip(att: Attention, edges: InEdges, count: int, serial: int) -> None:
         if not is_renewed(att, v, serial):
             att.counts[FLIPPED] += 1
             side = side_in(att, z, u, v, h)
-            change(att, z, u, z, v, h, side, -1, serial)
-            change(att, z, u, z, v, h, 1 - side, 1, serial)
+            change(att, z, u, q, v, h, side, -1, serial)
+            change(att, z, u, q, v, h, 1 - side, 1, serial)
 
 
 @inner
@@ -128,24 +129,27 @@ def _scan_in_edges(att: Attention, edges: InEdges, v: int, then: np.ndarray, row
 
 
 @inner
-def move_sides(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, serial: int) -> None:
-    """Move the messages that change sides, for targets whose terms change to those of `rows`; then store the terms.
+def move_sides(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, turns: Turns, serial: int) -> None:
+    """Move the messages that change sides, for targets whose terms change; then store the terms of both ends.
 
     The lists have the edges of the epoch before that stay, and the table the old values of all sources, whose messages
     come by their new values later on.
     """
     count = np.int64(0)
-    for i in range(len(moves.slots)):
-        _prefetch_scan(att, edges, moves, rows, i)
-        v, row = moves.slots[i], moves.places[i]
-        if edges.in_edges[v] > 0 and _turns(att, v, rows, row):
+    for i in range(len(turns.slots)):
+        _prefetch_scan(att, edges, turns, i)
+        v, row = turns.slots[i], turns.places[i]
+        if edges.in_edges[v] > 0 and _turns(att, v, turns.rows, row):
             mark(att, v, serial)
-            count = _scan_in_edges(att, edges, v, rows, row, count, serial)
+            count = _scan_in_edges(att, edges, v, turns.rows, row, count, serial)
     _flip(att, edges, count, serial)
     for i in range(len(moves.slots)):
-        v, row = moves.slots[i], moves.places[i]
-        touch(att.near, v)
+        u, row = moves.slots[i], moves.places[i]
+        touch(att.near, u)
+        for h in range(att.terms.heads):
+            att.near.data[u, h] = rows[row, att.terms.source + h]
+    for i in range(len(turns.slots)):
+        v, row = turns.slots[i], turns.places[i]
         touch(att.s, v)
         for h in range(att.terms.heads):
-            att.near.data[v, h] = rows[row, att.terms.source + h]
-            att.reals[v, target_at(att, h)] = rows[row, att.terms.target + h]
+            att.reals[v, target_at(att, h)] = turns.rows[row, att.terms.target + h]

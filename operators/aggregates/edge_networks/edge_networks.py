@@ -29,7 +29,7 @@ class NetworkAccumulator:
         for first in range(0, len(messages.src), MADE_AT_ONCE):
             src, dst = messages.src[first : first + MADE_AT_ONCE], messages.dst[first : first + MADE_AT_ONCE]
             made = Messages(self._order[: len(src)], dst, self._weights[: len(src)])
-            self._inner.merge(network.made(gather_ends(network, z, src, dst)), made)
+            self._inner.merge(network.made(gather_ends(network, z, z, src, dst)), made)
 
     def read(self, got: np.ndarray, rows: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write synopses to `out`."""

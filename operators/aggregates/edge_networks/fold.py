@@ -19,7 +19,7 @@ from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
 from freshet.kernels.kernel import kernel
 from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.aggregates.fold import MessageFold, StepwiseFold
-from freshet.operators.graph.edge_messages import Edges, Messages, Moves, room_for, turns
+from freshet.operators.graph.edge_messages import Edges, Messages, Moves, Turns, differs_at, room_for
 from freshet.operators.graph.edge_table import EdgeTable
 from freshet.state.adjacency import base_of, place_of
 from freshet.state.table import Table
@@ -34,33 +34,35 @@ _ONE_PART = 31  # what a row is shifted by, where all rows are of one part
 
 @kernel
 def gather_terms(
-    z: np.ndarray, src: np.ndarray, dst: np.ndarray, source: int, target: int, added: bool, out: np.ndarray
-) -> None:
+    z: np.ndarray, q: np.ndarray, src: np.ndarray, dst: np.ndarray, source: int, target: int, added: bool,
+    out: np.ndarray,
+) -> None:  # fmt: skip
     """Write the network's input for each edge: the sum of both ends' terms, or [target's row | source's - target's].
 
-    `source` and `target` are the first columns of the ends' inputs; without a target (-1) the source's terms are all.
+    Rows of sources are in `z`, those of targets in `q`. `source` and `target` are the first columns of the ends'
+    inputs; without a target (-1) the source's terms are all.
     Shapes: out (n, size or 2 * size) float32.
     """
     size = out.shape[1] if added else out.shape[1] // 2
     for i in range(len(src)):
         if i + _AHEAD < len(src):
             prefetch_row(z, np.int64(src[i + _AHEAD]))
-            prefetch_row(z, np.int64(dst[i + _AHEAD]))
+            prefetch_row(q, np.int64(dst[i + _AHEAD]))
         u, v = src[i], dst[i]
         for c in range(size):
             if target < 0:
                 out[i, c] = z[u, source + c]
             elif added:
-                out[i, c] = z[u, source + c] + z[v, target + c]
+                out[i, c] = z[u, source + c] + q[v, target + c]
             else:
-                out[i, c] = z[v, target + c]
-                out[i, size + c] = z[u, source + c] - z[v, target + c]
+                out[i, c] = q[v, target + c]
+                out[i, size + c] = z[u, source + c] - q[v, target + c]
 
 
 @kernel
 def gather_beside(
-    z: np.ndarray, src: np.ndarray, dst: np.ndarray, source: int, size: int, target: int, target_size: int,
-    out: np.ndarray,
+    z: np.ndarray, q: np.ndarray, src: np.ndarray, dst: np.ndarray, source: int, size: int, target: int,
+    target_size: int, out: np.ndarray,
 ) -> None:  # fmt: skip
     """Write what a network reads of both ends beside each other: [source's columns | target's | the edge's, left out].
 
@@ -69,35 +71,39 @@ def gather_beside(
     for i in range(len(src)):
         if i + _AHEAD < len(src):
             prefetch_row(z, np.int64(src[i + _AHEAD]))
-            prefetch_row(z, np.int64(dst[i + _AHEAD]))
+            prefetch_row(q, np.int64(dst[i + _AHEAD]))
         u, v = src[i], dst[i]
         for c in range(size):
             out[i, c] = z[u, source + c]
         for c in range(target_size):
-            out[i, size + c] = z[v, target + c]
+            out[i, size + c] = q[v, target + c]
 
 
-def gather_ends(network: EdgeNetwork, z: np.ndarray, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return what a network reads of the ends of edges, (n, network.reads) float32; the edges' terms are to come."""
+def gather_ends(network: EdgeNetwork, z: np.ndarray, q: np.ndarray, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """Return what a network reads of the ends of edges, (n, network.reads) float32; the edges' terms are to come.
+
+    Rows of sources are in `z`, those of targets in `q`.
+    """
     terms = np.empty((src.size, network.reads), np.float32)
     if network.ends == "beside":
         places = network.source, network.size, network.target, network.target_size
-        gather_beside(z, src, dst, *places, terms)
+        gather_beside(z, q, src, dst, *places, terms)
     else:
-        gather_terms(z, src, dst, network.source, network.target, network.ends == "sum", terms)
+        gather_terms(z, q, src, dst, network.source, network.target, network.ends == "sum", terms)
     return terms
 
 
 @kernel
 def find_turned(
-    edges: Edges, moves: Moves, rows: np.ndarray, target: int, size: int, renew: np.ndarray, found: np.ndarray
-) -> int:
-    """List and stamp the targets with in-edges whose terms change to those of `rows`; returns how many."""
+    in_edges: np.ndarray, q: np.ndarray, turns: Turns, target: int, size: int, serial: int, renew: np.ndarray,
+    found: np.ndarray,
+) -> int:  # fmt: skip
+    """List and stamp the targets with in-edges whose terms change; returns how many."""
     count = 0
-    for i in range(len(moves.slots)):
-        v = moves.slots[i]
-        if edges.in_edges.data[v] > 0 and turns(edges.z.data, v, rows, moves.places[i], target, size):
-            renew[v] = moves.serial
+    for i in range(len(turns.slots)):
+        v = turns.slots[i]
+        if in_edges[v] > 0 and differs_at(q, turns, i, target, size):
+            renew[v] = serial
             found[count] = v
             count += 1
     return count
@@ -140,6 +146,8 @@ class NetworkFold(StepwiseFold):
         self.counts = np.zeros(3, np.int64)
         self._renew, self._head = np.zeros(0, np.int64), np.zeros((0, 3), np.int32)
         self._turned = np.empty(0, np.int32)
+        self._q = Table("", "f4", 1)
+        self._turns = Turns(self._turned, self._turned, np.empty((0, 1), np.float32))
         self._order, self._weights = np.arange(_BLOCK, dtype=np.int32), np.ones(_BLOCK, np.float32)
 
     @property
@@ -151,15 +159,20 @@ class NetworkFold(StepwiseFold):
         """Have messages whose weights are the numbers of edges in this table."""
         self._attributes = attributes
 
+    def read_targets(self, q: Table, turns: Turns) -> None:
+        """Have messages read these rows, and other ones of the destinations that turn in the epoch that begins."""
+        self._q, self._turns = q, turns
+
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Begin an epoch that moves these sources to these values."""
-        slots, network = len(edges.z.data), self._network
+        slots, network, q, turns = len(edges.in_edges.data), self._network, self._q.data, self._turns
         if self._renew.size < slots:
             self._renew, self._head = np.zeros(slots, np.int64), np.zeros((slots, 3), np.int32)
         self._inner.begin(edges, moves, rows)
-        found = np.empty(moves.slots.size if network.target >= 0 else 0, np.int32)
+        found = np.empty(turns.slots.size if network.target >= 0 else 0, np.int32)
         if found.size:
-            found = found[: find_turned(edges, moves, rows, network.target, network.turning, self._renew, found)]
+            columns = network.target, network.turning
+            found = found[: find_turned(edges.in_edges.data, q, turns, *columns, moves.serial, self._renew, found)]
         self._turned = found
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
@@ -201,7 +214,7 @@ class NetworkFold(StepwiseFold):
     def _made(self, edges: Edges, messages: Messages) -> np.ndarray:
         """The messages of these edges, (n, network.width) float32."""
         network, (src, dst, numbers) = self._network, messages
-        terms = gather_ends(network, edges.z.data, src, dst)
+        terms = gather_ends(network, edges.z.data, self._q.data, src, dst)
         return network.made(terms, None if self._attributes is None else self._attributes.of(dst, numbers))
 
     def _remake(self, edges: Edges, rows: np.ndarray, count: int, serial: int) -> None:
@@ -215,6 +228,7 @@ class NetworkFold(StepwiseFold):
             head=edges.inn.head._replace(data=self._head),
             pool=edges.inn.pool._replace(data=np.arange(count, dtype=np.int32)),
             shift=_ONE_PART,
+            far=_ONE_PART,
             weighted=False,  # numbers of edges are none of messages
         )
         of_messages = edges._replace(z=edges.z._replace(data=made), inn=inn)

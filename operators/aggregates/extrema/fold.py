@@ -48,7 +48,7 @@ class ExtremaFold(StepwiseFold):
     def begin(self, edges: Edges, moves: Moves, values: np.ndarray) -> None:
         """Begin an epoch."""
         self._counter[0] = 0
-        rows = len(edges.z.data)
+        rows = len(edges.in_edges.data)
         if self._stamp.size < rows:
             self._stamp, self._altered = np.zeros(rows, np.int64), np.zeros(rows, np.uint8)
             self._touched = np.zeros(rows, np.int32)

@@ -33,7 +33,16 @@ from freshet.operators.aggregates.exact_sums import (
     stamp_of,
 )
 from freshet.operators.aggregates.fold import StepwiseFold
-from freshet.operators.graph.edge_messages import EdgeMessage, Edges, Messages, Moves, in_message, message_at, turns
+from freshet.operators.graph.edge_messages import (
+    EdgeMessage,
+    Edges,
+    Messages,
+    Moves,
+    Turns,
+    differs_at,
+    in_message,
+    message_at,
+)
 from freshet.state.adjacency import base_of, place_of
 from freshet.state.table import Table, TableSet, View
 
@@ -42,7 +51,11 @@ _AHEAD = 8
 
 
 class Gates(NamedTuple):
-    """View of a fold of gated sums for kernels; a row of values is [value | term of a source | of a target]."""
+    """View of a fold of gated sums for kernels.
+
+    A row of values is [value | term of a source | of a target]; where targets have rows of their own, these are the
+    last term alone. All rows are those of targets.
+    """
 
     s: View  # (rows, channels) float64
     note: View  # (rows, 4) int32, see operators/aggregates/exact_sums.py
@@ -54,30 +67,28 @@ class Gates(NamedTuple):
 
 
 @inner
-def gated_message(z: np.ndarray, message: EdgeMessage, c: int) -> np.float64:
+def gated_message(z: np.ndarray, q: np.ndarray, channels: int, message: EdgeMessage, c: int) -> np.float64:
     """Return the product that a channel of the message's source adds to its target."""
-    u, v, channels = message.src, message.dst, z.shape[1] // 3
-    term = np.float64(z[u, channels + c]) + np.float64(z[v, 2 * channels + c])
+    u, v = message.src, message.dst
+    term = np.float64(z[u, channels + c]) + np.float64(q[v, q.shape[1] - channels + c])
     small = math.exp(-abs(term))
     gate = np.float32((1.0 if term > 0 else small) / (1.0 + small))
     return np.float64(gate * z[u, c])
 
 
 @kernel
-def turn_targets(gates: Gates, edges: Edges, moves: Moves, rows: np.ndarray, serial: int) -> None:
-    """Mark rows to be summed again whose targets' terms change to those of `rows`, in the places of the moves."""
+def turn_targets(gates: Gates, in_edges: np.ndarray, q: np.ndarray, turns: Turns, serial: int) -> None:
+    """Mark rows to be summed again whose targets' terms change."""
     channels = gates.s.data.shape[1]
-    for i in range(len(moves.slots)):
-        v = moves.slots[i]
-        if edges.in_edges.data[v] > 0 and turns(
-            edges.z.data, v, rows, moves.places[i], np.int64(2 * channels), channels
-        ):
+    for i in range(len(turns.slots)):
+        v = turns.slots[i]
+        if in_edges[v] > 0 and differs_at(q, turns, i, np.int64(q.shape[1] - channels), channels):
             mark(gates, v, serial)
             gates.renew[v] = serial
 
 
 @kernel
-def add_messages(gates: Gates, edges: Edges, messages: Messages, sign: float, serial: int) -> None:
+def add_messages(gates: Gates, edges: Edges, q: np.ndarray, messages: Messages, sign: float, serial: int) -> None:
     """Add these messages to the sums of their destinations, or subtract them if `sign` is -1.
 
     Rows that will be summed again are skipped.
@@ -88,7 +99,7 @@ def add_messages(gates: Gates, edges: Edges, messages: Messages, sign: float, se
             ahead = np.int64(messages.dst[i + _AHEAD])
             prefetch_wide_row(s, ahead)
             prefetch(gates.note.data, ahead * 4)
-            prefetch_row(z, ahead)
+            prefetch_row(q, ahead)
             prefetch_row(z, np.int64(messages.src[i + _AHEAD]))
         message = message_at(messages, i)
         v = message.dst
@@ -98,13 +109,13 @@ def add_messages(gates: Gates, edges: Edges, messages: Messages, sign: float, se
         gates.counts[DELTAS] += 1
         lossy = np.int64(0)
         for c in range(s.shape[1]):
-            lossy |= add_term(s, v, c, sign * gated_message(z, message, c))
+            lossy |= add_term(s, v, c, sign * gated_message(z, q, s.shape[1], message, c))
         if lossy:
             note_loss(s, gates.note.data, v, lossy, 0.0)
 
 
 @inner
-def _sum_afresh(gates: Gates, edges: Edges, row: int) -> None:
+def _sum_afresh(gates: Gates, edges: Edges, q: np.ndarray, row: int) -> None:
     """Make the sums of a row from its in-edges in this part."""
     z, pool, fresh = edges.z.data, edges.inn.pool.data, gates.fresh
     base, at = base_of(edges.inn, row), place_of(edges.inn, row)
@@ -115,14 +126,14 @@ def _sum_afresh(gates: Gates, edges: Edges, row: int) -> None:
             prefetch_row(z, np.int64(base + pool[k + _AHEAD]))
         message = in_message(edges, base, row, k)
         for c in range(fresh.shape[1]):
-            add_term_compensated(fresh, c, gated_message(z, message, c))
+            add_term_compensated(fresh, c, gated_message(z, q, fresh.shape[1], message, c))
     replace_sum(gates.s.data, gates.note.data, row, fresh, compensate(fresh))
     gates.counts[AFRESH] += 1
     gates.counts[REREAD] += end - at
 
 
 @kernel
-def settle_gates(gates: Gates, edges: Edges, serial: int) -> None:
+def settle_gates(gates: Gates, edges: Edges, q: np.ndarray, serial: int) -> None:
     """Set sums without messages to 0, and sum rows again that are worn or whose target's term has changed."""
     for i in range(gates.counter[0]):
         row = gates.touched[i]
@@ -130,7 +141,7 @@ def settle_gates(gates: Gates, edges: Edges, serial: int) -> None:
             clear_sum(gates.s, row)
             forget_loss(gates.note.data, row)
         elif gates.renew[row] == serial or is_worn(gates.s.data, gates.note.data, row):
-            _sum_afresh(gates, edges, row)
+            _sum_afresh(gates, edges, q, row)
 
 
 class GatedFold(StepwiseFold):
@@ -143,6 +154,8 @@ class GatedFold(StepwiseFold):
         self._counter, self._fresh = np.zeros(1, np.int64), np.empty((2, synopsis.channels), np.float64)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._turn, self._add, self._settle = Direct(turn_targets), Direct(add_messages), Direct(settle_gates)
+        self._q = Table("", "f4", synopsis.channels)
+        self._turned = Turns(self._touched, self._touched, np.empty((0, 1), np.float32))
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -153,25 +166,29 @@ class GatedFold(StepwiseFold):
         by_row = self._renew, self._touched
         return Gates(self.s.view, self.note.view, *by_row, self._counter, self._fresh, self.counts)
 
+    def read_targets(self, q: Table, turns: Turns) -> None:
+        """Have gates read these rows, and other ones of the destinations that turn in the epoch that begins."""
+        self._q, self._turned = q, turns
+
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """Begin an epoch that moves these sources to these values."""
+        """Begin an epoch."""
         self._counter[0] = 0
-        slots = len(edges.z.data)
+        slots = len(edges.in_edges.data)
         if self._renew.size < slots:
             self._renew, self._touched = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
-        self._turn(self._view(), edges, moves, rows, stamp_of(moves.serial))
+        self._turn(self._view(), edges.in_edges.data, self._q.data, self._turned, stamp_of(moves.serial))
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Subtract messages."""
-        self._add(self._view(), edges, messages, np.float64(-1), stamp_of(serial))
+        self._add(self._view(), edges, self._q.data, messages, np.float64(-1), stamp_of(serial))
 
     def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Add messages."""
-        self._add(self._view(), edges, messages, np.float64(1), stamp_of(serial))
+        self._add(self._view(), edges, self._q.data, messages, np.float64(1), stamp_of(serial))
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """Sum rows again where needed; returns the rows that received a message, or whose own term has changed."""
-        self._settle(self._view(), edges, stamp_of(serial))
+        self._settle(self._view(), edges, self._q.data, stamp_of(serial))
         return self._touched[: self._counter[0]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:

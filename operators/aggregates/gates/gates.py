@@ -26,7 +26,7 @@ def merge_gated(s: np.ndarray, z: np.ndarray, messages: Messages) -> None:
         ask_ahead(s, z, messages, i)
         message = message_at(messages, i)
         for c in range(s.shape[1]):
-            s[message.dst, c] += gated_message(z, message, c)
+            s[message.dst, c] += gated_message(z, z, s.shape[1], message, c)
 
 
 class GatedAccumulator:

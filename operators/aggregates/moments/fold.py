@@ -246,12 +246,12 @@ class MomentsFold(StepwiseFold):
     def _view(self) -> Moments:
         return Moments(self.s.view, self.lost.view, self._stamp, self._touched, self.counter, self._fresh)
 
-    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
+    def begin(self, edges: Edges, moves: Moves, values: np.ndarray) -> None:
         """Begin an epoch."""
         self.counter[0] = 0
-        if self._stamp.size < len(edges.z.data):
-            self._stamp = np.zeros(len(edges.z.data), np.int64)
-            self._touched = np.zeros(len(edges.z.data), np.int32)
+        rows = len(edges.in_edges.data)
+        if self._stamp.size < rows:
+            self._stamp, self._touched = np.zeros(rows, np.int64), np.zeros(rows, np.int32)
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Subtract messages and their squares."""

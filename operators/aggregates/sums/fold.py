@@ -130,8 +130,8 @@ class SumFold(StepwiseFold):
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Begin an epoch."""
         self._counter[0] = 0
-        if self._touched.size < len(edges.z.data):
-            self._touched = np.zeros(len(edges.z.data), np.int32)
+        if self._touched.size < len(edges.in_edges.data):
+            self._touched = np.zeros(len(edges.in_edges.data), np.int32)
 
     def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
         """Subtract messages."""

@@ -28,8 +28,9 @@ from freshet.operators.aggregates.exact_sums import (
     note_loss,
 )
 from freshet.operators.aggregates.sums.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, scrub, settle
+from freshet.operators.graph.both_ends import lacks_index_of_edges, link, reweigh, unlink
 from freshet.operators.graph.row_kernels import put
-from freshet.state.adjacency import base_of, lacks_index_of_edges, link, place_of, reweigh, unlink
+from freshet.state.adjacency import base_of, place_of
 from freshet.state.table import View, touch
 
 _WITHOUT_SIGN = np.int32(0x7FFFFFFF)
@@ -241,7 +242,7 @@ def end_epoch(
     """Scrub some of the rows that are due and settle all touched ones; returns how many are to be recomputed."""
     part, turn = due
     if 0 <= part < len(totals) and totals[part] > 0:
-        first = part << syn.out.shift if part > 0 else part
+        first = part << syn.inn.shift if part > 0 else part
         scrub(syn, first, (turn * SCRUBBED_PER_EPOCH) % totals[part], SCRUBBED_PER_EPOCH, totals[part], serial, found)
     return settle(syn, again)
 
@@ -334,14 +335,16 @@ def settle_epoch(syn: Synopses, again: np.ndarray) -> int:
 
 
 @kernel
-def clear_rows(z: View, s: View, note: View, rows: np.ndarray) -> None:
-    """Zero these rows of the tables."""
-    for row in rows:
+def clear_rows(z: View, s: View, note: View, sources: np.ndarray, targets: np.ndarray) -> None:
+    """Zero these rows of the tables of sources and of targets."""
+    for row in sources:
         touch(z, row)
-        touch(s, row)
-        touch(note, row)
         for j in range(z.data.shape[1]):
             z.data[row, j] = 0
+    for row in targets:
+        touch(s, row)
+        touch(note, row)
+        for j in range(s.data.shape[1]):
             s.data[row, j] = 0
         for j in range(note.data.shape[1]):
             note.data[row, j] = 0

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from freshet.gnn.plan import Epilogue, LayerPlan
+from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.kernels.kernel_calls import Direct
 from freshet.operators.aggregates.exact_sums import IN_EDGES, read_sums, stamp_of
@@ -14,10 +14,11 @@ from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.sums import kernels as sum_kernels
 from freshet.operators.aggregates.sums import synopses
 from freshet.operators.aggregates.sums.finishing import finish
+from freshet.operators.graph.edge_lists import EdgeLists, LostUpdateError
 from freshet.operators.graph.part_rows import frozen
+from freshet.operators.graph.relation import Relation
 from freshet.operators.graph.row_kernels import put
-from freshet.operators.graph.sources import SourceRows
-from freshet.operators.graph.topology import LostUpdateError, Topology
+from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
@@ -27,45 +28,49 @@ _NO_SELVES = frozen(np.empty(0, np.int32)), frozen(np.empty((0, 1), np.float32))
 
 
 class SumStore:
-    """The sums of one layer in one part, with the source values that they are made of.
+    """The sums of one relation in one part, with the source values that they are made of.
 
-    Shapes: z (slots, message_width) float32; s (slots, message_width) float64.
+    Shapes: z (rows of sources, message_width) float32; s (rows of targets, message_width) float64.
     Invariant: s[v] is the sum of weight * z[u] over the in-edges (u, v) of this part (tests/property holds it).
     """
 
-    def __init__(self, tables: TableSet, topology: Topology, layer: LayerPlan, place: str) -> None:
+    def __init__(self, tables: TableSet, lists: EdgeLists, relation: Relation, place: str) -> None:
         """`place` says in errors where this is."""
-        self.topology, self._rows, self._layer, self._place = topology, topology.at, layer, place
-        self.z = tables.add("z", "f4", layer.message_width)
-        self.s = tables.add("s", "f8", layer.message_width)
+        self.lists, self._relation, self._place = lists, relation, place
+        self.z = tables.add("z", "f4", relation.message_width)
+        self.s = tables.add("s", "f8", relation.message_width)
         self.note = tables.add("note", "i4", 4)
-        self._rows.keep(self.z, self.s, self.note)
+        lists.sources.keep(self.z)
+        lists.targets.keep(self.s, self.note)
         self._counter = np.zeros(1, np.int64)
         self._result = np.zeros(3, np.int64)
-        self._scratch = synopses.make_scratch(layer.message_width, layer.weighted)
+        self._scratch = synopses.make_scratch(relation.message_width, relation.weighted)
         self._merge_epoch, self._finish = Direct(sum_kernels.merge_epoch), Direct(finish)
         self._touched = self._again = _NO_SLOTS
         self.recomputed = 0
         self._scrubbed = np.zeros(3, np.float64)  # see synopses.scrub
 
     def _views(self) -> synopses.Synopses:
-        if self._touched.size < len(self.z.data):
-            self._touched, self._again = np.empty(len(self.z.data), np.int32), np.empty(len(self.z.data), np.int32)
+        rows = len(self.s.data)
+        if self._touched.size < rows:
+            self._touched, self._again = np.empty(rows, np.int32), np.empty(rows, np.int32)
         return synopses.Synopses(
             self.z.view,
             self.s.view,
             self.note.view,
-            self.topology.out.view,
-            self.topology.inn.view,
+            self.lists.out.view,
+            self.lists.inn.view,
             self._touched,
             self._counter,
             self._scratch,
-            self._layer.weighted,
-            self._layer.skip_loops,
+            self._relation.weighted,
+            self._relation.skip_loops,
         )
 
-    def merge(self, epoch: int, topology: Block, sources: SourceRows, own: Table | None) -> None:
-        """Apply an epoch's edge changes and new source values; own rows go to `own`.
+    def merge(
+        self, epoch: int, topology: Block, sources: SourceRows, own: Table | None, targets: SourceRows = NO_SOURCES
+    ) -> None:
+        """Apply an epoch's edge changes and new source values; own rows go to `own`, those of targets are not read.
 
         Raises:
             LostUpdateError: an edge that is to change is not here.
@@ -73,18 +78,19 @@ class SumStore:
         self._counter[:] = 0
         serial = stamp_of(epoch)
         # by the epoch alone, so that a replay looks at the same rows, however parts are dealt to tasks
-        turn, part = divmod(epoch, self._rows.tasks.parts)
-        deleted, changed, added = self.topology.edge_changes(topology)
+        rows = self.lists.targets
+        turn, part = divmod(epoch, rows.tasks.parts)
+        deleted, changed, added = self.lists.changes(topology)
         first, *others = sources.selves or [_NO_SELVES]
         if own is not None:
-            for slots, rows in others:
-                put(own.view, slots, rows, self._layer.message_width)
+            for slots, values in others:
+                put(own.view, slots, values, self._relation.message_width)
         at = sum_kernels.BEGIN
         while at < added[0].size:
             if at == sum_kernels.BEGIN_INDEXED:
-                self.topology.make_index(deleted, changed)
+                self.lists.make_index(deleted, changed)
             elif at >= 0:  # a pool is full
-                self.topology.grow()
+                self.lists.grow()
             self._merge_epoch(
                 self._views(),
                 deleted,
@@ -96,8 +102,8 @@ class SumStore:
                 added,
                 at,
                 serial,
-                (part - self._rows.first, turn),
-                self._rows.needs,
+                (part - rows.first, turn),
+                rows.needs,
                 self._again,
                 self._scrubbed,
                 self._result,
@@ -112,12 +118,12 @@ class SumStore:
         Only the sums of a pass are written at random places; sources are read in order if edges are sorted by them.
         """
         self.merge(0, Block(topology.header), sources, own)
-        added = self.topology.edge_changes(topology).added
+        added = self.lists.changes(topology).added
         at = 0
         while (at := sum_kernels.link_edges(self._views(), *added, at)) < added[0].size:
-            self.topology.grow()
+            self.lists.grow()
         touched = [_NO_SLOTS]
-        (rows,) = self._rows.needs.tolist()  # of one part
+        (rows,) = self.lists.targets.needs.tolist()  # of one part
         for first in range(0, rows if added[0].size else 0, rows_at_once):
             touched.append(self._load_pass(added, first, min(rows, first + rows_at_once)))
         everything = np.concatenate(touched)
@@ -171,9 +177,9 @@ class SumStore:
         """Return the number of in-edges of these vertices that carry messages in this part, (n,) int32."""
         return self.note.data[slots, IN_EDGES]
 
-    def clear(self, slots: np.ndarray) -> None:
+    def clear(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """These slots hold nothing any more."""
-        sum_kernels.clear_rows(self.z.view, self.s.view, self.note.view, slots)
+        sum_kernels.clear_rows(self.z.view, self.s.view, self.note.view, sources, targets)
 
     @property
     def report(self) -> SumReport:

@@ -62,12 +62,12 @@ def make_scratch(width: int, weighted: bool) -> Scratch:
 class Synopses(NamedTuple):
     """View of a Storage for kernels."""
 
-    z: View  # (slots, message_width) float32: the replicated value of each source
-    s: View  # (slots, message_width) float64: un-normalised sum of the messages of the in-edges in this part
-    note: View  # (slots, 4) int32: what is known of each sum, see operators/aggregates/exact_sums.py
+    z: View  # (rows of sources, message_width) float32: the replicated value of each source
+    s: View  # (rows of targets, message_width) float64: un-normalised sum of the messages of the in-edges in this part
+    note: View  # (rows of targets, 4) int32: what is known of each sum, see operators/aggregates/exact_sums.py
     out: ListsView  # per source: destinations (and weights)
     inn: ListsView  # per destination: sources (and weights)
-    touched: np.ndarray  # (slots,) int32: rows touched in this epoch, in order
+    touched: np.ndarray  # (rows of targets,) int32: rows touched in this epoch, in order
     counter: np.ndarray  # (1,) int64: how many rows are touched
     scratch: Scratch
     weighted: bool

@@ -11,9 +11,9 @@ from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.plan import compile_plan
 from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.aggregates.registry import aggregate_of
+from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.operators.graph.sources import SourceRows
-from freshet.operators.graph.topology import Topology
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.models import Spec, make_model
@@ -79,7 +79,7 @@ def store_of(spec: Spec, rows: int, *behind: Spec) -> tuple[LayerPlan, FoldStore
     """A store for a conv, perhaps with dense layers behind it, with room for so many vertices."""
     (layer,) = compile_plan(make_model(0, [spec, *behind])).layers
     at, tables = PartRows(0, TaskParts.dealt(1, 1)), TableSet()
-    store = aggregate_of(layer.synopsis).store(tables, Topology(tables, at, layer, None), layer, "storage 1 task 0")
+    store = aggregate_of(layer.synopsis).store(tables, EdgeLists(tables, at, at, layer), layer, "storage 1 task 0")
     assert isinstance(store, FoldStore)
     at.reserve(topology(1, m_slot=[rows - 1], m_key=[0]), "m")
     return layer, store

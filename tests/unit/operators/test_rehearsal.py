@@ -29,7 +29,11 @@ _INNER_ALLOCATING = {"freshet.operators.sink.string_ids": {"_allocate", "_find",
 
 
 def rehearsed(*options: str) -> list[Call]:
-    command = [sys.executable, "-m", "freshet.operators.rehearsal", *options]
+    return noted_by("freshet.operators.rehearsal", *options)
+
+
+def noted_by(*module: str) -> list[Call]:
+    command = [sys.executable, "-m", *module]
     environ = os.environ | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
     done = subprocess.run(command, cwd=compiled._PROJECT, env=environ, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr.decode()
@@ -64,6 +68,12 @@ def test_weights_and_parts_need_no_large_kernel_of_their_own(calls: list[Call]) 
     names = [call.name for call in calls]
     for name in ("merge_epoch", "close_epoch", "apply_events", "resolve_ints", "resolve_names", "finish"):
         assert names.count(name) == 1, name
+
+
+def test_stores_between_two_sets_of_rows_need_no_kernel_of_their_own(calls: list[Call]) -> None:
+    between = noted_by("tests.support.stages.between")
+    assert {"merge_epoch", "find_turns", "leave", "find_turned", "find_edges"} <= {call.name for call in between}
+    assert set(between) <= set(calls)
 
 
 def test_each_is_told_once_and_a_model_s_jobs_of_one_kind_are_some_of_all(calls: list[Call], tmp_path: Path) -> None:

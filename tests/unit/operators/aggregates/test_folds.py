@@ -15,7 +15,7 @@ from freshet.operators.aggregates.extrema import kernels as extrema
 from freshet.operators.aggregates.extrema.fold import ExtremaFold
 from freshet.operators.aggregates.products.fold import ProductFold
 from freshet.operators.aggregates.sums.fold import SumFold
-from freshet.operators.graph.topology import LostUpdateError
+from freshet.operators.graph.edge_lists import LostUpdateError
 from tests.support.graphs.models import conv
 from tests.support.stages.twin import Edge, Twin, twin_of
 
@@ -161,8 +161,8 @@ def test_a_slot_that_is_used_again_holds_nothing() -> None:
     kept.apply(star([1]), {1: [5.0] * WIDTH})
     kept.apply({}, {})
     slots = np.arange(ROWS, dtype=np.int32)
-    kept.store.clear(slots)
-    for table in kept.store._by_row:
+    kept.store.clear(slots, slots)
+    for table in (*kept.store._of_sources, *kept.store._of_targets):
         np.testing.assert_array_equal(table.data[slots], np.full_like(table.data[slots], table.fill))
 
 

@@ -19,8 +19,8 @@ from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
 from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.aggregates.registry import AGGREGATES, aggregate_of, is_known
 from freshet.operators.aggregates.sums.store import SumStore
+from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows
-from freshet.operators.graph.topology import Topology
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.models import all_small_models
@@ -69,7 +69,7 @@ def test_only_sums_alone_are_scrubbed() -> None:
     stores = set()
     for layer in layers:
         at, tables = PartRows(0, TaskParts.dealt(1, 1)), TableSet()
-        store = aggregate_of(layer.synopsis).store(tables, Topology(tables, at, layer, None), layer, "storage 1 task 0")
+        store = aggregate_of(layer.synopsis).store(tables, EdgeLists(tables, at, at, layer), layer, "storage 1 task 0")
         assert (type(store) is SumStore) == layer.synopsis.is_linear
         assert (store.report is not None) == layer.synopsis.is_linear
         stores.add(type(store))

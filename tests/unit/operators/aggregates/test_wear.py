@@ -84,7 +84,7 @@ def rings(star: Star, vertices: list[int]) -> LayerStorage:
 def test_the_scrubber_comes_to_every_row_of_every_part_and_again(vertices: list[int]) -> None:
     """By turns; a row that nothing else touches is put right in the time that the largest part takes."""
     core, epoch = rings(Star(1), vertices), 1
-    data, shift = core.values.synopses.s.data, core.values.synopses.topology.at.shift
+    data, shift = core.values.synopses.s.data, core.values.synopses.lists.targets.shift
     rows = np.array([(part << shift) + k for part, count in enumerate(vertices) for k in range(count)])
     right = data[rows].copy()
     assert (right > 0).all()

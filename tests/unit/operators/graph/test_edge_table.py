@@ -11,9 +11,9 @@ from freshet.gnn.describe import describe_data
 from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.model import save_model
 from freshet.gnn.plan import compile_plan
+from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.edge_table import EdgeTable
 from freshet.operators.graph.part_rows import PartRows
-from freshet.operators.graph.topology import Topology
 from freshet.state.adjacency import append
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
@@ -32,24 +32,24 @@ class Kept:
         (layer,) = compile_plan(MODEL()).layers
         self.layer: LayerPlan = layer
         at, self.tables = PartRows(0, TaskParts.dealt(1, 1)), TableSet()
-        self.topology = Topology(self.tables, at, layer, None)
+        self.edges = EdgeLists(self.tables, at, at, layer)
         at.reserve(topology(1, m_slot=[9], m_key=[0]), "m")
 
     @property
     def table(self) -> EdgeTable:
-        assert self.topology.attributes is not None
-        return self.topology.attributes
+        assert self.edges.attributes is not None
+        return self.edges.attributes
 
     def apply(self, **columns: Any) -> dict[str, list[list[float]]]:
         """Take a block's edges; the attributes of deleted, changed and added ones before and after."""
-        changes = self.topology.edge_changes(topology(1, **columns))
+        changes = self.edges.changes(topology(1, **columns))
         groups = {"gone": changes.deleted, "changed": changes.changed, "come": changes.added}
         before = {name: self.table.of(group[1], group[2]).tolist() for name, group in groups.items()}
         for u, v, number in zip(*changes.added, strict=True):
-            while not append(self.topology.out.view, u, v, number):
-                self.topology.grow()
-            append(self.topology.inn.view, v, u, number)
-        self.topology.settle_edges()
+            while not append(self.edges.out.view, u, v, number):
+                self.edges.grow()
+            append(self.edges.inn.view, v, u, number)
+        self.edges.settle()
         before["changed"] += self.table.of(changes.changed[1], changes.changed[3]).tolist()
         return {name: rows for name, rows in before.items() if rows}
 
@@ -89,7 +89,7 @@ def test_numbers_are_given_again_from_the_next_epoch_on() -> None:
 def test_an_edge_that_is_not_there_is_not_mistaken_for_another() -> None:
     kept = Kept()
     kept.apply(**added((1, 2, 0, A)))
-    changes = kept.topology.edge_changes(topology(2, del_src=[1, 1], del_dst=[2, 3], del_type=[1, 0], del_w=[1.0, 1.0]))
+    changes = kept.edges.changes(topology(2, del_src=[1, 1], del_dst=[2, 3], del_type=[1, 0], del_w=[1.0, 1.0]))
     assert changes.deleted[2].tolist() == [0.0, 0.0]
 
 
@@ -103,7 +103,7 @@ def test_described_bytes_are_those_of_the_tables(tmp_path: Any) -> None:
     save_model(MODEL(), tmp_path)
     (layer,) = describe_data(tmp_path)["layers"]
     kept = Kept()
-    held = kept.topology.out.pool, kept.topology.out.weight, kept.topology.inn.pool, kept.topology.inn.weight
+    held = kept.edges.out.pool, kept.edges.out.weight, kept.edges.inn.pool, kept.edges.inn.weight
     tables = [table for table in (*held, kept.table.type, kept.table.attr) if table is not None]
     row = sum(table.dtype.itemsize * (table.width or 1) for table in tables)
     assert layer["state_bytes_per_edge"] == row == 20 + 4 * EDGE_WIDTH
@@ -112,7 +112,7 @@ def test_described_bytes_are_those_of_the_tables(tmp_path: Any) -> None:
 @pytest.mark.parametrize("name", ["graph_conv-sum-narrowing", "edge_conv-max-narrowing", "gin_conv-default-narrowing"])
 def test_layers_that_read_none_have_no_table_of_them(name: str) -> None:
     (layer,) = compile_plan(all_small_models()[name]()).layers
-    tables = TableSet()
-    assert Topology(tables, PartRows(0, TaskParts.dealt(1, 1)), layer, None).attributes is None
+    tables, at = TableSet(), PartRows(0, TaskParts.dealt(1, 1))
+    assert EdgeLists(tables, at, at, layer).attributes is None
     assert not [table.name for table in tables if table.name.startswith("edge.")]
     assert ("out.weight" in {table.name for table in tables}) == layer.weighted

@@ -63,7 +63,7 @@ def test_it_is_the_same_for_every_model(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_and_contexts_are_kept_for_layers_that_read_them(name: str) -> None:
     core, spec = of_model(MODELS[name]), MODELS[name]
-    inn, masters = core.topology.inn, core.topology.masters
+    inn, masters = core.topology.edges.inn, core.topology.masters
     assert inn.of(1).tolist() == [0]
     if "no weights" in name or spec["type"] == "sage_conv" or name == "maxima":
         assert inn.weight is None

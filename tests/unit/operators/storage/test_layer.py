@@ -9,7 +9,7 @@ import pytest
 
 from freshet.gnn.model import build_model
 from freshet.gnn.plan import LayerPlan, compile_plan
-from freshet.operators.graph.topology import LostUpdateError
+from freshet.operators.graph.edge_lists import LostUpdateError
 from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from freshet.operators.storage.tail import LayerTail
 from freshet.schema import Features

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from freshet.state.adjacency import Lists, append, lacks_index_of_edges, link
+from freshet.operators.graph.both_ends import lacks_index_of_edges, link
+from freshet.state.adjacency import Lists, append
 from freshet.state.memory.list_index import LONG
 from freshet.state.served.ids import frozen
 from freshet.state.table import TableSet

@@ -1,0 +1,43 @@
+"""What operators read of the plan of a relation; a layer for vertices of one kind is a relation of these alone."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from freshet.gnn.synopses.of_messages import Synopsis
+
+
+class Relation(Protocol):
+    """The messages along the edges of one relation, and what a target keeps of them."""
+
+    @property
+    def message_width(self) -> int:
+        """Width of the rows that sources send."""
+
+    @property
+    def target_width(self) -> int | None:
+        """Width of the rows that messages read of targets; None: those that targets send themselves as sources."""
+
+    @property
+    def synopsis(self) -> Synopsis:
+        """What a target keeps; its columns are those of a source's row and, where targets have their own, of these."""
+
+    @property
+    def synopsis_width(self) -> int:
+        """Width of a synopsis row."""
+
+    @property
+    def weighted(self) -> bool:
+        """Messages are multiplied by a value of their edge."""
+
+    @property
+    def edge_value(self) -> str:
+        """Name of that value."""
+
+    @property
+    def edge_width(self) -> int:
+        """Width of the attributes of edges that messages read."""
+
+    @property
+    def skip_loops(self) -> bool:
+        """Self-loop edges are no messages; never where sources and targets are of two kinds."""
