@@ -10,7 +10,7 @@ from freshet.operators.graph.routing import Replicas, route_rows
 from freshet.operators.graph.row_kernels import deal, gather, pick
 from freshet.operators.outcome import Message
 from freshet.operators.storage.owner import Changed, Owner
-from freshet.operators.storage.travelling import share_of, some_of, topology_of
+from freshet.operators.storage.travelling import share_of, some_of
 from freshet.partitioner.events import STRING, Ids
 from freshet.state.block_columns import POSITIONS, ROWS, SYNC, Columns
 from freshet.state.codec import Block, Header, seal
@@ -26,16 +26,26 @@ def hand_on(owner: Owner, epoch: int, changed: Changed, topology: Block) -> list
     """
     if owner.following is None:
         return _publish(owner, epoch, changed, None if owner.is_tail else topology)
-    return _fan_out(owner, epoch, changed.slots, changed.x, topology)
+    header, at, messages = header_of(owner, SYNC, epoch, owner.number + 1), owner.at, []
+    for task, found in enumerate(sent_columns(owner, changed, topology)):
+        there = owner.to.parts_of[task]
+        if not owner.is_tail and overlap(at.here, there):
+            found = share_of(topology, at.here, there) | found
+        messages.append(Message(STORAGE, task, epoch, seal(header, found)))
+    return messages
 
 
-def _header(owner: Owner, kind: int, epoch: int, layer: int) -> Header:
+def header_of(owner: Owner, kind: int, epoch: int, layer: int) -> Header:
+    """Return the header of a block for operators of this layer."""
     return Header(kind, epoch, layer, owner.at.task, FROM_TAIL if owner.is_tail else 0)
 
 
-def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topology: Block) -> list[Message]:
-    """Return the messages: changed rows and topology for tasks with parts of this one, replicated rows for others."""
-    layer, at = owner.following, owner.at
+def sent_columns(owner: Owner, rows: Changed, topology: Block) -> list[Columns]:
+    """Return what changed rows send to each task of the next layer: those with parts of this one get self inputs, too.
+
+    New replicas get the rows of their vertices, and where contexts change what a vertex sends, these do, too.
+    """
+    layer, at, changed, x = owner.following, owner.at, rows.slots, rows.x
     assert layer is not None
     if layer.source_scaled:
         degrees = owner.mine(at.of(topology, "c"))
@@ -45,21 +55,14 @@ def _fan_out(owner: Owner, epoch: int, changed: np.ndarray, x: np.ndarray, topol
     sent = changed
     if new.row.size:  # their vertices send, too, though they have not changed
         sent, x = np.concatenate([changed, new.row]), np.concatenate([x, owner.rows(new.row)])
-    rows = layer.send(x, owner.send_context(sent))
-    header = _header(owner, SYNC, epoch, owner.number + 1)
+    made = layer.send(x, owner.send_context(sent))
     if at.tasks.parts == 1:
-        travelling = {} if owner.is_tail else topology_of(topology)
-        return [Message(STORAGE, 0, epoch, seal(header, travelling | at.place_columns("o", changed) | {"zo": rows}))]
-    messages = []
-    for task, found in enumerate(_replica_rows(owner, changed, rows, new)):
-        there = owner.to.parts_of[task]
-        if not owner.is_tail and _overlap(at.here, there):
-            found = share_of(topology, at.here, there) | found
-        messages.append(Message(STORAGE, task, epoch, seal(header, found)))
-    return messages
+        return [at.place_columns("o", changed) | {"zo": made}]
+    return _replica_rows(owner, changed, made, new)
 
 
-def _overlap(some: range, others: range) -> bool:
+def overlap(some: range, others: range) -> bool:
+    """Return whether two tasks have parts in common."""
     return some.start < others.stop and others.start < some.stop
 
 
@@ -102,7 +105,7 @@ def _replica_rows(owner: Owner, changed: np.ndarray, rows: np.ndarray, new: Repl
             columns |= _places(at, changed, there)
             if changed.size or columns["z_slot"].size:
                 columns["zo"] = rows
-        elif _overlap(at.here, there):
+        elif overlap(at.here, there):
             columns |= _with_masters(at, changed, rows, sent, columns["z_row"], there)
         else:
             columns["z"] = gather(frozen(rows), frozen(sent), layer.message_width)
@@ -147,7 +150,17 @@ def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None)
 
     A vertex has the sink part of its key.
     """
-    header, tasks = _header(owner, ROWS, epoch, owner.number), owner.to
+    header, messages = header_of(owner, ROWS, epoch, owner.number), []
+    every = published_columns(owner, changed, topology)
+    for task, (parts, found) in enumerate(zip(owner.to.parts_of, every, strict=True)):
+        columns = {} if topology is None else some_of(topology, ("ctl", *POSITIONS) if 0 in parts else ("ctl",))
+        messages.append(Message(SINK, task, epoch, seal(header, columns | found)))
+    return messages
+
+
+def published_columns(owner: Owner, changed: Changed, topology: Block | None) -> list[Columns]:
+    """Return the embeddings for each task of the Sink; with the topology also deletions, and ids of new vertices."""
+    tasks = owner.to
     slots, x, begins, ends = _dealt(owner, changed)
     assert begins is not None and ends is not None
     keys = np.empty(slots.size, np.int64)
@@ -157,16 +170,13 @@ def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None)
     if dead.size:
         gone, gone_ends = in_groups(dead % tasks.parts, tasks.parts)
         dead = dead[gone]
-    messages = []
-    for task, parts in enumerate(tasks.parts_of):
-        columns: Columns = {}
-        if topology is not None:
-            columns |= some_of(topology, ("ctl", *POSITIONS) if 0 in parts else ("ctl",))
-            columns |= names_of(topology, parts, tasks.parts)
+    found: list[Columns] = []
+    for parts in tasks.parts_of:
+        columns = {} if topology is None else names_of(topology, parts, tasks.parts)
         columns |= _span("key", parts, begins, ends, {"key": keys, "row": x})
         columns |= _span("del_key", parts, gone_ends[:-1], gone_ends[1:], {"del_key": dead})
-        messages.append(Message(SINK, task, epoch, seal(header, columns)))
-    return messages
+        found.append(columns)
+    return found
 
 
 def _span(name: str, parts: range, begins: np.ndarray, ends: np.ndarray, of: Columns) -> Columns:

@@ -16,12 +16,13 @@ from freshet.operators.graph.topology import SPLIT, Masters, Topology
 from freshet.operators.outcome import Message
 from freshet.operators.storage.head import hand_on
 from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.partial_rows import partial_columns
 from freshet.operators.storage.travelling import joined, topology_of
 from freshet.operators.storage.values import Values
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.schema import Features
-from freshet.state.block_columns import PARTIAL, Columns
+from freshet.state.block_columns import PARTIAL
 from freshet.state.codec import Block, Header, seal
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
@@ -57,18 +58,25 @@ class FeatureStorage(Core):
         owner, at = self.owner, self.at
         at.reserve(block, "m")
         self.masters.take_over(block)
-        slots, x = at.of(block, "x0"), block.get("x0")
-        born = at.of(block, "m")
-        changed = owner.store(slots, x, born) if slots.size else Changed(slots, self._features.empty())
-        if born.size and (featureless := born[~owner.are_in(born, slots)]).size:
-            x = np.concatenate([changed.x, self._features.zeros(featureless.size)])
-            changed = Changed(np.concatenate([changed.slots, featureless]), x)
+        changed = set_features(owner, block, self._features)
         self.touched = int(changed.slots.size)
         messages = hand_on(owner, epoch, changed, block)
         dead = at.of(block, "d")
         owner.clear(dead)
         self.masters.clear(dead)
         return messages
+
+
+def set_features(owner: Owner, block: Block, features: Features) -> Changed:
+    """Set the raw features that a block brings; the rows of new and changed vertices."""
+    at = owner.at
+    slots, x = at.of(block, "x0"), block.get("x0")
+    born = at.of(block, "m")
+    changed = owner.store(slots, x, born) if slots.size else Changed(slots, features.empty())
+    if born.size and (featureless := born[~owner.are_in(born, slots)]).size:
+        x = np.concatenate([changed.x, features.zeros(featureless.size)])
+        changed = Changed(np.concatenate([changed.slots, featureless]), x)
+    return changed
 
 
 class LayerShape(NamedTuple):
@@ -167,16 +175,7 @@ class LayerStorage(Core):
         header = Header(PARTIAL, epoch, self.shape.number, self.shape.task)
         messages = []
         for task in range(tasks.tasks):
-            chosen = slice(*partials.ends[task : task + 2])
-            rows = partials.rows[chosen]
-            columns: Columns = {}
-            if rows.size:
-                columns = {"p_slot": partials.slot[chosen], "p": values.synopses.read(rows)}
-                columns["p_count"] = values.synopses.in_edges(rows)
-                if len(tasks.parts_of[task]) > 1:
-                    columns["p_to"] = partials.to[chosen]
-                if not tasks.is_one_each:
-                    columns["p_from"] = partials.source[chosen]
+            columns = partial_columns(partials, values.synopses, task, tasks)
             if task == self.shape.task:
                 columns |= {**topology_of(block), **at.place_columns("t", mine), "t": values.own_rows(mine)}
             messages.append(Message(TAIL, task, epoch, seal(header, columns)))
