@@ -47,7 +47,7 @@ class FileSource:
 
     def events(self, partition: int, parser: Parser) -> Iterator[Events]:
         """The events of the file, chunk by chunk."""
-        reader = ChunkReader(every_column=parser.is_mapped)
+        reader = ChunkReader(every_column=parser.is_mapped, fields=parser.fields)
         for chunk in self.chunks:
             yield parser.parse_chunk(chunk, reader.read(chunk))[0]
 

@@ -62,7 +62,8 @@ _own = threading.local()  # parser and reader of a thread: neither may be shared
 
 
 def _begin(parsers: SimpleQueue[Parser]) -> None:
-    _own.parser, _own.reader = parsers.get(), ChunkReader()
+    _own.parser = parsers.get()
+    _own.reader = ChunkReader(fields=_own.parser.fields)
 
 
 def _parse(chunk: Chunk) -> Parsed:

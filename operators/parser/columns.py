@@ -6,18 +6,20 @@ A mask only has to be right where it says good: the other rows are judged one by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from freshet.kinds import Kinds
 from freshet.operators.parser.rejects import LinePlace, TablePlace
 from freshet.operators.parser.rules import Rules
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, OP_SET_FEATURES, Events, Ids
-from freshet.schema import ATTR, WEIGHT, EdgeValues, FeatureRows
+from freshet.schema import ATTR, WEIGHT, EdgeValues, FeatureRows, Features
 
 NO_OP = 255
+ABSENT, UNKNOWN = -1, -2
 
 
 class Numbers(NamedTuple):
@@ -59,6 +61,14 @@ class TypeNames(NamedTuple):
     names: list[str | None]  # None: null, or not UTF-8
     null: np.ndarray
 
+    def places(self, known: Mapping[str, int]) -> np.ndarray:
+        """(n,) int64 numbers of the names that are known, ABSENT where there is none, UNKNOWN for any other value."""
+        table = [
+            ABSENT if null else known.get(name or "", UNKNOWN)
+            for name, null in zip(self.names, self.null, strict=False)
+        ]
+        return np.where(self.mistyped, UNKNOWN, np.array([*table, ABSENT])[self.codes])
+
     def good(self, known: Sequence[str] | None, most: int) -> np.ndarray:
         """Return where the type is absent or a name: one of those `known`, or else any of at most `most` bytes."""
         if not self.names:
@@ -87,7 +97,8 @@ class Fields(NamedTuple):
     """The fields of n records, column by column; None where no record has the field.
 
     Shapes: op (n,) uint8, NO_OP where there is none; edge (n,) bool, where it is one of edges; a, b n ids of the job's
-    kind (of an edge src and dst, else id and 0 or ""), and where those that the operation needs are good
+    kind (of an edge src and dst, else id and 0 or ""), and where those that the operation needs are good; kinds: names
+    of kinds of vertices, by field
     """
 
     op: np.ndarray
@@ -100,6 +111,7 @@ class Fields(NamedTuple):
     attr: ListColumn | None
     x: ListColumn | None
     ts: Times | None
+    kinds: Mapping[str, TypeNames]
 
 
 class Taken(NamedTuple):
@@ -114,34 +126,42 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
     op, edge, n = fields.op, fields.edge, len(fields.op)
     adds = op == OP_ADD_EDGE
     weight, weight_good = _weights(fields.weight, n)
-    width = rules.features.edge_width
-    attr, attr_good = _attributes(fields.attr, adds, width) if width else _sizes(fields.attr, n)
+    kinds, kind, relation = rules.kinds, None, None
+    if kinds is not None:
+        kind, relation = _kinds_of(fields, kinds), _relations_of(fields, kinds)
+    attr, sizes, attr_good = _attr_of(fields.attr, adds, relation, rules.features)
     good = fields.ids_good & (op != NO_OP)
     good &= ~adds | (weight_good & attr_good)
-    good &= ~edge | fields.types.good(rules.edge_types, rules.id_bytes_max)
-    x, x_rows, x_good = _features(fields.x, op, rules.features.width)
+    if kind is None or relation is None:
+        good &= ~edge | fields.types.good(rules.edge_types, rules.id_bytes_max)
+    else:
+        good &= np.where(edge, relation, kind) >= 0
+    x, x_rows, x_good = _features_of(fields.x, op, kind, rules.features)
     good &= x_good
     if fields.ts is not None:
         good &= fields.ts.good
     rows = np.flatnonzero(good)
-    etype, table = fields.types.resolve(rows[edge[rows]], rules.edge_types)
+    if relation is None or kinds is None:
+        etype, table = fields.types.resolve(rows[edge[rows]], rules.edge_types)
+    else:
+        etype, table = np.where(edge & good, relation, 0), kinds.relation_names
     x_row = np.full(n, -1, np.int32)
     kept = good[x_rows]
     x_row[x_rows[kept]] = np.arange(kept.sum(), dtype=np.int32)
     if not kept.all():
         x = x[kept]
     values = {WEIGHT: np.where(adds, weight, np.float32(1))}
-    if attr is not None and not width:
-        values[ATTR] = np.where(adds, attr, np.int32(-1))
+    if sizes is not None:
+        values[ATTR] = np.where(adds, sizes, np.int32(-1))
     origin = place.origin
     events = Events(
         op=op,
         a=fields.a,
         b=fields.b,
-        values=EdgeValues(n, values, attr if width else None),
+        values=EdgeValues(n, values, attr),
         etype=etype.astype(np.int32),
         x_row=x_row,
-        x=FeatureRows(x),
+        x=x,
         position=place.positions(),
         source=np.full(n, origin.source, np.int16),
         partition=np.full(n, origin.partition, np.int16),
@@ -151,8 +171,35 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
         end_partition=origin.partition,
         arrival_ms=place.arrival_ms,
         ts=None if fields.ts is None else fields.ts.values,
+        kind=None if kind is None or not kind.any() else np.where(edge | ~good, 0, kind).astype(np.uint8),
     )
     return Taken(events if len(rows) == n else _only(events, good, rows), np.flatnonzero(~good))
+
+
+def _kinds_of(fields: Fields, kinds: Kinds, name: str = "kind") -> np.ndarray:
+    """(n,) int64 kinds that a field names, below 0 where it is missing or none of the model's."""
+    if not kinds.are_named:
+        return np.zeros(len(fields.op), np.int64)
+    return fields.kinds[name].places(kinds.kind_codes) if name in fields.kinds else np.full(len(fields.op), ABSENT)
+
+
+def _relations_of(fields: Fields, kinds: Kinds) -> np.ndarray:
+    """(n,) int64 relations of edges, below 0 where the fields name none, several, or one that mirrors another."""
+    types = {name: number for number, name in enumerate(kinds.by_type)}
+    types_of = fields.types.places(types)
+    relation = np.array([*(kinds.sole.get(name, ABSENT) for name in types), ABSENT, ABSENT])[types_of]
+    if not kinds.are_named or not fields.kinds.keys() & {"src_kind", "dst_kind"}:
+        return relation
+    given = [_kinds_of(fields, kinds, name) for name in ("src_kind", "dst_kind")]
+    matches = np.zeros(len(relation), np.int64)
+    for name, every in kinds.by_type.items():
+        for number in every if name not in kinds.sole and len(every) > 1 else ():
+            ends = kinds.ends[:, number].tolist()
+            fits = [(one == end) | (one == ABSENT) for one, end in zip(given, ends, strict=True)]
+            here = (types_of == types[name]) & fits[0] & fits[1]
+            relation[here], matches = number, matches + here
+    agree = [(one == ends[relation]) | (one == ABSENT) for one, ends in zip(given, kinds.ends, strict=True)]
+    return np.where(agree[0] & agree[1] & (matches < 2), relation, ABSENT)
 
 
 def _weights(numbers: Numbers | None, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -174,6 +221,30 @@ def _sizes(lists: ListColumn | None, n: int) -> tuple[np.ndarray | None, np.ndar
     return np.where(lists.given, lists.end - lists.begin, -1).astype(np.int32), good
 
 
+def _attr_of(
+    lists: ListColumn | None, adds: np.ndarray, relation: np.ndarray | None, features: Features
+) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
+    """Attributes of added edges that the graph keeps, lengths of those that it does not, and where rows are good."""
+    kinds, width = features.kinds, features.edge_width
+    if not width:
+        return None, *_sizes(lists, len(adds))
+    if kinds is None or relation is None:
+        attr, good = _attributes(lists, adds, width)
+        return attr, None, good
+    if lists is None:
+        return None, None, np.ones(len(adds), bool)
+    widths = np.append(kinds.edge_widths, 0)[relation]  # of no relation: such rows are bad anyway
+    attr = np.zeros((len(adds), width), np.float32)
+    sizes, good = _sizes(lists, len(adds))
+    for one in np.unique(kinds.edge_widths[kinds.edge_widths > 0]).tolist():
+        found, found_good = _attributes(lists, adds & (widths == one), one)
+        good &= found_good | (widths != one)
+        if found is not None:
+            attr[:, :one] += found
+    kept = (widths > 0) | ~adds
+    return attr, None if sizes is None or kept.all() else np.where(kept, np.int32(-1), sizes), good
+
+
 def _attributes(lists: ListColumn | None, adds: np.ndarray, width: int) -> tuple[np.ndarray | None, np.ndarray]:
     """(n, width) float32 attributes of added edges, zeros where there is no list, and where rows are good."""
     if lists is None:
@@ -184,6 +255,19 @@ def _attributes(lists: ListColumn | None, adds: np.ndarray, width: int) -> tuple
     good[rows[found_good]] = True
     attr[rows[found_good]] = found
     return attr, good
+
+
+def _features_of(
+    lists: ListColumn | None, op: np.ndarray, kind: np.ndarray | None, features: Features
+) -> tuple[FeatureRows, np.ndarray, np.ndarray]:
+    """`_features` of vertices of any kinds."""
+    if kind is None or len(features.widths) == 1:
+        x, rows, good = _features(lists, op, features.width)
+        return FeatureRows(x), rows, good
+    found = [_features(lists, np.where(kind == k, op, NO_OP), width) for k, width in enumerate(features.widths)]
+    rows = np.sort(np.concatenate([rows for _, rows, _ in found]))
+    by_kind = FeatureRows.of_kinds(kind[rows], [x for x, _, _ in found], features)
+    return by_kind, rows, np.logical_and.reduce([good for _, _, good in found])
 
 
 def _features(lists: ListColumn | None, op: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -67,6 +67,11 @@ class Parser:
     def id_kind(self) -> str | None:
         """The kind of the job's ids, None while it is open."""
         return self._rules.id_kind
+
+    @property
+    def fields(self) -> Collection[str]:
+        """The fields of events that are read."""
+        return self._rules.fields
 
     @property
     def is_mapped(self) -> bool:

@@ -159,7 +159,7 @@ class ParserStage:
         # While the first accepted event decides the kind of ids, none may be parsed before it.
         self._ahead = ParsedAhead(self._chunks, ahead) if ahead and parser.id_kind is not None else None
         self.dead_letters = dead_letters
-        self._reader = ChunkReader(every_column=parser.is_mapped)
+        self._reader = ChunkReader(every_column=parser.is_mapped, fields=parser.fields)
         self._block_events = block_size(epoch_events)
 
     def parse(self, number: int) -> list[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -147,14 +147,14 @@ def _ipc_batches(path: str) -> Iterator[pa.RecordBatch]:
         yield from pa.ipc.open_stream(source)
 
 
-def _parquet_batches(path: str, first: int, every_column: bool) -> tuple[Iterator[pa.RecordBatch], int]:
-    """Batches from the row group that row `first` is in, and the row that they begin at."""
+def _parquet_batches(path: str, first: int, wanted: Collection[str] | None) -> tuple[Iterator[pa.RecordBatch], int]:
+    """Batches from the row group that row `first` is in, and the row that they begin at; None: every column."""
     file = open_parquet(path, memory_map=True)
     sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
     starts = np.cumsum([0, *sizes])
     group = int(np.searchsorted(starts, first, "right")) - 1
     names = file.schema_arrow.names
-    columns = names if every_column else [name for name in FIELDS if name in names]
+    columns = names if wanted is None else [name for name in wanted if name in names]
     groups = list(range(group, len(sizes)))
     # one thread: the job has its own, and every process of it reads
     return file.iter_batches(CHUNK_LINES, row_groups=groups, columns=columns, use_threads=False), int(starts[group])
@@ -165,10 +165,11 @@ class ChunkReader:
 
     Args:
         every_column: also columns that are no event fields (for `events_map`).
+        fields: those of events.
     """
 
-    def __init__(self, every_column: bool = False) -> None:
-        self._every_column = every_column
+    def __init__(self, every_column: bool = False, fields: Collection[str] = FIELDS) -> None:
+        self._every_column, self._fields = every_column, fields
         self._path = ""
         self._row = 0
         self._batches: Iterator[pa.RecordBatch] = iter(())
@@ -204,7 +205,7 @@ class ChunkReader:
                 return self._whole.rows(chunk)
             except EventFileError:  # a column that events don't have
                 self._whole = None
-        return ChunkReader(self._every_column).rows(chunk)
+        return ChunkReader(self._every_column, self._fields).rows(chunk)
 
     def rows(self, chunk: Chunk) -> pa.RecordBatch:
         """The rows of a table.
@@ -226,7 +227,9 @@ class ChunkReader:
     def _open(self, chunk: Chunk) -> None:
         self._path, self._row, self._rest = chunk.path, 0, None
         if chunk.format == PARQUET:
-            self._batches, self._row = _parquet_batches(chunk.path, chunk.first, self._every_column)
+            self._batches, self._row = _parquet_batches(
+                chunk.path, chunk.first, None if self._every_column else self._fields
+            )
         else:
             self._batches = _ipc_batches(chunk.path)
         while self._row < chunk.first:

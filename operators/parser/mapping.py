@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from freshet.operators.parser.rules import FIELDS, Field, Rules, with_integers
+from freshet.errors import InputError
+from freshet.operators.parser.rules import FIELDS, KIND_FIELDS, Field, Rules, with_integers
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import OP_NAMES
 
@@ -33,9 +34,9 @@ class EventMap:
     """
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
-        unknown = sorted(set(expressions) - set(FIELDS))
+        unknown = sorted(set(expressions) - {*FIELDS, *KIND_FIELDS})
         if unknown:
-            msg = f"expected fields among {', '.join(FIELDS)}, got {', '.join(unknown)}"
+            msg = f"expected fields among {', '.join((*FIELDS, *KIND_FIELDS))}, got {', '.join(unknown)}"
             raise ValueError(msg)
         self._compiled = {}
         for field, expression in expressions.items():
@@ -62,6 +63,11 @@ class EventMap:
         if kind == "literal" and value not in OP_NAMES:
             msg = f"op: {expression!r} is always {value!r}, expected one of {', '.join(OP_NAMES)}"
             raise ValueError(msg)
+
+    @property
+    def fields(self) -> Collection[str]:
+        """The fields that have an expression."""
+        return self._compiled.keys()
 
     @property
     def plain(self) -> dict[str, Any] | None:
@@ -127,12 +133,24 @@ class MappedRules(Rules):
             self._map = EventMap(expressions)
         else:
             self._several = several_maps(expressions)
+        self._refuse_kinds([self._map, *(one.event for one in self._several if one.event is not None)])
         self.skips_tombstones = bool(self._several)
 
     @property
     def plain_map(self) -> Mapping[str, Any] | None:
         """See `Rules.plain_map`."""
         return None if self._several else self._map.plain
+
+    def _refuse_kinds(self, maps: Sequence[EventMap]) -> None:
+        """See that no map has fields of kinds where the model has none.
+
+        Raises:
+            InputError: one has.
+        """
+        named = [name for one in maps for name in one.fields if name not in self.fields]
+        if named:
+            msg = f"events_map: {named[0]}: the model has no kinds of vertices, so leave this field out"
+            raise InputError(msg)
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
         """Append the events of a record, as Rules do."""

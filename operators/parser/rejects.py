@@ -182,7 +182,7 @@ def _as_json(events: Events, row: int) -> bytes:
     else:
         record["id"] = ends[0]
     if events.x_row[row] >= 0:
-        record["x"] = events.x.matrix[events.x_row[row]].tolist()
+        record["x"] = events.x.row(events.x_row[row]).tolist()
     if events.etype[row]:
         record["type"] = events.types[int(events.etype[row])]
     if events.ts is not None and events.ts[row] != NO_TS:

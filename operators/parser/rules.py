@@ -5,12 +5,13 @@ They stand a second time in operators/parser/columns.py, for a whole block at on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from freshet.kinds import NO_MIRROR, Kinds, Relation, some_names
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import (
@@ -22,7 +23,7 @@ from freshet.partitioner.events import (
     OP_SET_FEATURES,
     STRING,
 )
-from freshet.schema import NO_ATTR, PLAIN_EDGE, Features
+from freshet.schema import NO_ATTR, PLAIN_EDGE, EdgeRow, Features
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # From here on a double rounds to infinity in float32 (the largest float32 plus half its last place).
@@ -48,6 +49,8 @@ FIELDS = {
     "attr": FieldKind.NUMBERS,
     "ts": FieldKind.TIME,
 }
+# Of graphs whose kinds have names.
+KIND_FIELDS = dict.fromkeys(("kind", "src_kind", "dst_kind"), FieldKind.TEXT)
 ID_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.ID)
 _INTEGERS = tuple(name for name, kind in FIELDS.items() if kind in (FieldKind.ID, FieldKind.TIME))
 
@@ -64,6 +67,11 @@ _NAMES = {
     dict: "an object",
     type(None): "null",
 }
+
+
+def fields_of(features: Features) -> Mapping[str, FieldKind]:
+    """Return the fields that events of such a graph have."""
+    return FIELDS | KIND_FIELDS if features.kinds and features.kinds.are_named else FIELDS
 
 
 class Field(NamedTuple):
@@ -95,6 +103,7 @@ class Rules:
             raise ValueError(msg)
         self.features, self.id_bytes_max = features, id_bytes_max
         self._width, self._edge_width = features.width, features.edge_width  # read for each event
+        self.kinds = features.kinds
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None
         self._id_type: type | None = None
@@ -112,7 +121,12 @@ class Rules:
     @property
     def plain_map(self) -> Mapping[str, Any] | None:
         """Mapping from fields of an event to the `Field` of a record, or to a constant; None if it is more complex."""
-        return {name: Field(name) for name in FIELDS}
+        return {name: Field(name) for name in self.fields}
+
+    @property
+    def fields(self) -> Mapping[str, FieldKind]:
+        """The fields of events that are read."""
+        return fields_of(self.features)
 
     def builder(self) -> EventBuilder:
         """An empty block for events by these rules."""
@@ -130,7 +144,7 @@ class Rules:
             return _op_error(record)
         get = record.get
         if op < OP_ADD_EDGE:
-            return self._vertex(op, get("id"), get("x"), get("ts"), builder, position)
+            return self._vertex(op, get("id"), get("x"), get("ts"), builder, position, get)
         src: Any = get("src")
         dst: Any = get("dst")
         etype, ts = get("type"), get("ts")
@@ -147,23 +161,19 @@ class Rules:
             error = self._id_error("src", src) or self._id_error("dst", dst, type(src))
             if error:
                 return error
+        code, relation = 0, None
+        if self.kinds is not None:
+            found = relation_of(self.kinds, etype, get("src_kind"), get("dst_kind"))
+            if isinstance(found, str):
+                return found
+            code, relation = found, self.kinds.relations[found]
         values = PLAIN_EDGE
         if op == OP_ADD_EDGE:
-            weight, numbers = get("weight"), get("attr")
-            if weight is not None:
-                if type(weight) not in _NUMBERS:
-                    return f"weight: expected a number, got {show(weight)}"
-                if not -FLOAT32_LIMIT < weight < FLOAT32_LIMIT:
-                    return f"weight: not finite in float32, got {show(weight)}"
-                values = weight, NO_ATTR
-            if numbers is not None:
-                error = numbers_error("attr", numbers, self._edge_width or None)
-                if error:
-                    return error
-                # only the length of those that the graph does not keep
-                values = (values[0], NO_ATTR, tuple(numbers)) if self._edge_width else (values[0], len(numbers))
-        code = 0
-        if etype is not None:
+            given = self._values(get("weight"), get("attr"), relation)
+            if isinstance(given, str):
+                return given
+            values = given
+        if etype is not None and relation is None:
             error = self._type_error(etype)
             if error:
                 return error
@@ -176,29 +186,60 @@ class Rules:
             builder.stamp(ts)
         return None
 
-    def _vertex(self, op: int, vertex: Any, x: Any, ts: Any, builder: EventBuilder, position: int) -> str | None:
+    def _values(self, weight: Any, numbers: Any, relation: Relation | None) -> EdgeRow | str:
+        """The values of an edge, or why it can't have them."""
+        values, width = PLAIN_EDGE, self._edge_width if relation is None else relation.edge_width
+        if weight is not None:
+            if type(weight) not in _NUMBERS:
+                return f"weight: expected a number, got {show(weight)}"
+            if not -FLOAT32_LIMIT < weight < FLOAT32_LIMIT:
+                return f"weight: not finite in float32, got {show(weight)}"
+            values = weight, NO_ATTR
+        if numbers is not None:
+            whose = "" if relation is None else f" for edges of {relation.type!r}"
+            if error := numbers_error("attr", numbers, width or None, whose):
+                return error
+            # only the length of those that the graph does not keep
+            values = (values[0], NO_ATTR, self._padded(numbers)) if width else (values[0], len(numbers))
+        return values
+
+    def _padded(self, numbers: list[float]) -> tuple[float, ...]:
+        """Attributes as wide as those of the widest relation are."""
+        return (*numbers, *[0.0] * (self._edge_width - len(numbers)))
+
+    def _vertex(
+        self, op: int, vertex: Any, x: Any, ts: Any, builder: EventBuilder, position: int, get: Callable[[str], Any]
+    ) -> str | None:
         if type(vertex) is not self._id_type or type(vertex) is not str or len(vertex) > self._short:
             error = self._id_error("id", vertex)
             if error:
                 return error
-        row = None
+        row: Any = None
+        kind, width, whose = 0, self._width, ""
+        if self.kinds is not None and self.kinds.are_named:
+            if error := kind_error(self.kinds, "kind", get("kind")):
+                return error
+            kind = self.kinds.kind_codes[get("kind")]
+            width, whose = self.kinds.widths[kind], f" for the kind {get('kind')!r}"
         if op == OP_DEL_VERTEX:
             x = None
         if x is not None:
-            if type(x) is not list or len(x) != self._width or not _NUMBERS.issuperset(map(type, x)):
-                return numbers_error("x", x, self._width)
+            if type(x) is not list or len(x) != width or not _NUMBERS.issuperset(map(type, x)):
+                return numbers_error("x", x, width, whose)
             try:
                 row = np.array(x, np.float32)
             except OverflowError:  # an integer past float64, which only a mapped record can hold
-                return numbers_error("x", x, self._width)
+                return numbers_error("x", x, width, whose)
             if not np.isfinite(row).all():
-                return numbers_error("x", x, self._width)
+                return numbers_error("x", x, width, whose)
+            if len(self.features.widths) > 1:
+                row = kind, row
         elif op == OP_SET_FEATURES:
             return "x: missing, set_features needs it"
         if ts is not None and (error := _time_error(ts)):
             return error
         self._decide(vertex, builder)
-        builder.vertex(op, vertex, row, position)
+        builder.vertex(op, vertex, row, position, kind)
         if ts is not None:
             builder.stamp(ts)
         return None
@@ -253,12 +294,52 @@ def _time_error(value: Any) -> str | None:
     return f"ts: expected an integer (milliseconds), got {show(value)}"
 
 
-def numbers_error(name: str, value: Any, width: int | None) -> str | None:
+def kind_error(kinds: Kinds, name: str, value: Any) -> str | None:
+    """Describe why the value of a field is none of the model's kinds."""
+    if value is None:
+        return f"{name}: missing, expected one of the model's kinds {some_names(kinds.names)}"
+    if type(value) is not str:
+        return f"{name}: expected a string, got {show(value)}"
+    if value not in kinds.kind_codes:
+        return f"{name}: expected one of the model's kinds {some_names(kinds.names)}, got {show(value)}"
+    return None
+
+
+def relation_of(kinds: Kinds, etype: Any, source: Any, target: Any) -> int | str:
+    """Return the relation of an edge by its type and, where they are given, the kinds of its ends; or why not."""
+    if type(etype) is not str:
+        what = "missing" if etype is None else f"got {show(etype)}"
+        expected = f"expected one of the model's edge types {some_names(kinds.types)}"
+        return f"type: {what}, {expected}" if etype is None else f"type: expected a string, {what}"
+    if source is None and target is None and etype in kinds.sole:
+        return kinds.sole[etype]
+    given = {name: value for name, value in (("src_kind", source), ("dst_kind", target)) if value is not None}
+    given = given if kinds.are_named else {}
+    for name, value in given.items():
+        if error := kind_error(kinds, name, value):
+            return error
+    codes = [kinds.kind_codes[given[name]] if name in given else None for name in ("src_kind", "dst_kind")]
+    found, every = kinds.matching(etype, *codes), kinds.matching(etype, None, None)
+    if not every:
+        return f"type: expected one of the model's edge types {some_names(kinds.types)}, got {show(etype)}"
+    ways = " or ".join(f"from {a} to {b}" for a, _, b in (kinds.triple(kinds.relations[k]) for k in every))
+    if not found:
+        name = "dst_kind" if codes[0] is None or kinds.matching(etype, codes[0], None) else "src_kind"
+        return f"{name}: edges of {etype!r} lead {ways}, got {show(given[name])}"
+    if len(found) > 1:
+        sources = {kinds.relations[k].source for k in found}
+        return f"{'src_kind' if len(sources) > 1 else 'dst_kind'}: missing, edges of {etype!r} lead {ways}"
+    if (mirrored := kinds.relations[found[0]].mirrors) == NO_MIRROR:
+        return found[0]
+    return f"type: edges of {etype!r} follow those of {kinds.relations[mirrored].type!r} by themselves, give only those"
+
+
+def numbers_error(name: str, value: Any, width: int | None, whose: str = "") -> str | None:
     """Describe why the value is no list of finite numbers (of that width, if there is one)."""
     if type(value) is not list:
         return f"{name}: expected a list of numbers, got {show(value)}"
     if width is not None and len(value) != width:
-        return f"{name}: expected {width} numbers, got {len(value)}"
+        return f"{name}: expected {width} numbers{whose}, got {len(value)}"
     for k, number in enumerate(value):
         if type(number) not in _NUMBERS:
             return f"{name}: expected numbers, got {show(number)} at index {k}"

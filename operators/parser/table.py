@@ -30,14 +30,14 @@ def parse_table(table: Table, rules: Rules, place: TablePlace) -> Parsed:
     with np.errstate(over="ignore"):
         if rules.is_mapped:
             return _by_rows(all_columns(table), rules, place)
-        columns = known_columns(table)
+        columns = known_columns(table, rules.fields)
         early = {} if rules.id_kind is not None else _decide_id_kind(columns, rules, place.rows)
         return _by_columns(columns, rules, place, early) or _by_rows(columns, rules, place)
 
 
 def is_quick(table: Table, rules: Rules) -> bool:
     """True if no row of a table has to be checked by itself, except invalid ones."""
-    return not rules.is_mapped and are_exact(known_columns(table))
+    return not rules.is_mapped and are_exact(known_columns(table, rules.fields))
 
 
 def _by_columns(columns: Arrays, rules: Rules, place: TablePlace, early: Mapping[int, str]) -> Parsed | None:

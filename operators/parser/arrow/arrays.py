@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import pyarrow as pa
 
-from freshet.operators.parser.rules import FIELDS
 
-
-def known_columns(table: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
+def known_columns(table: pa.Table | pa.RecordBatch, fields: Collection[str]) -> dict[str, pa.Array]:
     """The fields of events, each as one array; columns without any value are left out."""
     columns: dict[str, pa.Array] = {}
     for name, column in zip(table.schema.names, table.columns, strict=True):
-        if name not in FIELDS or name in columns:
+        if name not in fields or name in columns:
             continue
         array = usual_array(one_array(column))
         if array.null_count < len(array):

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from freshet.operators.parser.arrow.arrays import is_list, is_number, is_text, valid
 from freshet.operators.parser.columns import NO_OP, Fields, ListColumn, Numbers, Times, TypeNames
-from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, WHOLE_MAX
+from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, KIND_FIELDS, WHOLE_MAX
 from freshet.partitioner.events import INT, NO_TS, OP_ADD_EDGE, OP_NAMES, STRING, Ids
 
 _OP_SET = pa.array(OP_NAMES)
@@ -31,6 +31,7 @@ def read_fields(columns: Mapping[str, pa.Array], n: int, id_kind: str | None, id
         attr=None if attr is None else _lists(attr),
         x=None if x is None else _lists(x),
         ts=None if (ts := columns.get("ts")) is None else _times(ts),
+        kinds={name: _type_names(columns[name], n) for name in KIND_FIELDS if name in columns},
     )
 
 
@@ -196,7 +197,7 @@ def _lists(array: pa.Array) -> ListColumn:
 
 
 def _type_names(array: pa.Array | None, n: int) -> TypeNames:
-    """The edge types of a column of text; of any other column, none."""
+    """The edge types of a column of text, or other names; of any other column, none."""
     if array is None or not is_text(array.type):
         mistyped = np.zeros(n, bool) if array is None else valid(array)
         return TypeNames(np.full(n, -1, np.int64), mistyped, [], np.ones(1, bool))

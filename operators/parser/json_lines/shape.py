@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from freshet.operators.parser.rules import FIELDS, INT64_MAX, INT64_MIN, Field, FieldKind, Rules
+from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, Field, FieldKind, Rules
 from freshet.partitioner.events import INT
 
 _NUMBER, _NUMBERS, _STRING = pa.float64(), pa.list_(pa.float64()), pa.string()
@@ -41,10 +41,10 @@ def shape_of(rules: Rules) -> Shape | None:
     types = _TYPES | {FieldKind.ID: pa.int64() if rules.id_kind == INT else _STRING}
     if rules.plain_map is None:
         return None
-    names, constants = dict[str, str](), dict[str, pa.Scalar]()
+    fields, names, constants = rules.fields, dict[str, str](), dict[str, pa.Scalar]()
     read: dict[str, pa.DataType] = {}
     for field, source in rules.plain_map.items():
-        kind = types[FIELDS[field]]
+        kind = types[fields[field]]
         if isinstance(source, Field):
             if read.setdefault(source.name, kind) != kind:
                 return None
@@ -57,7 +57,7 @@ def shape_of(rules: Rules) -> Shape | None:
             constants[field] = scalar
     # lists of attributes that the graph does not keep are only counted
     of_bits = (*_OF_BITS, FieldKind.NUMBERS) if rules.features.edge_width else _OF_BITS
-    floats = {name for field, name in names.items() if FIELDS[field] in of_bits}
+    floats = {name for field, name in names.items() if fields[field] in of_bits}
     return Shape(pa.schema(list(read.items())), names, constants, tuple(sorted(floats)))
 
 
