@@ -1,0 +1,146 @@
+"""The engine alone: the cores of one part in one thread, arrays in and nothing written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from freshet.gnn.model import Model
+from freshet.gnn.plan import compile_plan
+from freshet.operators.aggregates.attention.fold import AttentionFold
+from freshet.operators.control import control_values
+from freshet.operators.core import Core
+from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, Place
+from freshet.operators.epochs.config import SealingConfig
+from freshet.operators.factory import dataflow_of, make_core
+from freshet.operators.network import Network
+from freshet.operators.outcome import Message
+from freshet.operators.settings import Settings
+from freshet.operators.stage import Stage
+from freshet.operators.storage.layer import LayerStorage
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events, Ids
+from freshet.schema import EdgeValues, FeatureRows
+from freshet.state.table import TableSet
+from scripts.bench.layer_work import counts_of, folds_of
+
+
+class Nowhere(Core):
+    """Takes rows and writes nothing."""
+
+    def __init__(self) -> None:
+        self.tables = TableSet()
+
+    def after_restore(self) -> None:
+        """There is nothing to restore."""
+
+    def apply(self, epoch: int, blocks: list[Any]) -> list[Message]:
+        """Rows go nowhere."""
+        return []
+
+
+class Engine:
+    """The cores of one part on a workload of the peers: `batch(first, end)` takes these of its events as an epoch."""
+
+    def __init__(self, workload: Any, model: Model) -> None:
+        plan = compile_plan(model)
+        self.workload, self.epoch = workload, 1
+        settings = Settings("", "", 1, PartitionerConfig(), sealing=SealingConfig())
+        self.partitioner = Partitioner(1, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
+        flow = dataflow_of(settings, plan)
+        self.stages = {
+            Place(row.name, 0): Stage(row.name, Nowhere() if row.kind == SINK else make_core(settings, plan, row, 0), 1)
+            for row in flow.staged
+        }
+        for stage in self.stages.values():
+            stage.restore([])
+        self.network = Network(flow, self.stages)
+        self.layers = [stage.core for stage in self.stages.values() if isinstance(stage.core, LayerStorage)]
+        self.touched = [0] * len(self.layers)
+        self._begin()
+
+    def _begin(self) -> None:
+        w = self.workload
+        every, edges = np.arange(w.n), slice(0, w.m0)
+        op = np.concatenate([np.full(w.n, OP_ADD_VERTEX), np.full(w.m0, OP_ADD_EDGE)])
+        a, b = np.concatenate([every, w.src[edges]]), np.concatenate([every, w.dst[edges]])
+        self._take(events_of(op, a, b, np.where(op == OP_ADD_VERTEX, np.arange(op.size), -1), w.x0))
+        self.touched = [0] * len(self.layers)
+
+    def batch(self, first: int, end: int) -> None:
+        """Apply these events of the workload as an epoch.
+
+        Raises: ValueError if there are not enough.
+        """
+        w = self.workload
+        if end > len(w.op):
+            msg = f"the stream has {len(w.op):,} events, which are not enough: give fewer --events"
+            raise ValueError(msg)
+        kinds = np.array([OP_ADD_EDGE, OP_DEL_EDGE, OP_SET_FEATURES], np.uint8)
+        op, places = kinds[w.op[first:end]], w.b[first:end]
+        rows = np.flatnonzero(op == OP_SET_FEATURES)
+        x_row = np.full(op.size, -1)
+        x_row[rows] = np.arange(rows.size)
+        self._take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]]))
+
+    def take_away(self, src: np.ndarray, dst: np.ndarray) -> None:
+        """Delete these edges, in epochs of a hundred."""
+        for first in range(0, src.size, 100):
+            a, b = src[first : first + 100], dst[first : first + 100]
+            none = np.full(a.size, -1)
+            self._take(events_of(np.full(a.size, OP_DEL_EDGE), a, b, none, self.workload.pool[:0]))
+
+    def _take(self, events: Events) -> None:
+        change = self.partitioner.partition(events)
+        sent = self.partitioner.split(change, control_values(vertices=self.partitioner.vertices), self.epoch)
+        blocks = [Message(STORAGE, task, self.epoch, block) for task, block in enumerate(sent)]
+        self.network.send(Place(PARTITIONER, 0), blocks)
+        while not self.network.idle:
+            self.network.step()
+        for number, layer in enumerate(self.layers):
+            self.touched[number] += layer.touched
+        self.epoch += 1
+
+    def embeddings(self) -> np.ndarray:
+        """The last layer's rows, by vertex."""
+        owner = self.layers[-1].owner
+        rows = owner.masters.key.data.size
+        live = np.flatnonzero(owner.masters.flags.data[:rows])
+        out = np.empty((self.workload.n, owner.x.data.shape[1]), np.float32)
+        out[owner.masters.key.data[live]] = owner.x.data[live]
+        return out
+
+    def counts(self) -> dict[str, int]:
+        """Return the counters of the folds of all layers."""
+        found: dict[str, int] = {}
+        for layer in self.layers:
+            for name, value in counts_of(layer).items():
+                found[name] = found.get(name, 0) + value
+        return found
+
+    def redo_targets(self) -> bool:
+        """Sum rows again whose targets' terms change, instead of moving edges between sides; return if any do."""
+        folds = [fold for layer in self.layers for fold in folds_of(layer)]
+        movers = [fold for fold in folds if isinstance(fold, AttentionFold) and fold.moves_sides]
+        for fold in movers:
+            fold.moves_sides = False
+        return bool(movers)
+
+
+def events_of(op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x: np.ndarray) -> Events:
+    """Events of these columns; `x_row` says which row of x is an event's, -1: none."""
+    n = op.size
+    return Events(
+        op=op.astype(np.uint8),
+        a=Ids.of_ints(a.astype(np.int64)),
+        b=Ids.of_ints(b.astype(np.int64)),
+        values=EdgeValues.default(n),
+        etype=np.zeros(n, np.int32),
+        x_row=x_row.astype(np.int32),
+        x=FeatureRows(x),
+        position=np.arange(1, n + 1),
+        source=np.zeros(n, np.int16),
+        partition=np.zeros(n, np.int16),
+    )
