@@ -19,13 +19,15 @@ from freshet.gnn.synopses.edge_network import EdgeNetwork
 
 _OUT_EDGES = 3  # of a vertex in the example of how far a change goes
 _CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
+_MESSAGES_BYTES = 4  # the number of a vertex's messages, where single ones are looked at
 
 
 def describe_data(folder: str | Path) -> dict[str, Any]:
     """Return the description of a model folder as plain data, ready for JSON.
 
     Units: state bytes are per vertex, in the operator that owns it; a vertex replicated in another part adds
-    `replica_bytes` there, and what the graph itself takes (edges, slots) comes on top.
+    `replica_bytes` there, and slots come on top. Those per edge are of the part that has it: entries of the layer's
+    lists, which have room for up to twice as many, and attributes.
     Raises: ModelError as load_model.
     """
     model = load_model(folder)
@@ -47,6 +49,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "layers": layers,
         "head": [_label(layer) for layer in model.head],
         "state_bytes_per_vertex": plan.features.row_bytes + sum(layer["state_bytes_per_vertex"] for layer in layers),
+        "state_bytes_per_edge": sum(layer["state_bytes_per_edge"] for layer in layers),
     }
 
 
@@ -57,7 +60,7 @@ def describe(folder: str | Path) -> Group:
     """
     data = describe_data(folder)
     table = Table(show_lines=True)
-    for column in ("layer", "aggregate", "bytes/vertex", "what it does"):
+    for column in ("layer", "aggregate", "bytes/vertex", "bytes/edge", "what it does"):
         table.add_column(column, justify="right" if "bytes" in column else "left", overflow="fold")
     for layer in data["layers"]:
         dense = [f"before: {', '.join(layer['before'])}"] if layer["before"] else []
@@ -67,6 +70,7 @@ def describe(folder: str | Path) -> Group:
             f"{layer['layer']} {layer['type']}\n{layer['in_width']} > {layer['out_width']}",
             f"{layer['aggregate']}\n{layer['message_width']} wide\n{layer['class']}",
             f"{layer['state_bytes_per_vertex']:,}",
+            f"{layer['state_bytes_per_edge']:,}",
             Text("; ".join([*dense, layer["edge_weights"], *layer["incremental"]])),
         )
     return Group(Text(_headline(data)), table, Text(_footer(data)))
@@ -97,14 +101,17 @@ def _attributes(data: dict[str, Any]) -> str:
     """Say how wide attributes of edges are, and what they take, where layers read any."""
     if "edge_features" not in data:
         return ""
-    layers = (layer for layer in data["layers"] if "state_bytes_per_edge" in layer)
+    layers = (layer for layer in data["layers"] if layer["edge_features"])
     kept = ", ".join(f"{layer['state_bytes_per_edge']} in layer {layer['layer']}" for layer in layers)
     return f"edge attributes: {data['edge_features']} numbers; an edge with them takes {kept} (bytes)\n"
 
 
 def _footer(data: dict[str, Any]) -> str:
     total = data["state_bytes_per_vertex"]
-    state = f"state: {total:,} bytes per vertex with its features, {total:,} MB per million vertices; edges come on top"
+    state = (
+        f"state: {total:,} bytes per vertex with its features, {total:,} MB per million vertices; "
+        f"{data['state_bytes_per_edge']:,} bytes per edge, and room for more"
+    )
     hops = data["hops"]
     reached = sum(_OUT_EDGES**k for k in range(1, hops + 1))
     lines = [
@@ -136,6 +143,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
     layer = plan.layers[number - 1]
     own = layer.self_width
     context = _CONTEXT_BYTES if layer.reads_context or layer.source_scaled else 0
+    context += 0 if layer.synopsis.is_linear else _MESSAGES_BYTES
     network = layer.network
     on_edges, per_edge = (_on_edges(conv, network), network.multiplications) if network else ([], 0)
     message, synopsis, out = (
@@ -158,7 +166,8 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "aggregate": layer.synopsis.name,
         "class": layer.synopsis.algebra,
         "edge_weights": _weights_text(conv),
-        **({"state_bytes_per_edge": _edge_bytes(layer)} if layer.edge_width else {}),
+        "edge_features": layer.edge_width,
+        "state_bytes_per_edge": _edge_bytes(layer),
         "incremental": _incremental(layer),
         "multiplications_per_row": sum(one.multiplications for one in (*before, conv, *after)) - per_edge,
         "multiplications_per_edge": per_edge,
@@ -180,8 +189,9 @@ def _on_edges(conv: Conv, network: EdgeNetwork) -> list[str]:
 
 
 def _edge_bytes(layer: LayerPlan) -> int:
-    """Bytes of an edge in the tables of a layer that reads attributes: two entries, its type, its attributes."""
-    return 2 * (4 + 4) + 4 + 4 * layer.edge_width
+    """Bytes of an edge in a layer's tables: an entry in the list of either end, and its type and attributes if read."""
+    entry = 8 if layer.weighted or layer.edge_width else 4  # the other end, and a weight or number where it is read
+    return 2 * entry + (4 + 4 * layer.edge_width if layer.edge_width else 0)
 
 
 def _weights_text(conv: Conv) -> str:

@@ -1,4 +1,8 @@
-"""The engine alone: the cores of one part in one thread, arrays in and nothing written."""
+"""The engine alone: the cores of one part in one thread, arrays in and nothing written.
+
+Workloads are those of the peers (graphs.py in their folder), with `attr`, (edges, width) float32, where edges have
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from freshet.gnn.plan import compile_plan
 from freshet.operators.aggregates.attention.fold import AttentionFold
 from freshet.operators.control import control_values
 from freshet.operators.core import Core
-from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, Place
+from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Place
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.factory import dataflow_of, make_core
 from freshet.operators.network import Network
@@ -24,6 +28,7 @@ from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events, Ids
 from freshet.schema import EdgeValues, FeatureRows
 from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
 from scripts.bench.layer_work import counts_of, folds_of
 
 
@@ -48,7 +53,7 @@ class Engine:
         plan = compile_plan(model)
         self.workload, self.epoch = workload, 1
         settings = Settings("", "", 1, PartitionerConfig(), sealing=SealingConfig())
-        self.partitioner = Partitioner(1, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
+        self.partitioner = Partitioner(1, plan.features, settings.partitioning, TaskParts.dealt(1, 1))
         flow = dataflow_of(settings, plan)
         self.stages = {
             Place(row.name, 0): Stage(row.name, Nowhere() if row.kind == SINK else make_core(settings, plan, row, 0), 1)
@@ -66,7 +71,8 @@ class Engine:
         every, edges = np.arange(w.n), slice(0, w.m0)
         op = np.concatenate([np.full(w.n, OP_ADD_VERTEX), np.full(w.m0, OP_ADD_EDGE)])
         a, b = np.concatenate([every, w.src[edges]]), np.concatenate([every, w.dst[edges]])
-        self._take(events_of(op, a, b, np.where(op == OP_ADD_VERTEX, np.arange(op.size), -1), w.x0))
+        new = np.where(op == OP_ADD_EDGE, np.arange(op.size) - w.n, -1)
+        self._take(events_of(op, a, b, np.where(op == OP_ADD_VERTEX, np.arange(op.size), -1), w.x0, self._values(new)))
         self.touched = [0] * len(self.layers)
 
     def batch(self, first: int, end: int) -> None:
@@ -83,7 +89,17 @@ class Engine:
         rows = np.flatnonzero(op == OP_SET_FEATURES)
         x_row = np.full(op.size, -1)
         x_row[rows] = np.arange(rows.size)
-        self._take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]]))
+        values = self._values(np.where(op == OP_ADD_EDGE, w.arg[first:end], -1))
+        self._take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]], values))
+
+    def _values(self, edges: np.ndarray) -> EdgeValues:
+        """What the edges with these numbers carry; -1: the event adds none."""
+        attr = getattr(self.workload, "attr", None)
+        if attr is None:
+            return EdgeValues.default(edges.size)
+        found = attr[edges]
+        found[edges < 0] = 0
+        return EdgeValues(edges.size, {}, found)
 
     def take_away(self, src: np.ndarray, dst: np.ndarray) -> None:
         """Delete these edges, in epochs of a hundred."""
@@ -112,6 +128,12 @@ class Engine:
         out[owner.masters.key.data[live]] = owner.x.data[live]
         return out
 
+    @staticmethod
+    def edge_bytes(layer: LayerStorage) -> float:
+        """Return the bytes that a layer's lists and tables of edges hold for each of its edges."""
+        held = sum(table.nbytes for table in layer.tables if table.name.split(".")[0] in ("out", "in", "edge"))
+        return held / max(1, len(layer.topology.inn.entries()[0]))
+
     def counts(self) -> dict[str, int]:
         """Return the counters of the folds of all layers."""
         found: dict[str, int] = {}
@@ -129,14 +151,16 @@ class Engine:
         return bool(movers)
 
 
-def events_of(op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x: np.ndarray) -> Events:
+def events_of(
+    op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x: np.ndarray, values: EdgeValues | None = None
+) -> Events:
     """Events of these columns; `x_row` says which row of x is an event's, -1: none."""
     n = op.size
     return Events(
         op=op.astype(np.uint8),
         a=Ids.of_ints(a.astype(np.int64)),
         b=Ids.of_ints(b.astype(np.int64)),
-        values=EdgeValues.default(n),
+        values=EdgeValues.default(n) if values is None else values,
         etype=np.zeros(n, np.int32),
         x_row=x_row.astype(np.int32),
         x=FeatureRows(x),

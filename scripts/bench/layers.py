@@ -30,12 +30,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from freshet.gnn.model import Model, build_model
 from freshet.gnn.oracles import oracle
 from freshet.kernels.blas import use_one_thread
-from freshet.schema import Graph
+from freshet.schema import EdgeValues, Graph
 from scripts.bench.engine import Engine
 from scripts.bench.layer_work import Watch, works_table
+from scripts.bench.recomputed import Recomputed
 from scripts.bench.throughput import machine
 
 Kind = dict[str, Any]
+EDGE_WIDTH = 8
 LAYERS: dict[str, Kind] = {
     "sum": {"type": "graph_conv", "edge_weights": False},
     "mean": {"type": "graph_conv", "edge_weights": False, "aggr": "mean"},
@@ -52,8 +54,13 @@ LAYERS: dict[str, Kind] = {
     "var": {"type": "graph_conv", "edge_weights": False, "aggr": "var"},
     "pna": {"type": "pna_conv", "aggregators": ["mean", "min", "max", "var"]},
     "edge": {"type": "edge_conv"},
+    "gin": {"type": "gin_conv"},
+    # that read eight attributes of each edge
+    "gine": {"type": "gine_conv", "edge_channels": EDGE_WIDTH},
+    "gat+attr": {"type": "gat_conv", "edge_channels": EDGE_WIDTH},
 }
 PEERS = {"recompute": "RC", "ripple": "RP"}
+OF_OWN = {"gin": "gin", "gine": "gine", "gat+attr": "gat"}  # kinds of recomputed.py
 OF_PEERS = {"RC": ("sum", "mean", "max", "gcn", "gat"), "RP": ("sum", "mean", "max", "gcn")}
 TOLERANCE = 1e-4
 EPOCHS_MIN = 300  # that are timed, where there are events enough
@@ -68,8 +75,8 @@ def model_of(kind: Kind, peers: Any, width: int) -> Model:
     rng = np.random.default_rng(3)
     for i, ((own, neighbour, bias), vectors) in enumerate(zip(peers.weights(width), peers.gat_vectors(), strict=True)):
         conv = kind | {"in_channels": own.shape[0], "out_channels": own.shape[1]}
-        if kind["type"] == "edge_conv":
-            conv["nn"] = mlp(2 * own.shape[0], own.shape[1])
+        if kind["type"] in ("edge_conv", "gin_conv", "gine_conv"):
+            conv["nn"] = mlp(own.shape[0] * (2 if kind["type"] == "edge_conv" else 1), own.shape[1])
         layers += [conv] if i == 0 else [{"type": "relu"}, conv]
         at = f"layers.{2 * i}."
         aggregators = len(kind["aggr"]) if isinstance(kind.get("aggr"), list) else 1
@@ -79,14 +86,22 @@ def model_of(kind: Kind, peers: Any, width: int) -> Model:
             "sage_conv": {"lin_l.weight": tall, "lin_l.bias": bias, "lin_r.weight": own.T},
             "gcn_conv": {"lin.weight": neighbour.T, "bias": bias},
             "gat_conv": {"lin.weight": neighbour.T, "bias": bias, "att_src": vectors[0], "att_dst": vectors[1]},
-        }.get(kind["type"])
-        if more is None:
-            shapes = build_shapes(conv)
-            more = {n: rng.standard_normal(s) * np.sqrt(2.0 / sum(s)) for n, s in shapes.items()}
+        }.get(kind["type"], {})
+        lacks = {name: shape for name, shape in build_shapes(conv).items() if name not in more}
+        more |= {name: rng.standard_normal(shape) * np.sqrt(2.0 / sum(shape)) for name, shape in lacks.items()}
         for name, value in more.items():
             shape = (1, value.size) if name.startswith("att_") else value.shape
             weights[at + name] = np.ascontiguousarray(value, np.float32).reshape(shape)
-    return build_model(layers=layers, head=[], edge_types=[], weights=weights)
+    # versions of before attributes do not know that field
+    fields = {"edge_features": kind["edge_channels"]} if "edge_channels" in kind else {}
+    return build_model(layers=layers, head=[], edge_types=[], weights=weights, **fields)
+
+
+def give_attributes(workload: Any, name: str) -> None:
+    """Have edges of the workload carry attributes if the layer reads any."""
+    width = LAYERS[name].get("edge_channels")
+    rng = np.random.default_rng(4)
+    workload.attr = rng.standard_normal((workload.m, width), dtype=np.float32) if width else None
 
 
 def mlp(width: int, out: int) -> list[Kind]:
@@ -121,6 +136,7 @@ def rates(batch: Callable[[int, int], Any], sizes: list[int], start: int, events
 
 def measure(name: str, peers: Any, workload: Any, sizes: list[int], events: int) -> dict[str, Any]:
     """One layer: the engine, checked, and the peers that have the layer."""
+    give_attributes(workload, name)
     model = model_of(LAYERS[name], peers.graphs, workload.d)
     engine = Engine(workload, model)
     _, start = rates(engine.batch, sizes, 0, max(sizes))  # warm
@@ -135,7 +151,8 @@ def measure(name: str, peers: Any, workload: Any, sizes: list[int], events: int)
         end += max(sizes)
     watch.end()
     mask, x = workload.state_after(end)
-    want = oracle.forward(model, Graph.plain(x, workload.src[mask], workload.dst[mask]))[-1]
+    values = EdgeValues(int(mask.sum()), {}, None if workload.attr is None else workload.attr[mask])
+    want = oracle.forward(model, Graph(x, workload.src[mask], workload.dst[mask], values))[-1]
     error = float(np.abs(engine.embeddings() - want).max() / np.abs(want).max())
     per = {f"{key}_per_event": value / timed for key, value in counts.items()}
     result: dict[str, Any] = {
@@ -143,6 +160,7 @@ def measure(name: str, peers: Any, workload: Any, sizes: list[int], events: int)
         "error": error,
         "freshet": found,
         "updates_per_event": sum(touched) / timed,
+        "bytes_per_edge": [round(engine.edge_bytes(layer), 1) for layer in engine.layers],
         "convs": [work.told(end - start - timed) for work in watch.works],
     }
     result |= per
@@ -164,6 +182,10 @@ def measure(name: str, peers: Any, workload: Any, sizes: list[int], events: int)
             _, start = rates(peer.batch, sizes, 0, max(sizes))
             result[system], _ = rates(peer.batch, sizes, start, events)
             del peer
+    if name in OF_OWN:
+        own = Recomputed(workload, peers.adj.Adj, model, OF_OWN[name])
+        _, start = rates(own.batch, sizes, 0, max(sizes))
+        result["RC"], end = rates(own.batch, sizes, start, events)
     return result
 
 
@@ -203,8 +225,8 @@ class Peers:
 
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-        self.full, self.graphs, self.recompute, self.ripple = map(
-            importlib.import_module, ("full", "graphs", "recompute", "ripple")
+        self.adj, self.full, self.graphs, self.recompute, self.ripple = map(
+            importlib.import_module, ("adj", "full", "graphs", "recompute", "ripple")
         )
 
     def started(self, kind: str, w: Any) -> tuple[Any, ...]:
