@@ -10,7 +10,7 @@ import numpy as np
 from freshet.gnn.kind_layers.columns import Columns
 from freshet.gnn.kind_layers.grouping import Group
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan
-from freshet.gnn.kinds.declarations import Relation
+from freshet.gnn.kinds.declarations import DeclaredRelation
 from freshet.gnn.layers.base import Context
 from freshet.gnn.layers.carrying import Carry
 from freshet.gnn.layers.segment import Segment
@@ -206,7 +206,7 @@ class KindsPlan:
 
     layers: list[KindsLayer]
     kinds: dict[str, int]
-    relations: list[Relation]
+    relations: list[DeclaredRelation]
     edge_types: list[str]
     mirrors: list[int]
     out: dict[str, int]

@@ -42,7 +42,7 @@ class _Declared(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Relation(_Declared):
+class DeclaredRelation(_Declared):
     """Edges of one type from vertices of one kind to those of another one, or of the same.
 
     Args:

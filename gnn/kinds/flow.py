@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from freshet.gnn.kinds.declarations import ByKind, Grouping, HeteroConv, Relation, RelationConv
+from freshet.gnn.kinds.declarations import ByKind, DeclaredRelation, Grouping, HeteroConv, RelationConv
 from freshet.gnn.rows.chains import chain_widths
 from freshet.gnn.rows.jumps import CURRENT, Join
 from freshet.gnn.rows.layer import Layer
@@ -18,7 +18,7 @@ class Flow(NamedTuple):
     kept: dict[str, dict[str, int]]
 
 
-def flows(kinds: Mapping[str, int], relations: Sequence[Relation], layers: Sequence[HeteroConv | ByKind]) -> list[Flow]:
+def flows(kinds: Mapping[str, int], relations: Sequence[DeclaredRelation], layers: Sequence[HeteroConv | ByKind]) -> list[Flow]:
     """Return the flow in front of the first layer, and that behind each layer.
 
     Raises: ValueError naming the first layer that does not fit.
@@ -51,7 +51,7 @@ def _check_there(width: int | None, kind: str, layers: Sequence[Layer], where: s
         raise ValueError(msg + "hetero_conv reaches it; begin with a join of rows that were kept")
 
 
-def _behind_conv(flow: Flow, layer: HeteroConv, relations: Sequence[Relation], where: str) -> Flow:
+def _behind_conv(flow: Flow, layer: HeteroConv, relations: Sequence[DeclaredRelation], where: str) -> Flow:
     reached: dict[str, list[int]] = {}
     _check_numbers([one.relation for one in layer.convs], relations, where)
     for c, one in enumerate(layer.convs):
@@ -63,7 +63,7 @@ def _behind_conv(flow: Flow, layer: HeteroConv, relations: Sequence[Relation], w
     return Flow({kind: widths[kind] for kind in flow.kept if kind in widths}, flow.kept)
 
 
-def _check_numbers(numbers: Sequence[int], relations: Sequence[Relation], where: str) -> None:
+def _check_numbers(numbers: Sequence[int], relations: Sequence[DeclaredRelation], where: str) -> None:
     for c, number in enumerate(numbers):
         if number >= len(relations):
             msg = f"{where}.convs.{c}: relation {number}, but there are {len(relations)} relations, counted from 0"
@@ -73,7 +73,7 @@ def _check_numbers(numbers: Sequence[int], relations: Sequence[Relation], where:
             raise ValueError(msg)
 
 
-def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: Relation, where: str) -> None:
+def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: DeclaredRelation, where: str) -> None:
     conv = one.conv
     ends = [("source", relation.source, conv.in_channels)]
     ends += [("target", relation.target, conv.target_width)] if conv.reads_own else []

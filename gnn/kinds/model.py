@@ -15,8 +15,8 @@ from freshet.gnn.kinds.declarations import (
     RELATION_CONV_TYPES,
     AnyKindsLayer,
     ByKind,
+    DeclaredRelation,
     HeteroConv,
-    Relation,
     row_layers,
 )
 from freshet.gnn.kinds.flow import Flow, flows
@@ -49,7 +49,7 @@ class KindsModel(WeightedModel):
 
     version: Literal[2] = KINDS_VERSION
     kinds: Annotated[dict[str, Width], Field(min_length=1, max_length=KINDS_MAX)]
-    relations: Annotated[list[Relation], Field(min_length=1)]
+    relations: Annotated[list[DeclaredRelation], Field(min_length=1)]
     layers: list[AnyKindsLayer]
     out: Annotated[list[str], Field(min_length=1)]
 
@@ -170,7 +170,7 @@ def _check_layer(layer: dict[str, Any], where: str) -> None:
         check_types(convs, f"{where}.convs", RELATION_CONV_TYPES)
 
 
-def _check_relations(kinds: dict[str, int], relations: list[Relation]) -> None:
+def _check_relations(kinds: dict[str, int], relations: list[DeclaredRelation]) -> None:
     """Refuse relations of unknown kinds, relations that are there twice, and mirrors that cannot follow.
 
     Raises: ValueError
@@ -198,7 +198,7 @@ def _check_relations(kinds: dict[str, int], relations: list[Relation]) -> None:
         raise ValueError(msg)
 
 
-def _check_mirror(relations: list[Relation], number: int, where: str) -> None:
+def _check_mirror(relations: list[DeclaredRelation], number: int, where: str) -> None:
     mirror = relations[number]
     assert mirror.mirrors is not None  # by the caller
     if mirror.mirrors >= len(relations):
@@ -232,7 +232,7 @@ def _check_out(out: list[str], kinds: dict[str, int], there: dict[str, int]) -> 
             raise ValueError(msg)
 
 
-def _check_attributes(relations: list[Relation], layers: list[AnyKindsLayer]) -> None:
+def _check_attributes(relations: list[DeclaredRelation], layers: list[AnyKindsLayer]) -> None:
     """Refuse attributes that no layer reads, neither in the relation nor in its mirror or what it mirrors."""
     convs = [one for layer in layers if isinstance(layer, HeteroConv) for one in layer.convs]
     read = {one.relation for one in convs if one.conv.edge_width}

@@ -15,7 +15,7 @@ from freshet.operators.aggregates.accumulator import Accumulator
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.fold import MessageFold
 from freshet.operators.graph.edge_lists import EdgeLists
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import RelationMessages
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
@@ -74,7 +74,7 @@ MergePartials = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, tuple[
 class Aggregate(Generic[S]):
     """Implementation of one kind of synopsis: in Storages, in Tails, and in a pass over a whole graph."""
 
-    store: Callable[[TableSet, EdgeLists, Relation, str], SynopsisStore]
+    store: Callable[[TableSet, EdgeLists, RelationMessages, str], SynopsisStore]
     """Keeps the synopses of a relation in the parts of a Storage's task; the text says in errors where."""
     merger: Callable[[S], MergePartials]
     """How a tail makes one synopsis of the partials of several parts."""

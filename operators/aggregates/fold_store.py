@@ -21,7 +21,7 @@ from freshet.operators.graph.edge_changes import EdgeChanges
 from freshet.operators.graph.edge_lists import EdgeLists, LostUpdateError
 from freshet.operators.graph.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, Turns, room_for
 from freshet.operators.graph.part_rows import frozen
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import RelationMessages
 from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.telemetry.sum_report import SumReport
@@ -40,7 +40,7 @@ class FoldStore:
 
     report: SumReport | None = None
 
-    def __init__(self, make_fold: MakeFold, tables: TableSet, lists: EdgeLists, relation: Relation, place: str) -> None:
+    def __init__(self, make_fold: MakeFold, tables: TableSet, lists: EdgeLists, relation: RelationMessages, place: str) -> None:
         """`place` says in errors where this is."""
         self.lists, self._relation, self._place = lists, relation, place
         self.z = tables.add("z", "f4", relation.message_width)

@@ -11,7 +11,7 @@ import numpy as np
 from freshet.operators.graph.edge_changes import EdgeChanges, edge_changes
 from freshet.operators.graph.edge_table import EdgeTable
 from freshet.operators.graph.part_rows import PartRows
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import RelationMessages
 from freshet.state.adjacency import Lists
 from freshet.state.codec import Block
 from freshet.state.table import TableSet
@@ -28,7 +28,7 @@ class EdgeLists:
     their weights, or the numbers of their attributes.
     """
 
-    def __init__(self, tables: TableSet, sources: PartRows, targets: PartRows, relation: Relation) -> None:
+    def __init__(self, tables: TableSet, sources: PartRows, targets: PartRows, relation: RelationMessages) -> None:
         """Edges have their weights if messages read them, or attributes."""
         self.sources, self.targets, self._edge_value = sources, targets, relation.edge_value
         self.attributes: EdgeTable | None = None

@@ -7,7 +7,7 @@ from typing import Protocol
 from freshet.gnn.synopses.of_messages import Synopsis
 
 
-class Relation(Protocol):
+class RelationMessages(Protocol):
     """The messages along the edges of one relation, and what a target keeps of them."""
 
     @property

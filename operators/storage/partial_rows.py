@@ -13,7 +13,7 @@ from freshet.operators.aggregates.aggregate import SynopsisStore
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
 from freshet.operators.graph.part_rows import PartRows
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import RelationMessages
 from freshet.operators.graph.routing import Partials
 from freshet.state.block_columns import Columns
 from freshet.state.codec import Block
@@ -99,7 +99,7 @@ class PartialRows:
     Invariant: a row of `partial` exists for exactly the (split master of this task, part with in-edges of it).
     """
 
-    def __init__(self, tables: TableSet, at: PartRows, relation: Relation, *, counted: bool = False) -> None:
+    def __init__(self, tables: TableSet, at: PartRows, relation: RelationMessages, *, counted: bool = False) -> None:
         self._at, self._width, self._tables = at, relation.synopsis_width, tables
         self._partial = tables.add("partial", "f4", relation.synopsis_width)
         self._chain = tables.add("chain", "i4")

@@ -16,7 +16,7 @@ from freshet.operators.aggregates.sums import synopses
 from freshet.operators.aggregates.sums.finishing import finish
 from freshet.operators.graph.edge_lists import EdgeLists, LostUpdateError
 from freshet.operators.graph.part_rows import frozen
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import RelationMessages
 from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.telemetry.sum_report import SumReport
@@ -34,7 +34,7 @@ class SumStore:
     Invariant: s[v] is the sum of weight * z[u] over the in-edges (u, v) of this part (tests/property holds it).
     """
 
-    def __init__(self, tables: TableSet, lists: EdgeLists, relation: Relation, place: str) -> None:
+    def __init__(self, tables: TableSet, lists: EdgeLists, relation: RelationMessages, place: str) -> None:
         """`place` says in errors where this is."""
         self.lists, self._relation, self._place = lists, relation, place
         self.z = tables.add("z", "f4", relation.message_width)

@@ -18,7 +18,7 @@ from freshet.operators.aggregates.aggregate import SynopsisStore
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows, frozen
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import RelationMessages
 from freshet.operators.graph.sources import SourceRows
 from freshet.schema import WEIGHT
 from freshet.state.block_columns import DTYPES, TOPOLOGY
@@ -54,7 +54,7 @@ class Related:
 class Between:
     """A store between sources and targets of the parts of one task, and beside it what it should have."""
 
-    relation: Relation
+    relation: RelationMessages
     whole: Synopsis
     """The relation's synopsis, or where that reads a row of a target, the one of rows with the columns of both ends."""
     sources: PartRows
@@ -66,7 +66,7 @@ class Between:
     edges: dict[Edge, Carried] = field(default_factory=dict)
 
     @staticmethod
-    def of(relation: Relation, whole: Synopsis, parts: int, slots: tuple[int, int]) -> Between:
+    def of(relation: RelationMessages, whole: Synopsis, parts: int, slots: tuple[int, int]) -> Between:
         """A store with room for so many slots of sources and of targets in each part."""
         tasks, tables = TaskParts.of([parts]), TableSet(parts)
         sources, targets = PartRows(0, tasks), PartRows(0, tasks)
