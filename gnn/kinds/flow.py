@@ -18,7 +18,9 @@ class Flow(NamedTuple):
     kept: dict[str, dict[str, int]]
 
 
-def flows(kinds: Mapping[str, int], relations: Sequence[DeclaredRelation], layers: Sequence[HeteroConv | ByKind]) -> list[Flow]:
+def flows(
+    kinds: Mapping[str, int], relations: Sequence[DeclaredRelation], layers: Sequence[HeteroConv | ByKind]
+) -> list[Flow]:
     """Return the flow in front of the first layer, and that behind each layer.
 
     Raises: ValueError naming the first layer that does not fit.

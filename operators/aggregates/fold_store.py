@@ -40,7 +40,9 @@ class FoldStore:
 
     report: SumReport | None = None
 
-    def __init__(self, make_fold: MakeFold, tables: TableSet, lists: EdgeLists, relation: RelationMessages, place: str) -> None:
+    def __init__(
+        self, make_fold: MakeFold, tables: TableSet, lists: EdgeLists, relation: RelationMessages, place: str
+    ) -> None:
         """`place` says in errors where this is."""
         self.lists, self._relation, self._place = lists, relation, place
         self.z = tables.add("z", "f4", relation.message_width)

@@ -89,7 +89,10 @@ def random_weights(fields: Spec, seed: int = 0) -> dict[str, np.ndarray]:
 
 def _parsed(fields: Spec) -> Spec:
     layers = TypeAdapter(list[AnyKindsLayer]).validate_python(fields["layers"])
-    return fields | {"layers": layers, "relations": TypeAdapter(list[DeclaredRelation]).validate_python(fields["relations"])}
+    return fields | {
+        "layers": layers,
+        "relations": TypeAdapter(list[DeclaredRelation]).validate_python(fields["relations"]),
+    }
 
 
 def random_kinds_graph(model: KindsModel, seed: int, *, vertices: int = 40, edges: int = 120) -> KindsGraph:
@@ -103,7 +106,9 @@ def random_kinds_graph(model: KindsModel, seed: int, *, vertices: int = 40, edge
     return KindsGraph(x, [_random_edges(one, sizes, rng, edges) for one in model.relations])
 
 
-def _random_edges(relation: DeclaredRelation, sizes: Mapping[str, int], rng: np.random.Generator, edges: int) -> RelationEdges:
+def _random_edges(
+    relation: DeclaredRelation, sizes: Mapping[str, int], rng: np.random.Generator, edges: int
+) -> RelationEdges:
     live = [max(1, sizes[kind] - sizes[kind] // 5) for kind in (relation.source, relation.target)]
     src, dst = (rng.integers(0, count, edges) for count in live)
     dst[: edges // 8] = 0
