@@ -180,8 +180,10 @@ class GENConv(Conv):
         in_channels: Width of the rows it reads, at least 1.
         out_channels: Width of the rows it makes, at least 1.
         edge_channels: Width of the attributes e_uv of an edge; 0: it reads none.
-        aggr: Aggregate of the messages: sum, mean, max, min, std or var.
+        aggr: Aggregate of the messages: sum, mean, max, min, std, var, or softmax: of each channel the mean with the
+            weights exp(t m_uv).
         eps: Number that is added to each message.
+        t: Factor of the messages in the softmax.
         bias: Whether the linear functions of x and e have a bias.
         nn: Chain of dense layers, from rows of out_channels to rows of out_channels.
 
@@ -196,8 +198,9 @@ class GENConv(Conv):
 
     type: Literal["gen_conv"] = "gen_conv"
     edge_channels: Annotated[int, Field(ge=0)] = 0
-    aggr: Aggregator = "sum"
+    aggr: Aggregator | Literal["softmax"] = "sum"
     eps: float = 1e-7
+    t: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     bias: bool = False
     nn: list[DenseLayer]
 

@@ -14,6 +14,7 @@ from freshet.gnn.numerics import elementwise, row_kernels
 from freshet.gnn.numerics.dense import Rows, matmul
 from freshet.gnn.synopses.by_name import synopsis_of
 from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
+from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
 
 
 class CGConvPlan(LayerPlan):
@@ -66,8 +67,14 @@ class GENConvPlan(LayerPlan):
             w = transposed(weights["lin_edge.weight"])
             edge, cost = partial(linear, weight_t=w, bias=weights.get("lin_edge.bias")), w.size
         rest = partial(_positive, eps=np.float32(spec.eps))
-        self.network = EdgeNetwork(0, -1, width, "sum", width, rest, cost, edge)
-        self.synopsis = NetworkSynopsis(synopsis_of(spec.aggr, False), self.network)
+        if spec.aggr == "softmax":
+            score = Score("given", heads=width, channels=1, source=width, target=0, width=2 * width)
+            scored = partial(_scored, eps=np.float32(spec.eps), t=np.float32(spec.t))
+            self.network = EdgeNetwork(0, -1, width, "sum", 2 * width, scored, cost, edge)
+            self.synopsis = NetworkSynopsis(SoftmaxSynopsis(score), self.network)
+        else:
+            self.network = EdgeNetwork(0, -1, width, "sum", width, rest, cost, edge)
+            self.synopsis = NetworkSynopsis(synopsis_of(spec.aggr, False), self.network)
         self.message_width, self.reads_self, self.self_is_message = width, True, self._both is None
         self.self_width = 0 if self._both is None else width
         self.reads_context = spec.aggr == "mean"
@@ -94,3 +101,9 @@ def _positive(terms: Rows, eps: np.float32) -> Rows:
     elementwise.relu(terms.reshape(-1))
     terms += eps
     return terms
+
+
+def _scored(terms: Rows, eps: np.float32, t: np.float32) -> Rows:
+    """Return [m | t m] of the messages m."""
+    made = _positive(terms, eps)
+    return np.concatenate([made, t * made], axis=1)

@@ -133,6 +133,16 @@ def _softmax_piece(values: Scaled, alpha: Array, far: Array, edges: SortedEdges,
     return Scaled(rows, known(past_range(size) + through + away))
 
 
+def softmax_by_channel(messages: Scaled, t: float, edges: SortedEdges, step: float) -> Scaled:
+    """Softmax sums of messages, whose scores are t times the messages themselves, channel by channel."""
+    found = []
+    for values in (Scaled(*(of[:, c : c + 1] for of in messages)) for c in range(messages.rows.shape[1])):
+        logits = t * values.rows[:, 0]
+        far = np.abs(logits) + abs(t) * values.scale[:, 0]
+        found.append(_softmax_piece(values, _softmax_at_destinations(logits, edges), far, edges, step))
+    return side_by_side(found)
+
+
 def _looped(layer: AttentionConv, edges: SortedEdges) -> SortedEdges:
     """The edges, with a self-loop at every vertex in place of those that are there, if the layer adds them."""
     if not layer.add_self_loops:

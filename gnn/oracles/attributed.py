@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from freshet.gnn.declarations import CGConv, GENConv, GMMConv, NNConv
+from freshet.gnn.oracles.attention import softmax_by_channel
 from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.scaled import (
     Scaled,
@@ -48,7 +49,10 @@ def attributed_conv(
         else:
             assert attr is not None
             messages = _by_matrices(layer, weights, ends[0], attr, run)
-        at = aggregated(layer.aggr, messages, part.of_messages(), None, step)
+        if isinstance(layer, GENConv) and layer.aggr == "softmax":
+            at = softmax_by_channel(messages, layer.t, part.of_messages(), step)
+        else:
+            at = aggregated(layer.aggr, messages, part.of_messages(), None, step)
         if isinstance(layer, CGConv) and layer.batch_norm:
             at = with_bias(multiplied(at, weights["bn.scale"]), weights["bn.shift"])
         found.append(_ended(layer, weights, at, rows_at(target, vertices), rows_at(x, vertices)))

@@ -65,7 +65,8 @@ def _with_nn(layer: NNConv | GENConv, weights: Weights, chain: Chain) -> tuple[A
         module: Any = pyg.NNConv(*sizes, nn, aggr=layer.aggr, root_weight=layer.root_weight, bias=layer.bias)
     else:
         edge_dim = layer.edge_channels or None
-        module = pyg.GENConv(*sizes, aggr=layer.aggr, eps=layer.eps, bias=layer.bias, edge_dim=edge_dim)
+        options = {"aggr": layer.aggr, "t": layer.t, "eps": layer.eps, "bias": layer.bias, "edge_dim": edge_dim}
+        module = pyg.GENConv(*sizes, **options)
         module.mlp = nn
         if "lin_edge.weight" in weights:  # PyG has none for attributes that are as wide as the rows
             module.lin_edge = pyg.Linear(layer.edge_channels, layer.out_channels, bias=layer.bias)

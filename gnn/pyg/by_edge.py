@@ -229,6 +229,17 @@ def cg_conv(step: Step, aggr: str) -> Converted:
     return layer, weights
 
 
+def _temperature(step: Step, softmax: Any) -> float:
+    """Return the one t of a softmax over messages, a number or a learned one.
+
+    Raises: ExportError for one t a channel.
+    """
+    if softmax.channels != 1:
+        msg = f"{step.name}: a softmax with {softmax.channels} learned t is not supported yet; expected one t"
+        raise ExportError(msg)
+    return float(softmax.t.detach() if softmax.learn else softmax.t)
+
+
 def gen_conv(step: Step, aggr: str, nn: list[Layer], weights: dict[str, np.ndarray]) -> Converted:
     """Return the declaration and weights of a GENConv, given its mlp."""
     conv: Any = step.op
@@ -249,6 +260,7 @@ def gen_conv(step: Step, aggr: str, nn: list[Layer], weights: dict[str, np.ndarr
         edge_channels=of_rows["lin_edge.weight"].shape[1] if "lin_edge.weight" in of_rows else 0,
         aggr=aggr,  # type: ignore[arg-type]
         eps=float(conv.eps),
+        t=_temperature(step, conv.aggr_module) if aggr == "softmax" else 1.0,
         bias=bias,
         nn=nn,  # type: ignore[arg-type]
     )

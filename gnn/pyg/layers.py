@@ -287,7 +287,7 @@ def _gen_conv(step: Step, width: int | None) -> Converted:
     conv: Any = step.op
     if hasattr(conv, "lin_edge"):
         check_attributes(step)
-    aggr = aggr_of(step, AGGREGATORS)
+    aggr = aggr_of(step, (*AGGREGATORS, "softmax"))
     inside = [one._replace(frozen=step.frozen) for one in dense_steps(f"{step.name}.mlp", conv.mlp)]
     layers, weights = convert_chain(inside, conv.out_channels, "nn")
     return by_edge.gen_conv(step, aggr, layers, weights)

@@ -142,10 +142,10 @@ class SoftmaxSynopsis(Synopsis):
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:
         """Return N / D per head, (n, heads * channels) float32; 0 where there are no messages."""
-        by_head = state.reshape(len(state), self.score.heads, -1)
+        by_head = state.reshape(len(state), self.score.heads, self.score.channels + 2)
         bottom = by_head[:, :, 1:2]
         read = np.divide(by_head[:, :, 2:], bottom, out=np.zeros_like(by_head[:, :, 2:]), where=bottom != 0)
-        return np.ascontiguousarray(read.reshape(len(state), -1))
+        return np.ascontiguousarray(read.reshape(len(state), self.score.heads * self.score.channels))
 
     def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
         """Return the state of each vertex from all its messages at once, in float64, rounded at the end.

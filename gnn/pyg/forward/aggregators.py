@@ -34,6 +34,7 @@ def kinds_of(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool
         aggr.MinAggregation: "min",
         aggr.StdAggregation: "std",
         aggr.VarAggregation: "var",
+        aggr.SoftmaxAggregation: "softmax",
     }
     if several and type(module) is aggr.MultiAggregation and module.mode == "cat":
         found = tuple(kinds.get(type(one)) for one in module.aggrs)

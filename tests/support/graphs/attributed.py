@@ -76,8 +76,14 @@ def attributed_layers(width: int) -> dict[str, list[Spec]]:
         "gmm_conv-attributes": [
             attending("gmm", width, 4, kernels=3), _RELU, attending("gmm", 4, 3, kernels=2, aggr="sum", bias=False),
         ],
-        "nn_conv-attributes": [matrices(width, 4), _RELU, matrices(4, 3, aggr="mean", bias=False), _RELU, gen],
-        "cg_conv-attributes-mean": [{**wide_cg, "aggr": "mean", "bias": False}, _RELU, narrowing],
+        "nn_conv-attributes": [
+            matrices(width, 4), _RELU, matrices(4, 3, aggr="mean", bias=False), _RELU,
+            {**gen, "aggr": "softmax", "t": -0.5},
+        ],
+        "cg_conv-attributes-mean": [
+            {**wide_cg, "aggr": "mean", "bias": False}, _RELU,
+            {**narrowing, "aggr": "softmax", "t": 2.0, "edge_channels": EDGE_WIDTH},
+        ],
         "cg_conv-attributes": [{**wide_cg, "batch_norm": True}, _RELU, narrowing],
         "cg_conv-none": [cg, _RELU, {**narrowing, "edge_channels": EDGE_WIDTH, "bias": True}, _RELU, gen],
         "gine_conv-last": [gcn, _RELU, gine(4, 4, nn=[]), _RELU, gine(4, 3)],

@@ -158,6 +158,8 @@ TAKEN = {
     "AntiSymmetricConv": (lambda: By(pyg.AntiSymmetricConv(IN, pyg.GATConv(IN, IN, edge_dim=EDGE_WIDTH))), EDGE_WIDTH),
     "(x, x)": (lambda: Paired(pyg.TransformerConv(IN, 4, edge_dim=EDGE_WIDTH)), EDGE_WIDTH),
     "one number": (lambda: Flat(pyg.GATConv(IN, 4, edge_dim=1)), 1),
+    "GENConv of a softmax": (lambda: pyg.GENConv(IN, 8, edge_dim=EDGE_WIDTH), EDGE_WIDTH),
+    "GENConv of a learned t": (lambda: pyg.GENConv(4, 4, t=0.1, learn_t=True, edge_dim=EDGE_WIDTH), EDGE_WIDTH),
     "both": (Both, EDGE_WIDTH),
     "alone": (Alone, EDGE_WIDTH),
     "conv": (gine, EDGE_WIDTH),

@@ -141,8 +141,12 @@ REFUSED = {
         "torch_geometric.nn.PDNConv is not supported yet. Nearest: NNConv or GMMConv, which make weights of the attr",
     ),
     "softmax of messages": (
-        lambda: pyg.GENConv(IN, 8),
-        "GENConv with aggr='softmax' is not supported yet; supported: sum, mean, max, min, std, var",
+        lambda: pyg.GENConv(IN, 8, aggr="powermean"),
+        "GENConv with aggr='powermean' is not supported yet; supported: sum, mean, max, min, std, var, softmax",
+    ),
+    "a softmax of several t": (
+        lambda: pyg.GENConv(IN, 8, aggr=pyg.aggr.SoftmaxAggregation(learn=True, channels=8)),
+        "a softmax with 8 learned t is not supported yet; expected one t",
     ),
     "norms of messages": (
         lambda: pyg.GENConv(IN, 8, aggr="mean", msg_norm=True),
