@@ -83,10 +83,9 @@ def gather(module: Module, traced: Traced, head: str | None, graph: Graph) -> St
     except (RuntimeError, IndexError, ValueError) as error:
         if isinstance(error, ExportError):
             raise
-        shapes = ", ".join(str(values.shape) for values in inputs_of(graph)[:3])
-        msg = (
-            f"stats_from: the module cannot run on this graph (x, edge_index, edge_weight of shapes {shapes}): {error}"
-        )
+        names = ["x", "edge_index", "edge_weight", *(["edge_attr"] if graph.values.attr is not None else [])]
+        shapes = ", ".join(str(values.shape) for values in inputs_of(graph)[: len(names)])
+        msg = f"stats_from: the module cannot run on this graph ({', '.join(names)} of shapes {shapes}): {error}"
         raise ExportError(msg) from None
     return found
 

@@ -7,22 +7,25 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.partitioner.events import OP_ADD_VERTEX
-from freshet.schema import Features
+from freshet.schema import ATTR, EdgeValues, Features
 
 
 class SnapshotArrays(NamedTuple):
     """A graph by rows.
 
-    Shapes: x (n, features) float32; edge_index (2, m) int64, sources and destinations; edge_weight (m,) float32
+    Shapes: x (n, features) float32; edge_index (2, m) int64, sources and destinations; edge_weight (m,) float32;
+    edge_attr (m, width) float32, None where edges have no attributes, or such of several widths
     """
 
     x: np.ndarray
     edge_index: np.ndarray
     edge_weight: np.ndarray
+    edge_attr: np.ndarray | None
 
 
 def read_arrays(folder: Path) -> SnapshotArrays:
@@ -35,8 +38,8 @@ def read_arrays(folder: Path) -> SnapshotArrays:
     types: dict[str, int] = {}
     given: list[tuple[list[int], np.ndarray]] = []
     edges: list[np.ndarray] = [np.empty((0, 3), np.int64)]
-    weights: list[np.ndarray] = [np.empty(0, np.float32)]
-    features = Features(feature_width(folder))
+    features = Features(feature_width(folder), _edge_width(folder))
+    values = [EdgeValues.default(0)]
     for block in open_snapshot(folder, features).blocks():
         first = [rows.setdefault(one, len(rows)) for one in block.a.to_list()]
         if block.op[0] == OP_ADD_VERTEX:
@@ -45,14 +48,28 @@ def read_arrays(folder: Path) -> SnapshotArrays:
         second = [rows.setdefault(one, len(rows)) for one in block.b.to_list()]
         names = np.array([types.setdefault(name, len(types)) for name in block.types], np.int64)
         edges.append(np.column_stack([first, second, names[block.etype]]))
-        weights.append(block.values.weight)
+        values.append(block.values)
     x = features.zeros(len(rows))
-    for at, values in given:
-        x[at] = values
-    every, weight = np.concatenate(edges), np.concatenate(weights)
+    for at, rows_of_block in given:
+        x[at] = rows_of_block
+    every, carried = np.concatenate(edges), EdgeValues.concatenate(values)
     _, last = np.unique(every[::-1], axis=0, return_index=True)
     kept = np.sort(len(every) - 1 - last)
-    return SnapshotArrays(x, np.ascontiguousarray(every[kept, :2].T), weight[kept])
+    attr = carried.full_attr(features.edge_width)[kept] if features.edge_width else None
+    return SnapshotArrays(x, np.ascontiguousarray(every[kept, :2].T), carried.weight[kept], attr)
+
+
+def _edge_width(folder: Path) -> int:
+    """Return how many numbers the attributes of edges have; 0 without any, or where not all have as many."""
+    path = Path(folder) / "edges.parquet"
+    try:
+        field = pq.read_schema(path).field(ATTR)
+        if pa.types.is_fixed_size_list(field.type):
+            return int(field.type.list_size)
+        widths = pc.unique(pc.list_value_length(pq.read_table(path, columns=[ATTR])[ATTR])).drop_null()
+    except (OSError, KeyError, pa.ArrowException):  # `open_snapshot` says what is wrong
+        return 0
+    return int(widths[0].as_py()) if len(widths) == 1 else 0
 
 
 def feature_width(folder: Path) -> int:

@@ -26,6 +26,23 @@ def test_last_rows_hold_and_unknown_ends_are_zero(name, tmp_path: Path) -> None:
     np.testing.assert_array_equal(got.x, [[6, 7], [2, 3], [4, 5], [0, 0]])
     np.testing.assert_array_equal(got.edge_index, [[1, 0, 0], [3, 1, 1]])
     np.testing.assert_array_equal(got.edge_weight, [2, 3, 4])
+    assert got.edge_attr is None
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32(), 2), pa.list_(pa.float64())], ids=str)
+def test_attributes_go_with_their_edges_and_are_zeros_without(kind: pa.DataType, tmp_path: Path) -> None:
+    write_snapshot(tmp_path, [1, 2, 3], np.ones((3, 1), np.float32), [1, 2, 1, 3], [2, 3, 2, 1])
+    edges, rows = pq.read_table(tmp_path / "edges.parquet"), [[0.5, 1.5], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
+    pq.write_table(edges.append_column("attr", pa.array(rows, kind)), tmp_path / "edges.parquet")
+    got = read_arrays(tmp_path)
+    assert got.edge_attr is not None and got.edge_attr.dtype == np.float32
+    assert got.edge_attr.tolist() == [rows[1], rows[2], rows[3]], "of equal edges the last one holds"
+    ragged = pa.array([None, [1.0], *rows[2:]], pa.list_(pa.float64()))
+    pq.write_table(edges.append_column("attr", ragged), tmp_path / "edges.parquet")
+    assert read_arrays(tmp_path).edge_attr is None, "a model that reads none takes any"
+    gaps = pa.array([rows[0], None, None, rows[3]], pa.list_(pa.float64()))
+    pq.write_table(edges.append_column("attr", gaps), tmp_path / "edges.parquet")
+    assert (got := read_arrays(tmp_path).edge_attr) is not None and got.tolist() == [[0, 0], [0, 0], rows[3]]
 
 
 def test_lists_of_any_length_and_no_edges(tmp_path: Path) -> None:
