@@ -9,28 +9,36 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from freshet.gnn.declarations import AnyLayer, Conv, EdgeConv, Layer
+from freshet.gnn.declarations import AnyLayer, Conv, EdgeConv
+from freshet.gnn.describing.kinds import kinds_data, kinds_group
+from freshet.gnn.describing.words import (
+    APPROXIMATE,
+    MESSAGES_BYTES,
+    OUT_EDGES,
+    edge_bytes,
+    label,
+    on_edges,
+    weights_text,
+)
+from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.layers.base import LayerPlan
-from freshet.gnn.model import Model, load_model
+from freshet.gnn.model import Model
 from freshet.gnn.plan import Plan, compile_plan
-from freshet.gnn.rows.jumps import CURRENT, Join, Keep
-from freshet.gnn.rows.norms import FrozenNorm
-from freshet.gnn.synopses.edge_network import EdgeNetwork
 
-_OUT_EDGES = 3  # of a vertex in the example of how far a change goes
 _CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
-_MESSAGES_BYTES = 4  # the number of a vertex's messages, where single ones are looked at
 
 
 def describe_data(folder: str | Path) -> dict[str, Any]:
-    """Return the description of a model folder as plain data, ready for JSON.
+    """Return the description of a model folder as plain data, ready for JSON; of one with kinds as `kinds_data`.
 
     Units: state bytes are per vertex, in the operator that owns it; a vertex replicated in another part adds
     `replica_bytes` there, and slots come on top. Those per edge are of the part that has it: entries of the layer's
     lists, which have room for up to twice as many, and attributes.
     Raises: ModelError as load_model.
     """
-    model = load_model(folder)
+    model = load_any_model(folder)
+    if isinstance(model, KindsModel):
+        return kinds_data(str(folder), model)
     plan = compile_plan(model)
     layers = [_layer_data(i, spec, plan) for i, spec in enumerate(_convs(model), 1)]
     return {
@@ -47,7 +55,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "multiplications_per_row": sum(layer["multiplications_per_row"] for layer in layers),
         "multiplications_per_edge": sum(layer["multiplications_per_edge"] for layer in layers),
         "layers": layers,
-        "head": [_label(layer) for layer in model.head],
+        "head": [label(layer) for layer in model.head],
         "state_bytes_per_vertex": plan.features.row_bytes + sum(layer["state_bytes_per_vertex"] for layer in layers),
         "state_bytes_per_edge": sum(layer["state_bytes_per_edge"] for layer in layers),
     }
@@ -59,6 +67,8 @@ def describe(folder: str | Path) -> Group:
     Raises: ModelError as load_model.
     """
     data = describe_data(folder)
+    if "kinds" in data:
+        return kinds_group(data)
     table = Table(show_lines=True)
     for column in ("layer", "aggregate", "bytes/vertex", "bytes/edge", "what it does"):
         table.add_column(column, justify="right" if "bytes" in column else "left", overflow="fold")
@@ -113,16 +123,16 @@ def _footer(data: dict[str, Any]) -> str:
         f"{data['state_bytes_per_edge']:,} bytes per edge, and room for more"
     )
     hops = data["hops"]
-    reached = sum(_OUT_EDGES**k for k in range(1, hops + 1))
+    reached = sum(OUT_EDGES**k for k in range(1, hops + 1))
     lines = [
-        f"hops: a change goes on to vertices up to {hops} edges away, {reached:,} of them where each has {_OUT_EDGES} "
+        f"hops: a change goes on to vertices up to {hops} edges away, {reached:,} of them where each has {OUT_EDGES} "
         f"out-edges; a row computed anew in all layers takes {data['multiplications_per_row']:,} multiplications",
         state,
     ]
     if data["multiplications_per_edge"]:
         lines[0] += f", and {data['multiplications_per_edge']:,} for the messages of an edge"
     if data["approximate"]:
-        lines.insert(0, "approximate: norms over all vertices keep the statistics of the graph given at the export")
+        lines.insert(0, APPROXIMATE)
     return "\n".join(lines)
 
 
@@ -143,9 +153,9 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
     layer = plan.layers[number - 1]
     own = layer.self_width
     context = _CONTEXT_BYTES if layer.reads_context or layer.source_scaled else 0
-    context += 0 if layer.synopsis.is_linear else _MESSAGES_BYTES
+    context += 0 if layer.synopsis.is_linear else MESSAGES_BYTES
     network = layer.network
-    on_edges, per_edge = (_on_edges(conv, network), network.multiplications) if network else ([], 0)
+    messages, per_edge = (on_edges(conv, network), network.multiplications) if network else ([], 0)
     message, synopsis, out = (
         4 * layer.message_width,
         layer.synopsis.state_bytes(layer.message_width),
@@ -155,9 +165,9 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "layer": number,
         "type": layer.name,
         "options": conv.model_dump(mode="json", exclude={"type", "in_channels", "out_channels", "nn", "pre"}),
-        "before": [_label(one) for one in before],
-        "on_each_edge": on_edges,
-        "then": [_label(one) for one in [*([] if isinstance(conv, EdgeConv) else getattr(conv, "nn", [])), *after]],
+        "before": [label(one) for one in before],
+        "on_each_edge": messages,
+        "then": [label(one) for one in [*([] if isinstance(conv, EdgeConv) else getattr(conv, "nn", [])), *after]],
         "in_width": layer.in_width,
         "out_width": layer.out_width,
         "message_width": layer.message_width,
@@ -165,46 +175,15 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "carried_width": layer.carried_width,
         "aggregate": layer.synopsis.name,
         "class": layer.synopsis.algebra,
-        "edge_weights": _weights_text(conv),
+        "edge_weights": weights_text(conv),
         "edge_features": layer.edge_width,
-        "state_bytes_per_edge": _edge_bytes(layer),
+        "state_bytes_per_edge": edge_bytes(layer.weighted, layer.edge_width),
         "incremental": _incremental(layer),
         "multiplications_per_row": sum(one.multiplications for one in (*before, conv, *after)) - per_edge,
         "multiplications_per_edge": per_edge,
         "replica_bytes": message,
         "state_bytes_per_vertex": synopsis + message + 4 * own + out + context,
     }
-
-
-def _on_edges(conv: Conv, network: EdgeNetwork) -> list[str]:
-    """Describe the messages layer by layer; a first linear layer is two terms that are computed once per vertex."""
-    begin = "both ends' terms added" if network.ends == "sum" else "both ends side by side"
-    if network.target < 0:
-        begin = "the source's row"
-    if network.edge is not None:
-        begin += ", and the term of the edge's attributes"
-    inside = conv.nn if isinstance(conv, EdgeConv) else getattr(conv, "pre", [])
-    first = 1 if isinstance(conv, EdgeConv) and network.ends == "sum" else 0
-    return [begin, *(_label(layer) for layer in inside[first:])]
-
-
-def _edge_bytes(layer: LayerPlan) -> int:
-    """Bytes of an edge in a layer's tables: an entry in the list of either end, and its type and attributes if read."""
-    entry = 8 if layer.weighted or layer.edge_width else 4  # the other end, and a weight or number where it is read
-    return 2 * entry + (4 + 4 * layer.edge_width if layer.edge_width else 0)
-
-
-def _weights_text(conv: Conv) -> str:
-    if conv.edge_width:
-        return f"attributes of edges, {conv.edge_width} numbers, are read; edge weights are ignored"
-    passed = getattr(conv, "edge_weights", None)
-    if passed is None:
-        return "edge weights are ignored (the layer reads none)"
-    return (
-        "edge weights multiply the messages"
-        if passed
-        else "edge weights are ignored (the module hands none to the layer)"
-    )
 
 
 def _incremental(layer: LayerPlan) -> list[str]:
@@ -220,14 +199,3 @@ def _incremental(layer: LayerPlan) -> list[str]:
     if layer.carried_width:
         parts.append(f"{layer.carried_width} columns of earlier layers go with the vertex's own row")
     return parts
-
-
-def _label(layer: Layer) -> str:
-    if isinstance(layer, Keep):
-        return f"keep as {layer.name}"
-    if isinstance(layer, Join):
-        names = ["these rows" if name == CURRENT else name for name in layer.of]
-        return f"go on from {names[0]}" if len(names) == 1 else f"{layer.operation} of {', '.join(names)}"
-    width = f" {layer.in_width} > {layer.out_width}" if layer.out_width is not None else ""
-    name = f"{layer.of} (frozen)" if isinstance(layer, FrozenNorm) else layer.type  # type: ignore[attr-defined]
-    return f"{name}{width}"

@@ -32,8 +32,8 @@ FLOORS = {
         "kinds",
         "layers",
         "kind_layers plan",
-        "describe oracles",
-        "pyg",
+        "describing oracles",
+        "describe pyg",
     ),
     "state": (
         "backend block_columns chunks entry_file page_checksums seed task_parts value_log",

@@ -1,0 +1,178 @@
+"""Describes a model with kinds: what vertices of each kind keep, and what each relation sums up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from freshet.gnn.declarations import Conv, EdgeConv
+from freshet.gnn.describing.words import (
+    APPROXIMATE,
+    MESSAGES_BYTES,
+    OUT_EDGES,
+    edge_bytes,
+    label,
+    on_edges,
+    weights_text,
+)
+from freshet.gnn.kind_layers.compiling import compile_kinds
+from freshet.gnn.kind_layers.lines import Stretch, stretches_of
+from freshet.gnn.kind_layers.plans import KindPlan, KindsLayer, RelationPlan
+from freshet.gnn.kinds.model import KindsModel
+
+_COUNT_BYTES = 4  # int32, of the in-edges of a relation
+_ONE_KIND = "(all)"  # shown for the kind without a name
+
+
+def kinds_data(folder: str, model: KindsModel) -> dict[str, Any]:
+    """Return the description of a model with kinds as plain data, ready for JSON.
+
+    Layers have what the returned kinds need. Units: state bytes are per vertex of a kind, in the operator that owns it;
+    those of a relation are of each of its targets, and are among those of that kind. Those per edge are of the part
+    that has it, as without kinds.
+    """
+    plan, stretches = compile_kinds(model), stretches_of(model)
+    layers = [_layer_data(model, stretches, n, layer) for n, layer in enumerate(plan.layers, 1)]
+    features = {kind: 4 * width for kind, width in model.kinds.items()}
+    kept = [layer["kinds"] for layer in layers]
+    return {
+        "model": folder,
+        "sha256": plan.sha256,
+        "kinds": dict(model.kinds),
+        "relations": [
+            relation.model_dump(mode="json") | {"name": name}
+            for relation, name in zip(model.relations, model.edge_types, strict=True)
+        ],
+        "embeddings": dict(plan.out),
+        "approximate": model.is_approximate,
+        "parameters": int(sum(weight.size for weight in model.weights.values())),
+        "hops": len(layers),
+        "layers": layers,
+        "state_bytes_per_vertex": {
+            kind: own + sum(found[kind]["state_bytes_per_vertex"] for found in kept if kind in found)
+            for kind, own in features.items()
+        },
+    }
+
+
+def kinds_group(data: dict[str, Any]) -> Group:
+    """Return the description for `rich.print`: a table of relations and kinds by layer, and what follows from them."""
+    table = Table(show_lines=True)
+    for column in ("layer", "of", "aggregate", "bytes/vertex", "bytes/edge", "what it does"):
+        table.add_column(column, justify="right" if "bytes" in column else "left", overflow="fold")
+    for layer in data["layers"]:
+        for one in layer["relations"]:
+            _add_relation(table, str(layer["layer"]), one)
+        for kind, one in layer["kinds"].items():
+            words = [f"before: {', '.join(one['before'])}"] if one["before"] else []
+            words += [f"then: {', '.join(one['then'])}"] if one["then"] else []
+            sent = f"sends {one['message_width']}, keeps {one['self_width']}"
+            cells = f"{kind or _ONE_KIND}\n{one['in_width']} > {one['out_width'] or 'none'}", one["aggregate"]
+            bytes_ = f"{one['state_bytes_per_vertex']:,}"
+            table.add_row(str(layer["layer"]), *cells, bytes_, "", Text("; ".join([*words, sent, *one["incremental"]])))
+    return Group(Text(_headline(data)), table, Text(_footer(data)))
+
+
+def _add_relation(table: Table, layer: str, one: dict[str, Any]) -> None:
+    inside = [f"each message: {', '.join(one['on_each_edge'])}"] if one["on_each_edge"] else []
+    inside += [f"then: {', '.join(one['then'])}"] if one["then"] else []
+    words = Text("; ".join([*inside, one["edge_weights"], *one["incremental"]]))
+    ends = f"{one['source'] or _ONE_KIND} > {one['relation']} > {one['target'] or _ONE_KIND}"
+    table.add_row(
+        layer, f"{ends}\n{one['type']}", f"{one['aggregate']}\n{one['message_width']} wide\n{one['class']}",
+        f"{one['state_bytes_per_vertex']:,}", f"{one['state_bytes_per_edge']:,}", words,
+    )  # fmt: skip
+
+
+def _headline(data: dict[str, Any]) -> str:
+    kinds = ", ".join(f"{kind or _ONE_KIND} {width}" for kind, width in data["kinds"].items())
+    out = ", ".join(f"{kind or _ONE_KIND} {width}" for kind, width in data["embeddings"].items())
+    names = [one["name"] for one in data["relations"]]
+    relations = ", ".join(_relation_text(one, names) for one in data["relations"])
+    return (
+        f"{data['model']}\nfeatures by kind: {kinds}; embeddings: {out}; {data['hops']} layers, "
+        f"{data['parameters']:,} parameters\nrelations: {relations}\nsha256 {data['sha256']}"
+    )
+
+
+def _relation_text(one: dict[str, Any], names: list[str]) -> str:
+    text = one["name"]
+    if "edge_features" in one:
+        text += f" (attributes of {one['edge_features']} numbers)"
+    return text + (f" (follows {names[one['mirrors']]})" if "mirrors" in one else "")
+
+
+def _footer(data: dict[str, Any]) -> str:
+    kept = ", ".join(f"{kind or _ONE_KIND} {size:,}" for kind, size in data["state_bytes_per_vertex"].items())
+    hops = data["hops"]
+    reached = sum(OUT_EDGES**k for k in range(1, hops + 1))
+    lines = [APPROXIMATE] if data["approximate"] else []
+    lines.append(
+        f"hops: a change goes on to vertices up to {hops} edges away, {reached:,} of them where each has {OUT_EDGES} "
+        f"out-edges"
+    )
+    return "\n".join([*lines, f"state: bytes per vertex with its features: {kept}; edges and slots come on top"])
+
+
+def _layer_data(model: KindsModel, stretches: list[Stretch], number: int, layer: KindsLayer) -> dict[str, Any]:
+    stretch = stretches[number]
+    convs = [one.conv for _, one in stretch.there(model)]
+    relations = [_relation_data(model, conv, plan) for conv, plan in zip(convs, layer.relations, strict=True)]
+    kinds = {}
+    for kind, plan in zip(model.kinds, layer.kinds, strict=True):
+        if plan is not None:
+            before = [label(one.layer) for one in stretches[0].layers[kind]] if number == 1 else []
+            then = [label(one.layer) for one in stretch.layers[kind]]
+            into = [relations[place] for place in plan.relations]
+            assert stretch.conv is not None  # it begins the layer
+            kinds[kind] = _kind_data(plan, stretch.conv.aggr, into) | {"before": before, "then": then}
+    return {"layer": number, "kinds": kinds, "relations": relations}
+
+
+def _kind_data(plan: KindPlan, aggr: str, into: list[dict[str, Any]]) -> dict[str, Any]:
+    own = 4 * (plan.message_width + plan.self_width + plan.out_width)
+    aggregate = f"{aggr} of {len(into)} relations" if len(into) > 1 else ", ".join(one["relation"] for one in into)
+    parts = ["a changed vertex updates itself"] if plan.reads_self and plan.updates else []
+    parts += [f"{plan.carried_width} columns of earlier layers go with its own row"] if plan.carried_width else []
+    return {
+        "in_width": plan.in_width,
+        "out_width": plan.out_width,
+        "message_width": plan.message_width,
+        "self_width": plan.self_width,
+        "carried_width": plan.carried_width,
+        "aggregate": aggregate,
+        "incremental": parts,
+        "replica_bytes": 4 * plan.message_width,
+        "state_bytes_per_vertex": own + sum(one["state_bytes_per_vertex"] for one in into),
+    }
+
+
+def _relation_data(model: KindsModel, conv: Conv, plan: RelationPlan) -> dict[str, Any]:
+    relation, network = model.relations[plan.number], plan.network
+    parts = list(plan.synopsis.changes)
+    parts += ["a changed in-degree re-reads the sum"] if plan.reads_count else []
+    parts += ["self-loops are kept apart"] if plan.skip_loops else []
+    counts = (_COUNT_BYTES if plan.reads_count else 0) + (0 if plan.synopsis.is_linear else MESSAGES_BYTES)
+    left_out = {"type", "in_channels", "target_channels", "out_channels", "nn"}
+    return {
+        "relation": model.edge_types[plan.number],
+        "source": relation.source,
+        "target": relation.target,
+        "type": plan.name,
+        "options": conv.model_dump(mode="json", exclude=left_out),
+        "on_each_edge": on_edges(conv, network) if network else [],
+        "then": [label(one) for one in ([] if isinstance(conv, EdgeConv) else getattr(conv, "nn", []))],
+        "message_width": plan.message_width,
+        "target_width": plan.target_width,
+        "aggregate": plan.synopsis.name,
+        "class": plan.synopsis.algebra,
+        "edge_weights": weights_text(conv),
+        "incremental": parts,
+        "multiplications_per_edge": network.multiplications if network else 0,
+        "edge_features": plan.edge_width,
+        "state_bytes_per_edge": edge_bytes(plan.weighted, plan.edge_width),
+        "state_bytes_per_vertex": plan.synopsis.state_bytes(plan.message_width) + counts,
+    }
