@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +227,26 @@ def test_weights_are_checked_by_name_and_shape() -> None:
 def test_a_conv_of_two_kinds_of_rows_is_refused_where_there_are_no_kinds() -> None:
     with pytest.raises(ModelError, match=r"layers.0: target_channels is for the convs of relations"):
         make_model(0, [sage(6, 6, 4)])
+
+
+def test_whatever_stands_in_the_file_is_refused_and_never_a_traceback() -> None:
+    layers = [*LAYERS, by_kind(user=[{"type": "keep", "name": "a"}, {"type": "join", "of": ["a", "."]}])]
+    fields = kinds_fields(layers, ["user"])
+    weights, found = random_weights(fields), {"taken": 0, "refused": 0}
+    for path in paths(fields):
+        for junk in (None, -1, "x", [], {"a": 1}):
+            changed = copy.deepcopy(fields)
+            put(path, junk)(changed)
+            try:
+                build_kinds_model(**changed, weights=weights)
+                found["taken"] += 1
+            except ModelError:
+                found["refused"] += 1
+    assert found["refused"] > 500 and found["taken"] < 30
+
+
+def paths(at: Any, begin: str = "") -> Iterator[str]:
+    inside = at.items() if isinstance(at, dict) else enumerate(at) if isinstance(at, list) else ()
+    for key, value in inside:
+        yield f"{begin}{key}"
+        yield from paths(value, f"{begin}{key}.")
