@@ -10,6 +10,8 @@ and in its lists their numbers there (edge_table.py).
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from freshet.gnn.plan import Context, LayerPlan
@@ -23,6 +25,26 @@ MASTER, SPLIT = 1, 2
 _TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and the flags of their masters from then on
 
 
+class VertexRules(Protocol):
+    """What masters keep of vertices because of a layer."""
+
+    @property
+    def reads_context(self) -> bool:
+        """Update depends on the context."""
+
+    @property
+    def source_scaled(self) -> bool:
+        """What a vertex sends depends on its context."""
+
+    @property
+    def skip_loops(self) -> bool:
+        """Self-loops are no messages."""
+
+    @property
+    def reads_out_degrees(self) -> bool:
+        """Either depends on what the context has of out-edges."""
+
+
 class Masters:
     """The masters of a task's parts: their keys, contexts and replica sets.
 
@@ -32,7 +54,9 @@ class Masters:
     Invariant: flags has MASTER for exactly the live masters, SPLIT for those of them with an in-edge elsewhere.
     """
 
-    def __init__(self, tables: TableSet, at: PartRows, layer: LayerPlan | None, following: LayerPlan | None) -> None:
+    def __init__(
+        self, tables: TableSet, at: PartRows, layer: VertexRules | None, following: VertexRules | None
+    ) -> None:
         """Knows nothing that neither its layer nor the next one reads; Storage 0 has no layer.
 
         That has the features of split vertices, too, so it need not know which these are.

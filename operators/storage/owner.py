@@ -7,15 +7,15 @@ is up to the iteration head (operators/storage/head.py).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from freshet.gnn.plan import Context, LayerPlan
+from freshet.gnn.plan import Context
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import choose, deal, find_among, gather, store
-from freshet.operators.graph.topology import MASTER, SPLIT, Masters
+from freshet.operators.graph.topology import MASTER, SPLIT, Masters, VertexRules
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 
@@ -35,6 +35,21 @@ class Changed(NamedTuple):
     ends: np.ndarray | None = None
 
 
+class Sender(Protocol):
+    """How vertices make what they send to the next layer of their rows."""
+
+    @property
+    def source_scaled(self) -> bool:
+        """It depends on their context."""
+
+    @property
+    def message_width(self) -> int:
+        """Width of what goes to every replica; more columns go to the own task alone."""
+
+    def send(self, x: np.ndarray, ctx: Context) -> np.ndarray:
+        """Return what vertices send."""
+
+
 class Owner:
     """The rows of those masters of a task's parts whose flags are `owned`. Shapes: x (rows, width) float32."""
 
@@ -43,8 +58,8 @@ class Owner:
         tables: TableSet,
         masters: Masters,
         width: int,
-        layer: LayerPlan | None,
-        following: LayerPlan | None,
+        layer: VertexRules | None,
+        following: Sender | None,
         number: int,
         owned: int = MASTER,
         receivers: TaskParts | None = None,

@@ -31,10 +31,14 @@ def some_of(block: Block, names: Iterable[str]) -> Columns:
 
 def joined(blocks: Iterable[Block]) -> Block:
     """Return the block with the topology of an epoch: of several senders, their records one after the other."""
-    found = [block for block in blocks if _CONTROL in block.columns]
+    return together([block for block in blocks if _CONTROL in block.columns])
+
+
+def together(found: list[Block]) -> Block:
+    """Return one block with the records of several, one after the other; control values are those of the first."""
     if len(found) == 1:
         return found[0]
-    columns: Columns = {_CONTROL: found[0].columns[_CONTROL]}
+    columns = some_of(found[0], [_CONTROL])
     for name in (*_RECORDS, *POSITIONS):
         if values := [block.columns[name] for block in found if name in block.columns]:
             columns[name] = np.concatenate(values)

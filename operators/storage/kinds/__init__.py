@@ -1,0 +1,1 @@
+"""Storages and Tails where vertices have kinds: rows of each kind, lists and synopses of each relation."""

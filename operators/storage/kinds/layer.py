@@ -1,0 +1,189 @@
+"""The Storage cores of one task where vertices have kinds: layer 0 and layer l."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from freshet.gnn.kind_layers.plans import KindsLayer
+from freshet.operators.core import Core
+from freshet.operators.dataflow import TAIL
+from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.routing import route_partials
+from freshet.operators.graph.sources import NO_SOURCES, SourceRows
+from freshet.operators.graph.topology import MASTER, SPLIT, Masters
+from freshet.operators.outcome import Message
+from freshet.operators.storage.kinds.handing import Handed, Topology, hand_on_kinds, prefixed
+from freshet.operators.storage.kinds.relations import RelationSynopses
+from freshet.operators.storage.kinds.vertices import KindsShape, KindVertices, NoContext, sending
+from freshet.operators.storage.layer import EMPTY_SLOTS, set_features
+from freshet.operators.storage.owner import Owner
+from freshet.operators.storage.partial_rows import partial_columns
+from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.sum_report import SumReport, all_sums
+from freshet.schema import Features
+from freshet.state.block_columns import PARTIAL, Columns, kind_prefix
+from freshet.state.codec import Block, Header, seal, views
+from freshet.state.table import TableSet
+from freshet.state.task_parts import TaskParts
+
+
+class KindsFeatureStorage(Core):
+    """Storage 0: the raw features of a task's masters by kind; sends what layer 1 reads of the changed ones."""
+
+    def __init__(
+        self, task: int, tasks: TaskParts, widths: Sequence[int], following: KindsLayer,
+        receivers: TaskParts | None = None,
+    ) -> None:  # fmt: skip
+        """`widths` are those of features by kind; `receivers`: the tasks of layer 1, by default the same."""
+        self.tables = TableSet(len(tasks.parts_of[task]))
+        self._features, self.owners = [Features(width) for width in widths], list[Owner]()
+        for kind, width in enumerate(widths):
+            mine, at, plan = self.tables.under(kind_prefix(kind)), PartRows(task, tasks), sending(following, kind)
+            masters = Masters(mine, at, None, None if plan is None else NoContext())
+            self.owners.append(Owner(mine, masters, width, None, plan, 0, receivers=receivers))
+        self.touched = 0
+
+    def after_restore(self) -> None:
+        """Have the rows of all tables where the restored ones have them."""
+        for owner in self.owners:
+            owner.at.restore()
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Set features, and fan out those of new and changed vertices."""
+        topology, handed, self.touched = Topology(map(views, blocks)), list[Handed](), 0
+        for kind, owner in enumerate(self.owners):
+            prefix = kind_prefix(kind)
+            if not (section := topology.of(prefix)).columns:
+                continue
+            owner.at.reserve(section, "m")
+            owner.masters.take_over(section)
+            changed = set_features(owner, section, self._features[kind])
+            self.touched += int(changed.slots.size)
+            handed.append(Handed(prefix, owner, changed))
+        messages = hand_on_kinds(handed, self.owners, epoch, topology, last=False)
+        for prefix, owner, _ in handed:
+            dead = owner.at.of(topology.of(prefix), "d")
+            owner.clear(dead)
+            owner.masters.clear(dead)
+        return messages
+
+
+class KindsLayerStorage(Core):
+    """Storage l: merges the messages of its parts' edges by relation, and updates its whole vertices by kind."""
+
+    def __init__(self, shape: KindsShape) -> None:
+        self.shape = shape
+        self.tables = TableSet(len(shape.tasks.parts_of[shape.task]))
+        plans = enumerate(shape.layer.kinds)
+        self.kinds = {k: KindVertices(self.tables, shape, k, one, MASTER) for k, one in plans if one is not None}
+        self.relations = [
+            RelationSynopses(self.tables, one, self.kinds[one.source].at, self.kinds[one.target].at, str(shape))
+            for one in shape.layer.relations
+        ]
+        self._owners = [one.owner for one in self.kinds.values() if one.owner is not None]
+        self.touched = 0
+        self._index_bytes = Level()
+        self.levels = {"index_bytes": self._index_bytes}
+
+    def after_restore(self) -> None:
+        """Have the rows of all tables where the restored ones have them."""
+        for one in self.kinds.values():
+            one.at.restore()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the tables and by the indexes of long lists."""
+        return super().nbytes + self._held_by_indexes
+
+    @property
+    def _held_by_indexes(self) -> int:
+        return sum(one.lists.index_bytes for one in self.relations)
+
+    @property
+    def sums(self) -> SumReport | None:
+        """Report on the sums of these parts, if synopses are sums."""
+        return all_sums(one.store.report for one in self.relations)
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Merge the messages of an epoch, update the active whole vertices, and hand on what changed."""
+        brought = [views(block) for block in blocks]
+        topology, sent = Topology(brought), dict[int, SourceRows]()
+        for kind, one in self.kinds.items():
+            if (section := topology.of(one.prefix)).columns:
+                one.take_over(section)
+            if rows := [views[one.prefix] for views in brought if one.prefix in views]:
+                sent[kind] = one.read(rows)
+        touched = self._merge(epoch, topology, sent)
+        messages = self._update(epoch, topology, touched, sent)
+        if self.shape.tasks.parts > 1:
+            messages += self._partials(epoch, topology, touched, sent)
+        self._clear(topology)
+        return messages
+
+    def _merge(self, epoch: int, topology: Topology, sent: dict[int, SourceRows]) -> list[np.ndarray]:
+        """Merge edges and rows; of each relation the targets whose synopses changed."""
+        every = []
+        for one in self.relations:
+            ends = sent.get(one.plan.source, NO_SOURCES), sent.get(one.plan.target, NO_SOURCES)
+            touched = one.merge(epoch, topology.of(one.prefix), *ends)
+            if touched is not None and epoch == 0:
+                touched.sort()  # a snapshot's, which may be merged in several passes (operators/initial)
+            every.append(EMPTY_SLOTS if touched is None else touched)
+        return every
+
+    def _update(
+        self, epoch: int, topology: Topology, touched: list[np.ndarray], sent: dict[int, SourceRows]
+    ) -> list[Message]:
+        """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
+        handed, self.touched = list[Handed](), 0
+        for kind, one in self.kinds.items():
+            if one.owner is None:
+                continue
+            section = topology.of(one.prefix)
+            born, whole_again = one.at.of(section, "m"), one.at.of(section, "u")
+            candidates = [*(touched[place] for place in one.plan.relations), born, whole_again]
+            if one.plan.reads_self and kind in sent:
+                candidates.append(sent[kind].masters)
+            into = [self.relations[place] for place in one.plan.relations]
+            changed = one.update(epoch, candidates, np.concatenate([born, whole_again]), into)
+            self.touched += int(changed.slots.size)
+            handed.append(Handed(one.prefix, one.owner, changed))
+        return hand_on_kinds(handed, self._owners, epoch, topology, last=self.shape.following is None)
+
+    def _partials(
+        self, epoch: int, topology: Topology, touched: list[np.ndarray], sent: dict[int, SourceRows]
+    ) -> list[Message]:
+        """The partial synopses of touched split vertices, to the tails of their masters."""
+        shape, tasks = self.shape, self.shape.tasks
+        found: list[Columns] = [{} for _ in range(tasks.tasks)]
+        found[shape.task] = topology.share(tasks.parts_of[shape.task], tasks.parts_of[shape.task])
+        for kind, one in self.kinds.items():
+            if one.owner is None:
+                continue
+            owner, flags, splits = one.owner, one.owner.masters.flags.data, one.at.of(topology.of(one.prefix), "s")
+            for place in one.plan.relations:
+                slots, relation = touched[place], self.relations[place]
+                if splits.size:
+                    slots = np.concatenate([slots, splits[~owner.are_in(splits, slots)]])
+                if slots.size and one.home is not None:
+                    partials = route_partials(slots, flags, MASTER | SPLIT, one.home.data, one.at)
+                    for task, columns in enumerate(found):
+                        columns |= prefixed(relation.prefix, partial_columns(partials, relation.store, task, tasks))
+            mine = np.concatenate([sent.get(kind, NO_SOURCES).masters, splits])
+            mine = np.unique(mine[flags[mine] == MASTER | SPLIT])
+            if mine.size and one.own is not None:
+                own = one.at.place_columns("t", mine) | {"t": one.own_rows(mine)}
+                found[shape.task] |= prefixed(one.prefix, own)
+        header = Header(PARTIAL, epoch, shape.number, shape.task)
+        return [Message(TAIL, task, epoch, seal(header, columns)) for task, columns in enumerate(found)]
+
+    def _clear(self, topology: Topology) -> None:
+        """Clear the rows of dropped masters and replicas at the end of the epoch."""
+        gone = {
+            kind: one.clear(section) for kind, one in self.kinds.items() if (section := topology.of(one.prefix)).columns
+        }
+        for one in self.relations:
+            one.clear(gone.get(one.plan.source, EMPTY_SLOTS), gone.get(one.plan.target, EMPTY_SLOTS))
+        self._index_bytes.set(self._held_by_indexes)

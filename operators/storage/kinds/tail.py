@@ -1,0 +1,96 @@
+"""The Tail of one task where vertices have kinds: partials by relation, rows of split vertices by kind."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from freshet.gnn.kind_layers.plans import RelationPlan
+from freshet.operators.core import Core
+from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.topology import MASTER, SPLIT
+from freshet.operators.outcome import Message
+from freshet.operators.storage.kinds.handing import Handed, Topology, hand_on_kinds
+from freshet.operators.storage.kinds.vertices import KindsShape, KindVertices
+from freshet.operators.storage.partial_rows import PartialRows
+from freshet.state.block_columns import relation_prefix
+from freshet.state.codec import Block, views
+from freshet.state.table import TableSet
+
+_OWNED = MASTER | SPLIT
+
+
+class _Partials:
+    """The partial synopses of one relation."""
+
+    def __init__(self, tables: TableSet, at: PartRows, plan: RelationPlan) -> None:
+        self.prefix = relation_prefix(plan.number)
+        self.rows = PartialRows(tables.under(self.prefix), at, plan, counted=True)
+
+    def states(self, slots: np.ndarray) -> np.ndarray:
+        return self.rows.merged(slots)
+
+    def in_edges(self, slots: np.ndarray) -> np.ndarray:
+        return self.rows.in_edges(slots)
+
+
+class KindsTail(Core):
+    """Tail l: merges partials by relation, updates its split vertices by kind."""
+
+    def __init__(self, shape: KindsShape) -> None:
+        self.shape = shape
+        self.tables, layer = TableSet(len(shape.tasks.parts_of[shape.task])), shape.layer
+        self.kinds: list[tuple[KindVertices, list[_Partials]]] = []
+        for kind, plan in enumerate(layer.kinds):
+            if plan is not None and plan.updates:
+                vertices = KindVertices(self.tables, shape, kind, plan, _OWNED)
+                into = [_Partials(self.tables, vertices.at, layer.relations[place]) for place in plan.relations]
+                self.kinds.append((vertices, into))
+        self._owners = [one.owner for one, _ in self.kinds if one.owner is not None]
+        self.touched = 0
+
+    def after_restore(self) -> None:
+        """Have the rows of all tables where the restored ones have them."""
+        for one, into in self.kinds:
+            one.at.restore()
+            for partials in into:
+                partials.rows.reserve(0)
+
+    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
+        """Merge the partials of an epoch, update, and hand on what changed."""
+        brought = [views(block) for block in blocks]
+        topology, handed, self.touched = Topology(brought), list[Handed](), 0
+        for one, into in self.kinds:
+            assert one.owner is not None
+            section = topology.of(one.prefix)
+            if section.columns:
+                self._take_over(one, into, section)
+            candidates = [one.at.of(section, "s")]
+            for partials in into:
+                found = [views[partials.prefix] for views in brought if partials.prefix in views]
+                flags = one.owner.masters.flags.data
+                candidates += [partials.rows.keep(block, flags, _OWNED) for block in found]
+            selves = one.owner.mine(one.at.of(section, "t"))
+            if one.plan.reads_self:
+                candidates.append(selves)
+            changed = one.update(epoch, candidates, one.at.of(section, "s"), into)
+            self.touched += int(changed.slots.size)
+            handed.append(Handed(one.prefix, one.owner, changed))
+        messages = hand_on_kinds(handed, self._owners, epoch, topology, last=self.shape.following is None)
+        for one, _ in self.kinds:
+            one.clear(topology.of(one.prefix))
+        return messages
+
+    def _take_over(self, one: KindVertices, into: list[_Partials], section: Block) -> None:
+        """Take over an epoch's masters and self inputs, and forget those that are not split any more."""
+        assert one.owner is not None
+        one.take_over(section)
+        whole = np.concatenate([one.at.of(section, "u"), one.at.of(section, "d")])
+        if whole.size:
+            for partials in into:
+                partials.rows.drop(whole)
+            for table in (one.owner.x, *(() if one.own is None else (one.own,))):
+                table.clear_rows(whole)
+        slots = one.at.of(section, "t")
+        if slots.size and one.own is not None:
+            one.own.touch_rows(slots)
+            one.own.data[slots] = section.columns["t"]

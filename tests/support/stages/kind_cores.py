@@ -1,0 +1,208 @@
+"""Partitioner, Storages and Tails of a model with kinds, in step: events in, embeddings by kind out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from freshet.gnn.kind_layers.compiling import compile_kinds
+from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.oracles import whole_kinds
+from freshet.kinds import NO_MIRROR, Kinds, Relation
+from freshet.operators.control import control_values
+from freshet.operators.core import Core
+from freshet.operators.dataflow import SINK, STORAGE, TAIL
+from freshet.operators.outcome import Message
+from freshet.operators.storage.kinds.layer import KindsFeatureStorage, KindsLayerStorage
+from freshet.operators.storage.kinds.tail import KindsTail
+from freshet.operators.storage.kinds.vertices import KindsShape
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
+from freshet.partitioner.event_builder import events_of
+from freshet.schema import WEIGHT, EdgeValues, Features, KindsGraph, RelationEdges
+from freshet.state.block_columns import kind_prefix
+from freshet.state.codec import Block, view
+from freshet.state.task_parts import TaskParts
+from tests.support.graphs.kind_reference import KindGraph
+
+Row = tuple[Any, ...]
+
+
+def kinds_of(model: KindsModel) -> Kinds:
+    """The kinds and relations of a model, as the Partitioner has them."""
+    names = list(model.kinds)
+    relations = [
+        Relation(
+            names.index(one.source), one.type, names.index(one.target), one.edge_features,
+            NO_MIRROR if one.mirrors is None else one.mirrors,
+        )
+        for one in model.relations
+    ]  # fmt: skip
+    return Kinds(tuple(names), tuple(model.kinds.values()), tuple(relations))
+
+
+class KindCores:
+    """All operators of a job but the Parser and the Sink, whose embeddings stand in `rows`, by kind and key.
+
+    `dealt`: the parts of the tasks of each layer in turn, the last one that of the Sink, too.
+    """
+
+    def __init__(self, model: KindsModel, dealt: Sequence[TaskParts]) -> None:
+        self.model, self.plan, self.kinds = model, compile_kinds(model), kinds_of(model)
+        self.features, self.dealt = Features.of_kinds(self.kinds), [dealt[0], *dealt]
+        self.dealt = [*self.dealt, *[dealt[-1]] * (len(self.plan.layers) + 2 - len(self.dealt))]
+        parts = self.dealt[0].parts
+        self.partitioner = Partitioner(parts, self.features, PartitionerConfig(hybrid_threshold=2), self.dealt[0])
+        self.graph, self.epoch = KindGraph(self.kinds), 0
+        self.out = [list(model.kinds).index(kind) for kind in model.out]
+        self.rows: dict[tuple[int, int], np.ndarray] = {}
+        self.make()
+
+    def make(self) -> None:
+        """New cores, without state."""
+        self.storages: list[list[Core]] = [[self._features(task) for task in range(self.dealt[0].tasks)]]
+        self.tails: list[list[Core]] = [[]]
+        for number, layer in enumerate(self.plan.layers, 1):
+            following = self.plan.layers[number] if number < len(self.plan.layers) else None
+            here, there = self.dealt[number], self.dealt[number + 1]
+            shapes = [KindsShape(task, here, number, layer, following, there) for task in range(here.tasks)]
+            self.storages.append([KindsLayerStorage(shape) for shape in shapes])
+            self.tails.append([KindsTail(shape) for shape in shapes] if here.parts > 1 else [])
+
+    def _features(self, task: int) -> Core:
+        widths = list(self.plan.kinds.values())
+        return KindsFeatureStorage(task, self.dealt[0], widths, self.plan.layers[0], self.dealt[1])
+
+    @property
+    def cores(self) -> list[Core]:
+        """All of them."""
+        return [core for layer in (*self.storages, *self.tails) for core in layer]
+
+    def restore(self) -> None:
+        """Go on with other cores, which have what the tables of these have."""
+        before = self.cores
+        self.make()
+        for old, new in zip(before, self.cores, strict=True):
+            for table in old.tables:
+                table.touch_all()
+                table.freeze()
+                for part in range(table.parts):
+                    for page, data in table.take_owed(1 << 30, part):
+                        new.tables[table.name].load_page(page, data, part)
+            new.after_restore()
+
+    def run(self, rows: Sequence[Row]) -> None:
+        """One epoch of rows of KindGraph, through all operators."""
+        self.epoch += 1
+        events = events_of([self._event(*row) for row in rows], self.features, "int")
+        change = self.partitioner.partition(events)
+        assert change.rejected == []
+        blocks = self.partitioner.split(change, control_values(), self.epoch)
+        self.graph.apply(list(rows), [])
+        waiting: dict[tuple[str, int], list[Message]] = {}
+        for number, (storages, tails) in enumerate(zip(self.storages, self.tails, strict=True)):
+            sent: list[Message] = []
+            for task, core in enumerate(storages):
+                sent += core.apply(self.epoch, [blocks[task]] if number == 0 else _blocks(waiting, STORAGE, task))
+            for task, core in enumerate(tails):
+                sent += core.apply(self.epoch, _blocks(_by_task(sent), TAIL, task))
+            waiting = _by_task(sent)
+        for message in (one for (to, _), many in waiting.items() if to == SINK for one in many):
+            assert isinstance(message.block, Block)
+            self._take(message.block)
+
+    def _event(self, op: str, *fields: Any) -> Row:
+        if isinstance(fields[0], tuple):
+            (kind, vertex), *x = fields
+            return op, ((self.kinds.names[kind], vertex) if self.kinds.are_named else vertex), *x
+        relation, src, dst, *values = fields
+        name = self.kinds.relation_names[relation]
+        if op == "del_edge":
+            return op, src, dst, name
+        weight, attr = [*values, *[1.0, None][len(values) :]]
+        width = self.features.edge_width
+        padded = () if attr is None else ((*attr, *[0.0] * (width - len(attr))),)
+        return op, src, dst, weight, name, -1, *padded
+
+    def _take(self, block: Block) -> None:
+        for kind in self.out:
+            section = block if len(self.out) == 1 else view(block, kind_prefix(kind))
+            begins, ends = section.columns.get("key_begin"), section.columns.get("key_end")
+            keys, rows = section.get("key"), section.get("row")
+            spans = [slice(None)] if begins is None or ends is None else list(map(slice, begins, ends))
+            for span in spans:
+                self.rows |= {(kind, int(key)): row for key, row in zip(keys[span], rows[span], strict=True)}
+            for key in section.get("del_key").tolist():
+                del self.rows[kind, key]
+
+    def want(self) -> dict[tuple[int, int], np.ndarray]:
+        """The embeddings of the graph, recomputed."""
+        graph = self.graph
+        ids = [sorted(v for k, v in graph.x if k == kind) for kind in range(len(self.kinds))]
+        places = [{v: i for i, v in enumerate(every)} for every in ids]
+        x = [
+            np.array([graph.x[kind, v] for v in every], np.float32).reshape(len(every), width)
+            for kind, (every, width) in enumerate(zip(ids, self.kinds.widths, strict=True))
+        ]
+        edges = []
+        for number, one in enumerate(self.kinds.relations):
+            of = [(src, dst, values) for (r, src, dst), values in graph.edges.items() if r == number]
+            src = np.array([places[one.source][src] for src, _, _ in of], np.int64)
+            dst = np.array([places[one.target][dst] for _, dst, _ in of], np.int64)
+            weight = np.array([weight for _, _, (weight, _) in of], np.float32)
+            attr = np.array([attr for _, _, (_, attr) in of], np.float32).reshape(len(of), one.edge_width)
+            values = EdgeValues(len(of), {WEIGHT: weight}, attr if one.edge_width else None)
+            edges.append(RelationEdges(src, dst, values))
+        rows = whole_kinds.forward(self.plan, KindsGraph(x, edges))[-1]
+        return {(kind, v): rows[kind][i] for kind in self.out for i, v in enumerate(ids[kind])}
+
+    def assert_right(self, tolerance: float = 2e-4) -> None:
+        """The embeddings are those of the graph."""
+        want = self.want()
+        assert self.rows.keys() == want.keys()
+        largest = max([1.0, *(float(np.abs(row).max(initial=0)) for row in want.values())])
+        for at, row in want.items():
+            np.testing.assert_allclose(self.rows[at], row, rtol=tolerance, atol=tolerance * largest, err_msg=str(at))
+
+
+def _blocks(waiting: dict[tuple[str, int], list[Message]], to: str, task: int) -> list[Block]:
+    found = [one.block for one in waiting.get((to, task), [])]
+    blocks = [one for one in found if isinstance(one, Block)]
+    return sorted(blocks, key=lambda one: (one.header.source, one.header.flags))
+
+
+def _by_task(messages: list[Message]) -> dict[tuple[str, int], list[Message]]:
+    found: dict[tuple[str, int], list[Message]] = {}
+    for message in messages:
+        found.setdefault((message.to, message.task), []).append(message)
+    return found
+
+
+def random_rows(cores: KindCores, rng: np.random.Generator, many: int) -> list[Row]:
+    """Events of vertices and edges of all kinds and relations, which come, change and go."""
+    kinds, live, edges = cores.kinds, list(cores.graph.x), list(cores.graph.edges)
+    given = [k for k, one in enumerate(kinds.relations) if one.mirrors == NO_MIRROR]
+    rows: list[Row] = []
+    for _ in range(many):
+        chance, kind = rng.random(), int(rng.integers(len(kinds)))
+        x = tuple(float(v) for v in rng.standard_normal(kinds.widths[kind]).astype(np.float32))
+        if chance < 0.1:
+            rows.append(("add_vertex", (kind, int(rng.integers(9))), x))
+        elif chance < 0.25 and live:
+            kind, vertex = live[rng.integers(len(live))]
+            x = tuple(float(v) for v in rng.standard_normal(kinds.widths[kind]).astype(np.float32))
+            rows.append(("set_features", (kind, vertex), x))
+        elif chance < 0.3 and live:
+            rows.append(("del_vertex", live[rng.integers(len(live))]))
+        elif chance < 0.45 and edges and (edge := edges[rng.integers(len(edges))])[0] in given:
+            rows.append(("del_edge", *edge))
+        else:
+            relation = given[rng.integers(len(given))]
+            width = kinds.relations[relation].edge_width
+            attr = tuple(float(v) for v in rng.integers(-2, 3, width)) if width and rng.random() < 0.8 else None
+            ends = int(rng.integers(7)), int(rng.integers(7))
+            values = [float(rng.choice([0.5, 1.0, 2.0]))] + ([] if attr is None else [attr])
+            rows.append(("add_edge", relation, *ends, *values))
+    return rows
