@@ -64,6 +64,15 @@ class SynopsisStore(Protocol):
         """Report on its sums, if it keeps any."""
 
 
+class MakeStore(Protocol):
+    """Makes the store of a relation in the parts of a Storage's task."""
+
+    def __call__(
+        self, tables: TableSet, lists: EdgeLists, relation: RelationMessages, place: str, z: Table | None = None
+    ) -> SynopsisStore:
+        """`place` says in errors where it is; `z` has what sources send, where another store keeps that table."""
+
+
 # merge(index, partial, slots, out, shifts, columns): puts these columns of the synopsis of each slot into `out`, made
 # of the rows `index[slot, part]` of its part in `partial`, part by part, where -1 is none. `shifts` are those of slots
 # and of rows. Where the order of merging matters: blocks come in the order of their senders (operators/stage.py).
@@ -74,8 +83,8 @@ MergePartials = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, tuple[
 class Aggregate(Generic[S]):
     """Implementation of one kind of synopsis: in Storages, in Tails, and in a pass over a whole graph."""
 
-    store: Callable[[TableSet, EdgeLists, RelationMessages, str], SynopsisStore]
-    """Keeps the synopses of a relation in the parts of a Storage's task; the text says in errors where."""
+    store: MakeStore
+    """Keeps the synopses of a relation."""
     merger: Callable[[S], MergePartials]
     """How a tail makes one synopsis of the partials of several parts."""
     accumulator: Callable[[S, int, int], Accumulator]

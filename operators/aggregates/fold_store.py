@@ -41,11 +41,17 @@ class FoldStore:
     report: SumReport | None = None
 
     def __init__(
-        self, make_fold: MakeFold, tables: TableSet, lists: EdgeLists, relation: RelationMessages, place: str
+        self,
+        make_fold: MakeFold,
+        tables: TableSet,
+        lists: EdgeLists,
+        relation: RelationMessages,
+        place: str,
+        z: Table | None = None,
     ) -> None:
-        """`place` says in errors where this is."""
+        """`place` says in errors where this is; `z` has what sources send, where another store keeps that table."""
         self.lists, self._relation, self._place = lists, relation, place
-        self.z = tables.add("z", "f4", relation.message_width)
+        self.z = tables.add("z", "f4", relation.message_width) if z is None else z
         self._count = tables.add("in_edges", "i4")
         self.fold = make_fold(tables, "", relation.message_width, relation.synopsis)
         self._target_fold = self.fold if isinstance(self.fold, TargetFold) else None
@@ -55,7 +61,7 @@ class FoldStore:
             self.fold.read_attributes(lists.attributes)
         self._of_sources: tuple[Table, ...] = (self.z, *self.fold.source_tables)
         self._of_targets = self._count, *self.fold.tables, *(() if self.q is self.z else (self.q,))
-        lists.sources.keep(*self._of_sources)
+        lists.sources.keep(*self._of_sources[0 if z is None else 1 :])
         lists.targets.keep(*self._of_targets)
         self._moved = np.zeros(0, np.int64)
         self._result = np.zeros(4, np.int64)

@@ -34,13 +34,15 @@ class SumStore:
     Invariant: s[v] is the sum of weight * z[u] over the in-edges (u, v) of this part (tests/property holds it).
     """
 
-    def __init__(self, tables: TableSet, lists: EdgeLists, relation: RelationMessages, place: str) -> None:
-        """`place` says in errors where this is."""
+    def __init__(
+        self, tables: TableSet, lists: EdgeLists, relation: RelationMessages, place: str, z: Table | None = None
+    ) -> None:
+        """`place` says in errors where this is; `z` has what sources send, where another store keeps that table."""
         self.lists, self._relation, self._place = lists, relation, place
-        self.z = tables.add("z", "f4", relation.message_width)
+        self.z = tables.add("z", "f4", relation.message_width) if z is None else z
         self.s = tables.add("s", "f8", relation.message_width)
         self.note = tables.add("note", "i4", 4)
-        lists.sources.keep(self.z)
+        lists.sources.keep(*(() if z is not None else (self.z,)))
         lists.targets.keep(self.s, self.note)
         self._counter = np.zeros(1, np.int64)
         self._result = np.zeros(3, np.int64)

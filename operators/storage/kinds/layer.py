@@ -9,8 +9,9 @@ import numpy as np
 from freshet.gnn.kind_layers.plans import KindsLayer
 from freshet.operators.core import Core
 from freshet.operators.dataflow import TAIL
-from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.operators.graph.routing import route_partials
+from freshet.operators.graph.row_kernels import gather, put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.graph.topology import MASTER, SPLIT, Masters
 from freshet.operators.outcome import Message
@@ -78,14 +79,26 @@ class KindsLayerStorage(Core):
         self.tables = TableSet(len(shape.tasks.parts_of[shape.task]))
         plans = enumerate(shape.layer.kinds)
         self.kinds = {k: KindVertices(self.tables, shape, k, one, MASTER) for k, one in plans if one is not None}
-        self.relations = [
-            RelationSynopses(self.tables, one, self.kinds[one.source].at, self.kinds[one.target].at, str(shape))
-            for one in shape.layer.relations
-        ]
+        self.relations, self._sharing = list[RelationSynopses](), dict[tuple[int, int, int], list[int]]()
+        self._make_relations()
         self._owners = [one.owner for one in self.kinds.values() if one.owner is not None]
         self.touched = 0
         self._index_bytes = Level()
         self.levels = {"index_bytes": self._index_bytes}
+
+    def _make_relations(self) -> None:
+        """Make the stores; those whose messages read the same rows of sources share a table of these."""
+        for place, one in enumerate(self.shape.layer.relations):
+            columns = one.source, one.source_columns.start, one.source_columns.stop
+            same = self._sharing.setdefault(columns, [])
+            z = self.relations[same[0]].store.z if same else None
+            ends = self.kinds[one.source].at, self.kinds[one.target].at
+            self.relations.append(RelationSynopses(self.tables, one, *ends, str(self.shape), z))
+            same.append(place)
+        for kind, vertices in self.kinds.items():
+            whole = self._sharing.get((kind, 0, vertices.plan.message_width))
+            is_there = whole is not None and vertices.plan.self_is_message
+            vertices.keep_own(self.relations[whole[0]].store.z if whole is not None and is_there else None)
 
     def after_restore(self) -> None:
         """Have the rows of all tables where the restored ones have them."""
@@ -124,13 +137,18 @@ class KindsLayerStorage(Core):
 
     def _merge(self, epoch: int, topology: Topology, sent: dict[int, SourceRows]) -> list[np.ndarray]:
         """Merge edges and rows; of each relation the targets whose synopses changed."""
-        every = []
-        for one in self.relations:
-            ends = sent.get(one.plan.source, NO_SOURCES), sent.get(one.plan.target, NO_SOURCES)
-            touched = one.merge(epoch, topology.of(one.prefix), *ends)
-            if touched is not None and epoch == 0:
-                touched.sort()  # a snapshot's, which may be merged in several passes (operators/initial)
-            every.append(EMPTY_SLOTS if touched is None else touched)
+        every = [EMPTY_SLOTS] * len(self.relations)
+        for (kind, *_), places in self._sharing.items():
+            z, sources = self.relations[places[0]].store.z, sent.get(kind, NO_SOURCES)
+            shares = len(places) > 1 and sources.slots.size > 0
+            before = frozen(gather(z.data, sources.slots.copy())) if shares else None
+            for place in places:
+                one = self.relations[place]
+                if before is not None and place != places[0]:  # each store takes messages back by the old rows
+                    put(z.view, sources.slots, before, 0)
+                touched = one.merge(epoch, topology.of(one.prefix), sources, sent.get(one.plan.target, NO_SOURCES))
+                if touched is not None:
+                    every[place] = np.sort(touched) if epoch == 0 else touched  # a snapshot's may come in passes
         return every
 
     def _update(

@@ -11,18 +11,20 @@ from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.state.block_columns import relation_prefix
 from freshet.state.codec import Block
-from freshet.state.table import TableSet
+from freshet.state.table import Table, TableSet
 
 
 class RelationSynopses:
     """Lists and a store for the messages of a relation, in tables whose names begin with its prefix."""
 
-    def __init__(self, tables: TableSet, plan: RelationPlan, sources: PartRows, targets: PartRows, place: str) -> None:
-        """`place` says in errors where this is."""
+    def __init__(
+        self, tables: TableSet, plan: RelationPlan, sources: PartRows, targets: PartRows, place: str, z: Table | None
+    ) -> None:
+        """`place` says in errors where this is; `z` has what sources send, where another relation keeps that table."""
         self.plan, self.prefix = plan, relation_prefix(plan.number)
         mine = tables.under(self.prefix)
         self.lists = EdgeLists(mine, sources, targets, plan)
-        self.store = aggregate_of(plan.synopsis).store(mine, self.lists, plan, place)
+        self.store = aggregate_of(plan.synopsis).store(mine, self.lists, plan, place, z)
 
     def merge(self, epoch: int, edges: Block, sources: SourceRows, targets: SourceRows) -> np.ndarray | None:
         """Apply an epoch; the targets whose synopses it changed, or None where it has no work here.

@@ -43,6 +43,7 @@ class KindsTail(Core):
         for kind, plan in enumerate(layer.kinds):
             if plan is not None and plan.updates:
                 vertices = KindVertices(self.tables, shape, kind, plan, _OWNED)
+                vertices.keep_own()
                 into = [_Partials(self.tables, vertices.at, layer.relations[place]) for place in plan.relations]
                 self.kinds.append((vertices, into))
         self._owners = [one.owner for one, _ in self.kinds if one.owner is not None]

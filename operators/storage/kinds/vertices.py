@@ -19,7 +19,7 @@ from freshet.operators.graph.topology import SPLIT, Masters
 from freshet.operators.storage.owner import Changed, Owner
 from freshet.state.block_columns import kind_prefix
 from freshet.state.codec import Block
-from freshet.state.table import TableSet
+from freshet.state.table import Table, TableSet
 from freshet.state.task_parts import TaskParts
 
 
@@ -80,11 +80,20 @@ class KindVertices:
             place = shape.number, owned, shape.receivers
             self.owner = Owner(mine, masters, plan.out_width, NoContext(), following, *place)
         self.home = None if self._is_tail else mine.add("home", "i4", 2, fill=-1)
-        width = plan.message_width if plan.self_is_message else plan.self_width
-        self._own_from = 0 if plan.self_is_message else plan.message_width
-        self.own = mine.add("own", "f4", width) if plan.reads_self and width else None
-        self._of_all = [table for table in (self.home, self.own) if table is not None]
+        self._of_all = [] if self.home is None else [self.home]
         self.at.keep(*self._of_all)
+        self._own_from, self._tables = 0 if plan.self_is_message else plan.message_width, mine
+        self.own: Table | None = None
+        self._keeps_own = False
+
+    def keep_own(self, z: Table | None = None) -> None:
+        """Keep self inputs; `z` is the table of a store that has them, where they are all that the vertices send."""
+        plan, self.own = self.plan, z
+        width = plan.message_width if plan.self_is_message else plan.self_width
+        if plan.reads_self and width and z is None:
+            self.own, self._keeps_own = self._tables.add("own", "f4", width), True
+            self._of_all.append(self.own)
+            self.at.keep(self.own)
 
     def take_over(self, section: Block) -> None:
         """Take over an epoch's masters and, in a Storage, replicas, and have room for them."""
@@ -100,7 +109,7 @@ class KindVertices:
     def read(self, blocks: list[Block]) -> SourceRows:
         """Return what vertices of the kind send from now on; keeps self inputs."""
         sources = read_sources(blocks, self.at, self.plan.message_width)
-        if self.own is not None:
+        if self.own is not None and self._keeps_own:
             for slots, rows in sources.selves:
                 put(self.own.view, slots, rows, self._own_from)
         return sources

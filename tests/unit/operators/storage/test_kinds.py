@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from freshet.gnn.kinds.model import KindsModel
+from freshet.operators.storage.kinds.layer import KindsLayerStorage
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.kinds import KINDS, Spec, by_kind, hetero, kinds_model, relation, sage, sage_everywhere
 from tests.support.stages.kind_cores import KindCores, random_rows
@@ -97,6 +98,18 @@ def side_by_side() -> KindsModel:
 @pytest.mark.parametrize("make", [different_convs, side_by_side])
 def test_convs_of_all_kinds_are_those_of_a_full_pass(make: Callable[[], KindsModel], dealt: str) -> None:
     follow(KindCores(make(), DEALT[dealt]), seed=2)
+
+
+def test_relations_that_send_the_same_rows_share_them() -> None:
+    cores = KindCores(two_layers("user", "item"), DEALT["several in a task"])
+    storage = cores.storages[1][0]
+    assert isinstance(storage, KindsLayerStorage)
+    names = {table.name for table in storage.tables}
+    tables = {one.plan.number: one.store.z for one in storage.relations}
+    assert tables[0] is tables[4] and tables[1] is tables[3], "users buy and follow; items have two mirrors"
+    assert {name for name in names if name.endswith(".z")} == {"r0.z", "r1.z", "r2.z"}
+    widths = {kind: one.plan.message_width for kind, one in storage.kinds.items()}
+    assert widths == {0: 6, 1: 4, 2: 5} and not {name for name in names if name.endswith(".own")}
 
 
 def test_one_kind_that_is_returned_has_the_columns_of_a_job_without_kinds() -> None:
