@@ -101,20 +101,20 @@ class PartialRows:
 
     def __init__(self, tables: TableSet, at: PartRows, relation: RelationMessages, *, counted: bool = False) -> None:
         self._at, self._width, self._tables = at, relation.synopsis_width, tables
-        self._partial = tables.add("partial", "f4", relation.synopsis_width)
+        self.partial = tables.add("partial", "f4", relation.synopsis_width)
         self._chain = tables.add("chain", "i4")
         self._counts: Table | None = tables.add("counts", "i4") if counted else None
         self._scalars = tables.add("scalars", "i8")
         self._scalars.reserve(2)
-        self._index = PartColumns.of(tables, "index", at.tasks.parts)
-        at.keep(self._index.rows)
+        self.index = PartColumns.of(tables, "index", at.tasks.parts)
+        at.keep(self.index.rows)
         self._merge = aggregate_of(relation.synopsis).merger(relation.synopsis)
 
     def reserve(self, more: int) -> None:
         """Have room for this many rows more in each part."""
         used = self._scalars.data.reshape(self._tables.parts, -1)[:, _USED]
         self._chain.reserve(used + more)
-        beside = [self._partial] if self._counts is None else [self._partial, self._counts]
+        beside = [self.partial] if self._counts is None else [self.partial, self._counts]
         for table in beside:
             table.reserve(self._chain.part_rows)
         align(self._chain, *beside)
@@ -129,7 +129,7 @@ class PartialRows:
         sources = block.get("p_from")[kept] if "p_from" in block.columns else np.full(kept.size, block.header.source)
         self.reserve(kept.size)
         places = self._place(slots, sources, counts)
-        _keep(self._partial.view, places, kept, rows)
+        _keep(self.partial.view, places, kept, rows)
         if self._counts is not None:
             there = places >= 0
             self._counts.touch_rows(places[there])
@@ -139,15 +139,15 @@ class PartialRows:
     def merged(self, slots: np.ndarray) -> np.ndarray:
         """Return the synopses of these vertices, (n, synopsis_width) float32."""
         merged, below = np.empty((slots.size, self._width), np.float32), self._chain.part_shift
-        for some, index, at, shift in self._index.columns(slots, below):
-            self._merge(index, self._partial.data, at, merged[some], (shift, below), (0, self._width))
+        for some, index, at, shift in self.index.columns(slots, below):
+            self._merge(index, self.partial.data, at, merged[some], (shift, below), (0, self._width))
         return merged
 
     def in_edges(self, slots: np.ndarray) -> np.ndarray:
         """Return the numbers of in-edges that these vertices have in all parts, (n,) int32."""
         assert self._counts is not None
         total, below = np.zeros(slots.size, np.int32), self._chain.part_shift
-        for some, index, at, shift in self._index.columns(slots, below):
+        for some, index, at, shift in self.index.columns(slots, below):
             rows = index[at].astype(np.int64)
             base = ((at >> shift).astype(np.int64) << below)[:, None]
             total[some] = np.where(rows >= 0, self._counts.data[np.maximum(rows, 0) + base], 0).sum(axis=1)
@@ -155,15 +155,15 @@ class PartialRows:
 
     def drop(self, slots: np.ndarray) -> None:
         """Keep nothing of these vertices, which are not split any more."""
-        held, sources = self._index.held(slots)
+        held, sources = self.index.held(slots)
         self._place(held, sources, np.zeros(held.size, np.int32))
 
     def _place(self, slots: np.ndarray, sources: np.ndarray, counts: np.ndarray) -> np.ndarray:
         rows, sources = np.empty(slots.size, np.int32), sources.astype(np.int16)
-        shifts = self._index.part_shift, self._chain.part_shift, self._scalars.part_shift
-        tables = self._index.view, self._chain.view, self._scalars.view
+        shifts = self.index.part_shift, self._chain.part_shift, self._scalars.part_shift
+        tables = self.index.view, self._chain.view, self._scalars.view
         done = 0
         while (done := _place(*tables, slots, sources, counts, shifts, rows, done)) < slots.size:
-            self._index.grow()
-            tables = self._index.view, *tables[1:]
+            self.index.grow()
+            tables = self.index.view, *tables[1:]
         return rows

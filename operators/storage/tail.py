@@ -33,7 +33,7 @@ class LayerTail(Core):
         width, owned = layer.out_width, MASTER | SPLIT
         self.masters = Masters(tables, self.at, layer, shape.following)
         self.owner = Owner(tables, self.masters, width, layer, shape.following, shape.number, owned, shape.receivers)
-        self._partials = PartialRows(tables, self.at, layer)
+        self.partials = PartialRows(tables, self.at, layer)
         self.own_width = layer.message_width if layer.self_is_message else layer.self_width
         self.own = tables.add("own", "f4", max(1, self.own_width))
         self.at.keep(self.own)
@@ -42,7 +42,7 @@ class LayerTail(Core):
     def after_restore(self) -> None:
         """Have the rows of all tables where the restored ones have them."""
         self.at.restore()
-        self._partials.reserve(0)
+        self.partials.reserve(0)
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Merge the partials of an epoch, update, and hand on what changed."""
@@ -77,18 +77,18 @@ class LayerTail(Core):
         """UPDATE these split vertices; those that changed, or are forced."""
         layer, owner = self.shape.layer, self.owner
         x = layer.update(
-            self._partials.merged(active), self.own.data[active, : self.own_width], owner.read_context(active)
+            self.partials.merged(active), self.own.data[active, : self.own_width], owner.read_context(active)
         )
         return owner.store(active, x, forced)
 
     def keep(self, block: Block) -> np.ndarray:
         """Keep the partials of a block; returns the split masters that they are of."""
-        return self._partials.keep(block, self.masters.flags.data, self.owner.owned)
+        return self.partials.keep(block, self.masters.flags.data, self.owner.owned)
 
     def _drop(self, slots: np.ndarray) -> None:
         """These vertices are not split any more: their rows go."""
         if not slots.size:
             return
-        self._partials.drop(slots)
+        self.partials.drop(slots)
         for table in (self.own, self.owner.x):
             table.clear_rows(slots)

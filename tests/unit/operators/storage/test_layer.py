@@ -260,7 +260,7 @@ def test_the_vertex_becomes_whole_and_split_again() -> None:
     assert published(messages) == {10: 21}, "from the storage's own partial, which was always kept"
     blocks = [partial(2, 0, own=True, u_slot=[0]), partial(2, 1, p_slot=[0], p=[[0]], p_count=[0])]
     assert published(tail.apply(2, blocks)) == {}, "only the new owner says so"
-    assert not tail.index.held(np.zeros(1, np.int32))[0].size
+    assert not tail.partials.index.held(np.zeros(1, np.int32))[0].size
     messages = home.apply(3, [sync(3, s_slot=[0]), replica_sync(3, 1)])
     assert published(messages) == {}
     assert sent(messages, "tail")[0]["p"] == [[20]]
@@ -305,7 +305,7 @@ def test_a_vertex_that_dies_split_takes_its_partials_along() -> None:
     _, _, tail = parts_of_a_split_vertex()
     away = partial(2, 1, p_slot=[0], p=[[0]], p_count=[0])
     assert published(tail.apply(2, [partial(2, 0, own=True, d_slot=[0], d_key=[10]), away])) == {}
-    assert not tail.index.held(np.zeros(1, np.int32))[0].size
+    assert not tail.partials.index.held(np.zeros(1, np.int32))[0].size
     assert tail.masters.flags.data[0] == 0
 
 
