@@ -88,13 +88,13 @@ class FoldStore:
             put(own.view, slots, rows, self._relation.message_width)  # type: ignore[union-attr]
         edges = self._edges()
         edges, gone, moves, kept = self._take_out(edges, changes, sources, serial)
-        turns = Turns(moves.slots, moves.places, sources.rows) if self.q is self.z else self._turns(targets)
+        turns = self._turns(targets) if self.q is not self.z else None
         if self._target_fold is not None:
-            self._target_fold.read_targets(self.q, turns)
+            self._target_fold.read_targets(self.q, turns or Turns(moves.slots, moves.places, sources.rows))
         self.fold.leave(edges, gone, kept, moves, sources.rows, same_weights=not changed[0].size)
         self.lists.settle()
         self._store_kernel(self.z.view, moves.slots, moves.places, sources.rows)
-        if self.q is not self.z:
+        if turns is not None:
             self._store_kernel(self.q.view, *turns)
         come = room_for(changed[0].size + added[0].size)
         if edges.out.weighted and changed[0].size:
