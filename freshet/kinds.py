@@ -103,6 +103,12 @@ class Kinds:
         """Return a relation in names: source, type, target."""
         return self.names[relation.source], relation.type, self.names[relation.target]
 
+    def fields_of(self, number: int) -> dict[str, str]:
+        """Return the fields by which an event says the relation of its edge."""
+        relation = self.relations[number]
+        source, name, target = self.triple(relation)
+        return {"type": name} | ({} if name in self.sole else {"src_kind": source, "dst_kind": target})
+
     @cached_property
     def ends(self) -> np.ndarray:
         """The kinds of sources and of targets by relation, (2, relations) int32."""

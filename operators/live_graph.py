@@ -22,7 +22,7 @@ from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
 from freshet.partitioner.live_graph import LiveGraph
-from freshet.schema import ATTR, dropped_among
+from freshet.schema import ATTR, FeatureRows, dropped_among
 from freshet.state.block_columns import POSITIONS
 from freshet.state.codec import Block
 
@@ -132,10 +132,10 @@ class LiveState:
             return graph
         return replace(graph, values=replace(graph.values, attr=self._attributes.of(self.core)))
 
-    def features(self, graph: LiveGraph) -> np.ndarray:
-        """The features of the graph's vertices, (n, features) float32."""
+    def features(self, graph: LiveGraph) -> FeatureRows:
+        """The features of the graph's vertices."""
         x = self.storage.core.tables["x"]
-        return x.data[graph.master.astype(np.int64) * x.stride + graph.slot]
+        return FeatureRows(x.data[graph.master.astype(np.int64) * x.stride + graph.slot])
 
     def _deliver(self, messages: Iterable[Message]) -> None:
         for message in messages:

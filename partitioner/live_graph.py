@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from freshet.kernels.kernel import kernel
-from freshet.kinds import Kinds
+from freshet.kinds import NO_MIRROR, Kinds
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.events import NO_TS, STRING, Ids
@@ -39,6 +39,24 @@ class LiveGraph:
     kind: np.ndarray | None = None
     kinds: Kinds | None = None
     """None: vertices have no kinds. Else etype is the relation."""
+
+    def without_mirrors(self) -> LiveGraph:
+        """Return the graph without the edges that follow others by themselves, since their relation mirrors one."""
+        if self.kinds is None:
+            return self
+        mirrors = np.array([one.mirrors != NO_MIRROR for one in self.kinds.relations])
+        kept = np.flatnonzero(~mirrors[self.etype])
+        if kept.size == len(self.etype):
+            return self
+        return replace(
+            self,
+            src=self.src[kept],
+            dst=self.dst[kept],
+            values=self.values[kept],
+            etype=self.etype[kept],
+            part=self.part[kept],
+            ts=None if self.ts is None else self.ts[kept],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from freshet.operators.parser.arrow.arrays import is_number, is_text
 from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.formats import JSONL, PARQUET
-from freshet.operators.parser.rules import FIELDS, ID_FIELDS, FieldKind
+from freshet.operators.parser.rules import ID_FIELDS, FieldKind, fields_of
 from freshet.partitioner.events import INT, STRING
 from freshet.schema import Features
 
@@ -42,7 +42,8 @@ def _schema_of(file: EventFile) -> pa.Schema:
 
 def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iterator[str]:
     """Describe each column that differs from those of events."""
-    kinds = {name: _plain(kind) for name, kind in zip(schema.names, schema.types, strict=True) if name in FIELDS}
+    fields = fields_of(features)
+    kinds = {name: _plain(kind) for name, kind in zip(schema.names, schema.types, strict=True) if name in fields}
     kinds = {name: kind for name, kind in kinds.items() if not pa.types.is_null(kind)}
     if "op" not in kinds:
         names = [field.name for field in schema if not pa.types.is_null(field.type)]
@@ -50,7 +51,7 @@ def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iter
         yield f"no column op, only {there}: every row will be rejected; `events-map:` in --config reads foreign columns"
         return
     for name, kind in kinds.items():
-        if said := _JUDGES[FIELDS[name]](kind, features, id_kind):
+        if said := _JUDGES[fields[name]](kind, features, id_kind):
             yield f"column {name} is {kind}: {said}"
     ids = {name: STRING if is_text(kind) else INT for name, kind in kinds.items() if name in ID_FIELDS}
     if len(set(ids.values())) > 1:
@@ -97,16 +98,19 @@ def _of_list(kind: pa.DataType, *_: object) -> str:
 
 
 def _of_attributes(kind: pa.DataType, features: Features, _: str | None) -> str:
-    said, width = _of_list(kind), features.edge_width
-    if width and not said and pa.types.is_fixed_size_list(kind) and kind.list_size != width:
-        return f"expected the model's {width} numbers: each event with them will be rejected"
-    return said
+    widths = [features.edge_width] if features.kinds is None else features.kinds.edge_widths.tolist()
+    return _of_width(kind, [width for width in widths if width]) if features.edge_width else _of_list(kind)
 
 
 def _of_features(kind: pa.DataType, features: Features, _: str | None) -> str:
+    return _of_width(kind, features.widths)
+
+
+def _of_width(kind: pa.DataType, widths: Sequence[int]) -> str:
     said = _of_list(kind)
-    if not said and pa.types.is_fixed_size_list(kind) and kind.list_size != features.width:
-        return f"expected the model's {features.width} numbers: each event with them will be rejected"
+    if not said and pa.types.is_fixed_size_list(kind) and kind.list_size not in widths:
+        wanted = " or ".join(map(str, dict.fromkeys(widths)))
+        return f"expected the model's {wanted} numbers: each event with them will be rejected"
     return said
 
 

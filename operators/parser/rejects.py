@@ -13,10 +13,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from freshet.kinds import Kinds
 from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.records import records, to_json
 from freshet.partitioner.events import NO_TS, OP_ADD_EDGE, OP_NAMES, Events
+from freshet.schema import ATTR
 
 LETTERS_MAX = 1000  # of one message
 _RAW_BYTES_MAX = 8 << 20  # of the letters of one message that is a table, whose rows may share what they show
@@ -149,9 +151,11 @@ class Rejects:
 class Refusals:
     """The letters of events that the Partitioner refuses, epoch by epoch; a message may go on in the next one."""
 
-    def __init__(self, sources: Sequence[str], original: Callable[[int, int], bytes | None]) -> None:
+    def __init__(
+        self, sources: Sequence[str], original: Callable[[int, int], bytes | None], kinds: Kinds | None = None
+    ) -> None:
         """`sources` are the names of the sources, by index; `original` gives a record by source and number."""
-        self._sources, self._original = sources, original
+        self._sources, self._original, self._kinds = sources, original, kinds
         self._last: dict[tuple[int, int], tuple[int, int]] = {}  # by source and partition: position, letters there
 
     def letters(self, events: Events, rejected: Sequence[tuple[int, str]]) -> Iterator[DeadLetter]:
@@ -165,7 +169,7 @@ class Refusals:
             count = count + 1 if last == position else 1
             self._last[source, partition] = position, count
             if count <= LETTERS_MAX:
-                raw = self._original(source, position - 1) or _as_json(events, row)
+                raw = self._original(source, position - 1) or _as_json(events, row, self._kinds)
                 yield DeadLetter(reason, name, partition, position - 1, raw)
             else:
                 rest[origin, position] = rest.get((origin, position), 0) + 1
@@ -173,7 +177,7 @@ class Refusals:
             yield rest_of_message(origin, position - 1, count)
 
 
-def _as_json(events: Events, row: int) -> bytes:
+def _as_json(events: Events, row: int, kinds: Kinds | None) -> bytes:
     """An event of a topic, as the Partitioner knows it: without what no graph keeps or says nothing."""
     op, ends = int(events.op[row]), [ids.slice(row, row + 1).to_list()[0] for ids in (events.a, events.b)]
     record: dict[str, Any] = {"op": OP_NAMES[op]}
@@ -183,8 +187,20 @@ def _as_json(events: Events, row: int) -> bytes:
         record["id"] = ends[0]
     if events.x_row[row] >= 0:
         record["x"] = events.x.row(events.x_row[row]).tolist()
-    if events.etype[row]:
-        record["type"] = events.types[int(events.etype[row])]
+    name = events.types[int(events.etype[row])]
+    if kinds is not None:
+        record |= _kinds_of(events, row, kinds, kinds.relation_names.index(name) if op >= OP_ADD_EDGE else None)
+    elif events.etype[row]:
+        record["type"] = name
     if events.ts is not None and events.ts[row] != NO_TS:
         record["ts"] = int(events.ts[row])
     return orjson.dumps(record)
+
+
+def _kinds_of(events: Events, row: int, kinds: Kinds, relation: int | None) -> dict[str, Any]:
+    """The fields of an event by which it says its relation, or the kind of its vertex."""
+    if relation is None:
+        kind = 0 if events.kind is None else int(events.kind[row])
+        return {"kind": kinds.names[kind]} if kinds.are_named else {}
+    attr, width = events.values.record(row).get(ATTR), kinds.relations[relation].edge_width
+    return kinds.fields_of(relation) | ({} if attr is None else {ATTR: attr[:width]})

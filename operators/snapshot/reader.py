@@ -31,6 +31,7 @@ EVENT_TS = "event_ts"  # in snapshot.json of an export: the largest `ts` that th
 
 _COLUMNS = {"vertices": ("id", "x"), "edges": ("src", "dst", "weight", "type", "attr")}
 _REQUIRED = {"vertices": ("id", "x"), "edges": ("src", "dst")}
+_OF_KINDS = {"vertices": ("kind",), "edges": ("src_kind", "dst_kind")}  # of models whose kinds have names
 _OPS = {"vertices": OP_ADD_VERTEX, "edges": OP_ADD_EDGE}
 
 _ADVICE = "put it back from a copy, or make the snapshot again (or take crc32 out of it, if you have changed it)"
@@ -80,7 +81,9 @@ class Snapshot:
         parser = Parser(self.features, self.id_kind, self.edge_types, id_bytes_max=self.id_bytes_max)
         for name in ("vertices", "edges"):
             columns = (*_COLUMNS[name], *(("ts",) if self.is_timed and name == "edges" else ()))
-            for block in _blocks(self.folder / f"{name}.parquet", name, columns, parser, block_rows, mapped):
+            columns += _OF_KINDS[name] if _names_kinds(self.features) else ()
+            needed = _required(name, self.features)
+            for block in _blocks(self.folder / f"{name}.parquet", name, (columns, needed), parser, block_rows, mapped):
                 yield self._stamped(block) if name == "vertices" else block
 
     def _stamped(self, block: Events) -> Events:
@@ -124,23 +127,45 @@ def open_snapshot(
         except (OSError, pa.ArrowException) as error:
             msg = f"{path}: cannot be read as Parquet: {error}"
             raise SnapshotError(msg) from error
-        missing = [column for column in _REQUIRED[name] if column not in schemas[name].names]
+        needed = _required(name, features)
+        missing = [column for column in needed if column not in schemas[name].names]
         if missing:
-            msg = f"{path}: expected columns {', '.join(_REQUIRED[name])}, missing {', '.join(missing)}"
+            msg = f"{path}: expected columns {', '.join(needed)}, missing {', '.join(missing)}"
             raise SnapshotError(msg)
-    width = getattr(schemas["vertices"].field("x").type, "list_size", features.width)
-    if width != features.width:
-        msg = f"{folder / 'vertices.parquet'}: x: expected the model's {features}, got {width}"
-        raise SnapshotError(msg)
-    names = schemas["edges"].names
-    found = getattr(schemas["edges"].field(ATTR).type, "list_size", None) if ATTR in names else None
-    if features.edge_width and found not in (None, features.edge_width):
-        msg = f"{folder / 'edges.parquet'}: attr: expected the model's {features.edge_width} numbers, got {found}"
-        raise SnapshotError(msg)
+    _refuse_widths(folder, schemas, features)
     kind = _id_kind(folder, schemas, id_kind)
     types = tuple(edge_types) if edge_types else None
     info = _read_info(folder)
     return Snapshot(folder, features, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max, is_timed)
+
+
+def _names_kinds(features: Features) -> bool:
+    return features.kinds is not None and features.kinds.are_named
+
+
+def _required(name: str, features: Features) -> tuple[str, ...]:
+    """The columns that a file must have, for a model with such features."""
+    if name == "vertices":
+        return ("id", "kind", "x") if _names_kinds(features) else _REQUIRED[name]
+    return _REQUIRED[name] if features.kinds is None else (*_REQUIRED[name], "type")
+
+
+def _refuse_widths(folder: Path, schemas: dict[str, pa.Schema], features: Features) -> None:
+    """See that rows of one width have a width that the model has; rows of other kinds and relations are seen as read.
+
+    Raises:
+        SnapshotError: they have not.
+    """
+    width = getattr(schemas["vertices"].field("x").type, "list_size", features.width)
+    if width not in features.widths:
+        msg = f"{folder / 'vertices.parquet'}: x: expected the model's {features}, got {width}"
+        raise SnapshotError(msg)
+    names = schemas["edges"].names
+    found = getattr(schemas["edges"].field(ATTR).type, "list_size", None) if ATTR in names else None
+    wanted = [features.edge_width] if features.kinds is None else features.kinds.edge_widths.tolist()
+    if features.edge_width and found is not None and found not in wanted:
+        msg = f"{folder / 'edges.parquet'}: attr: expected the model's {features.edge_width} numbers, got {found}"
+        raise SnapshotError(msg)
 
 
 def dropped_columns(folder: Path | None, features: Features) -> list[str]:
@@ -198,15 +223,21 @@ def _read_info(folder: Path) -> dict[str, Any]:
 
 
 def _blocks(
-    path: Path, name: str, wanted: tuple[str, ...], parser: Parser, block_rows: int, mapped: bool
+    path: Path,
+    name: str,
+    columns_of: tuple[tuple[str, ...], tuple[str, ...]],
+    parser: Parser,
+    block_rows: int,
+    mapped: bool,
 ) -> Iterator[Events]:
-    first = 0
+    """`columns_of` it: all that are read, and those that have a value in every row."""
+    first, (wanted, needed) = 0, columns_of
     op = OP_NAMES[_OPS[name]]
     try:
         with open_parquet(path, memory_map=mapped, buffer_size=0 if mapped else _BUFFER_BYTES) as file:
             columns = [column for column in wanted if column in file.schema_arrow.names]
             for batch in file.iter_batches(block_rows, columns=columns, use_threads=True):
-                for column in _REQUIRED[name]:
+                for column in needed:
                     _refuse_nulls(path, first, column, batch.column(columns.index(column)))
                 ops = pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int8), pa.array([op]))
                 table = pa.table([ops, *batch.columns], names=["op", *columns])

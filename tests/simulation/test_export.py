@@ -60,7 +60,7 @@ def content(graph: ReferenceGraph) -> Graph:
 
 def live_content(live: LiveState) -> Graph:
     graph = live.graph()
-    ids, x = graph.ids.to_list(), live.features(graph)
+    ids, x = graph.ids.to_list(), live.features(graph).matrix
     attr = map(tuple, graph.values.full_attr(live.core.features.edge_width).tolist())
     carried = zip(graph.values.weight.tolist(), attr, strict=True)
     ends = zip(graph.src.tolist(), graph.dst.tolist(), graph.etype.tolist(), carried, strict=True)

@@ -15,7 +15,7 @@ from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, TAIL
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.outcome import Message, Outcome
 from freshet.operators.stage import Stage
-from freshet.state.block_columns import DTYPES, EVENTS, PARTIAL, ROWS, SYNC, TABLE, TOPOLOGY
+from freshet.state.block_columns import DTYPES, EVENTS, PARTIAL, ROWS, SYNC, TABLE, TOPOLOGY, split_name
 from freshet.state.codec import Block, decode
 
 # Kinds of blocks by the kind of operator that they are addressed to; what goes to the outlet is no block.
@@ -27,10 +27,11 @@ def assert_as_told(block: Block) -> None:
     """Every column is one that the table has for this kind of block, of its dtype and dimensions."""
     kind = block.header.kind
     for name, values in block.columns.items():
-        column = _COLUMNS[kind].get(name)
+        column = _COLUMNS[kind].get(split_name(name)[1])
         assert column is not None, f"a block of kind {kind} has a column {name}"
         assert values.dtype == DTYPES[name], f"{name} is {values.dtype}, not {DTYPES[name]}"
-        assert values.ndim == (2 if column.width else 1), f"{name} has {values.ndim} dimensions"
+        is_matrix = column.width and f"{name}_widths" not in block.columns
+        assert values.ndim == (2 if is_matrix else 1), f"{name} has {values.ndim} dimensions"
 
 
 class _Checks:

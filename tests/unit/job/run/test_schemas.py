@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from freshet.kinds import Kinds, Relation
 from freshet.job.run.schemas import findings, tell_schemas
 from freshet.operators.parser.event_files import list_files
 from freshet.operators.parser.rules import FIELDS
@@ -79,3 +80,22 @@ def test_foreign_columns_are_said_once_for_all_files(tmp_path: Path) -> None:
         "--config reads foreign columns",
         "d.arrow: column src is float: whole numbers are taken as ids, others rejected",
     ]
+
+
+def test_columns_of_kinds_are_judged_where_the_model_has_any() -> None:
+    kinds = Kinds(("user", "item"), (2, 3), (Relation(0, "buys", 1, edge_width=4), Relation(0, "knows", 0)))
+    schema = pa.schema(
+        [
+            ("op", pa.string()),
+            ("kind", pa.int64()),
+            ("x", pa.list_(pa.float32(), 5)),
+            ("attr", pa.list_(pa.float32(), 3)),
+        ]
+    )
+    rejected = "each event with them will be rejected"
+    assert list(findings(schema, Features.of_kinds(kinds), "int")) == [
+        "column kind is int64: expected strings: each event with it will be rejected",
+        f"column x is {schema.field('x').type}: expected the model's 2 or 3 numbers: {rejected}",
+        f"column attr is {schema.field('attr').type}: expected the model's 4 numbers: {rejected}",
+    ]
+    assert len(list(findings(schema, Features(5, 3), "int"))) == 0

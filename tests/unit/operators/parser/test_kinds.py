@@ -19,6 +19,9 @@ from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.files import ChunkReader, plan_file
 from freshet.operators.parser.formats import PARQUET
 from freshet.operators.parser.messages import RawMessage
+from freshet.operators.parser.rejects import Refusals
+from freshet.partitioner.config import PartitionerConfig
+from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, OP_NAMES, Events
 from freshet.schema import ATTR, EDGE_COLUMNS, Features
 
@@ -248,3 +251,17 @@ def test_a_job_without_kinds_does_not_read_them() -> None:
     table = pa.table({"op": ["del_vertex"], "id": [1], "kind": [{"a": 1}]})
     events, letters = Parser(Features(2), "int").parse_table(table, ORIGIN)
     assert (len(events), letters, list(Parser(Features(2)).fields)[-1]) == (1, [], "ts")
+
+
+def test_events_that_the_partitioner_refuses_are_shown_with_their_kinds() -> None:
+    far = [GOOD[k] | {"ts": 10**12} for k in (0, 2, 3, 5, 7, 9, 10)]
+    near = [{"op": "add_vertex", "id": 9, "kind": "user", "ts": 0}]
+    core = Partitioner(1, FEATURES, PartitionerConfig(ts_jump_ms=1000))
+    core.partition(one_by_one(near * 20)[0])
+    events, _ = one_by_one([*far, *near * 9])
+    letters = list(Refusals(["t"], lambda *_: None, KINDS).letters(events, core.partition(events).rejected))
+    rates = {"type": "rates", "src_kind": "shop", "dst_kind": "item"}
+    shown = [*far[:5], far[5] | rates, {name: one for name, one in far[6].items() if name not in ("kind", "dst_kind")}]
+    assert [orjson.loads(letter.raw) for letter in letters] == shown
+    events, letters_again = one_by_one([orjson.loads(letter.raw) for letter in letters])
+    assert (len(events), letters_again) == (7, [])
