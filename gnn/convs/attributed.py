@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -197,6 +197,8 @@ class GENConv(Conv):
     """
 
     type: Literal["gen_conv"] = "gen_conv"
+    LATER: ClassVar[dict[str, Any]] = {"t": 1.0}
+
     edge_channels: Annotated[int, Field(ge=0)] = 0
     aggr: Aggregator | Literal["softmax"] = "sum"
     eps: float = 1e-7

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from freshet.kinds import Kinds, Relation
 from freshet.job.run.schemas import findings, tell_schemas
+from freshet.kinds import Kinds, Relation
 from freshet.operators.parser.event_files import list_files
 from freshet.operators.parser.rules import FIELDS
 from freshet.schema import Features
