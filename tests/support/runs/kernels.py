@@ -21,6 +21,15 @@ def copy_of_cache(folder: Path) -> Path:
     return folder
 
 
+def some_of_cache(every: Path, folder: Path, *names: str) -> None:
+    """Copy the kernels of these names from a cache to a new folder."""
+    for index in (index for name in names for index in every.glob(f"*/*.{name}-*.nbi")):
+        kept = folder / index.parent.name
+        kept.mkdir(parents=True, exist_ok=True)
+        for file in index.parent.glob(f"{index.stem}.*"):
+            shutil.copy(file, kept)
+
+
 def kernels_in(folder: Path) -> set[str]:
     """The compiled kernels, one file for each and the types that it is called with."""
     return {file.relative_to(folder).as_posix() for file in folder.glob("*/*.nbc")}
