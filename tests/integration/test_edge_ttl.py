@@ -81,7 +81,7 @@ def test_flink_expires_the_same_through_a_kill(
     job.start(*TTL, "--parallelism", 2, "--checkpoint-interval", "500ms", faults=SLOW)
     job.until_epoch(12)
     job.kill()
-    line = job.done("--resume", "latest")
+    line = job.done("--resume", "latest", "--parallelism", 1)
     assert (line["rejected"], line["reasons"]) == (whole[0]["rejected"], whole[0]["reasons"])
     job.check("--every", 10)
     assert edges_of(job, tmp_path / "S") == whole[1], "of a job of which Flink keeps nothing"

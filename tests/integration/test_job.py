@@ -122,7 +122,7 @@ def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: M
     assert one.check()["epoch"] == second["epoch"]
 
     # From the older of the two: what was cut since is cut again as it was, and only then by the new size.
-    result = one.done("--resume", first["savepoint"], "--parallelism", 4, "--epoch-events", 100)
+    result = one.done("--resume", first["savepoint"], "--parallelism", 3, "--epoch-events", 100)
     after = -(-(stream.count - 40 * second["epoch"]) // 100)
     assert (result["events"], result["epochs"]) == (stream.count, second["epoch"] + after)
     assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
@@ -167,7 +167,7 @@ def test_epochs_that_adapt_come_back_as_they_were(job: Make, stream: Input, tmp_
     one.until(lambda: has_checkpoint(one))
     one.until_epoch(40)
     one.kill()
-    ended = one.run("--resume", "latest", faults=BRISK)
+    ended = one.run("--resume", "latest", "--parallelism", 1, faults=BRISK)
     assert ended.code == 0, ended.errors
     assert (tmp_path / "failed-storage2-0-20").exists()
     saved = SavedJob.read(one.out)
@@ -219,7 +219,7 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
         if attempt == 1:  # checkpoints know their files by absolute paths
             one.out = one.out.rename(one.out.with_name("moved to another place"))
     print("killed at epochs", moments)
-    result = one.done(*options)
+    result = one.done(*options, "--parallelism", 1)
     assert result["events"] == stream.count
     epochs = read_epochs(one.out)
     assert len(shown) > 10 and shown.items() <= epochs_shown(one.out).items()
@@ -276,12 +276,12 @@ def test_two_jobs_share_a_folder_for_checkpoints(job: Make, tmp_path: Path) -> N
     one.kill()
     reached, states = progress(one.out)["epoch"], complete_states(folder)
     assert states
-    assert other.done(*options, faults={"chunk": 500})["events"] == stream.count
+    assert other.done(*options, "--parallelism", 1, faults={"chunk": 500})["events"] == stream.count
     assert sorted(complete_states(folder)) == sorted(states), "the end of the other job removed nothing of this one"
     refused = other.run("--resume", states[0])
     assert refused.code == 2
     assert f"is a state of job {folder.name}, the job in {other.out} is" in refused.last_line
-    assert one.done("--resume", "latest")["events"] == stream.count
+    assert one.done("--resume", "latest", "--parallelism", 1)["events"] == stream.count
     assert read_epochs(one.out)[-1][0] > reached > 0
     assert complete_states(folder) == []
     assert len(list(shared.iterdir())) == 2
