@@ -23,7 +23,7 @@ from tests.support.runs.jobs import ROOT, Job, make_input, read_log
 from tests.support.serving.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
-EVENTS, KILLS = 8_000, 5
+EVENTS = 8_000
 IDS = np.arange(300) * 7 - 5
 Rows = dict[int, tuple[int, bytes]]
 
@@ -54,8 +54,10 @@ def until(what: str, condition: Callable[[], bool], timeout_s: float = 120) -> N
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("delivery", "form"), [("upsert", "binary"), ("exactly-once", "list")])
-def test_five_kills(stack: ExitStack, tmp_path: Path, delivery: str, form: str) -> None:
+@pytest.mark.parametrize(("delivery", "form", "kills"), [("upsert", "binary", 5), ("exactly-once", "list", 3)])
+def test_kills_a_pause_and_a_second_start(
+    stack: ExitStack, tmp_path: Path, delivery: str, form: str, kills: int
+) -> None:
     require_jars()
     broker = stack.enter_context(start_broker(stack.enter_context(broker_folder(tmp_path)), sasl=False, tls=False))
     one = Job(make_input(tmp_path / "in", EVENTS, snapshot=True), tmp_path / "out", {"PYTHONPATH": str(ROOT)})
@@ -77,7 +79,7 @@ def test_five_kills(stack: ExitStack, tmp_path: Path, delivery: str, form: str) 
     with EmbeddingClient(told["flight"], timeout=30) as client:
         assert set(IDS.tolist()) <= set(rows_of(client)), "the snapshot's rows are there from the start"
         seen: dict[int, int] = {}
-        for number in range(KILLS):
+        for number in range(kills):
             before = progress(one.out)["events"]
             one.until(lambda before=before: progress(one.out)["events"] > min(before + 300, EVENTS - 1))
             cluster.kill(cluster.task_managers[number % 2])
