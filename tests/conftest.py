@@ -4,12 +4,14 @@ import gc
 import os
 import shutil
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from freshet.kernels.kernel_calls import check_calls
+from tests.support.flink.class_archive import FOLDER_VARIABLE, ArchiveMaker, use_archives
 from tests.support.stages.checked import check_stages
 
 # Kernels are compiled at their first call, so the time of one example says nothing; a failure prints how to repeat it.
@@ -40,6 +42,7 @@ def _not_synced(file: Any) -> None:
 
 
 _OWN = pytest.StashKey[str]()  # the folder for what libraries and processes that were killed leave behind
+_MAKER = pytest.StashKey[ArchiveMaker]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,17 +57,25 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         tempfile.tempdir = os.environ["TMPDIR"] = config.stash[_OWN] = tempfile.mkdtemp(prefix="freshet-tests-")
+        os.environ[FOLDER_VARIABLE] = archives = tempfile.mkdtemp(prefix="classes-")
+        config.stash[_MAKER] = ArchiveMaker(Path(archives))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Take the folder away."""
     if _OWN in config.stash:
+        config.stash[_MAKER].end()
         shutil.rmtree(config.stash[_OWN], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the files."""
     items.sort(key=lambda item: next(k for k, start in enumerate(_ORDER) if item.nodeid.startswith(start)))
+
+
+def pytest_runtest_setup() -> None:
+    """Have Java map the classes of Flink that an earlier test has listed."""
+    use_archives()
 
 
 def pytest_collection_finish() -> None:
