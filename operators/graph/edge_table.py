@@ -17,6 +17,7 @@ from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.state.adjacency import Lists, ListsView, base_of, length_of, place_of
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES, EdgeGroup
 from freshet.state.codec import Block
+from freshet.state.memory import list_index
 from freshet.state.table import Table, TableSet, View, align, touch
 
 _FIRST = 0x00800000  # the bits of the smallest normal float32
@@ -39,6 +40,12 @@ def _is_edge_at(lists: ListsView, k: int, value: int, types: np.ndarray, first: 
 def _find(lists: ListsView, row: int, value: int, types: np.ndarray, first: int, etype: int) -> np.int64:
     """The bits of the number of an edge in one of the lists of its ends, 0 where it is not there."""
     begin, length, pool = place_of(lists, row), length_of(lists, row), lists.pool.data
+    if length > lists.short:  # of edges that go, such lists of both ends have an index from the first one on
+        record = list_index.record_of(lists.numbers, row >> lists.shift, row - base_of(lists, row))
+        if record != 0:
+            places, base = lists.weight.data.view(np.int32), first - _FIRST
+            number = list_index.number_of_kind(lists.numbers, record, pool, places, begin, value, types, base, etype)
+            return np.int64(places[begin + number]) if number >= 0 else np.int64(0)
     end = begin + length
     while begin < end:
         last, hit = min(begin + _STRIDE, end), np.int32(0)

@@ -140,6 +140,32 @@ def number_of(
 
 
 @apart
+def number_of_kind(
+    index: np.ndarray,
+    record: int,
+    pool: np.ndarray,
+    places: np.ndarray,
+    first: int,
+    value: int,
+    kinds: np.ndarray,
+    base: int,
+    kind: int,
+) -> np.int64:
+    """The number of the entry of this value that is of this kind; -1 where there is none, and one at most may be.
+
+    Shapes: places, for each entry of the pool where its kind stands in `kinds`, from `base` on.
+    """
+    at, order = _begin(index, record), np.int64(index[record + _ORDER])
+    k, mask = _home(value, order), (np.int64(1) << order) - 1
+    while index[at + k] != 0:
+        number = np.int64(index[at + k]) - 1
+        if number >= 0 and pool[first + number] == value and kinds[base + places[first + number]] == kind:
+            return number
+        k = (k + 1) & mask
+    return np.int64(-1)
+
+
+@apart
 def note_added(index: np.ndarray, part: int, slot: int, pool: np.ndarray, first: int, length: int) -> None:
     """The list has its last entry since now."""
     record = record_of(index, part, slot)

@@ -15,6 +15,7 @@ from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.edge_table import EdgeTable
 from freshet.operators.graph.part_rows import PartRows
 from freshet.state.adjacency import append
+from freshet.state.memory.list_index import LONG
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.attributed import EDGE_WIDTH
@@ -97,6 +98,22 @@ def test_a_hub_is_searched_at_its_other_end() -> None:
     kept = Kept()
     kept.apply(**added(*((k, 9, kind, [k, kind, 0.0]) for k in range(9) for kind in range(60))))
     assert kept.apply(**changed((4, 9, 17, A))) == {"changed": [[4.0, 17.0, 0.0], A]}
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_two_hubs_find_the_edges_between_them_by_type(indexed: bool) -> None:
+    """With an index, and by reading the lists through where none was made yet."""
+    kept, many = Kept(), 2 * LONG + 50
+    kept.topology.at.reserve(topology(1, m_slot=[many + 9], m_key=[0]), "m")
+    ends = [(k, 0, 0) for k in range(2, many)] + [(1, k, 0) for k in range(2, many)] + [(1, 0, k) for k in range(3)]
+    kept.apply(**added(*((u, v, kind, [float(kind), v, u]) for u, v, kind in ends)))
+    if indexed:
+        kept.topology.make_index((np.array([1], np.int32), np.array([0], np.int32)))
+        assert kept.topology.index_bytes
+    found = kept.apply(del_src=[1] * 2, del_dst=[0] * 2, del_type=[2, 0], del_w=[1.0] * 2)["gone"]
+    assert found == [[2.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
+    changes = kept.topology.edge_changes(topology(2, del_src=[1, 1], del_dst=[0, 0], del_type=[5, 1], del_w=[1.0, 1.0]))
+    assert changes.deleted[2].view(np.int32).astype(bool).tolist() == [False, True]
 
 
 def test_described_bytes_are_those_of_the_tables(tmp_path: Any) -> None:
