@@ -85,15 +85,12 @@ def replay(name: str, folder: Path, work: Path, address: str, options: argparse.
     try:
         first = produce(folder / "first.jsonl", topic)
         job.start(*how)
-        job.until(lambda: (job.out / "run.json").exists(), timeout_s=600)
-        job.until(lambda: job.status().get("events", 0) >= first, timeout_s=1200)
-        stopped = job.stop()
-        _good(f"{name}: freshet stop", stopped.code, stopped.errors)
-        half = job.wait()
+        half = _followed(name, job, first)
         export = job.exported(exported)
         _good(f"{name}: freshet export", export.code, export.errors)
         second = produce(folder / "second.jsonl", topic)
-        whole = job.done("--resume", "latest", "--until", "latest")
+        job.start("--resume", "latest")
+        whole = _followed(name, job, first + second)
         going_on = successor.done(*how, "--until", "latest")
         checks = [one.checked(timeout_s=None) for one in (job, successor)]
     finally:
@@ -102,7 +99,7 @@ def replay(name: str, folder: Path, work: Path, address: str, options: argparse.
     print(f"{name}: {first:,} and {second:,} events; exported at epoch {export.result['epoch']}", file=sys.stderr)
     figures = compare(folder, job.out, successor.out, int(export.result["epoch"]))
     figures |= {"events": whole["events"], "rejected": whole["rejected"], "continued": going_on["events"]}
-    figures |= {"events_per_s": [half.result.get("events_per_s"), going_on["events_per_s"]]}
+    figures |= {"events_per_s": [half["events_per_s"], going_on["events_per_s"]]}
     figures["checks"] = [one.result.get("max_rel_error") for one in checks]
     figures["is_good"] = figures["difference"] <= EQUAL and not any(one.code for one in checks)
     return {"model": name, **figures}
@@ -130,6 +127,15 @@ def compare(folder: Path, out: Path, successor: Path, exported: int) -> Figures:
     both = np.isfinite(fresh)
     off = np.abs(fresh[both] - theirs[both]).max() / np.abs(fresh[both]).max()
     return found | {"accounts": int(both.sum()), "laundering": int(labels.sum()), "difference": float(off)}
+
+
+def _followed(name: str, job: Job, events: int) -> Figures:
+    """Stop the job once it has taken so many events; what it says in the end."""
+    job.until(lambda: (job.out / "run.json").exists(), timeout_s=600)
+    job.until(lambda: job.status().get("events", 0) >= events, timeout_s=1800)
+    stopped = job.stop()
+    _good(f"{name}: freshet stop", stopped.code, stopped.errors)
+    return job.wait().result
 
 
 def _good(told: str, code: int, errors: str) -> None:
