@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from freshet.gnn.declarations import GATConv, GATv2Conv, TransformerConv
-from freshet.gnn.kind_layers.columns import RowPiece
+from freshet.gnn.kind_layers.columns import RowPiece, linear_piece
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan, Root
 from freshet.gnn.layers.attention_convs import terms_of_values, with_terms
 from freshet.gnn.layers.chain import transposed
@@ -16,7 +16,7 @@ from freshet.gnn.layers.edge_attention import EdgeAttention, Fill, edge_terms
 from freshet.gnn.model import WeightedModel
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
-from freshet.gnn.synopses.attend import attend
+from freshet.gnn.synopses.attend import attend, merge_heads
 from freshet.gnn.synopses.scores import terms_of
 from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
 
@@ -50,12 +50,27 @@ class AttentionRelation(RelationConvPlan):
 
     def update(self, agg: Rows, own: Sequence[Rows], count: Count) -> Rows:
         """Return the sums of values, divided by those of weights, after adding self-loops."""
-        out, row = np.empty((len(agg), self.out_width), np.float32), agg
+        row = agg
         if self._of_edges is not None:
             agg, row = self._of_edges.split(agg, own[0] if self._loops else agg, own[1] if self._loops else None)
         elif self._loops:
             row = np.concatenate(own, axis=1)
-        attend(agg, row, self._loops, self._terms, self._concat, out)
+        return self._attended(agg, row)
+
+    def of_all(self, others: Sequence[RelationConvPlan], aggregates: Sequence[Rows]) -> Rows:
+        """Return what `update` would make if the messages of other convs, of the same heads, were its own as well."""
+        sums = self._sums(aggregates[0]).copy()
+        for other, agg in zip(others, aggregates[1:], strict=True):
+            assert isinstance(other, AttentionRelation)  # KindsModel has checked it
+            merge_heads(sums, other._sums(agg), self._terms.heads)
+        return self._attended(sums, sums)
+
+    def _sums(self, agg: Rows) -> Rows:
+        return agg if self._of_edges is None else self._of_edges.split(agg, agg)[0]
+
+    def _attended(self, sums: Rows, row: Rows) -> Rows:
+        out = np.empty((len(sums), self.out_width), np.float32)
+        attend(sums, row, self._loops, self._terms, self._concat, out)
         return out
 
 
@@ -70,9 +85,9 @@ class GATRelation(AttentionRelation):
         weights = model.weights_of(prefix)
         values = transposed(weights["lin.weight"])
         of_target = transposed(weights["lin_dst.weight"]) if "lin_dst.weight" in weights else values
-        source = RowPiece((prefix, "source"), size + heads, with_terms(values, weights["att_src"]))
+        source = linear_piece(with_terms(values, weights["att_src"]))
         target = terms_of_values(of_target, weights["att_dst"]).astype(np.float32)
-        self._keep(source, RowPiece((prefix, "target"), heads, np.ascontiguousarray(target)))
+        self._keep(source, linear_piece(np.ascontiguousarray(target)))
         if spec.edge_channels:
             self._read_edges(score, edge_terms(weights["lin_edge.weight"], weights["att_edge"]), spec.fill_value)
         self.root = _residual(weights)
@@ -87,7 +102,7 @@ class GATv2Relation(AttentionRelation):
         score = Score("joint", spec.heads, spec.channels, 0, 0, size, spec.negative_slope, a=weights["att"])
         super().__init__(spec, score, replace(score, target=size, width=2 * size))
         left, right = "lin_l", "lin_l" if spec.share_weights else "lin_r"
-        self._keep(_linear_piece(weights, prefix, [left]), _linear_piece(weights, prefix, [right]))
+        self._keep(_functions(weights, [left]), _functions(weights, [right]))
         if spec.edge_channels:
             self._read_edges(score, edge_terms(weights["lin_edge.weight"]), spec.fill_value)
         self.root = _residual(weights)
@@ -101,14 +116,12 @@ class TransformerRelation(AttentionRelation):
         weights, size = model.weights_of(prefix), spec.heads * spec.channels
         score = Score("dot", spec.heads, spec.channels, size, 0, 2 * size, factor=spec.channels**-0.5)
         super().__init__(spec, score, score)
-        self._keep(
-            _linear_piece(weights, prefix, ["lin_value", "lin_key"]), _linear_piece(weights, prefix, ["lin_query"])
-        )
+        self._keep(_functions(weights, ["lin_value", "lin_key"]), _functions(weights, ["lin_query"]))
         if spec.edge_channels:
             self._read_edges(score, edge_terms(weights["lin_edge.weight"]), None)
         self._beta = transposed(weights["lin_beta.weight"]) if spec.beta else None
         if self._beta is not None:
-            self.own = (_linear_piece(weights, prefix, ["lin_skip"]),)
+            self.own = (_functions(weights, ["lin_skip"]),)
         elif spec.root_weight:
             self.root = Root(transposed(weights["lin_skip.weight"]), weights.get("lin_skip.bias"))
 
@@ -122,11 +135,11 @@ class TransformerRelation(AttentionRelation):
         return beta * own[0] + (np.float32(1) - beta) * out
 
 
-def _linear_piece(weights: Weights, prefix: str, names: Sequence[str]) -> RowPiece:
+def _functions(weights: Weights, names: Sequence[str]) -> RowPiece:
     """Return the columns of linear functions beside each other."""
     weight = transposed(np.concatenate([weights[f"{name}.weight"] for name in names]))
     biases = [weights[f"{name}.bias"] for name in names if f"{name}.bias" in weights]
-    return RowPiece((prefix, *names), weight.shape[1], weight, np.concatenate(biases) if biases else None)
+    return linear_piece(weight, np.concatenate(biases) if biases else None)
 
 
 def _residual(weights: Weights) -> Root:

@@ -34,6 +34,12 @@ class RowPiece:
         return self.weight is not None
 
 
+def linear_piece(weight: Rows, bias: Rows | None = None) -> RowPiece:
+    """Return the piece W x + b; of the same numbers it is the same columns."""
+    key = "linear", weight.shape, weight.tobytes(), None if bias is None else bias.tobytes()
+    return RowPiece(key, weight.shape[1], weight, bias)
+
+
 def as_it_is(width: int) -> RowPiece:
     """Return the piece that is the row itself."""
     return RowPiece("x", width)

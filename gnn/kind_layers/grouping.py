@@ -1,4 +1,4 @@
-"""How a vertex adds up its relations: sum, mean, min, max, mul or side by side, and the terms of its own row."""
+"""How a vertex adds up its relations, value by value, side by side or by one softmax, and terms of its own row."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from freshet.gnn.kind_layers.columns import Columns, RowPiece, as_it_is
+from freshet.gnn.kind_layers.attention import AttentionRelation
+from freshet.gnn.kind_layers.columns import Columns, RowPiece, as_it_is, linear_piece
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan, Root
 from freshet.gnn.kinds.declarations import Grouping
 from freshet.gnn.layers.segment import joined
 from freshet.gnn.numerics.dense import Rows, matmul
 from freshet.gnn.rows.jumps import Operation
 
-_ADDED = ("sum", "mean")
+_ADDED = ("sum", "mean", "softmax")
 _OPERATIONS: dict[Grouping, Operation] = {
     "sum": "sum", "mean": "sum", "min": "min", "max": "max", "mul": "product", "cat": "cat",
 }  # fmt: skip
@@ -41,11 +42,7 @@ class Group:
         is_there = not carries and row in sent and all(piece in sent for conv in convs for piece in conv.own)
         self._late = any(rooted) and (is_there or out > own_width)
         self._root_pieces = [
-            None
-            if root.weight is None
-            else row
-            if self._late
-            else RowPiece(("root", i), root.weight.shape[1], root.weight)
+            None if root.weight is None else row if self._late else linear_piece(root.weight)
             for i, root in enumerate(self._roots)
         ]
         self.reads: list[RowPiece] = [piece for conv in convs for piece in conv.own]
@@ -55,18 +52,21 @@ class Group:
 
     def apply(self, aggregates: Sequence[Rows], own: Rows, counts: Sequence[Count], columns: Columns) -> Rows:
         """Return the rows of vertices, (n, width) float32, new ones; `columns` says where `own` has its pieces."""
-        made = [
-            conv.update(agg, [_of(own, columns, piece) for piece in conv.own], count)
-            for conv, agg, count in zip(self._convs, aggregates, counts, strict=True)
-        ]
-        if self._aggr not in _ADDED:
-            for rows, root, piece in zip(made, self._roots, self._root_pieces, strict=True):
-                self._add(rows, root, piece, own, columns)
-            return joined(_OPERATIONS[self._aggr], made)
-        out = joined(_OPERATIONS[self._aggr], made)
-        self._add(out, self._roots[0], self._root_pieces[0], own, columns)
-        if self._aggr == "mean" and len(made) > 1:
-            out /= np.float32(len(made))
+        if self._aggr == "softmax":
+            out = _of_all(self._convs, aggregates)
+        else:
+            made = [
+                conv.update(agg, [_of(own, columns, piece) for piece in conv.own], count)
+                for conv, agg, count in zip(self._convs, aggregates, counts, strict=True)
+            ]
+            if self._aggr not in _ADDED:
+                for rows, root, piece in zip(made, self._roots, self._root_pieces, strict=True):
+                    self._add(rows, root, piece, own, columns)
+            out = joined(_OPERATIONS[self._aggr], made)
+        if self._aggr in _ADDED:
+            self._add(out, self._roots[0], self._root_pieces[0], own, columns)
+        if self._aggr == "mean" and len(self._convs) > 1:
+            out /= np.float32(len(self._convs))
         return out
 
     def _add(self, out: Rows, root: Root, piece: RowPiece | None, own: Rows, columns: Columns) -> None:
@@ -79,6 +79,12 @@ class Group:
 
 def _of(own: Rows, columns: Columns, piece: RowPiece) -> Rows:
     return np.ascontiguousarray(own[:, columns.place(piece)])
+
+
+def _of_all(convs: Sequence[RelationConvPlan], aggregates: Sequence[Rows]) -> Rows:
+    first, *others = convs
+    assert isinstance(first, AttentionRelation)  # KindsModel has checked it
+    return first.of_all(others, aggregates)
 
 
 def _added(roots: Sequence[Root]) -> Root:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from freshet.gnn.declarations import EdgeConv, GINEConv, Linear
-from freshet.gnn.kind_layers.columns import RowPiece, as_it_is
+from freshet.gnn.kind_layers.columns import as_it_is, linear_piece
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan
 from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.layers.edge_conv import WIDENING, terms_of_ends
@@ -62,8 +62,8 @@ class EdgeConvRelation(RelationConvPlan):
             both, biases = terms_of_ends(model.weights_of(names[0]))
             size = both.shape[1] // 2
             parts = [np.ascontiguousarray(half) for half in np.split(both, 2, axis=1)]
-            self.source = RowPiece((prefix, "source"), size, parts[0])
-            self.target = RowPiece((prefix, "target"), size, parts[1], None if biases is None else biases[size:])
+            self.source = linear_piece(parts[0])
+            self.target = linear_piece(parts[1], None if biases is None else biases[size:])
             layers, names = layers[1:], names[1:]
         rest, width = Chain(model, layers, names), spec.out_channels // spec.aggregates
         cost = sum(layer.multiplications for layer in layers)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from freshet.gnn.declarations import GINConv, GraphConv, Linear, SAGEConv
-from freshet.gnn.kind_layers.columns import RowPiece, as_it_is
+from freshet.gnn.kind_layers.columns import RowPiece, as_it_is, linear_piece
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan, Root
 from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import WeightedModel
@@ -41,10 +41,10 @@ class NeighbourRelation(RelationConvPlan):
                 (prefix, "projected"), width, make=_projected(*projection, weight if first else None)
             )
         elif first:
-            self.source = RowPiece((prefix, "source"), spec.out_channels, weight)
+            self.source = linear_piece(weight)
         root = Root(None if own is None else transposed(own), bias)
         if self._normalize and own is not None:  # the length is that of the sum
-            self.own, self._bias = (RowPiece((prefix, "root"), spec.out_channels, root.weight),), bias
+            self.own, self._bias = (linear_piece(transposed(own)),), bias
         elif self._normalize:
             self._bias = bias
         else:
@@ -89,7 +89,7 @@ class GINRelation(RelationConvPlan):
             opening = layers[0]
             assert isinstance(opening, Linear)  # or sources could not be multiplied
             weights = model.weights_of(names[0])
-            self.source = RowPiece((prefix, "source"), opening.out_channels, transposed(weights["weight"]))
+            self.source = linear_piece(transposed(weights["weight"]))
             self._bias, layers, names = weights.get("bias"), layers[1:], names[1:]
         self.own = (self.source,)
         self._nn = Chain(model, layers, names)

@@ -26,7 +26,7 @@ AnyRelationConv = (
     SAGEConv | GraphConv | GATConv | GATv2Conv | TransformerConv | GINConv | GINEConv | EdgeConv
 )  # fmt: skip
 RowLayer = Annotated[AnyDense | Keep | Join, Field(discriminator="type")]
-Grouping = Literal["sum", "mean", "min", "max", "mul", "cat"]
+Grouping = Literal["sum", "mean", "min", "max", "mul", "cat", "softmax"]
 
 
 def types_of(layers: object) -> tuple[str, ...]:
@@ -96,7 +96,8 @@ class HeteroConv(_Declared):
 
     Args:
         aggr: How the results of several relations become one: sum, mean, min, max or mul, value by value; or cat, side
-            by side in the order of `convs`.
+            by side in the order of `convs`. Or softmax: convs of attention weigh the in-edges of all relations by one
+            softmax (HGT, RGAT), and what they add of the vertex itself is added up.
         convs: One or more convs, each with the number of its relation.
     """
 

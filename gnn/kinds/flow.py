@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from freshet.gnn.kinds.declarations import ByKind, DeclaredRelation, Grouping, HeteroConv, RelationConv
+from freshet.gnn.convs.attention import EdgeAttentionConv, TransformerConv
+from freshet.gnn.kinds.declarations import AnyRelationConv, ByKind, DeclaredRelation, Grouping, HeteroConv, RelationConv
 from freshet.gnn.rows.chains import chain_widths
 from freshet.gnn.rows.jumps import CURRENT, Join
 from freshet.gnn.rows.layer import Layer
@@ -54,11 +55,11 @@ def _check_there(width: int | None, kind: str, layers: Sequence[Layer], where: s
 
 
 def _behind_conv(flow: Flow, layer: HeteroConv, relations: Sequence[DeclaredRelation], where: str) -> Flow:
-    reached: dict[str, list[int]] = {}
+    reached: dict[str, list[AnyRelationConv]] = {}
     _check_numbers([one.relation for one in layer.convs], relations, where)
     for c, one in enumerate(layer.convs):
         _check_conv(flow.widths, one, relations[one.relation], f"{where}.convs.{c} ({one.conv.type})")
-        reached.setdefault(relations[one.relation].target, []).append(one.conv.out_channels)
+        reached.setdefault(relations[one.relation].target, []).append(one.conv)
     widths = {
         kind: _grouped(layer.aggr, found, f"{where}: rows of the kind {kind!r}") for kind, found in reached.items()
     }
@@ -96,10 +97,30 @@ def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: Declared
         raise ValueError(msg + "with add_self_loops=False")
 
 
-def _grouped(aggr: Grouping, widths: Sequence[int], what: str) -> int:
+def _grouped(aggr: Grouping, convs: Sequence[AnyRelationConv], what: str) -> int:
+    if aggr == "softmax":
+        _check_one_softmax(convs, what)
+    widths = [conv.out_channels for conv in convs]
     if aggr == "cat":
         return sum(widths)
     if len(set(widths)) > 1:
         msg = f"{what} come in widths {', '.join(map(str, widths))}, expected the same for aggr {aggr}"
         raise ValueError(msg)
     return widths[0]
+
+
+def _check_one_softmax(convs: Sequence[AnyRelationConv], what: str) -> None:
+    """Refuse convs whose messages cannot be weighed by one softmax.
+
+    Raises: ValueError
+    """
+    for conv in convs:
+        reads_values = isinstance(conv, TransformerConv) and (conv.beta or conv.edge_channels)
+        if not isinstance(conv, EdgeAttentionConv) or conv.add_self_loops or reads_values:
+            msg = f"{what}: this {conv.type} has no part in a softmax over relations; those that have are gat_conv, "
+            more = "gatv2_conv and transformer_conv, without add_self_loops, beta, and attributes in values"
+            raise ValueError(msg + more)
+    shapes = {(conv.heads, conv.channels, conv.concat) for conv in convs if isinstance(conv, EdgeAttentionConv)}
+    if len(shapes) > 1:
+        msg = f"{what}: a softmax over relations needs the same heads, channels and concat in all of them"
+        raise ValueError(msg)

@@ -5,7 +5,7 @@ Part of gnn/oracles/own_scale.py; shares no code with the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +44,15 @@ class Head(NamedTuple):
     target: Scaled
 
 
+class Attended(NamedTuple):
+    """A layer that has a part in a softmax, with its weights, the rows of its sources, and its edges."""
+
+    layer: AttentionConv
+    weights: Weights
+    x: Scaled
+    edges: SortedEdges
+
+
 def attention_conv(
     layer: AttentionConv, weights: Weights, x: Scaled, own: Scaled, edges: SortedEdges, step: float
 ) -> Scaled:
@@ -51,23 +60,57 @@ def attention_conv(
     edges = _looped(layer, edges)
     found: list[Scaled] = []
     for h, head in enumerate(_heads_of(layer, weights, x, own)):
-        logits, far = np.empty(len(edges.dst)), np.empty(len(edges.dst))
-        for vertices, here, part in edges.pieces():
-            ends = rows_at(head.source, part.src), rows_at(rows_at(head.target, vertices), part.dst)
-            if layer.edge_width:
-                ends = added(ends[0], _of_edges(layer, weights, h, part)), ends[1]
-            logits[here] = _scores(layer, weights, h, *(end.rows for end in ends))
-            far[here] = _score_scale(layer, weights, h, *ends)
 
         def values(part: SortedEdges, h: int = h, head: Head = head) -> Scaled:
             return added(rows_at(head.value, part.src), _of_edges(layer, weights, h, part))
 
         by_edge = values if layer.edge_width and isinstance(layer, TransformerConv) else None
-        found.append(_softmax(head.value, Scaled(logits, far), edges, step, by_edge))
+        found.append(_softmax(head.value, _logits(layer, weights, h, head, edges), edges, step, by_edge))
+    return _ended(layer, weights, own, _side_by_side(layer, found), step)
+
+
+def attention_over(parts: Sequence[Attended], own: Scaled, step: float) -> Scaled:
+    """Return the rows that one softmax over the in-edges of several layers makes, and what each adds of targets."""
+    first = np.cumsum([0, *(len(part.x.rows) for part in parts)])
+    src = np.concatenate([part.edges.src + begin for part, begin in zip(parts, first[:-1], strict=True)])
+    dst = np.concatenate([part.edges.dst for part in parts])
+    order = np.argsort(dst, kind="stable")
+    edges = SortedEdges(parts[0].edges.vertices, src[order], dst[order], EdgeValues.default(len(src)))
+    heads = [_heads_of(part.layer, part.weights, part.x, own) for part in parts]
+    found: list[Scaled] = []
+    for h, of_head in enumerate(zip(*heads, strict=True)):
+        logits = [
+            _logits(part.layer, part.weights, h, head, part.edges) for part, head in zip(parts, of_head, strict=True)
+        ]
+        values = stacked([head.value for head in of_head])
+        found.append(_softmax(values, Scaled(*(of[order] for of in stacked(logits))), edges, step, None))
+    out = _side_by_side(parts[0].layer, found)
+    for part in parts:
+        out = _ended(part.layer, part.weights, own, out, step)
+    return out
+
+
+def _logits(layer: AttentionConv, weights: Weights, h: int, head: Head, edges: SortedEdges) -> Scaled:
+    """The scores of edges in one head, (edges,)."""
+    logits, far = np.empty(len(edges.dst)), np.empty(len(edges.dst))
+    for vertices, here, part in edges.pieces():
+        ends = rows_at(head.source, part.src), rows_at(rows_at(head.target, vertices), part.dst)
+        if layer.edge_width:
+            ends = added(ends[0], _of_edges(layer, weights, h, part)), ends[1]
+        logits[here] = _scores(layer, weights, h, *(end.rows for end in ends))
+        far[here] = _score_scale(layer, weights, h, *ends)
+    return Scaled(logits, far)
+
+
+def _side_by_side(layer: AttentionConv, found: list[Scaled]) -> Scaled:
+    """The results of heads beside each other, or their mean."""
     if layer.concat:
-        out = side_by_side(found)
-    else:
-        out = Scaled(*(np.mean(columns, axis=0) for columns in zip(*found, strict=True)))
+        return side_by_side(found)
+    return Scaled(*(np.mean(columns, axis=0) for columns in zip(*found, strict=True)))
+
+
+def _ended(layer: AttentionConv, weights: Weights, own: Scaled, out: Scaled, step: float) -> Scaled:
+    """The result with what the layer makes of the targets themselves."""
     if isinstance(layer, TransformerConv):
         return _with_skip(layer, weights, own, out, step)
     if "res.weight" in weights:

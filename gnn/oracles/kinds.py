@@ -7,8 +7,10 @@ from functools import partial
 
 import numpy as np
 
+from freshet.gnn.declarations import AttentionConv
 from freshet.gnn.kinds.declarations import ByKind, Grouping, HeteroConv
 from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.oracles.attention import Attended, attention_over
 from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.own_scale import conv, dense_by_rows, join_by_rows, step_of, tell_share
 from freshet.gnn.oracles.scaled import Scaled, exact, multiplied, wide
@@ -70,17 +72,26 @@ class _FullPass:
 
     def hetero_conv(self, layer: HeteroConv, index: int, where: str) -> None:
         made: dict[str, list[Scaled]] = {}
+        attended: dict[str, list[Attended]] = {}
         for c, one in enumerate(layer.convs):
             relation, edges = self._model.relations[one.relation], self._edges[one.relation]
             here = f"{where}, {relation}"
             self._tell(here)
             edges.passed = partial(tell_share, self._tell, here, edges.vertices)
             weights = self._weights(f"layers.{index}.convs.{c}")
-            source, target = self.rows[relation.source], self.rows.get(relation.target)
-            if target is None:  # the conv does not read it
-                target = exact(np.empty((self._sizes[relation.target], 0)))
+            source = self.rows[relation.source]
+            target = source if relation.source == relation.target else self._own(relation.target)
+            if layer.aggr == "softmax":
+                assert isinstance(one.conv, AttentionConv)  # KindsModel has checked it
+                attended.setdefault(relation.target, []).append(Attended(one.conv, weights, wide(source), edges))
+                continue
             made.setdefault(relation.target, []).append(conv(one.conv, weights, source, target, edges, self._step))
-        self.rows = {kind: self._grouped(layer.aggr, parts) for kind, parts in made.items()}
+        over = {kind: attention_over(parts, wide(self._own(kind)), self._step) for kind, parts in attended.items()}
+        self.rows = over | {kind: self._grouped(layer.aggr, parts) for kind, parts in made.items()}
+
+    def _own(self, kind: str) -> Scaled:
+        """The rows of targets; none where the kind is not there, since convs do not read it then."""
+        return self.rows[kind] if kind in self.rows else exact(np.empty((self._sizes[kind], 0)))
 
     def _grouped(self, aggr: Grouping, parts: list[Scaled]) -> Scaled:
         names = tuple(map(str, range(len(parts))))

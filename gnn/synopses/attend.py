@@ -93,3 +93,26 @@ def attend(agg: np.ndarray, own: np.ndarray, loops: bool, terms: Terms, concat: 
             first = h * (terms.channels + 2)
             theirs, ours = weights_of_head(agg[i], first, own, i, h, loops, terms, concat)
             put_head(agg[i], first, theirs, own, i, h, ours, loops, terms, concat, 0, out[i])
+
+
+@kernel
+def merge_heads(into: np.ndarray, more: np.ndarray, heads: int) -> None:
+    """Merge softmax sums into others, row by row, as those of all their messages.
+
+    Shapes: into, more (n, heads * (channels + 2)) float32, see gnn.softmax.SoftmaxSynopsis.
+    """
+    size = into.shape[1] // heads
+    for i in range(len(into)):
+        for first in range(0, heads * size, size):
+            if more[i, first + 1] == 0:
+                continue
+            if into[i, first + 1] == 0:
+                for c in range(first, first + size):
+                    into[i, c] = more[i, c]
+                continue
+            shift, other = np.float64(into[i, first]), np.float64(more[i, first])
+            most = max(shift, other)
+            ours, theirs = exp_of(shift - most), exp_of(other - most)
+            into[i, first] = np.float32(most)
+            for c in range(first + 1, first + size):
+                into[i, c] = np.float32(np.float64(into[i, c]) * ours + np.float64(more[i, c]) * theirs)

@@ -215,3 +215,104 @@ def hand_over(state: dict[str, Any], model: KindsModel, first: int) -> None:
             rest = {"lin.weight": "lin_src.weight"}.get(rest, rest)
             their = f"conv{1 if int(index) == first else 2}.{ends}.{rest}"
         model.weights[name] = state[their].numpy().reshape(model.weights[name].shape)
+
+
+def hgt_weights(conv: Any, model: KindsModel, heads: int) -> None:
+    """Take the weights of an HGTConv: W_k and W_v by kind times those by relation and head, and p in the keys."""
+    size = 6 // heads
+    state = {name: w.detach().double().numpy() for name, w in conv.state_dict().items()}
+    for c, one in enumerate(RELATIONS):
+        source, target = one["source"], one["target"]
+        for ours, third, by_relation in (("key", 0, "k_rel"), ("query", 1, ""), ("value", 2, "v_rel")):
+            kind = target if ours == "query" else source
+            parts = {}
+            for name in ("weight", "bias"):
+                whole = np.split(state[f"kqv_lin.lins.{kind}.{name}"], 3)[third]
+                turned = []
+                for h, rows in enumerate(np.split(whole, heads)):
+                    if by_relation:
+                        rows = state[f"{by_relation}.weight"][h * len(RELATIONS) + c].T @ rows
+                    if ours == "key":
+                        rows = rows * state["p_rel." + "__".join((source, one["type"], target))][0, h]
+                    turned.append(rows)
+                parts[name] = np.concatenate(turned)
+            for name, values in parts.items():
+                model.weights[f"layers.1.convs.{c}.lin_{ours}.{name}"] = values.astype(np.float32)
+    for kind in KINDS:
+        for name in ("weight", "bias"):
+            ours = f"layers.2.layers.{kind}.1.{name}"
+            model.weights[ours] = state[f"out_lin.lins.{kind}.{name}"].astype(np.float32)
+    assert size * heads == 6
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_hgt_is_a_softmax_over_relations_with_layers_of_rows_behind(heads: int) -> None:
+    """user is as wide as the result, so that its row is mixed in by a learned gate; the others are not."""
+    metadata = list(KINDS), [(one["source"], one["type"], one["target"]) for one in RELATIONS]
+    torch.manual_seed(1)
+    module = pyg.HGTConv(dict(KINDS), 6, metadata, heads)
+    for name, parameter in module.named_parameters():
+        if name.startswith(("p_rel", "skip")):
+            torch.nn.init.uniform_(parameter)
+    gate = float(torch.sigmoid(module.skip["user"]))
+    convs = {}
+    for number, one in enumerate(RELATIONS):
+        convs[number] = {"type": "transformer_conv", "in_channels": KINDS[one["source"]], "out_channels": 6}
+        convs[number] |= {"target_channels": KINDS[one["target"]], "heads": heads, "root_weight": False}
+    behind = [{"type": "gelu"}, {"type": "linear", "in_channels": 6, "out_channels": 6}]
+    mixed = [{"type": "scale", "factor": gate}, {"type": "keep", "name": "a"}, {"type": "join", "of": ["x"]}]
+    mixed += [{"type": "scale", "factor": 1 - gate}, {"type": "join", "operation": "sum", "of": ["a", "."]}]
+    layers = [by_kind(user=[{"type": "keep", "name": "x"}]), hetero(convs, "softmax")]
+    layers.append(by_kind(user=[*behind, *mixed], item=behind, shop=behind))
+    model = kinds_model(layers, list(KINDS))
+    hgt_weights(module, model, heads)
+    graph = random_kinds_graph(model, 5)
+    x = {kind: torch.from_numpy(rows).double() for kind, rows in zip(KINDS, graph.x, strict=True)}
+    edges = {one: torch.tensor([found.src, found.dst]) for one, found in zip(metadata[1], graph.edges, strict=True)}
+    with torch.no_grad():
+        expected = module.double()(x, edges)
+    got = embeddings(model, graph)
+    for kind in KINDS:
+        np.testing.assert_allclose(got[kind], expected[kind].numpy(), rtol=0, atol=2e-5)
+    assert_within_its_scale(model, graph)
+    item = compile_kinds(model).layers[0].kinds[1]
+    assert item is not None
+    assert item.message_width == 2 * 12 + 6, "keys and values of two relations, one query for both"
+
+
+def test_rgat_is_a_softmax_over_the_relations_of_one_kind() -> None:
+    relations = [relation("", f"r{number}", "") for number in range(3)]
+    gat = {"type": "gat_conv", "in_channels": 5, "out_channels": 4, "add_self_loops": False, "bias": False}
+    model = kinds_model([hetero({0: gat | {"bias": True}, 1: gat, 2: gat}, "softmax")], [""], {"": 5}, relations)
+    graph = random_kinds_graph(model, 6)
+    module = pyg.RGATConv(5, 4, 3).double()
+    att = [model.weights[f"layers.0.convs.0.att_{end}"] for end in ("dst", "src")]
+    for number in range(3):
+        begin = f"layers.0.convs.{number}"
+        model.weights[f"{begin}.att_dst"], model.weights[f"{begin}.att_src"] = att
+    with torch.no_grad():
+        weights = [model.weights[f"layers.0.convs.{number}.lin.weight"].T for number in range(3)]
+        module.weight.copy_(torch.from_numpy(np.stack(weights)))
+        module.q.copy_(torch.from_numpy(att[0].T))
+        module.k.copy_(torch.from_numpy(att[1].T))
+        module.bias.copy_(torch.from_numpy(model.weights["layers.0.convs.0.bias"]))
+        ends = [np.concatenate([getattr(one, end) for one in graph.edges]) for end in ("src", "dst")]
+        types = np.repeat(np.arange(3), [len(one.src) for one in graph.edges])
+        x = torch.from_numpy(graph.x[0]).double()
+        expected = module(x, torch.from_numpy(np.stack(ends)), torch.from_numpy(types)).numpy()
+    np.testing.assert_allclose(embeddings(model, graph)[""], expected, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(oracle.forward(model, graph)[""].rows, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("reading", [0, 2])
+@pytest.mark.parametrize("kind", ["gat_conv", "gatv2_conv", "transformer_conv"])
+def test_a_softmax_over_relations_equals_the_oracle(kind: str, reading: int) -> None:
+    relations = [relation("b", f"r{number}", "a", edge_features=reading) for number in range(3)]
+    spec = {"type": kind, "in_channels": 3, "target_channels": 5, "out_channels": 4, "heads": 2}
+    if kind == "transformer_conv":
+        relations = [one | {"edge_features": 0} for one in relations]
+    else:
+        spec |= {"add_self_loops": False, "residual": True, "edge_channels": reading}
+    model = kinds_model([hetero(dict.fromkeys(range(3), spec), "softmax")], ["a"], {"a": 5, "b": 3}, relations)
+    for edges in (0, 3, 100):
+        assert_within_its_scale(model, random_kinds_graph(model, 7, edges=edges))

@@ -120,6 +120,7 @@ def add(where: str, value: Any) -> Change:
 
 
 GAT = {"type": "gat_conv", "in_channels": 6, "target_channels": 4, "out_channels": 8}
+TWO_HEADS = GAT | {"add_self_loops": False, "heads": 2}
 WRONG: list[tuple[Change, str]] = [
     (put("kinds", {}), "kinds: Dictionary should have at least 1 item"),
     (put("kinds", {"us/er": 6}), "kinds: 'us/er' cannot name a folder and a topic; a name has 1 to 64 of A-Z"),
@@ -171,6 +172,12 @@ WRONG: list[tuple[Change, str]] = [
      "layers.1: rows of the kind 'item' come in widths 7, 8, expected the same for aggr sum"),
     (put("layers.1.aggr", "cat"),
      "layers.2.layers.user.0 (linear) reads rows of width 8, got 16"),
+    (put("layers.1.aggr", "softmax"),
+     "layers.1: rows of the kind 'item': this sage_conv has no part in a softmax over relations; those that have are"),
+    (put("layers", [hetero({0: GAT | {"add_self_loops": False}, 2: GAT | {"in_channels": 5}}, "softmax")]),
+     "layers.0.convs.1 (gat_conv): add_self_loops in shop,sells,item"),
+    (put("layers", [hetero({0: TWO_HEADS, 2: TWO_HEADS | {"in_channels": 5, "heads": 1}}, "softmax")]),
+     "layers.0: rows of the kind 'item': a softmax over relations needs the same heads, channels and concat"),
     (put("layers.1.aggr", "median"), "layers.1.hetero_conv.aggr: Input should be 'sum', 'mean'"),
     (put("layers.1.convs", []), "layers.1.hetero_conv.convs: List should have at least 1 item"),
     (put("layers.1", hetero({0: sage(6, 4, 8), 4: sage(6, 6, 8)})),

@@ -177,9 +177,15 @@ def test_every_grouping_of_relations_equals_pyg(aggr: str, options: Spec) -> Non
     assert_close(rows_of(model, graph), expected)
 
 
-@pytest.mark.parametrize("name", MODELS)
+# A softmax over relations is none of HeteroConv's groupings; test_kinds_layers.py compares it with HGT and RGAT.
+ALL = MODELS | {
+    f"one softmax, {kind}": partial(one, ENDS, attention(kind), "softmax") for kind in ("gat_conv", "gatv2_conv")
+}
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_rows_have_bits_of_their_own_and_inputs_stay(name: str) -> None:
-    model = MODELS[name]()
+    model = ALL[name]()
     plan, graph, rng = compile_kinds(model), random_kinds_graph(model, 2), np.random.default_rng(0)
     for layer in plan.layers:
         for number, kind in enumerate(layer.kinds):
@@ -201,9 +207,9 @@ def test_rows_have_bits_of_their_own_and_inputs_stay(name: str) -> None:
                 np.testing.assert_array_equal(some.view(np.uint32), made[pick].view(np.uint32))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ALL)
 def test_no_rows_in_no_rows_out(name: str) -> None:
-    plan = compile_kinds(MODELS[name]())
+    plan = compile_kinds(ALL[name]())
     plan.warm_up()
     for layer in plan.layers:
         for kind in layer.kinds:
