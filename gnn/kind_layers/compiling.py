@@ -25,10 +25,7 @@ def compile_kinds(model: KindsModel) -> KindsPlan:
     for number, carries in enumerate(carries_by_kind(model, stretches), 1):
         before = stretches[0].layers if number == 1 else {kind: [] for kind in model.kinds}
         layers.append(_LayerCompiler(model, stretches[number], carries).layer(before))
-    return KindsPlan(
-        layers, dict(model.kinds), list(model.relations), model.edge_types, model.mirrors, model.out_widths,
-        model.sha256(),
-    )  # fmt: skip
+    return KindsPlan(layers, model.features, model.edge_types, model.out_widths, model.sha256())
 
 
 class _LayerCompiler:

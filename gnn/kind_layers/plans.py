@@ -10,7 +10,6 @@ import numpy as np
 from freshet.gnn.kind_layers.columns import Columns
 from freshet.gnn.kind_layers.grouping import Group
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan
-from freshet.gnn.kinds.declarations import DeclaredRelation
 from freshet.gnn.layers.base import Context
 from freshet.gnn.layers.carrying import Carry
 from freshet.gnn.layers.segment import Segment
@@ -18,6 +17,7 @@ from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.rows.jumps import CURRENT
 from freshet.gnn.synopses.edge_network import EdgeNetwork
 from freshet.gnn.synopses.of_messages import Synopsis
+from freshet.schema import Features
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,16 +199,14 @@ class KindsLayer:
 class KindsPlan:
     """Executable form of a model with kinds: `layers[0]` is layer 1, which reads raw features.
 
-    `kinds` are the widths of features by name, in the order of their numbers. The last layer's rows of the kinds in
-    `out` are the embeddings. `edge_types` names the relations in events; `mirrors` says for each which one follows its
-    edges, or -1.
+    `features.kinds` has kinds and relations, in the order of their numbers. The last layer's rows of the kinds in `out`
+    are the embeddings.
     """
 
     layers: list[KindsLayer]
-    kinds: dict[str, int]
-    relations: list[DeclaredRelation]
+    features: Features
     edge_types: list[str]
-    mirrors: list[int]
+    """Names of the relations in events."""
     out: dict[str, int]
     """Widths of the embeddings of the kinds that are returned."""
     sha256: str

@@ -20,7 +20,7 @@ from freshet.gnn.kinds.declarations import (
     row_layers,
 )
 from freshet.gnn.kinds.flow import Flow, flows
-from freshet.gnn.kinds.names import check_kinds, names_of_relations
+from freshet.gnn.kinds.names import check_kinds
 from freshet.gnn.model import (
     KINDS_VERSION,
     MAX_CONVS,
@@ -34,8 +34,8 @@ from freshet.gnn.model import (
 )
 from freshet.gnn.rows.chains import chain_tensors
 from freshet.gnn.rows.layer import Layer, Shape, Width
-
-KINDS_MAX = 255
+from freshet.kinds import KINDS_MAX, NO_MIRROR, Kinds, Relation
+from freshet.schema import Features
 
 
 class KindsModel(WeightedModel):
@@ -82,18 +82,14 @@ class KindsModel(WeightedModel):
         return {kind: widths[kind] for kind in self.out}
 
     @property
-    def edge_types(self) -> list[str]:
-        """Names of the relations as types of edges: the type where no other relation has that."""
-        return names_of_relations([relation.ends for relation in self.relations])
+    def features(self) -> Features:
+        """The raw features that it reads, with the kinds and relations of its graphs."""
+        return Features.of_kinds(_kinds_of(self.kinds, self.relations))
 
     @property
-    def mirrors(self) -> list[int]:
-        """For each relation the number of the one that follows its edges; -1: none does."""
-        found = [-1] * len(self.relations)
-        for number, relation in enumerate(self.relations):
-            if relation.mirrors is not None:
-                found[relation.mirrors] = number
-        return found
+    def edge_types(self) -> list[str]:
+        """Names of the relations as types of edges: the type where no other relation has that."""
+        return list(_kinds_of(self.kinds, self.relations).relation_names)
 
     @property
     def is_approximate(self) -> bool:
@@ -170,6 +166,19 @@ def _check_layer(layer: dict[str, Any], where: str) -> None:
         check_types(convs, f"{where}.convs", RELATION_CONV_TYPES)
 
 
+def _kinds_of(kinds: dict[str, int], relations: list[DeclaredRelation]) -> Kinds:
+    """Return what the graph knows of kinds and relations."""
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    found = [
+        Relation(
+            numbers[one.source], one.type, numbers[one.target], one.edge_features,
+            NO_MIRROR if one.mirrors is None else one.mirrors,
+        )
+        for one in relations
+    ]  # fmt: skip
+    return Kinds(tuple(kinds), tuple(kinds.values()), tuple(found))
+
+
 def _check_relations(kinds: dict[str, int], relations: list[DeclaredRelation]) -> None:
     """Refuse relations of unknown kinds, relations that are there twice, and mirrors that cannot follow.
 
@@ -192,7 +201,7 @@ def _check_relations(kinds: dict[str, int], relations: list[DeclaredRelation]) -
             if other != number:
                 msg = f"{where}: mirrors relations.{relation.mirrors}, as relations.{other} does; one may"
                 raise ValueError(msg)
-    names = names_of_relations([relation.ends for relation in relations])
+    names = _kinds_of(kinds, relations).relation_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         msg = f"relations: {twice[0]!r} names two of them, a type and a source,type,target; rename the type"
         raise ValueError(msg)
@@ -214,9 +223,9 @@ def _check_mirror(relations: list[DeclaredRelation], number: int, where: str) ->
     if (mirror.source, mirror.target) != (followed.target, followed.source):
         msg = f"{where}: mirrors {followed}, so it goes from {followed.target!r} to {followed.source!r}"
         raise ValueError(msg)
-    if mirror.edge_features != followed.edge_features:
+    if mirror.edge_features not in (0, followed.edge_features):
         msg = f"{where}: edge_features {mirror.edge_features}, but {followed} has {followed.edge_features}; attributes "
-        raise ValueError(msg + "follow with the edges, so give both the same")
+        raise ValueError(msg + "follow with the edges, so give both the same, or the mirror 0")
 
 
 def _check_out(out: list[str], kinds: dict[str, int], there: dict[str, int]) -> None:

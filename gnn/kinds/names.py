@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
+
+from freshet.kinds import NO_NAME
 
 KIND_LENGTH_MAX = 64
 TYPE_LENGTH_MAX = 256
 _KIND = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{KIND_LENGTH_MAX - 1}}}")
-NO_KIND = ""
-"""The kind of a model with relations whose vertices are of one kind: neither events nor tables name it."""
 
 
 def check_kinds(names: Sequence[str]) -> None:
@@ -18,7 +17,7 @@ def check_kinds(names: Sequence[str]) -> None:
 
     Raises: ValueError
     """
-    if list(names) == [NO_KIND]:
+    if list(names) == [NO_NAME]:
         return
     for name in names:
         if not _KIND.fullmatch(name):
@@ -44,9 +43,3 @@ def check_type(name: str) -> None:
     if not name.isprintable() or not 1 <= len(name) <= TYPE_LENGTH_MAX:
         msg = f"type {name[:TYPE_LENGTH_MAX]!r}, expected 1 to {TYPE_LENGTH_MAX} printable characters"
         raise ValueError(msg)
-
-
-def names_of_relations(ends: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return a name for each relation: its type where no other has that; else source,type,target."""
-    count = Counter(name for _, name, _ in ends)
-    return [name if count[name] == 1 else ",".join((source, name, target)) for source, name, target in ends]

@@ -77,8 +77,14 @@ def test_types_that_two_relations_share_are_named_with_their_ends() -> None:
     relations = [relation("user", "of", "item"), relation("shop", "of", "item"), relation("item", "by", "user")]
     model = kinds_model([sage_everywhere(KINDS, 8, relations)], ["item"], relations=relations)
     assert model.edge_types == ["user,of,item", "shop,of,item", "by"]
-    assert model.mirrors == [-1, -1, -1]
-    assert kinds_model(LAYERS, ["user"]).mirrors == [1, -1, 3, -1, -1]
+
+
+def test_the_graph_has_the_kinds_and_relations_of_the_model() -> None:
+    features = kinds_model(LAYERS, ["user"]).features
+    assert features.widths == (6, 4, 5)
+    assert features.kinds is not None
+    assert features.kinds.names == ("user", "item", "shop") and features.kinds.ends.T.tolist()[2] == [2, 1]
+    assert features.kinds.mirrors().tolist() == [1, -1, 3, -1, -1]
 
 
 def test_a_kind_that_is_gone_goes_on_from_rows_that_were_kept() -> None:
@@ -145,6 +151,7 @@ WRONG: list[tuple[Change, str]] = [
      "relations.1 (item,rev_buys,user): mirrors item,rev_sells,shop, which is a mirror itself"),
     (put("relations.1.mirrors", 2),
      "relations.1 (item,rev_buys,user): mirrors shop,sells,item, so it goes from 'item' to 'shop'"),
+    (put("kinds", {f"k{n}": 1 for n in range(101)}), "kinds: Dictionary should have at most 100 items"),
     (put("relations.1.edge_features", 3),
      "relations.1 (item,rev_buys,user): edge_features 3, but user,buys,item has 0; attributes follow"),
     (add("relations", relation("item", "again", "user", mirrors=0)),
@@ -212,6 +219,15 @@ def test_attributes_that_a_mirror_alone_reads_are_kept() -> None:
     rated = {"type": "gat_conv", "in_channels": 4, "target_channels": 6, "out_channels": 8, "edge_channels": 2}
     layer = hetero({0: sage(6, 4, 8), 1: rated | {"add_self_loops": False}})
     assert kinds_model([layer], ["user"], relations=relations).relations[0].edge_features == 2
+
+
+def test_a_mirror_need_not_keep_attributes_that_it_does_not_read() -> None:
+    relations = [relation("user", "rates", "item", edge_features=2), relation("item", "rev", "user", mirrors=0)]
+    rated = {"type": "gat_conv", "in_channels": 6, "target_channels": 4, "out_channels": 8, "edge_channels": 2}
+    layer = hetero({0: rated | {"add_self_loops": False}, 1: sage(4, 6, 8)})
+    kinds = kinds_model([layer], ["user"], relations=relations).features.kinds
+    assert kinds is not None
+    assert kinds.edge_widths.tolist() == [2, 0]
 
 
 def test_a_target_that_is_gone_is_no_matter_where_its_row_is_not_read() -> None:
