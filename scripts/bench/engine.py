@@ -132,7 +132,7 @@ class Engine:
     def edge_bytes(layer: LayerStorage) -> float:
         """Return the bytes that a layer's lists and tables of edges hold for each of its edges."""
         held = sum(table.nbytes for table in layer.tables if table.name.split(".")[0] in ("out", "in", "edge"))
-        return held / max(1, len(layer.topology.inn.entries()[0]))
+        return held / max(1, len(layer.topology.edges.inn.entries()[0]))
 
     def counts(self) -> dict[str, int]:
         """Return the counters of the folds of all layers."""

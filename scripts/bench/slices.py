@@ -80,7 +80,8 @@ def work(name: str, folder: str) -> None:
 
 def batches(name: str, peers: Any) -> Callable[[int, int], None]:
     """Return what takes the events from one number to another as an epoch."""
-    from scripts.bench.layers import LAYERS, OF_OWN, Engine, give_attributes, model_of
+    from scripts.bench.engine import Engine
+    from scripts.bench.layers import LAYERS, OF_OWN, give_attributes, model_of
     from scripts.bench.recomputed import Recomputed
 
     layer = name.removesuffix(RECOMPUTE)
