@@ -363,22 +363,14 @@ class TableSet:
     def __init__(self, parts: int = 1) -> None:
         self.parts = parts
         self._tables: dict[str, Table] = {}
-        self._prefix = ""
 
     def add(self, name: str, dtype: str, width: int | None = None, fill: float = 0) -> Table:
         """A new, empty table."""
-        name = self._prefix + name
         if name in self._tables:
             msg = f"table {name!r} exists already"
             raise ValueError(msg)
         table = self._tables[name] = Table(name, dtype, width, fill, self.parts)
         return table
-
-    def under(self, prefix: str) -> TableSet:
-        """Return the same set, to which tables are added whose names begin so."""
-        found = TableSet(self.parts)
-        found._tables, found._prefix = self._tables, self._prefix + prefix
-        return found
 
     def __getitem__(self, name: str) -> Table:
         return self._tables[name]

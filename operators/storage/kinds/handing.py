@@ -16,7 +16,7 @@ from freshet.state.codec import Block, Header, seal
 EPOCH = ""  # the prefix of what is of no kind or relation: control values and positions
 
 
-class Topology:
+class KindsTopology:
     """The topology of an epoch, by kind and relation."""
 
     def __init__(self, brought: Iterable[Mapping[str, Block]]) -> None:
@@ -52,7 +52,7 @@ class Handed(NamedTuple):
 
 
 def hand_on_kinds(
-    handed: Sequence[Handed], owners: Sequence[Owner], epoch: int, topology: Topology, *, last: bool
+    handed: Sequence[Handed], owners: Sequence[Owner], epoch: int, topology: KindsTopology, *, last: bool
 ) -> list[Message]:
     """The blocks that an epoch sends on: to each task of the next layer's Storage, or of the Sink after the last one.
 
@@ -77,7 +77,7 @@ def hand_on_kinds(
     return messages
 
 
-def _of_epoch(topology: Topology, here: range, there: range, *, last: bool) -> Columns:
+def _of_epoch(topology: KindsTopology, here: range, there: range, *, last: bool) -> Columns:
     if last:
         return some_of(topology.of(EPOCH), ("ctl", *POSITIONS) if 0 in there else ("ctl",))
     return topology.share(here, there) if overlap(here, there) else {}

@@ -15,8 +15,9 @@ from freshet.operators.graph.row_kernels import gather, put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.graph.topology import MASTER, SPLIT, Masters
 from freshet.operators.outcome import Message
-from freshet.operators.storage.kinds.handing import Handed, Topology, hand_on_kinds, prefixed
+from freshet.operators.storage.kinds.handing import Handed, KindsTopology, hand_on_kinds, prefixed
 from freshet.operators.storage.kinds.relations import RelationSynopses
+from freshet.operators.storage.kinds.tables import PrefixedTables
 from freshet.operators.storage.kinds.vertices import KindsShape, KindVertices, NoContext, sending
 from freshet.operators.storage.layer import EMPTY_SLOTS, set_features
 from freshet.operators.storage.owner import Owner
@@ -41,7 +42,11 @@ class KindsFeatureStorage(Core):
         self.tables = TableSet(len(tasks.parts_of[task]))
         self._features, self.owners = [Features(width) for width in widths], list[Owner]()
         for kind, width in enumerate(widths):
-            mine, at, plan = self.tables.under(kind_prefix(kind)), PartRows(task, tasks), sending(following, kind)
+            mine, at, plan = (
+                PrefixedTables(self.tables, kind_prefix(kind)),
+                PartRows(task, tasks),
+                sending(following, kind),
+            )
             masters = Masters(mine, at, None, None if plan is None else NoContext())
             self.owners.append(Owner(mine, masters, width, None, plan, 0, receivers=receivers))
         self.touched = 0
@@ -53,7 +58,7 @@ class KindsFeatureStorage(Core):
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Set features, and fan out those of new and changed vertices."""
-        topology, handed, self.touched = Topology(map(views, blocks)), list[Handed](), 0
+        topology, handed, self.touched = KindsTopology(map(views, blocks)), list[Handed](), 0
         for kind, owner in enumerate(self.owners):
             prefix = kind_prefix(kind)
             if not (section := topology.of(prefix)).columns:
@@ -122,7 +127,7 @@ class KindsLayerStorage(Core):
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Merge the messages of an epoch, update the active whole vertices, and hand on what changed."""
         brought = [views(block) for block in blocks]
-        topology, sent = Topology(brought), dict[int, SourceRows]()
+        topology, sent = KindsTopology(brought), dict[int, SourceRows]()
         for kind, one in self.kinds.items():
             if (section := topology.of(one.prefix)).columns:
                 one.take_over(section)
@@ -135,7 +140,7 @@ class KindsLayerStorage(Core):
         self._clear(topology)
         return messages
 
-    def _merge(self, epoch: int, topology: Topology, sent: dict[int, SourceRows]) -> list[np.ndarray]:
+    def _merge(self, epoch: int, topology: KindsTopology, sent: dict[int, SourceRows]) -> list[np.ndarray]:
         """Merge edges and rows; of each relation the targets whose synopses changed."""
         every = [EMPTY_SLOTS] * len(self.relations)
         for (kind, *_), places in self._sharing.items():
@@ -152,7 +157,7 @@ class KindsLayerStorage(Core):
         return every
 
     def _update(
-        self, epoch: int, topology: Topology, touched: list[np.ndarray], sent: dict[int, SourceRows]
+        self, epoch: int, topology: KindsTopology, touched: list[np.ndarray], sent: dict[int, SourceRows]
     ) -> list[Message]:
         """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
         handed, self.touched = list[Handed](), 0
@@ -171,7 +176,7 @@ class KindsLayerStorage(Core):
         return hand_on_kinds(handed, self._owners, epoch, topology, last=self.shape.following is None)
 
     def _partials(
-        self, epoch: int, topology: Topology, touched: list[np.ndarray], sent: dict[int, SourceRows]
+        self, epoch: int, topology: KindsTopology, touched: list[np.ndarray], sent: dict[int, SourceRows]
     ) -> list[Message]:
         """The partial synopses of touched split vertices, to the tails of their masters."""
         shape, tasks = self.shape, self.shape.tasks
@@ -197,7 +202,7 @@ class KindsLayerStorage(Core):
         header = Header(PARTIAL, epoch, shape.number, shape.task)
         return [Message(TAIL, task, epoch, seal(header, columns)) for task, columns in enumerate(found)]
 
-    def _clear(self, topology: Topology) -> None:
+    def _clear(self, topology: KindsTopology) -> None:
         """Clear the rows of dropped masters and replicas at the end of the epoch."""
         gone = {
             kind: one.clear(section) for kind, one in self.kinds.items() if (section := topology.of(one.prefix)).columns

@@ -9,6 +9,7 @@ from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
+from freshet.operators.storage.kinds.tables import PrefixedTables
 from freshet.state.block_columns import relation_prefix
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
@@ -22,7 +23,7 @@ class RelationSynopses:
     ) -> None:
         """`place` says in errors where this is; `z` has what sources send, where another relation keeps that table."""
         self.plan, self.prefix = plan, relation_prefix(plan.number)
-        mine = tables.under(self.prefix)
+        mine = PrefixedTables(tables, self.prefix)
         self.lists = EdgeLists(mine, sources, targets, plan)
         self.store = aggregate_of(plan.synopsis).store(mine, self.lists, plan, place, z)
 

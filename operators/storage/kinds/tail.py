@@ -9,7 +9,8 @@ from freshet.operators.core import Core
 from freshet.operators.graph.part_rows import PartRows
 from freshet.operators.graph.topology import MASTER, SPLIT
 from freshet.operators.outcome import Message
-from freshet.operators.storage.kinds.handing import Handed, Topology, hand_on_kinds
+from freshet.operators.storage.kinds.handing import Handed, KindsTopology, hand_on_kinds
+from freshet.operators.storage.kinds.tables import PrefixedTables
 from freshet.operators.storage.kinds.vertices import KindsShape, KindVertices
 from freshet.operators.storage.partial_rows import PartialRows
 from freshet.state.block_columns import relation_prefix
@@ -24,7 +25,7 @@ class _Partials:
 
     def __init__(self, tables: TableSet, at: PartRows, plan: RelationPlan) -> None:
         self.prefix = relation_prefix(plan.number)
-        self.rows = PartialRows(tables.under(self.prefix), at, plan, counted=True)
+        self.rows = PartialRows(PrefixedTables(tables, self.prefix), at, plan, counted=True)
 
     def states(self, slots: np.ndarray) -> np.ndarray:
         return self.rows.merged(slots)
@@ -59,7 +60,7 @@ class KindsTail(Core):
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Merge the partials of an epoch, update, and hand on what changed."""
         brought = [views(block) for block in blocks]
-        topology, handed, self.touched = Topology(brought), list[Handed](), 0
+        topology, handed, self.touched = KindsTopology(brought), list[Handed](), 0
         for one, into in self.kinds:
             assert one.owner is not None
             section = topology.of(one.prefix)

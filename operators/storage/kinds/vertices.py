@@ -16,6 +16,7 @@ from freshet.operators.graph.part_rows import PartRows
 from freshet.operators.graph.row_kernels import gather, put
 from freshet.operators.graph.sources import SourceRows, read_sources
 from freshet.operators.graph.topology import SPLIT, Masters
+from freshet.operators.storage.kinds.tables import PrefixedTables
 from freshet.operators.storage.owner import Changed, Owner
 from freshet.state.block_columns import kind_prefix
 from freshet.state.codec import Block
@@ -72,7 +73,7 @@ class KindVertices:
     def __init__(self, tables: TableSet, shape: KindsShape, kind: int, plan: KindPlan, owned: int) -> None:
         """`owned`: the flags of the masters whose rows this operator has."""
         self.plan, self.prefix, self._is_tail = plan, kind_prefix(kind), bool(owned & SPLIT)
-        self.at, mine = PartRows(shape.task, shape.tasks), tables.under(self.prefix)
+        self.at, mine = PartRows(shape.task, shape.tasks), PrefixedTables(tables, self.prefix)
         self.owner: Owner | None = None
         if plan.updates:
             following = sending(shape.following, kind)
