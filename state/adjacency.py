@@ -293,6 +293,8 @@ class Lists:
         self.free.reserve(_FREE_ROWS)
         self._index = list_index.no_index()
         self._far = self.head
+        self._stands_beside: View | None = None
+        self._stand_in: View | None = None
 
     def end_at(self, others: Lists) -> None:
         """Have entries be slots of the rows of these lists, where both ends of an edge stand in tables of their own."""
@@ -341,9 +343,7 @@ class Lists:
     @property
     def view(self) -> ListsView:
         """The lists as kernels see them."""
-        # of the same types, so that kernels are compiled once
-        stand_in = self.free.view._replace(data=_NO_WEIGHTS, shadow=_NO_COPIES)
-        weight = stand_in if self.weight is None else self.weight.view
+        weight = self._no_weights() if self.weight is None else self.weight.view
         # after a restore the two tables may have grown differently
         room = self.pool.stride if self.weight is None else min(self.pool.stride, self.weight.stride)
         return ListsView(
@@ -358,6 +358,13 @@ class Lists:
             list_index.LONG // 2,
             self._index,
         )
+
+    def _no_weights(self) -> View:
+        """Return a view of no table, of the same types, so that kernels are compiled once."""
+        free = self.free.view
+        if self._stand_in is None or self._stands_beside is not free:
+            self._stands_beside, self._stand_in = free, free._replace(data=_NO_WEIGHTS, shadow=_NO_COPIES)
+        return self._stand_in
 
     def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All entries: rows (n,) int64, values (n,) int32, and of weighted lists the weights, (n,) float32."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.schema import kept_columns
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES
 from freshet.state.codec import Block
@@ -33,8 +33,14 @@ _COLUMNS = {
 }
 
 
+_ENDS, _NUMBERS = frozen(np.empty(0, np.int32)), frozen(np.empty(0, np.float32))
+NO_CHANGES = EdgeChanges((_ENDS, _ENDS, _NUMBERS), (_ENDS, _ENDS, _NUMBERS, _NUMBERS), (_ENDS, _ENDS, _NUMBERS))
+
+
 def edge_changes(block: Block, sources: PartRows, targets: PartRows, value: str) -> EdgeChanges:
     """Return the edges of a TOPOLOGY block with this value of theirs."""
+    if not block.columns:
+        return NO_CHANGES
     of, to, get = sources.of, targets.of, block.get  # each layer asks in each epoch, which may have one event
     (gone,), (before, after), (come,) = _COLUMNS[value]
     return EdgeChanges(

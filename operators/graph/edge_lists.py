@@ -43,7 +43,7 @@ class EdgeLists:
 
     def changes(self, block: Block) -> EdgeChanges:
         """Return the edges that an epoch changes, with the value that the layer reads of them."""
-        if self.attributes is not None:
+        if self.attributes is not None and block.columns:
             return self.attributes.changes(block, self.out, self.inn)
         return edge_changes(block, self.sources, self.targets, self._edge_value)
 

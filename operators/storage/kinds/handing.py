@@ -10,9 +10,10 @@ from freshet.operators.outcome import Message
 from freshet.operators.storage.head import FROM_TAIL, overlap, published_columns, sent_columns
 from freshet.operators.storage.owner import Changed, Owner
 from freshet.operators.storage.travelling import share_of, some_of, together
-from freshet.state.block_columns import POSITIONS, ROWS, SYNC, Columns
+from freshet.state.block_columns import POSITIONS, ROWS, SYNC, TRAVELLING, Columns
 from freshet.state.codec import Block, Header, seal
 
+_TRAVELLING = frozenset(TRAVELLING)
 EPOCH = ""  # the prefix of what is of no kind or relation: control values and positions
 
 
@@ -32,6 +33,9 @@ class KindsTopology:
 
     def share(self, here: range, there: range) -> Columns:
         """Return the travelling columns for a task with the parts `there`; `here` are those of the own task."""
+        if here == there:
+            every = ((prefix, section.columns.items()) for prefix, section in self.sections.items())
+            return {prefix + name: column for prefix, of in every for name, column in of if name in _TRAVELLING}
         found: Columns = {}
         for prefix, section in self.sections.items():
             found |= prefixed(prefix, share_of(section, here, there))
@@ -84,6 +88,8 @@ def _of_epoch(topology: KindsTopology, here: range, there: range, *, last: bool)
 
 
 def _published(one: Handed, section: Block) -> list[Columns]:
+    if not one.changed.slots.size and (one.owner.is_tail or not section.columns):
+        return [{} for _ in range(one.owner.to.tasks)]
     return published_columns(one.owner, one.changed, None if one.owner.is_tail else section)
 
 

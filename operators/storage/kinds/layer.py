@@ -164,13 +164,14 @@ class KindsLayerStorage(Core):
         for kind, one in self.kinds.items():
             if one.owner is None:
                 continue
-            section = topology.of(one.prefix)
-            born, whole_again = one.at.of(section, "m"), one.at.of(section, "u")
-            candidates = [*(touched[place] for place in one.plan.relations), born, whole_again]
+            section, forced = topology.of(one.prefix), EMPTY_SLOTS
+            if section.columns:
+                forced = np.concatenate([one.at.of(section, "m"), one.at.of(section, "u")])
+            candidates = [*(touched[place] for place in one.plan.relations), forced]
             if one.plan.reads_self and kind in sent:
                 candidates.append(sent[kind].masters)
             into = [self.relations[place] for place in one.plan.relations]
-            changed = one.update(epoch, candidates, np.concatenate([born, whole_again]), into)
+            changed = one.update(epoch, candidates, forced, into)
             self.touched += int(changed.slots.size)
             handed.append(Handed(one.prefix, one.owner, changed))
         return hand_on_kinds(handed, self._owners, epoch, topology, last=self.shape.following is None)

@@ -23,6 +23,7 @@ class RelationSynopses:
     ) -> None:
         """`place` says in errors where this is; `z` has what sources send, where another relation keeps that table."""
         self.plan, self.prefix = plan, relation_prefix(plan.number)
+        self._has_changed = False  # edges, in this epoch
         mine = PrefixedTables(tables, self.prefix)
         self.lists = EdgeLists(mine, sources, targets, plan)
         self.store = aggregate_of(plan.synopsis).store(mine, self.lists, plan, place, z)
@@ -32,7 +33,7 @@ class RelationSynopses:
 
         An empty call takes as long as one event.
         """
-        plan = self.plan
+        plan, self._has_changed = self.plan, bool(edges.columns)
         if not plan.target_width:
             targets = NO_SOURCES
         if not edges.columns and not sources.slots.size and not targets.slots.size:
@@ -53,7 +54,8 @@ class RelationSynopses:
         """Clear the rows of dropped vertices of both ends at the end of an epoch."""
         if sources.size or targets.size:
             self.store.clear(sources, targets)
-        self.lists.tidy()
+        if self._has_changed:
+            self.lists.tidy()
 
 
 def _columns_of(sent: SourceRows, columns: slice) -> SourceRows:

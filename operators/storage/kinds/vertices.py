@@ -23,6 +23,8 @@ from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
 from freshet.state.task_parts import TaskParts
 
+_NONE = np.empty(0, np.int32)
+
 
 class KindsShape(NamedTuple):
     """Position of a Storage or Tail, as LayerShape has it, with the plans of all kinds and relations of its layer."""
@@ -128,7 +130,8 @@ class KindVertices:
         """
         owner, plan = self.owner, self.plan
         assert owner is not None
-        active = owner.choose(epoch, candidates)
+        candidates = [slots for slots in candidates if slots.size]
+        active = owner.choose(epoch, candidates) if candidates else _NONE
         if not active.size:
             return Changed(active, np.empty((0, plan.out_width), np.float32))
         states, counts = [one.states(active) for one in kept], [one.in_edges(active) for one in kept]
