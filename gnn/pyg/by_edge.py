@@ -29,7 +29,9 @@ def _check(step: Step) -> Any:
     """The module, after refusing what no attention layer here has."""
     conv: Any = step.op
     name = class_name(conv).rsplit(".", 1)[1]
-    if not isinstance(conv.in_channels, int):  # -1 where the first rows said it, which is what the weights know
+    if (
+        not isinstance(conv.in_channels, int) and not step.relation
+    ):  # -1 where the first rows said it, which is what the weights know
         msg = f"{step.name}: bipartite layers are not supported, in_channels is {conv.in_channels}"
         raise ExportError(msg)
     fill = getattr(conv, "fill_value", "mean")
@@ -48,9 +50,10 @@ def _edges(conv: Any, weights: dict[str, np.ndarray]) -> dict[str, Any]:
     return {"edge_channels": weights["lin_edge.weight"].shape[1], **fill}
 
 
-def _sizes(conv: Any, reads: np.ndarray) -> dict[str, Any]:
-    """Sizes of a conv whose rows are multiplied by the weights `reads`."""
-    return {
+def _sizes(conv: Any, reads: np.ndarray, own: np.ndarray | None = None) -> dict[str, Any]:
+    """Sizes of a conv whose rows are multiplied by the weights `reads`, and those of targets by `own`."""
+    target = {} if own is None or own.shape == reads.shape else {"target_channels": own.shape[1]}
+    return target | {
         "in_channels": reads.shape[1],
         "out_channels": conv.heads * conv.out_channels if conv.concat else conv.out_channels,
         "heads": conv.heads,
@@ -61,10 +64,14 @@ def _sizes(conv: Any, reads: np.ndarray) -> dict[str, Any]:
 def gat_conv(step: Step) -> Converted:
     """Return the declaration and weights of a GATConv."""
     conv = _check(step)
-    weights = tensors(step, lin=conv.lin, **_also(conv))
+    lins = {"lin": conv.lin} if conv.lin is not None else {"lin": conv.lin_src, "lin_dst": conv.lin_dst}
+    weights = tensors(step, **lins, **_also(conv))
     names = ("att_src", "att_dst", *(() if conv.lin_edge is None else ("att_edge",)))
     weights |= {name: array_of(step, getattr(conv, name))[0] for name in names}
-    return GATConv(**_sizes(conv, weights["lin.weight"]), **_gat_options(conv, weights)), weights | _bias(step)
+    sizes = _sizes(conv, weights["lin.weight"])
+    if "lin_dst" in lins:
+        sizes["target_channels"] = weights["lin_dst.weight"].shape[1]
+    return GATConv(**sizes, **_gat_options(conv, weights)), weights | _bias(step)
 
 
 def gatv2_conv(step: Step) -> Converted:
@@ -73,9 +80,8 @@ def gatv2_conv(step: Step) -> Converted:
     modules = {"lin_l": conv.lin_l} | ({} if conv.share_weights else {"lin_r": conv.lin_r})
     weights = tensors(step, **modules, **_also(conv))
     weights["att"] = array_of(step, conv.att)[0]
-    layer = GATv2Conv(
-        **_sizes(conv, weights["lin_l.weight"]), **_gat_options(conv, weights), share_weights=bool(conv.share_weights)
-    )
+    sizes = _sizes(conv, weights["lin_l.weight"], None if conv.share_weights else weights["lin_r.weight"])
+    layer = GATv2Conv(**sizes, **_gat_options(conv, weights), share_weights=bool(conv.share_weights))
     return layer, weights | _bias(step)
 
 
@@ -118,7 +124,7 @@ def transformer_conv(step: Step) -> Converted:
     names += [] if conv.lin_edge is None else ["lin_edge"]
     weights = tensors(step, **{name: getattr(conv, name) for name in names})
     layer = TransformerConv(
-        **_sizes(conv, weights["lin_value.weight"]),
+        **_sizes(conv, weights["lin_value.weight"], weights["lin_query.weight"]),
         root_weight=bool(conv.root_weight),
         beta=bool(conv.beta),
         bias=conv.lin_key.bias is not None,

@@ -7,11 +7,11 @@ is held to float32's own error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-4
 """Largest error of float32, as a share of a value's own scale."""
 _TOLERANCE_OF_FLOAT64 = 1e-6  # weights are rounded to float32
-_SIZES = (1.0, 1e-4, 0.01, 100.0, 1e4)
+SIZES = (1.0, 1e-4, 0.01, 100.0, 1e4)
 _SMALLEST = 1e-30  # near the smallest normal float32, below which it has no digits
 _VERTICES = 48
 _EDGES = 240
@@ -40,33 +40,39 @@ Rows = list[np.ndarray]
 """Embeddings, and logits if there is a head."""
 
 
-class _Module(NamedTuple):
-    """Copies of the module in both precisions, and how they are run."""
+class Theirs(NamedTuple):
+    """Copies of the module in both precisions, and how they are run: run(copy, graph, dtype)."""
 
     in_float32: Module
     in_float64: Module
-    traced: Traced
-    head: str | None
+    run: Callable[[Any, Any, Any], Rows]
 
-    def rows(self, graph: Graph) -> Rows:
+    def rows(self, graph: Any) -> Rows:
         """Return the result in float32.
 
         Raises: ExportError where it fails.
         """
         try:
-            return _listed(run(self.in_float32, self.traced, self.head, graph))
+            return self.run(self.in_float32, graph, np.float32)
         except ExportError:
             raise
         except Exception as error:
             msg = f"the module itself fails on a small graph on the CPU ({type(error).__name__}: {error})"
             raise ExportError(msg) from error
 
-    def exact_rows(self, graph: Graph) -> Rows | None:
+    def exact_rows(self, graph: Any) -> Rows | None:
         """Its results in float64; None for a module that cannot, such as one with float32 constants of its own."""
         try:
-            return _listed(run(self.in_float64, self.traced, self.head, graph, np.float64))
+            return self.run(self.in_float64, graph, np.float64)
         except Exception:  # whatever it is, float32 did without
             return None
+
+
+class Ours(NamedTuple):
+    """What the exported model gives of a graph: by its plan; and in float64 with scales, given a tolerance."""
+
+    made: Callable[[Any], Rows]
+    exact: Callable[[Any, float], list[Scaled]]
 
 
 def check(
@@ -79,28 +85,42 @@ def check(
     `stats_from`.
     Raises: ExportError past the tolerance, with the difference.
     """
-    theirs = _Module(clone_of(module), clone_of(module).double(), traced, head)
+
+    def run_both(copy: Module, graph: Graph, dtype: Any) -> Rows:
+        return [rows for rows in run(copy, traced, head, graph, dtype) if rows is not None]
+
+    theirs = Theirs(clone_of(module), clone_of(module).double(), run_both)
     if statistics is not None:
         statistics.put_into(theirs.in_float32)
         statistics.put_into(theirs.in_float64)
-    with _on_one_thread():
-        return _largest(theirs, model)
+    plan = compile_plan(model)
 
-
-def _largest(theirs: _Module, model: Model) -> float:
-    plan, largest = compile_plan(model), 0.0
-    trials = list(_trials(plan.features))
-    first = trials[0][1]
-    for about, graph in trials:
-        expected, exact = theirs.rows(graph), theirs.exact_rows(graph)
-        if graph is first:
-            refuse_rows(theirs.in_float32, expected, partial(theirs.rows, graph))
+    def made(graph: Graph) -> Rows:
         rows = whole_graph.forward(plan, graph)[-1]
-        made = [rows] if theirs.head is None else [rows, plan.logits(rows)]
-        ours = _ours(model, graph, TOLERANCE, len(expected))
-        largest = max(largest, _judged("incremental plan", made, ours, about))
-        if exact is None or _off(exact, _ours(model, graph, _TOLERANCE_OF_FLOAT64, len(exact))) > _TOLERANCE_OF_FLOAT64:
-            _judged("full pass", expected, ours, about)
+        return [rows] if head is None else [rows, plan.logits(rows)]
+
+    def exact(graph: Graph, tolerance: float) -> list[Scaled]:
+        rows = own_scale.forward(model, graph, tolerance=tolerance)
+        return [rows] if head is None else [rows, own_scale.logits(model, rows, tolerance=tolerance)]
+
+    return compare(theirs, Ours(made, exact), list(_trials(plan.features)))
+
+
+def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]]) -> float:
+    """Return the largest difference on graphs that come with what is said of them.
+
+    Raises: ExportError past the tolerance.
+    """
+    largest, first = 0.0, trials[0][1]
+    with _on_one_thread():
+        for about, graph in trials:
+            expected, exact = theirs.rows(graph), theirs.exact_rows(graph)
+            if graph is first:
+                refuse_rows(theirs.in_float32, expected, partial(theirs.rows, graph))
+            in_float64 = ours.exact(graph, TOLERANCE)
+            largest = max(largest, _judged("incremental plan", ours.made(graph), in_float64, about))
+            if exact is None or _off(exact, ours.exact(graph, _TOLERANCE_OF_FLOAT64)) > _TOLERANCE_OF_FLOAT64:
+                _judged("full pass", expected, in_float64, about)
     return largest
 
 
@@ -115,16 +135,6 @@ def _on_one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _listed(given: tuple[np.ndarray, np.ndarray | None]) -> Rows:
-    return [rows for rows in given if rows is not None]
-
-
-def _ours(model: Model, graph: Graph, tolerance: float, several: int) -> list[Scaled]:
-    """Results of the model in float64, with the scale of each value: embeddings, and logits where these are there."""
-    rows = own_scale.forward(model, graph, tolerance=tolerance)
-    return [rows] if several == 1 else [rows, own_scale.logits(model, rows, tolerance=tolerance)]
 
 
 def _judged(what: str, made: Rows, ours: list[Scaled], about: str) -> float:
@@ -163,7 +173,7 @@ def _off(made: Rows, ours: list[Scaled]) -> float:
 
 def _trials(features: Features) -> Iterator[tuple[str, Graph]]:
     """Yield random graphs, and what is said of them."""
-    for size in _SIZES:
+    for size in SIZES:
         graph = _graph(features)
         yield f"features around {size:g}", graph._replace(x=graph.x * np.float32(size))
     graph = _graph(features)

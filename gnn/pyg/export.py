@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,15 @@ from pydantic import ValidationError
 
 from freshet.extras import need
 from freshet.gnn.declarations import Conv
+from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model, ModelError, build_model, save_model
 from freshet.gnn.pyg.check import check
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.untouched import plain_copy
+from freshet.gnn.pyg.kinds.export import KindsAsked, kinds_model
+from freshet.gnn.pyg.kinds.whether import reads_kinds
 from freshet.gnn.pyg.layers import convert_chain, first_width
 from freshet.gnn.pyg.running_sums import with_running_sums
 from freshet.gnn.pyg.statistics import gather, graph_of
@@ -37,11 +40,13 @@ def export_model(
     edge_types: Sequence[str] | None = None,
     stats_from: Any = None,
     head: str | None = None,
-    features: int | None = None,
+    features: int | Mapping[str, int] | None = None,
     output: int | str | None = None,
     method: str = "forward",
     edge_features: int | None = None,
-) -> Model:
+    metadata: Any = None,
+    mirrors: Mapping[Any, Any] | None = None,
+) -> Model | KindsModel:
     """Write a trained module as a model folder and return the model.
 
     The module is a torch_geometric.nn model (GCN, GraphSAGE, GIN, GAT, PNA, EdgeCNN, LightGCN), a
@@ -64,6 +69,11 @@ def export_model(
     edge_attr). `edge_features` is how many numbers the attributes of an edge have, as a check: convs say it. Only a
     GENConv by itself whose edge_dim is out_channels does not, and reads them only with it.
 
+    A module of several kinds of vertices takes (x_dict, edge_index_dict[, edge_attr_dict][, edge_weight_dict]), one of
+    relations within a kind (x, edge_index, edge_type). `metadata` is (kinds, relations) as data.metadata() has it,
+    where HeteroConv or to_hetero does not say it; `features` has the width of each kind, as {"user": 8}, where no layer
+    says it; `mirrors` names relations that follow others reversed, as {"rev_buys": "buys"}, by default all rev_X.
+
     Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
     not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
     """
@@ -73,11 +83,24 @@ def export_model(
     if not isinstance(module, torch.nn.Module):
         msg = f"export_model takes a torch.nn.Module, got {type(module).__name__}"
         raise ExportError(msg)
+    model: Model | KindsModel
     with _ONE_AT_A_TIME:
         asked = Asked(method, output, bool(edge_features))
-        model = _checked(module, list(edge_types or []), stats_from, head, (features, edge_features), asked)
+        if metadata is not None or mirrors is not None or reads_kinds(module, method):
+            more = KindsAsked(metadata, features, mirrors, edge_types, edge_features, stats_from, head)
+            model = kinds_model(module, asked, more)
+        else:
+            widths = _one_width(features), edge_features
+            model = _checked(module, list(edge_types or []), stats_from, head, widths, asked)
     save_model(model, folder)
     return model
+
+
+def _one_width(features: int | Mapping[str, int] | None) -> int | None:
+    if isinstance(features, Mapping):
+        msg = f"features={dict(features)}: the module has no kinds of vertices, so give one width"
+        raise ExportError(msg)
+    return features
 
 
 def _checked(

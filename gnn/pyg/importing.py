@@ -10,6 +10,7 @@ from typing import Any
 import torch  # noqa: F401  # so that who lacks it learns so before anything is read
 import torch_geometric  # noqa: F401
 
+from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.export import export_model
 from freshet.gnn.pyg.saved.factory import build_module
@@ -28,7 +29,7 @@ def import_model(
     head: str | None = None,
     stats_from: Any = None,
     features: int | None = None,
-) -> Model:
+) -> Model | KindsModel:
     """Build a module by `package.module:factory`, load its weights, and write it as a model folder.
 
     The factory returns the untrained module; it may have arguments that are literals, as in `package.module:Net(8,

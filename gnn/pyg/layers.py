@@ -361,10 +361,13 @@ def _prelu(step: Step) -> Converted:
 
 def _sizes(step: Step, neighbour: np.ndarray, own: np.ndarray | None) -> dict[str, Any]:
     out_channels, in_channels = neighbour.shape
+    sizes = {"in_channels": in_channels, "out_channels": out_channels}
     if own is not None and own.shape != neighbour.shape:
+        if step.relation:
+            return sizes | {"target_channels": own.shape[1]}
         msg = f"{step.name}: bipartite layers are not supported, in_channels is {(in_channels, own.shape[1])}"
         raise ExportError(msg)
-    return {"in_channels": in_channels, "out_channels": out_channels}
+    return sizes
 
 
 _CONVS: dict[str, Callable[[Step, int | None], Converted]] = {

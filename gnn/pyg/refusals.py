@@ -22,13 +22,12 @@ CHANGES_EDGES = (
 LSTM_JUMPS = "is not supported: it reads the layers as a sequence. Nearest: 'cat' or 'max'"
 _SEVERAL = "reads the rows of several layers, and is called with those of one"
 TYPED = (
-    "is not supported: no layer here reads the type of an edge yet. Nearest: a model without types, on all edges or on "
-    "those of one type"
+    "is not supported: it reads the type of each edge. Nearest: RGCNConv in a forward(x, edge_index, edge_type), or "
+    "HeteroConv in a forward(x_dict, edge_index_dict)"
 )
-KINDS = f"reads kinds of vertices or edges, which {TYPED}"
-TO_HETERO = (
-    "is made by to_hetero: its layers read kinds of vertices and edges, and no layer here does yet. Nearest: the "
-    "module that to_hetero was given, trained on data.to_homogeneous(), or on one kind of vertices and one edge type"
+KINDS = (
+    "reads kinds of vertices or edges: have its forward take (x_dict, edge_index_dict) or (x, edge_index, edge_type), "
+    "or give export_model metadata=(kinds, relations)"
 )
 _PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
 _ATTRIBUTED = (
@@ -192,11 +191,6 @@ def several_rows(where: str, label: str, names: list[str]) -> str:
         "multiplied, put side by side (torch.cat), compared (torch.maximum, torch.minimum), or stacked and reduced; "
         "JumpingKnowledge and GCN2Conv read several as well"
     )
-
-
-def typed_input(where: str, parameter: str) -> str:
-    """Say why a forward that takes edge types is refused."""
-    return f"{where} takes {parameter}. A model that reads the type of an edge {TYPED}"
 
 
 def whole_graph_norm(where: str, name: str, exact: Mapping[str, str]) -> str:

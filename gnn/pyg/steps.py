@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
     edge_weights: whether the module hands edge weights to it (convs only). weights: of a function. frozen: gives what
     a norm over all vertices has become, where there is a graph for it. attributes: whether the module hands attributes
-    of edges to it.
+    of edges to it. relation: whether it is a conv on a relation, whose ends may have rows of two widths.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Step(NamedTuple):
     weights: dict[str, np.ndarray] | None = None
     frozen: Callable[[Any], tuple[Layer, dict[str, np.ndarray]]] | None = None
     attributes: bool = False
+    relation: bool = False
 
 
 class Traced(NamedTuple):

@@ -158,7 +158,9 @@ def make_module(name: str, graph: Graph) -> Any:
 def save(name: str, graph: Graph, folder: Path) -> Model:
     """Write the model; PyTorch Geometric's is exported."""
     if name not in SPECS:
-        return export_model(make_module(name, graph), folder)
+        made = export_model(make_module(name, graph), folder)
+        assert isinstance(made, Model)
+        return made
     sizes = (graph.x.shape[1], HIDDEN), (HIDDEN, OUT)
     first, last = ({"type": name, "in_channels": a, "out_channels": b, **SPECS[name]} for a, b in sizes)
     layers = [first, {"type": "relu"}, last]

@@ -127,6 +127,7 @@ def _outcome(examples: Path, entry: dict[str, Any]) -> Outcome:
             model = export_model(module, folder, features=WIDTH, **options)
         except ExportError as error:
             return found._replace(refused=str(error))
+        assert isinstance(model, Model)  # they have no kinds
         off, rows = _compared(module, model, entry.get("run", CALL))
     return found._replace(off=off, rows=rows, option=bool(options))
 

@@ -14,7 +14,7 @@ from freshet.gnn.pyg.forward.parameters import STANDARD, WEIGHT_NAMES, Parameter
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, why_kinds
 from freshet.gnn.pyg.functions import function_step
-from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, typed_input, why_not_part
+from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, why_not_part
 from freshet.gnn.pyg.running import copy_of
 from freshet.gnn.pyg.steps import ExportError, Step, Traced, refuse_weights
 from freshet.gnn.rows.jumps import Join, Keep
@@ -22,8 +22,6 @@ from freshet.gnn.rows.jumps import Join, Keep
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
-
-_TYPE_NAMES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
 
 
 class Asked(NamedTuple):
@@ -80,9 +78,7 @@ def trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
 def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     parameters = list(inspect.signature(getattr(module, asked.method)).parameters.values())
     name = f"{type(module).__name__}.{asked.method}"
-    if typed := [p.name for p in parameters if p.name in _TYPE_NAMES and p.default is p.empty]:
-        raise ExportError(typed_input(name, typed[0]))
-    if reason := why_kinds(module, [p.name for p in parameters]):
+    if reason := why_kinds(module):
         raise ExportError(reason)
     edges, more = edge_parameter(name, parameters)
     ops, result, how = _traced_one_way(module, ways_of(module, name, edges, more), head, asked)

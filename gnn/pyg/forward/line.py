@@ -39,9 +39,10 @@ class _Op(NamedTuple):
 class Operations:
     """The operations of a forward in order. Each reads the input's rows or those of earlier ones, by their names."""
 
-    def __init__(self) -> None:
-        """Begin with the input alone."""
+    def __init__(self, inputs: Sequence[str] = (INPUT,)) -> None:
+        """Begin with the inputs alone, of which a line has one."""
         self._ops: dict[str, _Op] = {}
+        self._inputs = inputs
 
     def add(self, rows: str, step: Step, *, writes: bool = False) -> str:
         """Note a step on the rows of that name, and whether it writes over them; returns the name of what it makes."""
@@ -53,25 +54,24 @@ class Operations:
         """Note that rows of several operations become one; returns its name."""
         return self._named(name, _Op(tuple(rows), None, operation))
 
+    def _called(self, step: Step, rows: Sequence[str]) -> str:
+        """Note a conv that is called with these rows; returns the name of what it makes."""
+        return self._named(step.name, _Op(tuple(rows), step))
+
     def in_place(self, name: str) -> None:
         """Note that the operation of that name writes over the first rows that it reads."""
         self._ops[name] = self._ops[name]._replace(writes=True)
 
     def _named(self, name: str, op: _Op) -> str:
         wanted, number = name, 2
-        while name in self._ops or name in (INPUT, CURRENT):
+        while name in self._ops or name in (*self._inputs, CURRENT):
             name, number = f"{wanted}:{number}", number + 1
         self._ops[name] = op
         return name
 
     def steps(self, result: str) -> Iterator[Step]:
         """Yield the steps in a line that ends with the rows of that name."""
-        readers: dict[str, list[int]] = defaultdict(list)
-        for number, op in enumerate(self._ops.values()):
-            for name in op.reads:
-                readers[name].append(number)
-        readers[result].append(len(self._ops))
-        self._refuse_overwritten(readers)
+        readers = self.refuse_overwritten([result])
         current = INPUT
         if any(reader != 0 for reader in readers[INPUT]):
             yield _keep(INPUT)
@@ -89,17 +89,24 @@ class Operations:
         if result != current:
             yield _recall(result)
 
-    def _refuse_overwritten(self, readers: dict[str, list[int]]) -> None:
-        """Refuse rows that are read after an operation wrote over them.
+    def refuse_overwritten(self, results: Sequence[str]) -> dict[str, list[int]]:
+        """Return where which rows are read, as numbers of operations; these results by one past the last.
 
-        Raises: ExportError naming it.
+        Raises: ExportError naming an operation that writes over rows that are read after it.
         """
-        memory = {INPUT: INPUT}
+        readers: dict[str, list[int]] = defaultdict(list)
+        for number, op in enumerate(self._ops.values()):
+            for name in op.reads:
+                readers[name].append(number)
+        for result in results:
+            readers[result].append(len(self._ops))
+        memory = {name: name for name in self._inputs}
         for number, (name, op) in enumerate(self._ops.items()):
             first = memory[op.reads[0]]
             if op.writes and any(max(readers[one], default=0) > number for one, of in memory.items() if of == first):
                 raise overwritten(name)
             memory[name] = first if op.writes or op.gives_its_input else name
+        return readers
 
 
 def _keep(name: str) -> Step:

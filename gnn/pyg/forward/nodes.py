@@ -34,3 +34,11 @@ def nodes_in(given: Any) -> Iterator[Any]:
         yield from nodes_in(list(given.values()))
     elif hasattr(given, "all_input_nodes"):
         yield given
+
+
+def keys_read(nodes: Any) -> Iterator[Any]:
+    """Yield the keys of kinds and relations that what to_hetero has made reads of its dicts, in their order."""
+    for node in nodes:
+        key = node.args[1] if node.op == "call_method" and node.target == "get" and len(node.args) > 1 else None
+        if isinstance(key, str) or (isinstance(key, tuple) and len(key) == 3):
+            yield key

@@ -12,7 +12,6 @@ from freshet.gnn.pyg.forward.hops import light_gcn
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.forward.untouched import is_plain
-from freshet.gnn.pyg.forward.whole import why_to_hetero
 from freshet.gnn.pyg.refusals import TAKEN, several_rows
 from freshet.gnn.pyg.steps import Traced, adds_attributes, class_name, parts_of, takes_attributes
 
@@ -29,12 +28,10 @@ _WRAPPERS = {
 
 
 def refuse_wrapped(module: Module) -> None:
-    """Refuse what holds the module that makes the rows, or was made of it for kinds of vertices.
+    """Refuse what holds the module that makes the rows.
 
     Raises: ExportError naming that module.
     """
-    if reason := why_to_hetero(module):
-        raise ExportError(reason)
     if (inner := _WRAPPERS.get(class_name(module))) is not None:
         msg = f"{type(module).__name__} wraps the module that is to be exported: give its .{inner}"
         msg += ", with output=0 for the means" if class_name(module) == "torch_geometric.nn.VGAE" else ""

@@ -40,9 +40,8 @@ class RowsProxy(torch.fx.Proxy):
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse what puts other values in the place of a tensor's, which torch.fx would not see."""
         if hasattr(torch.Tensor, name) and name not in ("requires_grad", "grad"):
-            place, _ = _where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
-            msg = f"{place} sets .{name} of rows, and Freshet takes values, not memory: assign a new tensor to a name"
-            raise ExportError(msg)
+            msg = f"{place_here()} sets .{name} of rows, and Freshet takes values, not memory: "
+            raise ExportError(msg + "assign a new tensor to a name")
         super().__setattr__(name, value)
 
     def dim(self) -> Any:
@@ -104,6 +103,11 @@ class Tracer(torch.fx.Tracer):
             flat = {"edge_weight": not self._shapes.column, "edge_attr": self._shapes.flat}
             node.meta["dim"] = 1 if flat.get(node.target, False) else 2
         return node
+
+
+def place_here() -> str:
+    """Return the place of the innermost frame that calls and is no library's, as FILE:LINE; empty if none."""
+    return _where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))[0]
 
 
 def blamed(error: BaseException) -> tuple[str, str]:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from freshet.gnn.pyg.refusals import KINDS, TO_HETERO, reads_types
+from freshet.gnn.pyg.refusals import KINDS, reads_types
 from freshet.gnn.pyg.steps import class_name
 
 if TYPE_CHECKING:
@@ -16,36 +16,46 @@ if TYPE_CHECKING:
 
 _ENCODERS = ("encoder", "enc", "gnn", "gnn_encoder", "backbone", "embedder")
 _ENCODES = ("encode", "embed", "get_embedding", "get_embeddings", "encode_nodes")
+_TO_HETERO = "torch_geometric.nn.to_hetero"
 _OF_DICTS = ("items", "keys", "values", "get")
+_BY_DICTS = {f"torch_geometric.nn.{name}" for name in ("HeteroConv", "HeteroDictLinear", "HGTConv", "HANConv")}
 
 
-def why_kinds(module: Module, parameters: Sequence[str]) -> str | None:
-    """Return why a module that reads kinds of vertices or edges is refused; None for any other.
-
-    `parameters` are those of its forward.
-    """
-    name = type(module).__name__
-    if dicts := [one for one in parameters if one.endswith("_dict")]:
-        return f"{name} takes {' and '.join(dicts)}: it {KINDS}"
+def why_kinds(module: Module) -> str | None:
+    """Return why a module is refused that holds one which reads the types of edges; None for any other."""
     for path, part in module.named_modules():
         if reads_types(class_name(part)):
-            return f"{path or name}: {class_name(part)} {KINDS}"
+            return f"{path or type(module).__name__}: {class_name(part)} {KINDS}"
     return None
 
 
-def why_to_hetero(module: Module) -> str | None:
-    """Return why what to_hetero has made is refused; None for any other module."""
+def is_of_kinds(part: Module) -> bool:
+    """Return whether a module is called with dicts by kind: one of PyG's, or what to_hetero has made."""
+    import torch
+
+    if class_name(part) in _BY_DICTS:
+        return True
+    homes = _homes_of_calls(part) if isinstance(part, torch.fx.GraphModule) else ()
+    return any(home.startswith(_TO_HETERO) for home in homes)
+
+
+def made_with_bases(module: Module) -> str | None:
+    """Return why what to_hetero_with_bases has made is refused; None for any other module."""
     import torch
 
     for part in module.modules():
-        nodes = part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ()
-        if any(_is_of_to_hetero(node.target) for node in nodes):
-            return f"{type(part).__name__} {TO_HETERO}"
+        homes = _homes_of_calls(part) if isinstance(part, torch.fx.GraphModule) else ()
+        if any(home.startswith(f"{_TO_HETERO}_with_bases") for home in homes):
+            return (
+                f"{type(part).__name__} is made by to_hetero_with_bases, which is not supported: hooks mix its "
+                "messages. Nearest: to_hetero"
+            )
     return None
 
 
-def _is_of_to_hetero(target: Any) -> bool:
-    return str(getattr(target, "__module__", "")).startswith("torch_geometric.nn.to_hetero")
+def _homes_of_calls(part: Any) -> list[str]:
+    """The modules that the functions come from which a graph calls."""
+    return [str(getattr(node.target, "__module__", "")) for node in part.graph.nodes]
 
 
 def reads_dicts(nodes: Sequence[Any]) -> str | None:

@@ -170,15 +170,6 @@ class Early(Between):
         return h
 
 
-class Typed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = pyg.RGCNConv(IN, 4, 3)
-
-    def forward(self, x: Any, edge_index: Any, edge_type: Any) -> Any:
-        return self.conv(x, edge_index, edge_type)
-
-
 class WithoutEdges(Between):
     def forward(self, x: Any, edge_index: Any) -> Any:
         return self.first(x)
@@ -196,10 +187,9 @@ def of(function: Callable[[Any, Any], Any]) -> Callable[[], Any]:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "rows by weights": (lambda: Weighing(torch.relu), r"^mul \(test_functions.py:\d+\) reads something other than"),
     "own weights": (lambda: OwnWeights(torch.relu), r"^second \(test_functions.py:\d+\) reads something other than"),
-    "typed forward": (Typed, "Typed.forward takes edge_type. A model that reads the type of an edge is not supported"),
     "typed conv": (
         lambda: nn.ModuleList([pyg.RGCNConv(IN, 4, 3)]),
-        "^0: torch_geometric.nn.RGCNConv is not supported: no layer here reads the type of an edge yet. Nearest",
+        "^0: torch_geometric.nn.RGCNConv is not supported: it reads the type of each edge. Nearest: RGCNConv in a ",
     ),
     "softmax over the graph": (of(lambda m, h: h.softmax(0)), "softmax over dim=0 reads all vertices of the graph"),
     "normalize of channels": (of(lambda m, h: F.normalize(h, dim=0)), "normalize over dim=0 reads all vertices"),

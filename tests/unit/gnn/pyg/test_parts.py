@@ -156,28 +156,19 @@ class ByItems(OfDicts):
         return self.conv({kind: rows.relu() for kind, rows in x.items()}, edge_index)
 
 
-def hetero_conv() -> Any:
-    return pyg.HeteroConv({("a", "to", "b"): pyg.SAGEConv((4, 4), 4)})
-
-
 KINDS = {
-    "to_hetero": lambda: pyg.to_hetero(pyg.GraphSAGE((-1, -1), 4, 2), METADATA),
-    "inside": lambda: OfDicts(pyg.to_hetero(pyg.GraphSAGE((-1, -1), 4, 2), METADATA)),
-    "hetero conv alone": hetero_conv,
-    "hetero conv": lambda: OfDicts(hetero_conv()),
-    "hgt": lambda: OfDicts(pyg.HGTConv(4, 4, METADATA)),
-    "hgt by other names": lambda: ByItems(pyg.HGTConv(4, 4, METADATA)),
-    "rows of one kind": lambda: BySubscript(pyg.GCNConv(4, 4)),
-    "kinds by items": lambda: ByItems(pyg.GCNConv(4, 4)),
+    "hgt": (lambda: OfDicts(pyg.HGTConv(4, 4, METADATA)), "^conv .*HGTConv is not supported yet: its softmax is over"),
+    "hgt by other names": (lambda: ByItems(pyg.HGTConv(4, 4, METADATA)), "HGTConv is not supported yet"),
+    "rows of one kind": (lambda: BySubscript(pyg.GCNConv(4, 4)), r"reads its input as a dict.* metadata=\(kinds, rel"),
+    "kinds by items": (lambda: ByItems(pyg.GCNConv(4, 4)), r"reads its input as a dict.* metadata=\(kinds, relations"),
 }
 
 
 @pytest.mark.parametrize("what", KINDS)
-def test_everything_with_kinds_is_named_with_what_will_do(what: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        ExportError, match=r"kinds of vertices (and|or) edges.*Nearest: (a model without types|the mod)"
-    ):
-        export_model(KINDS[what](), tmp_path / "M")
+def test_what_reads_kinds_and_is_not_taken_is_named_with_what_will_do(what: str, tmp_path: Path) -> None:
+    make, message = KINDS[what]
+    with pytest.raises(ExportError, match=message):
+        export_model(make(), tmp_path / "M")
 
 
 def test_a_part_that_stands_in_two_places_is_taken_twice(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""How a module that reads kinds is called: with dicts by kind and relation, or with the type of each edge."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.kinds.metadata import Metadata
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+_EDGES = ("edge_index_dict", "edge_index", "adj_t_dict", "adj_t")
+_WEIGHTS = ("edge_weight_dict", "edge_weight")
+_ATTRIBUTES = ("edge_attr_dict", "edge_attr", "edge_features_dict")
+_TYPES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
+_CALLS = "expected (x_dict, edge_index_dict[, edge_attr_dict][, edge_weight_dict]) or (x, edge_index, edge_type)"
+
+
+class ModuleInputs(NamedTuple):
+    """What a module is given: rows by kind, and edges, weights and attributes by relation; placeholders or tensors.
+
+    types: of one kind with relations, the type of every edge; `edges` has then one entry.
+    """
+
+    rows: list[Any]
+    edges: list[Any]
+    weights: list[Any]
+    attributes: list[Any]
+    types: Any = None
+
+
+class ModuleCall(NamedTuple):
+    """The parameters of a method that take edges, weights, attributes and types; None where none does.
+
+    edges: None where they are the second argument, by place.
+    """
+
+    method: str
+    edges: str | None = None
+    weights: str | None = None
+    attributes: str | None = None
+    types: str | None = None
+
+    def __call__(self, module: Any, kinds: Metadata, given: ModuleInputs) -> Any:
+        """ModuleCall the method, so that its other parameters keep their defaults."""
+        function = module if self.method == "forward" else getattr(module, self.method)
+        if self.types is not None:
+            x, edges, options = given.rows[0], given.edges[0], {self.types: given.types}
+        else:
+            x = dict(zip(kinds.names, given.rows, strict=True))
+            edges, weights, attributes = (dict(zip(kinds.relations, values, strict=True)) for values in given[1:4])
+            named = ((self.weights, weights), (self.attributes, attributes))
+            options = {name: values for name, values in named if name is not None}
+        if self.edges is None:
+            return function(x, edges, **options)
+        return function(x, **{self.edges: edges}, **options)
+
+
+def typed_parameter(function: Any) -> inspect.Parameter | None:
+    """Return the parameter of a forward that takes the types of edges; None where none does."""
+    parameters = list(inspect.signature(function).parameters.values())
+    return next((p for p in parameters[1:] if p.name in _TYPES), None)
+
+
+def call_of(module: Module, method: str, name: str) -> ModuleCall:
+    """Return how a module is called.
+
+    Raises: ExportError where it needs something else than dicts by kind and relation, or than types of edges.
+    """
+    from torch_geometric.nn import HeteroConv
+
+    if isinstance(module, HeteroConv) and method == "forward":
+        attributed = any(_takes(conv, "edge_attr") for conv in module.convs.values())
+        return ModuleCall(method, attributes="edge_attr_dict" if attributed else None)
+    function = getattr(module, method)
+    every = inspect.signature(function).parameters.values()
+    parameters = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    types = typed_parameter(function)
+    if len(parameters) < 2:
+        msg = f"{name} takes ({', '.join(p.name for p in parameters)}), {_CALLS}"
+        raise ExportError(msg)
+    named = next((p for p in parameters[1:] if p.name in _EDGES), parameters[1])
+    edges = None if named is parameters[1] else named.name
+    rest = [p for p in parameters[1:] if p.name not in (named.name, "" if types is None else types.name)]
+    weights = attributes = None
+    if types is None:
+        weights, attributes = (_named(rest, names) for names in (_WEIGHTS, _ATTRIBUTES))
+    _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes)])
+    return ModuleCall(method, edges, weights, attributes, None if types is None else types.name)
+
+
+def _takes(conv: Any, parameter: str) -> bool:
+    from freshet.gnn.pyg.steps import takes_attributes
+
+    return parameter in inspect.signature(conv.forward).parameters and takes_attributes(conv)
+
+
+def _named(parameters: Sequence[inspect.Parameter], names: Sequence[str]) -> str | None:
+    return next((p.name for p in parameters if p.name in names), None)
+
+
+def _refuse_needed(name: str, parameters: Sequence[inspect.Parameter]) -> None:
+    needed = [p.name for p in parameters if p.default is p.empty]
+    if needed:
+        msg = f"{name} needs {', '.join(needed)}, {_CALLS}: give it a default"
+        raise ExportError(msg)

@@ -1,0 +1,125 @@
+"""The last check of an export with kinds: the module and the exported model must agree on random graphs with kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from freshet.gnn.kind_layers.compiling import compile_kinds
+from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.oracles import kinds as oracle
+from freshet.gnn.oracles import whole_kinds
+from freshet.gnn.oracles.scaled import Scaled
+from freshet.gnn.pyg.check import SIZES, Ours, Rows, Theirs, compare
+from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.kinds.running import Run
+from freshet.gnn.pyg.kinds.widths import Widths
+from freshet.gnn.pyg.running import clone_of
+from freshet.schema import WEIGHT, EdgeValues, KindsGraph, RelationEdges
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+_VERTICES = (48, 37, 29)
+_ISOLATED = 4
+_EDGES_A_VERTEX = 4
+
+
+class Parts(NamedTuple):
+    """Which of a module's kinds and relations its model has, by number."""
+
+    kinds: list[int]
+    relations: list[int]
+
+    def of(self, graph: KindsGraph) -> KindsGraph:
+        """Return what the model reads of a graph that the module takes."""
+        return KindsGraph([graph.x[k] for k in self.kinds], [graph.edges[j] for j in self.relations])
+
+
+def check(module: Module, run: Run, widths: Widths, model: KindsModel, there: Parts) -> float:
+    """Return the largest difference of module and model on graphs with weights, self-loops and isolated vertices.
+
+    Among them are graphs in which relations, and all relations of a kind, have no edges, and in which relations between
+    the same kinds have edges of the same ends. Raises: ExportError past the tolerance.
+    """
+    plan, out = compile_kinds(model), [list(model.kinds).index(kind) for kind in model.out]
+
+    def made(graph: KindsGraph) -> Rows:
+        rows = whole_kinds.forward(plan, there.of(graph))[-1]
+        return [rows[kind] for kind in out]
+
+    def exact(graph: KindsGraph, tolerance: float) -> list[Scaled]:
+        return list(oracle.forward(model, there.of(graph), tolerance=tolerance).values())
+
+    theirs = Theirs(clone_of(module), clone_of(module).double(), run)
+    return compare(theirs, Ours(made, exact), list(_trials(run.kinds, widths)))
+
+
+def _trials(kinds: Metadata, widths: Widths) -> Iterator[tuple[str, KindsGraph]]:
+    """Yield random graphs, and what is said of them."""
+    graph = _graph(kinds, widths)
+    for size in SIZES:
+        yield f"features around {size:g}", graph._replace(x=[x * np.float32(size) for x in graph.x])
+    yield (
+        "weights of 0 among its edges",
+        _weighed(graph, lambda weight: np.where(np.arange(len(weight)) % 3, weight, 0)),
+    )
+    yield (
+        "negative weights among its edges",
+        _weighed(graph, lambda weight: np.where(np.arange(len(weight)) % 4, weight, -weight)),
+    )
+    many = len(graph.edges)
+    for first in range(min(2, many)):
+        yield "relations without edges", _without(graph, {j for j in range(many) if j % 2 == first})
+    for kind, name in enumerate(kinds.names) if len(kinds.names) > 1 else ():
+        yield f"kind {name!r} without edges", _without(graph, {j for j in range(many) if kind in kinds.ends(j)})
+    yield "no edges at all", _without(graph, set(range(many)))
+    if any(widths.edges):
+        yield "attributes of 0 among its edges", _with_zeros(graph)
+
+
+def _weighed(graph: KindsGraph, of: Any) -> KindsGraph:
+    edges = [
+        one._replace(values=replace(one.values, given={WEIGHT: of(one.values.weight).astype(np.float32)}))
+        for one in graph.edges
+    ]
+    return graph._replace(edges=edges)
+
+
+def _with_zeros(graph: KindsGraph) -> KindsGraph:
+    edges = []
+    for one in graph.edges:
+        attr = None if one.values.attr is None else one.values.attr.copy()
+        if attr is not None:
+            attr[::3] = 0
+        edges.append(one._replace(values=replace(one.values, attr=attr)))
+    return graph._replace(edges=edges)
+
+
+def _without(graph: KindsGraph, relations: set[int]) -> KindsGraph:
+    none = np.empty(0, np.int64)
+    edges = [RelationEdges(none, none, one.values[:0]) if j in relations else one for j, one in enumerate(graph.edges)]
+    return graph._replace(edges=edges)
+
+
+def _graph(kinds: Metadata, widths: Widths) -> KindsGraph:
+    rng = np.random.default_rng(7)
+    sizes = [_VERTICES[k % len(_VERTICES)] for k in range(len(kinds.names))]
+    x = [rng.standard_normal((n, width)).astype(np.float32) for n, width in zip(sizes, widths.features, strict=True)]
+    first, edges = dict[tuple[int, int], np.ndarray](), list[RelationEdges]()
+    for j, width in enumerate(widths.edges):
+        source, target = kinds.ends(j)
+        count = _EDGES_A_VERTEX * sizes[target]
+        src, dst = (rng.integers(0, sizes[kind] - _ISOLATED, count) for kind in (source, target))
+        if source == target:
+            src[:10] = dst[:10]
+        pairs = np.unique(src * sizes[target] + dst)
+        pairs = np.union1d(pairs, first.setdefault((source, target), pairs)[::3])  # ends of several relations
+        weight = rng.uniform(0.25, 1.75, len(pairs)).astype(np.float32)
+        attr = rng.standard_normal((len(pairs), width)).astype(np.float32) if width else None
+        values = EdgeValues(len(pairs), {WEIGHT: weight}, attr)
+        edges.append(RelationEdges(pairs // sizes[target], pairs % sizes[target], values))
+    return KindsGraph(x, edges)

@@ -1,0 +1,111 @@
+"""The operations of a forward on rows by kind: each reads rows of one kind, or sends those of one kind to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.line import Operations
+from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.steps import Step
+from freshet.gnn.rows.jumps import Operation
+
+
+class OnRelation(NamedTuple):
+    """A conv on a relation: the rows that it reads, by name, and its step; target None: it reads none of its target."""
+
+    relation: int
+    source: str
+    target: str | None
+    step: Step
+
+
+class OnRows(NamedTuple):
+    """A step on rows of one kind."""
+
+    rows: str
+    step: Step
+
+
+class JoinedRows(NamedTuple):
+    """Rows of several operations that become one row."""
+
+    operation: Operation
+    rows: tuple[str, ...]
+
+
+Made = OnRelation | OnRows | JoinedRows
+
+
+class KindsOperations(Operations):
+    """The operations of a forward in order, with the kind of the rows that each makes."""
+
+    def __init__(self, kinds: Metadata) -> None:
+        """Begin with the features of each kind alone."""
+        self.inputs = [f"x of {name}" for name in kinds.names]
+        super().__init__(self.inputs)
+        self._kinds = kinds
+        self.made: dict[str, Made] = {}
+        self.kind = {name: k for k, name in enumerate(self.inputs)}
+
+    def add(self, rows: str, step: Step, *, writes: bool = False) -> str:
+        """Note a step on the rows of that name; returns the name of what it makes."""
+        name = super().add(rows, step, writes=writes)
+        return self._note(name, OnRows(rows, step), self.kind[rows])
+
+    def join(self, name: str, operation: Operation, rows: Sequence[str]) -> str:
+        """Note that rows of several operations of one kind become one; returns its name.
+
+        Raises: ExportError for rows of several kinds.
+        """
+        kinds = {self.kind[one]: one for one in rows}
+        if len(kinds) > 1:
+            named = " and ".join(repr(self._kinds.names[k]) for k in kinds)
+            msg = f"{name}: rows of {named} are put together, and each row is of a vertex of its own"
+            raise ExportError(msg)
+        name = super().join(name, operation, rows)
+        return self._note(name, JoinedRows(operation, tuple(rows)), *kinds)
+
+    def conv(self, where: str, of: OnRelation) -> str:
+        """Note a conv on a relation; returns the name of the rows that it makes. `where` is for the message.
+
+        Raises: ExportError where it reads rows of other kinds than its relation runs between.
+        """
+        source, target = self._kinds.ends(of.relation)
+        for what, rows, kind in (("source", of.source, source), ("target", of.target, target)):
+            if rows is not None and self.kind[rows] != kind:
+                expected, got = self._kinds.names[kind], self._kinds.names[self.kind[rows]]
+                msg = f"{where}: {self._kinds.named(of.relation)} has {expected!r} as its {what}, got rows of {got!r}"
+                raise ExportError(msg)
+        read = [one for one in (of.source, of.target) if one is not None]
+        name = self._called(of.step, read)
+        return self._note(name, of, target)
+
+    def _note(self, name: str, made: Made, kind: int) -> str:
+        self.made[name], self.kind[name] = made, kind
+        return name
+
+    def settle(self, results: Sequence[str]) -> None:
+        """Refuse what is read after an operation wrote over it, and forget what nothing reads of these results.
+
+        Raises: ExportError naming the operation that writes.
+        """
+        self.refuse_overwritten(results)
+        read, waiting = set[str](), list(results)
+        while waiting:
+            name = waiting.pop()
+            if name not in read:
+                read.add(name)
+                waiting += self.reads(name)
+        self.made = {name: made for name, made in self.made.items() if name in read}
+
+    def reads(self, name: str) -> Iterator[str]:
+        """Yield the names of the rows that an operation reads; those of a kind are read by nothing before."""
+        made = self.made.get(name)
+        if isinstance(made, OnRelation):
+            yield from (one for one in (made.source, made.target) if one is not None)
+        elif isinstance(made, OnRows):
+            yield made.rows
+        elif made is not None:
+            yield from made.rows

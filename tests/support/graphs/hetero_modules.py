@@ -1,0 +1,185 @@
+"""Modules of PyTorch Geometric with kinds of vertices and relations, as people write them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch_geometric import nn as pyg
+
+CITES, WRITES, WRITTEN = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "rev_writes", "author")
+METADATA = (["paper", "author"], [CITES, WRITES, WRITTEN])
+WIDTHS = {"paper": 5, "author": 3}
+sys.modules["hetero_modules"] = sys.modules[__name__]  # PyG's Sequential imports who makes it by the name of the file
+
+
+def mag(aggr: str = "sum") -> Any:
+    """PyG's example to_hetero_mag.py."""
+    layers = [
+        (pyg.SAGEConv((-1, -1), 8), "x, edge_index -> x"),
+        nn.ReLU(inplace=True),
+        (pyg.SAGEConv((-1, -1), 8), "x, edge_index -> x"),
+        nn.ReLU(inplace=True),
+        (pyg.Linear(-1, 4), "x -> x"),
+    ]
+    forward = pyg.Sequential.forward  # which PyG replaces for all, whatever theirs do
+    try:
+        return pyg.to_hetero(pyg.Sequential("x, edge_index", layers), METADATA, aggr)
+    finally:
+        pyg.Sequential.forward = forward
+
+
+class GatWithSkips(nn.Module):
+    """The GAT of PyG's tutorial of heterogeneous graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.lin1 = pyg.GATConv((-1, -1), 4, heads=2, add_self_loops=False), pyg.Linear(-1, 8)
+        self.conv2, self.lin2 = pyg.GATConv((-1, -1), 6, add_self_loops=False), pyg.Linear(-1, 6)
+        self.dropout = nn.Dropout()
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        x = self.conv1(x, edge_index) + self.lin1(x)
+        return self.conv2(self.dropout(x.relu()), edge_index) + self.lin2(x.relu())
+
+
+class WeightedAndAttributed(nn.Module):
+    """Weights of edges in one conv, attributes in another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = pyg.GATv2Conv((-1, -1), 4, edge_dim=3, add_self_loops=False)
+        self.conv2 = pyg.GraphConv((-1, -1), 4, aggr="mean")
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any, edge_weight: Any) -> Any:
+        x = self.conv1(x, edge_index, edge_attr).relu()
+        return self.conv2(x, edge_index, edge_weight)
+
+
+class Layers(nn.Module):
+    """HeteroConvs with activations between, and a linear layer on one kind."""
+
+    def __init__(self, convs: list[Any], head: Any = None) -> None:
+        super().__init__()
+        self.convs, self.head = nn.ModuleList(convs), head
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        for conv in self.convs:
+            x_dict = conv(x_dict, edge_index_dict)
+            x_dict = {kind: F.leaky_relu(x) for kind, x in x_dict.items()}
+        return x_dict if self.head is None else self.head(x_dict["author"])
+
+
+class RelBenchSAGE(nn.Module):
+    """RelBench's HeteroGraphSAGE: norms by kind."""
+
+    def __init__(self, channels: int = 5, layers: int = 2) -> None:
+        super().__init__()
+        kinds, relations = METADATA
+        self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
+        for _ in range(layers):
+            convs = {one: pyg.SAGEConv((channels, channels), channels, aggr="mean") for one in relations}
+            self.convs.append(pyg.HeteroConv(convs, aggr="sum"))
+            self.norms.append(nn.ModuleDict({kind: pyg.LayerNorm(channels, mode="node") for kind in kinds}))
+
+    def forward(
+        self,
+        x_dict: Any,
+        edge_index_dict: Any,
+        num_sampled_nodes_dict: Any = None,
+        num_sampled_edges_dict: Any = None,
+    ) -> Any:
+        for conv, norms in zip(self.convs, self.norms, strict=True):
+            x_dict = conv(x_dict, edge_index_dict)
+            x_dict = {key: norms[key](x) for key, x in x_dict.items()}
+            x_dict = {key: x.relu() for key, x in x_dict.items()}
+        return x_dict
+
+
+class Encoded(nn.Module):
+    """Linear layers and BatchNorm by kind, in place, then convs; rows of every layer side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode_dict = pyg.HeteroDictLinear(WIDTHS, 6)
+        self.norms = nn.ModuleDict({kind: pyg.BatchNorm(6) for kind in WIDTHS})
+        relations = {CITES: pyg.GraphConv(6, 6), WRITES: pyg.SAGEConv((6, 6), 6), WRITTEN: pyg.SAGEConv((6, 6), 6)}
+        self.convs = nn.ModuleList([pyg.HeteroConv(relations), pyg.HeteroConv(relations, aggr="mean")])
+        self.jump = pyg.HeteroJumpingKnowledge(list(WIDTHS), "cat")
+        for norm in self.norms.values():
+            norm.module.running_mean.normal_()
+            norm.module.running_var.uniform_(0.5, 2)
+
+    def embed(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        x_dict = {kind: self.norms[kind](x).relu_() for kind, x in self.encode_dict(x_dict).items()}
+        every = {kind: [x] for kind, x in x_dict.items()}
+        for conv in self.convs:
+            x_dict = {kind: x.tanh() for kind, x in conv(x_dict, edge_index_dict).items()}
+            for kind, x in x_dict.items():
+                every[kind].append(x)
+        return self.jump(every), x_dict["paper"]
+
+
+class OneAfterTheOther(nn.Module):
+    """PyG's example bipartite_sage.py: users read what items have become; and items that no relation reaches stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = pyg.SAGEConv(-1, 4), pyg.SAGEConv((-1, -1), 4)
+        self.conv3, self.conv4 = pyg.SAGEConv((-1, -1), 4), pyg.GraphConv((5, 4), 3)
+        self.lin = nn.Linear(3, 2)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        paper = self.conv1(x_dict["paper"], edge_index_dict[CITES]).relu()
+        author = self.conv2((x_dict["paper"], x_dict["author"]), edge_index_dict[WRITTEN]).relu()
+        author = self.conv3((paper, author), edge_index_dict[WRITTEN]).relu()
+        return self.lin(self.conv4((x_dict["paper"], author), edge_index_dict[WRITTEN]))
+
+
+class Typed(nn.Module):
+    """Two convs that read the type of each edge."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: Any, edge_index: Any, edge_type: Any) -> Any:
+        x = F.dropout(self.first(x, edge_index, edge_type).relu(), training=self.training)
+        return self.second(x, edge_index, edge_type)
+
+
+def hetero(conv: Callable[[tuple[str, str, str]], Any], aggr: str = "sum") -> Any:
+    """A HeteroConv with a conv for each relation."""
+    return pyg.HeteroConv({relation: conv(relation) for relation in METADATA[1]}, aggr=aggr)
+
+
+def sage(relation: tuple[str, str, str]) -> Any:
+    """A SAGEConv that the first rows size."""
+    return pyg.SAGEConv((-1, -1), 4)
+
+
+def different(width: int | None = None, aggr: str = "sum") -> Any:
+    """A HeteroConv of different convs."""
+    of = {CITES: pyg.GATv2Conv, WRITES: pyg.SAGEConv, WRITTEN: pyg.TransformerConv}
+    gat = {"add_self_loops": False, "share_weights": True}
+    options: dict[Any, dict[str, Any]] = {CITES: gat, WRITES: {"project": True}, WRITTEN: {"beta": True}}
+    first = {CITES: (5, 5), WRITES: (3, 5), WRITTEN: (5, 3)}
+    sizes = first if width is None else dict.fromkeys(first, (width, width))
+    return hetero(lambda relation: of[relation](sizes[relation], 6, **options[relation]), aggr)
+
+
+def mlp(into: int, out: int) -> Any:
+    return nn.Sequential(nn.Linear(into, 7), nn.ELU(), nn.Linear(7, out))
+
+
+def randomised(module: Any) -> Any:
+    """The module in eval mode, its parameters drawn anew, biases included."""
+    with torch.no_grad():
+        for one in module.parameters():
+            if not torch.nn.parameter.is_lazy(one):
+                one.copy_(torch.randn_like(one) / 2)
+    return module.eval()
