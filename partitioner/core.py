@@ -18,7 +18,7 @@ from freshet.partitioner.hash_index import grown, index_edges, index_keys, make_
 from freshet.partitioner.id_lookup import MORE, resolve_ints, resolve_names
 from freshet.partitioner.live_graph import LiveGraph, PartitionStats, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, Records, make_records
-from freshet.partitioner.netting import EDGES_PER_EVENT, Batch, apply_events, expire_edges
+from freshet.partitioner.netting import EDGES_PER_EVENT, ITSELF, Batch, apply_events, expire_edges
 from freshet.partitioner.placement.rules import Rule
 from freshet.partitioner.placement.whole_graph import whole_masters
 from freshet.partitioner.splitter import split
@@ -33,7 +33,7 @@ from freshet.state.task_parts import TaskParts
 
 _SHOWN = 40  # characters of a type's name in a reason
 _NO_INTS = np.empty(0, np.int32)
-_NO_KINDS = np.empty(0, np.uint8)
+_UNDIRECTED = np.array([ITSELF], np.int32)
 _SCRATCH_KEPT = 1 << 16  # entries; scratch memory beyond that goes when an epoch needs less than a 16th of it
 
 
@@ -56,7 +56,8 @@ class Partitioner:
         self.config = PartitionerConfig() if config is None else config
         sections = {} if (kinds := features.kinds) is None else {"kinds": len(kinds), "relations": len(kinds.relations)}
         self._t = t.GraphTables(parts, is_timed=self.config.edge_ttl_ms > 0, **sections)
-        self._mirrors = _NO_INTS if kinds is None else kinds.mirrors(undirected=self.config.undirected)
+        plain = _UNDIRECTED if self.config.undirected else _NO_INTS
+        self._mirrors = plain if kinds is None else kinds.mirrors(undirected=self.config.undirected)
         self._times = EventTimes(self._t.set, self.config.rules)
         self._salt = make_salt(self.config.hash_seed)
         self._keys, self._edges = make_index(self._salt), make_index(self._salt)
@@ -199,10 +200,10 @@ class Partitioner:
             )
             msg = f"expected features of width {wanted}, got {got}"
             raise ValueError(msg)
-        known = (DEFAULT_TYPE, *self.features.kinds.relation_names) if self.features.kinds else events.types
-        if events.types != known[1:] and not set(events.types) <= set(known):
-            msg = f"expected relations among {known[1:]}, got {events.types}"
-            raise ValueError(msg)
+        if self.features.kinds is not None and events.types != (known := self.features.kinds.relation_names):
+            if not {*events.types} <= {DEFAULT_TYPE, *known}:
+                msg = f"expected relations among {known}, got {events.types}"
+                raise ValueError(msg)
 
     def _refusal(self, events: Events, event: int, reason: int) -> tuple[int, str]:
         """A rejected event, and the reason in words."""
@@ -220,7 +221,7 @@ class Partitioner:
 
         The log of a large epoch grows as it fills: what it may come to at worst is many times what a snapshot does.
         """
-        twice = 2 if self.config.undirected or self._mirrors.size else 1
+        twice = 2 if self._mirrors.size else 1
         self._t.reserve_edges(twice * adds)
         if self._rows.shape[1] < n:
             self._rows = np.empty((2, max(n, 1024)), np.int32)
@@ -242,18 +243,19 @@ class Partitioner:
         ids = tuple(_own(array) for array in arrays)
         kinds = self._kinds_of_ends(events, etypes)
         while True:
-            at = self._resolve_kernel(at, op, *kinds, *ids, self._t.view, self._keys, self._log, rows_a, rows_b, *bits)
+            at = self._resolve_kernel(at, op, kinds, *ids, self._t.view, self._keys, self._log, rows_a, rows_b, *bits)
             if at == n:
                 break
             self._grow_dictionary(events, at)
 
-    def _kinds_of_ends(self, events: Events, etypes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The kinds of the events' vertices, of sources and of destinations; (0,) where there are none."""
+    def _kinds_of_ends(self, events: Events, etypes: np.ndarray) -> np.ndarray | None:
+        """The kinds of the events' vertices, of sources and of destinations, (2, n) uint8; None: there are none."""
         if self.features.kinds is None:
-            return _NO_KINDS, _NO_KINDS
-        sources, targets = (kinds[etypes].astype(np.uint8) for kinds in self.features.kinds.ends)
+            return None
+        kinds = np.stack([ends[etypes].astype(np.uint8) for ends in self.features.kinds.ends])
         own = np.uint8(0) if events.kind is None else events.kind
-        return np.where(events.op >= OP_ADD_EDGE, sources, own), targets
+        kinds[0] = np.where(events.op >= OP_ADD_EDGE, kinds[0], own)
+        return kinds
 
     def _grow_dictionary(self, events: Events, at: int) -> None:
         self._t.reserve_vertices(2)
@@ -267,8 +269,7 @@ class Partitioner:
     def _apply(self, batch: Batch) -> None:
         n, at = len(batch.op), 0
         view, config, types = self._t.view, self.config, self._types.counts
-        is_undirected = config.undirected and not self._mirrors.size  # else these have it
-        ways = self._mirrors, is_undirected, config.forbid_typed_loops
+        ways = self._mirrors, config.forbid_typed_loops
         while True:
             at = self._apply_kernel(at, batch, view, types, self._edges, self._log, *ways)
             if at == n:

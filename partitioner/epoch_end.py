@@ -34,6 +34,7 @@ from freshet.partitioner.graph_tables import (
     MASTERS,
     OUT_HEAD,
     PART,
+    RELATIONS,
     SRC,
     TYPE,
     GraphView,
@@ -163,7 +164,7 @@ def _emit_edge(records: np.ndarray, at: int, g: GraphView, row: int) -> None:
     """Write the location of an edge: the part, with its relation, and the slots of its ends there."""
     edge = g.edge.data
     part = np.int64(edge[row, PART])
-    records[TO, at] = part if g.relations == 1 else part * g.relations + edge[row, TYPE]
+    records[TO, at] = part + edge[row, TYPE] * len(g.parts) if g.scalars[RELATIONS] else part
     records[SLOT, at] = slot_of(g, np.int64(edge[row, SRC]), part)
     records[DST_SLOT, at] = slot_of(g, np.int64(edge[row, DST]), part)
 

@@ -27,6 +27,7 @@ VERTEX_ROWS, FREE_VERTEX, VERTICES, EDGE_ROWS, FREE_EDGE, EDGES = range(6)
 # 6 to 9 held counters in states of older versions. ATTR_WIDTH: 1 + the numbers in attr, 0: still open.
 TYPES, NAME_TAIL, ATTR_WIDTH = range(10, 13)
 LIST_TAIL = 13  # the first word of the pool of lists that was never used yet
+RELATIONS = 14  # the number of relations, 0: there are none, whatever types edges have
 NAME_FREE = 16  # + k heads the chain of free name chunks of 2**k words
 LIST_FREE = 46  # + k heads that of free list chunks of 2**k words
 SCALARS = 64
@@ -62,25 +63,23 @@ BLOCK_SHIFT = 8
 # Columns of `types` (int32), by code: LIVE, NAME_AT and NAME_BYTES as of `vertex` (see partitioner/edge_types.py).
 TYPE_WIDTH = 12
 
-# Columns of `parts` (int64): the next fresh slot, the first free one + 1, and the loads. Loads are those of the part in
-# the row. Slots count by section, which is part * kinds + kind, and the first two columns are those of the section.
+# Columns of `parts` (int64): the next fresh slot, the first free one + 1, and the loads. Further kinds of vertices have
+# slots of their own: the first two columns are those of the first kind, and kind k has two at PART_WIDTH + 2 * (k - 1).
 SLOT_TAIL, SLOT_FREE, MASTERS, PART_EDGES, PART_ROWS = range(5)
+PART_WIDTH = 8
 
 
 class GraphView(NamedTuple):
     """View of the tables for kernels."""
 
     scalars: np.ndarray  # (64,) int64
-    parts: np.ndarray  # (P, 8) int64, for loads
-    sections: np.ndarray  # (P kinds, 8) int64, the same rows and more, for slots
-    kinds: int  # 1 where vertices have none
-    relations: int  # 1 where edges have none, whatever their types
+    parts: np.ndarray  # (P, 8) int64, and two columns for each further kind
     vertex: View  # (vertices, 18 + 3 P or one more; 24 with lists) int32
     wide: np.ndarray  # the same as int64
     real: np.ndarray  # the same as float64
     edge: View  # (edges, 10) int32, and a column for each value beyond the first
     carried: np.ndarray  # the same as float32
-    chain: View  # (slots, P kinds) int32: after a free slot the next free one + 1
+    chain: View  # (slots, P kinds) int32: after a free slot the next free one + 1, in column kind * P + part
     words: View  # (words,) int64: UTF-8 bytes of string ids in chunks of 2**k words
     replicas: View  # (words,) int32: the lists of parts
     is_sparse: bool  # whether vertices have lists
@@ -110,11 +109,12 @@ class GraphTables:
     `is_timed`: edges expire, and their times are kept. `kinds` and `relations`: how many there are, if any.
     """
 
-    def __init__(self, parts: int, *, is_timed: bool = False, kinds: int = 1, relations: int = 1) -> None:
-        self.n_parts, self.kinds, self.relations = parts, kinds, relations
+    def __init__(self, parts: int, *, is_timed: bool = False, kinds: int = 1, relations: int = 0) -> None:
+        self.n_parts = parts
+        self._tails = SLOT_TAIL if kinds == 1 else [SLOT_TAIL, *range(PART_WIDTH, PART_WIDTH + 2 * (kinds - 1), 2)]
         self.set = tables = TableSet()
         self.scalars = tables.add("scalars", "i8")
-        self.parts = tables.add("parts", "i8", 8)
+        self.parts = tables.add("parts", "i8", PART_WIDTH + 2 * (kinds - 1))
         self.is_sparse = parts > DENSE_PARTS
         width = SPARSE_WIDTH if self.is_sparse else SLOTS + 3 * parts
         self.vertex = tables.add("vertex", "i4", width + width % 2)
@@ -129,7 +129,8 @@ class GraphTables:
         self.times = (tables if is_timed else TableSet()).add("edge_ts", "i8", fill=NEVER)
         self.earliest = [np.full(1, NEVER, np.int64) for _ in range(2)]  # of blocks, and of blocks of these
         self.scalars.reserve(SCALARS)
-        self.parts.reserve(parts * kinds)
+        self.parts.reserve(parts)
+        self.scalars.data[RELATIONS] = relations
 
     @property
     def view(self) -> GraphView:
@@ -138,9 +139,6 @@ class GraphTables:
         return GraphView(
             self.scalars.data,
             self.loads,
-            self._sections,
-            self.kinds,
-            self.relations,
             vertex,
             vertex.data.view(np.int64),
             vertex.data.view(np.float64),
@@ -162,11 +160,6 @@ class GraphTables:
     def loads(self) -> np.ndarray:
         """The row of each part."""
         return self.parts.data[: self.n_parts]
-
-    @property
-    def _sections(self) -> np.ndarray:
-        """The row of each section."""
-        return self.parts.data[: self.n_parts * self.kinds]
 
     def scalar(self, row: int) -> int:
         """One of the scalars."""
@@ -192,8 +185,8 @@ class GraphTables:
                     self.earliest[level] = np.append(bounds, np.full(blocks - len(bounds), NEVER, np.int64))
 
     def reserve_slots(self, more: int) -> None:
-        """Room for that many fresh slots in every section."""
-        self.chain.reserve(int(self._sections[:, SLOT_TAIL].max()) + more)
+        """Room for that many fresh slots in every part, of each kind."""
+        self.chain.reserve(int(self.loads[:, self._tails].max()) + more)
 
     def reserve_words(self, more: int) -> None:
         """Room for that many more words of names."""

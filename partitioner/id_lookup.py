@@ -33,9 +33,11 @@ _AHEAD = 8  # events between asking for where an id may stand and reading it
 
 
 @inner
-def _kind_at(kinds: np.ndarray, i: int) -> np.int64:
+def _kind_at(kinds: np.ndarray, end: int, i: int) -> np.int64:
     """The kind of an event's vertex; the first where no kinds are given."""
-    return np.int64(kinds[i]) if len(kinds) else np.int64(0)
+    if kinds is None:
+        return np.int64(0)
+    return np.int64(kinds[end, i])
 
 
 @inner
@@ -60,13 +62,13 @@ def _new_row(scalars: np.ndarray, slots: int, vertex: View, log: Log, kind: int)
 
 
 @inner
-def _prefetch_keys(index: HashIndex, wide: np.ndarray, ids: np.ndarray, kinds: np.ndarray, i: int) -> None:
+def _prefetch_keys(index: HashIndex, wide: np.ndarray, ids: np.ndarray, kinds: np.ndarray, end: int, i: int) -> None:
     """Ask for the entry at which the search for an id begins, and for the key of a nearer one's."""
     if i + 2 * _AHEAD < len(ids):
-        kind = _kind_at(kinds, i + 2 * _AHEAD)
+        kind = _kind_at(kinds, end, i + 2 * _AHEAD)
         prefetch(index.entries, home_of(index, hash_vertex(index.salt, ids[i + 2 * _AHEAD], kind)))
     if i + _AHEAD < len(ids):
-        kind = _kind_at(kinds, i + _AHEAD)
+        kind = _kind_at(kinds, end, i + _AHEAD)
         row = row_at(index, home_of(index, hash_vertex(index.salt, ids[i + _AHEAD], kind)))
         prefetch(wide, max(row, np.int64(0)) * wide.shape[1] + KEY)
 
@@ -75,8 +77,7 @@ def _prefetch_keys(index: HashIndex, wide: np.ndarray, ids: np.ndarray, kinds: n
 def resolve_ints(
     start: int,
     op: np.ndarray,
-    kinds_a: np.ndarray,
-    kinds_b: np.ndarray,
+    kinds: np.ndarray,
     a: np.ndarray,
     b: np.ndarray,
     g: GraphView,
@@ -87,7 +88,7 @@ def resolve_ints(
 ) -> int:
     """Rows of the ids of the events from `start` on, -1 for unknown ids; returns where room ran out, or n.
 
-    Shapes: kinds_a, kinds_b (n,) uint8, or (0,) where there are no kinds
+    Shapes: kinds (2, n) uint8, those of a and of b, or (2, 0) where there are none
     """
     scalars, vertex, wide, slots = g.scalars, g.vertex, g.wide, 1 if g.is_sparse else len(g.parts)
     for i in range(start, len(op)):
@@ -95,13 +96,13 @@ def resolve_ints(
             return i
         if log.counts[LOGGED_VERTICES] + 2 > len(log.vertices):
             return i
-        _prefetch_keys(index, wide, a, kinds_a, i)
-        _prefetch_keys(index, wide, b, kinds_b, i)
+        _prefetch_keys(index, wide, a, kinds, 0, i)
+        _prefetch_keys(index, wide, b, kinds, 1, i)
         creates = op[i] != OP_DEL_VERTEX and op[i] != OP_DEL_EDGE
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
             wanted = b[i] if end else a[i]
-            kind = _kind_at(kinds_b if end else kinds_a, i)
+            kind = _kind_at(kinds, end, i)
             row = find_key(index, vertex.data, wide, wanted, kind)
             if row < 0 and creates:
                 row = _new_row(scalars, slots, vertex, log, kind)
@@ -118,8 +119,7 @@ def resolve_ints(
 def resolve_names(
     start: int,
     op: np.ndarray,
-    kinds_a: np.ndarray,
-    kinds_b: np.ndarray,
+    kinds: np.ndarray,
     a_offsets: np.ndarray,
     a_data: np.ndarray,
     b_offsets: np.ndarray,
@@ -146,7 +146,7 @@ def resolve_names(
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
             offsets, data = (b_offsets, b_data) if end else (a_offsets, a_data)
-            kind = _kind_at(kinds_b if end else kinds_a, i)
+            kind = _kind_at(kinds, end, i)
             hashed = name_hash(index.salt, data, offsets[i], offsets[i + 1], bits)
             row = find_name(index, vertex.data, words.data, hashed, kind, data, offsets[i], offsets[i + 1])
             if row < 0 and creates:

@@ -14,7 +14,7 @@ from freshet.schema import FeatureRows
 BORN, DEAD, REPLICAS, FREED, RETIRED, DELETED, REWEIGHTED, ADDED, CONTEXTS, SPLIT, WHOLE, FEATURES, DROPPED = range(13)
 
 # Columns of all records but the dropped ones: where the record goes to, and a slot there (of an edge's source). TO is a
-# part; where vertices have kinds part * kinds + kind, and of edges part * relations + relation.
+# part; of vertices of kind k it is k parts further, and so are edges of relation k.
 TO, SLOT = 0, 1
 VERTEX_ROW = 2  # of the born
 HOME_PART, HOME_SLOT = 2, 3  # of replicas: where the master is

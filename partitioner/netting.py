@@ -62,6 +62,7 @@ from freshet.partitioner.times.stamps import stamp
 from freshet.state.table import View, touch
 
 AHEAD = 128  # events that are prepared together
+ITSELF = -2  # of mirrors: edges of every type, whatever they are, follow those of their own type
 EDGES_PER_EVENT = 2  # that an event logs at most, and vertices too, but for the deletion of a vertex
 
 
@@ -261,11 +262,11 @@ def _reason_against(batch: Batch, i: int, row: int, g: GraphView, types: TypeCou
 
 
 @inner
-def _mirror_of(mirrors: np.ndarray, undirected: bool, etype: int) -> np.int64:
+def _mirror_of(mirrors: np.ndarray, etype: int) -> np.int64:
     """The type whose edges follow those of a type, the other way round; -1: none does."""
-    if undirected:
-        return np.int64(etype)
-    return np.int64(mirrors[etype]) if len(mirrors) else np.int64(-1)
+    if len(mirrors) == 0:
+        return np.int64(-1)
+    return np.int64(etype) if mirrors[0] == ITSELF else np.int64(mirrors[etype])
 
 
 @inner
@@ -285,12 +286,11 @@ def apply_events(
     index: HashIndex,
     log: Log,
     mirrors: np.ndarray,
-    undirected: bool,
     one_loop: bool,
 ) -> int:
     """Apply the events from `start` on; stops before one that the log may have no room for, else returns n.
 
-    Shapes: mirrors (types,) int32, by type the one that follows it; (0,) where there are no relations
+    Shapes: mirrors (types,) int32, by type the one that follows it; (0,): none does; (1,) of ITSELF: each does
     """
     op, prepared = batch.op, start
     for i in range(start, len(op)):
@@ -300,7 +300,7 @@ def apply_events(
         if not _fits(log, g.scalars[VERTEX_ROWS], EDGES_PER_EVENT):
             return i
         a, b, etype = np.int64(batch.a[i]), np.int64(batch.b[i]), np.int64(batch.etype[i])
-        mirror = _mirror_of(mirrors, undirected, etype)
+        mirror = _mirror_of(mirrors, etype)
         ways = 2 if mirror >= 0 and (a != b or mirror != etype) else 1
         if op[i] == OP_ADD_EDGE:
             row = _find_live(g, index, a, b, etype)

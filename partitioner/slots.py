@@ -20,7 +20,7 @@ from freshet.partitioner.graph_tables import (
     LIVE,
     MASTER,
     PART_ROWS,
-    SLOT_FREE,
+    PART_WIDTH,
     SLOT_TAIL,
     SLOTS,
     GraphView,
@@ -50,8 +50,8 @@ _E_SLOT, _E_IN, _E_OUT = 1, 2, 3  # of an entry, whose first word is the part
 
 @inner
 def section_of(g: GraphView, row: int, part: int) -> np.int64:
-    """The section of a vertex in a part: its slots there are numbered by kind."""
-    return np.int64(part) if g.kinds == 1 else np.int64(part) * g.kinds + g.vertex.data[row, KIND]
+    """The section of a vertex in a part: its slots there are numbered by kind; without kinds it is the part."""
+    return np.int64(g.vertex.data[row, KIND]) * len(g.parts) + part
 
 
 @inner
@@ -205,7 +205,7 @@ def _change_master(g: GraphView, out: Records, row: int) -> None:
         _note_dropped(out, row, master)
     elif home_slot(g, row) < 0:
         section = section_of(g, row, master)
-        _set_slot(g, row, master, _hand_out_slot(g, master, section))
+        _set_slot(g, row, master, _hand_out_slot(g, row, master))
         at = counts[BORN]
         counts[BORN] += 1
         out.born[TO, at], out.born[SLOT, at] = section, home_slot(g, row)
@@ -225,7 +225,7 @@ def _change_replicas(g: GraphView, out: Records, row: int) -> None:
             continue
         section = section_of(g, row, part)
         if wanted:
-            slot = _hand_out_slot(g, part, section)
+            slot = _hand_out_slot(g, row, part)
             _set_slot(g, row, part, slot)
             at = counts[REPLICAS]
             counts[REPLICAS] += 1
@@ -251,28 +251,35 @@ def _note_dropped(out: Records, row: int, part: int) -> None:
 
 
 @inner
-def _hand_out_slot(g: GraphView, part: int, section: int) -> int:
-    """A slot of the section: the one freed last, else a fresh one."""
-    sections = g.sections
-    if sections[section, SLOT_FREE]:
-        slot = sections[section, SLOT_FREE] - 1
-        sections[section, SLOT_FREE] = g.chain.data[slot, section]
+def _tail_of(g: GraphView, row: int) -> np.int64:
+    """The column of a part's next fresh slot for the kind of the vertex; the first free one is in the next column."""
+    kind = np.int64(g.vertex.data[row, KIND])
+    return np.int64(SLOT_TAIL) if kind == 0 else PART_WIDTH + 2 * (kind - 1)
+
+
+@inner
+def _hand_out_slot(g: GraphView, row: int, part: int) -> int:
+    """A slot of the part for a vertex: the one of its kind that was freed last, else a fresh one."""
+    parts, tail = g.parts, _tail_of(g, row)
+    if parts[part, tail + 1]:
+        slot = parts[part, tail + 1] - 1
+        parts[part, tail + 1] = g.chain.data[slot, section_of(g, row, part)]
     else:
-        slot = sections[section, SLOT_TAIL]
-        sections[section, SLOT_TAIL] = slot + 1
-    g.parts[part, PART_ROWS] += 1
+        slot = parts[part, tail]
+        parts[part, tail] = slot + 1
+    parts[part, PART_ROWS] += 1
     return slot
 
 
 @inner
 def give_back_slots(g: GraphView, out: Records) -> None:
     """Free the dropped slots; they are handed out again from the next epoch on."""
-    sections, chain = g.sections, g.chain
+    parts, chain = g.parts, g.chain
     for k in range(out.counts[DROPPED]):
         row, part = np.int64(out.dropped[DROPPED_ROW, k]), np.int64(out.dropped[DROPPED_PART, k])
-        slot, section = slot_of(g, row, part), section_of(g, row, part)
+        slot, free = slot_of(g, row, part), _tail_of(g, row) + 1
         touch(chain, slot)
-        chain.data[slot, section] = sections[section, SLOT_FREE]
-        sections[section, SLOT_FREE] = slot + 1
-        g.parts[part, PART_ROWS] -= 1
+        chain.data[slot, section_of(g, row, part)] = parts[part, free]
+        parts[part, free] = slot + 1
+        parts[part, PART_ROWS] -= 1
         _drop_slot(g, row, part)

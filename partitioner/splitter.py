@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -48,67 +47,66 @@ from freshet.state.block_columns import (
 from freshet.state.codec import Block, Header, seal
 from freshet.state.task_parts import TaskParts, grouped
 
+Places = np.ndarray | slice
+_Share = tuple[int, int, str, Places]  # task, kind or relation, its prefix, and where its records are
 
-class _Share(NamedTuple):
-    """Records of one group that go to one task; all are of one kind or relation, whose number and prefix these are."""
 
-    task: int
-    section: int
-    prefix: str
-    records: np.ndarray  # of the whole group
-    places: np.ndarray | slice
-    parts: np.ndarray | None  # that the records of the group go to; None: the task has one part alone
+class _Group:
+    """The records of one group in shares: each goes to one task, and is of one kind or relation."""
 
-    def column(self, k: int) -> np.ndarray:
-        """A column of the records."""
-        return self.records[k][self.places]
+    def __init__(self, records: np.ndarray, tasks: TaskParts, prefixes: list[str], by: int) -> None:
+        """`by`: the column with the part whose task gets a record."""
+        self._records, self._tasks = records, tasks
+        self.shares: list[_Share] = []
+        if not records.shape[1]:
+            return
+        if len(prefixes) == 1:
+            self._parts = records[by]
+            places = grouped(tasks.task_of[self._parts], tasks.tasks)
+            prefix = prefixes[0]
+            self.shares = [
+                (task, 0, prefix, at) for task, at in enumerate(places) if not isinstance(at, np.ndarray) or at.size
+            ]
+            return
+        section, parts = np.divmod(records[TO], np.int32(tasks.parts))
+        self._parts, count = parts if by == TO else records[by], len(prefixes)
+        found, number = np.unique(tasks.task_of[self._parts].astype(np.int64) * count + section, return_inverse=True)
+        each = zip(found.tolist(), grouped(number, found.size), strict=True)
+        self.shares = [(of // count, of % count, prefixes[of % count], at) for of, at in each]
 
-    def to(self, name: str) -> Columns:
-        """The parts that the records go to, as a column, where the task has more than one."""
-        if self.parts is None:
+    def column(self, k: int, at: Places) -> np.ndarray:
+        """A column of a share's records."""
+        return self._records[k][at]
+
+    def to(self, name: str, task: int, at: Places) -> Columns:
+        """The parts that a share's records go to, as a column, where the task has more than one."""
+        if len(self._tasks.parts_of[task]) == 1:
             return {}
-        return {f"{self.prefix}{name}_to": self.parts[self.places].astype(np.int16)}
+        return {f"{name}_to": self._parts[at].astype(np.int16)}
 
-    def beside(self, values: np.ndarray) -> np.ndarray:
-        """Values of an array that stands beside the records."""
-        return values[: self.records.shape[1]][self.places]
+    def beside(self, values: np.ndarray, at: Places) -> np.ndarray:
+        """A share of an array that stands beside the records."""
+        return values[: self._records.shape[1]][at]
 
 
 class _Splitter:
-    """Groups of an epoch's records, each in shares."""
+    """Groups of an epoch's records."""
 
     def __init__(self, change: EpochChange, tasks: TaskParts) -> None:
         self._counts, self._tasks, kinds = change.records.counts, tasks, change.kinds
         self._kinds, self._relations = ([""], [""]) if kinds is None else _prefixes(len(kinds), len(kinds.relations))
 
-    def vertices(self, records: np.ndarray, group: int, by: int = TO) -> list[_Share]:
-        """Return the shares of a group of vertices, by the part in column `by`."""
-        return self._shares(records[:, : self._counts[group]], self._kinds, by)
+    def vertices(self, records: np.ndarray, group: int, by: int = TO) -> _Group:
+        """Return a group of vertices."""
+        return _Group(records[:, : self._counts[group]], self._tasks, self._kinds, by)
 
-    def edges(self, records: np.ndarray, group: int) -> list[_Share]:
-        """Return the shares of a group of edges."""
-        return self._shares(records[:, : self._counts[group]], self._relations, TO)
+    def edges(self, records: np.ndarray, group: int) -> _Group:
+        """Return a group of edges."""
+        return _Group(records[:, : self._counts[group]], self._tasks, self._relations, TO)
 
-    def part_of(self, records: np.ndarray) -> np.ndarray:
-        """Return the part that records of vertices go to."""
-        return records[TO] if len(self._kinds) == 1 else records[TO] // len(self._kinds)
-
-    def _shares(self, records: np.ndarray, prefixes: list[str], by: int) -> list[_Share]:
-        tasks, sections = self._tasks, len(prefixes)
-        if sections == 1:
-            parts = records[by]
-            places = grouped(tasks.task_of[parts], tasks.tasks)
-            shares = [(task, 0, where) for task, where in enumerate(places)]
-        else:
-            parts, section = np.divmod(records[TO], np.int32(sections))
-            parts = parts if by == TO else records[by]
-            found, number = np.unique(tasks.task_of[parts].astype(np.int64) * sections + section, return_inverse=True)
-            places = grouped(number, found.size)
-            shares = [(*divmod(of, sections), where) for of, where in zip(found.tolist(), places, strict=True)]
-        return [
-            _Share(task, k, prefixes[k], records, where, parts if len(tasks.parts_of[task]) > 1 else None)
-            for task, k, where in shares
-        ]
+    def part_of(self, to: np.ndarray) -> np.ndarray:
+        """Return the parts that records of vertices go to, from their column TO."""
+        return to if len(self._kinds) == 1 else to % self._tasks.parts
 
 
 @lru_cache(maxsize=8)
@@ -133,14 +131,16 @@ def split(
         (ADDED_EDGES, records.added, ADDED),
     ):
         if counts[count]:
-            for share in splitter.edges(found, count):
-                _edges(change, group, share, shared[share.task])
+            edges = splitter.edges(found, count)
+            for share in edges.shares:
+                _edges(change, group, edges, share, shared[share[0]])
     if counts[FEATURES]:
-        for share in splitter.vertices(records.features, FEATURES):
-            columns, p = shared[share.task], share.prefix
-            columns |= share.to("x0")
-            columns[f"{p}x0_slot"] = share.column(SLOT)
-            for name, column in change.x.of_kind(share.section, share.column(X_ROW)).columns("x0").items():
+        features = splitter.vertices(records.features, FEATURES)
+        for task, kind, p, at in features.shares:
+            columns = shared[task]
+            columns |= features.to(p + "x0", task, at)
+            columns[p + "x0_slot"] = features.column(SLOT, at)
+            for name, column in change.x.of_kind(kind, features.column(X_ROW, at)).columns("x0").items():
                 columns[p + name] = column
     # Copies: the records are the core's, and the next epoch overwrites them.
     return [
@@ -149,86 +149,99 @@ def split(
     ]
 
 
-def _edges(change: EpochChange, group: EdgeGroup, share: _Share, columns: Columns) -> None:
+def _edges(change: EpochChange, group: EdgeGroup, edges: _Group, share: _Share, columns: Columns) -> None:
     """Columns of edges that were added, changed or deleted."""
-    p, width = share.prefix, None
+    task, relation, p, at = share
     src, dst, *values = group.names
+    width = None
     if change.kinds is not None:
-        width = change.kinds.relations[share.section].edge_width
+        width = change.kinds.relations[relation].edge_width
         if not width and group is CHANGED_EDGES and change.attr is not None:
-            share = _with_new_values(share, len(values))
-    columns |= share.to(group.name)
-    columns[p + src], columns[p + dst] = share.column(SLOT), share.column(DST_SLOT)
+            at = _with_new_values(edges, at, len(values) // 2)
+    columns |= edges.to(p + group.name, task, at)
+    columns[p + src], columns[p + dst] = edges.column(SLOT, at), edges.column(DST_SLOT, at)
     for k, name in enumerate(values, EDGE_VALUES):
-        columns[p + name] = share.column(k).view(np.float32)
+        columns[p + name] = edges.column(k, at).view(np.float32)
     if change.attr is not None and width != 0:
-        columns[p + group.type] = share.column(EDGE_VALUES + len(values))
+        columns[p + group.type] = edges.column(EDGE_VALUES + len(values), at)
         if group.has_attr:
-            attr = change.attr[share.column(EDGE_VALUES + len(values) + 1)]
+            attr = change.attr[edges.column(EDGE_VALUES + len(values) + 1, at)]
             columns[p + group.attr] = attr if width is None else attr[:, :width]
 
 
-def _with_new_values(share: _Share, values: int) -> _Share:
-    """Return changed edges without those that were only added again, as they have no attributes that may differ."""
-    old = [share.records[k].view(np.float32) for k in range(EDGE_VALUES, EDGE_VALUES + values // 2)]
-    new = [share.records[k].view(np.float32) for k in range(EDGE_VALUES + values // 2, EDGE_VALUES + values)]
+def _with_new_values(edges: _Group, at: Places, values: int) -> np.ndarray:
+    """Return the changed ones of these edges, without those that were only added again: they have no attributes."""
+    old, new = (
+        [edges.column(k, at).view(np.float32) for k in range(first, first + values)]
+        for first in (EDGE_VALUES, EDGE_VALUES + values)
+    )
     differ = np.any([one != other for one, other in zip(old, new, strict=True)], axis=0)
-    every = np.arange(len(differ))[share.places]
-    return share._replace(places=every[differ[every]])
+    places: np.ndarray = np.flatnonzero(differ) if isinstance(at, slice) else at[differ]
+    return places
 
 
 def _masters(change: EpochChange, splitter: _Splitter, shared: list[Columns]) -> None:
     """Columns of new masters, of those that go, and of those with a new context."""
     records, counts = change.records, change.records.counts
-    for share in splitter.vertices(records.born, BORN) if counts[BORN] else ():
-        columns, p = shared[share.task], share.prefix
-        columns |= share.to("m")
-        columns[f"{p}m_slot"] = share.column(SLOT)
-        columns[f"{p}m_key"] = share.beside(records.born_keys)
-        if change.names is not None:
-            rows = np.arange(int(counts[BORN]))
-            columns[f"{p}m_off"], columns[f"{p}m_name"] = _names_of(change.names, share.beside(rows))
-    for share in splitter.vertices(records.dead, DEAD) if counts[DEAD] else ():
-        columns, p = shared[share.task], share.prefix
-        columns |= share.to("d")
-        columns[f"{p}d_slot"] = share.column(SLOT)
-        columns[f"{p}d_key"] = share.beside(records.dead_keys)
-    for share in splitter.vertices(records.contexts, CONTEXTS) if counts[CONTEXTS] else ():
-        columns, p = shared[share.task], share.prefix
-        columns |= share.to("c")
-        columns[f"{p}c_slot"] = share.column(SLOT)
-        columns[f"{p}c_count"] = share.column(IN_EDGES)
-        columns[f"{p}c_degree"] = share.beside(records.degrees)
-        columns[f"{p}c_loop"] = share.column(LOOP_WEIGHT).view(np.float32)
-        if len(records.out_degrees):
-            columns[f"{p}c_out_count"] = share.column(OUT_EDGES)
-            columns[f"{p}c_out_degree"] = share.beside(records.out_degrees)
+    if counts[BORN]:
+        born = splitter.vertices(records.born, BORN)
+        for task, _, p, at in born.shares:
+            columns = shared[task]
+            columns |= born.to(p + "m", task, at)
+            columns[p + "m_slot"] = born.column(SLOT, at)
+            columns[p + "m_key"] = born.beside(records.born_keys, at)
+            if change.names is not None:
+                rows = np.arange(int(counts[BORN]))
+                columns[p + "m_off"], columns[p + "m_name"] = _names_of(change.names, born.beside(rows, at))
+    if counts[DEAD]:
+        dead = splitter.vertices(records.dead, DEAD)
+        for task, _, p, at in dead.shares:
+            columns = shared[task]
+            columns |= dead.to(p + "d", task, at)
+            columns[p + "d_slot"] = dead.column(SLOT, at)
+            columns[p + "d_key"] = dead.beside(records.dead_keys, at)
+    if counts[CONTEXTS]:
+        contexts = splitter.vertices(records.contexts, CONTEXTS)
+        for task, _, p, at in contexts.shares:
+            columns = shared[task]
+            columns |= contexts.to(p + "c", task, at)
+            columns[p + "c_slot"] = contexts.column(SLOT, at)
+            columns[p + "c_count"] = contexts.column(IN_EDGES, at)
+            columns[p + "c_degree"] = contexts.beside(records.degrees, at)
+            columns[p + "c_loop"] = contexts.column(LOOP_WEIGHT, at).view(np.float32)
+            if len(records.out_degrees):
+                columns[p + "c_out_count"] = contexts.column(OUT_EDGES, at)
+                columns[p + "c_out_degree"] = contexts.beside(records.out_degrees, at)
 
 
 def _replicas(change: EpochChange, splitter: _Splitter, shared: list[Columns]) -> None:
     """Columns of replicas, where they are and at their masters, and of masters that become split or whole."""
     records = change.records
-    for share in splitter.vertices(records.replicas, REPLICAS):
-        columns, p = shared[share.task], share.prefix
-        columns |= share.to("r")
-        columns[f"{p}r_slot"] = share.column(SLOT)
-        columns[f"{p}r_part"] = share.column(HOME_PART).astype(np.int16)
-        columns[f"{p}r_home"] = share.column(HOME_SLOT)
-    for share in splitter.vertices(records.replicas, REPLICAS, by=HOME_PART):
-        columns, p = shared[share.task], share.prefix
-        columns |= share.to("ra")
-        columns[f"{p}ra_slot"] = share.column(HOME_SLOT)
-        columns[f"{p}ra_part"] = share.beside(splitter.part_of(share.records)).astype(np.int16)
-        columns[f"{p}ra_rslot"] = share.column(SLOT)
-    for share in splitter.vertices(records.retired, RETIRED):
-        columns, p = shared[share.task], share.prefix
-        columns |= share.to("rd")
-        columns[f"{p}rd_slot"] = share.column(SLOT)
-        columns[f"{p}rd_part"] = share.column(REPLICA_PART).astype(np.int16)
+    here = splitter.vertices(records.replicas, REPLICAS)
+    for task, _, p, at in here.shares:
+        columns = shared[task]
+        columns |= here.to(p + "r", task, at)
+        columns[p + "r_slot"] = here.column(SLOT, at)
+        columns[p + "r_part"] = here.column(HOME_PART, at).astype(np.int16)
+        columns[p + "r_home"] = here.column(HOME_SLOT, at)
+    at_master = splitter.vertices(records.replicas, REPLICAS, by=HOME_PART)
+    for task, _, p, at in at_master.shares:
+        columns = shared[task]
+        columns |= at_master.to(p + "ra", task, at)
+        columns[p + "ra_slot"] = at_master.column(HOME_SLOT, at)
+        columns[p + "ra_part"] = splitter.part_of(at_master.column(TO, at)).astype(np.int16)
+        columns[p + "ra_rslot"] = at_master.column(SLOT, at)
+    retired = splitter.vertices(records.retired, RETIRED)
+    for task, _, p, at in retired.shares:
+        columns = shared[task]
+        columns |= retired.to(p + "rd", task, at)
+        columns[p + "rd_slot"] = retired.column(SLOT, at)
+        columns[p + "rd_part"] = retired.column(REPLICA_PART, at).astype(np.int16)
     for name, group, found in (("f", FREED, records.freed), ("s", SPLIT, records.split), ("u", WHOLE, records.whole)):
-        for share in splitter.vertices(found, group):
-            shared[share.task] |= share.to(name)
-            shared[share.task][f"{share.prefix}{name}_slot"] = share.column(SLOT)
+        some = splitter.vertices(found, group)
+        for task, _, p, at in some.shares:
+            shared[task] |= some.to(p + name, task, at)
+            shared[task][f"{p}{name}_slot"] = some.column(SLOT, at)
 
 
 def _names_of(names: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
