@@ -33,6 +33,7 @@ from freshet.state.task_parts import TaskParts
 
 _SHOWN = 40  # characters of a type's name in a reason
 _NO_INTS = np.empty(0, np.int32)
+_NO_KINDS = np.empty((2, 0), np.uint8)
 _UNDIRECTED = np.array([ITSELF], np.int32)
 _SCRATCH_KEPT = 1 << 16  # entries; scratch memory beyond that goes when an epoch needs less than a 16th of it
 
@@ -248,10 +249,10 @@ class Partitioner:
                 break
             self._grow_dictionary(events, at)
 
-    def _kinds_of_ends(self, events: Events, etypes: np.ndarray) -> np.ndarray | None:
-        """The kinds of the events' vertices, of sources and of destinations, (2, n) uint8; None: there are none."""
+    def _kinds_of_ends(self, events: Events, etypes: np.ndarray) -> np.ndarray:
+        """The kinds of the events' vertices, those of sources and of destinations; (2, 0) where there are none."""
         if self.features.kinds is None:
-            return None
+            return _NO_KINDS
         kinds = np.stack([ends[etypes].astype(np.uint8) for ends in self.features.kinds.ends])
         own = np.uint8(0) if events.kind is None else events.kind
         kinds[0] = np.where(events.op >= OP_ADD_EDGE, kinds[0], own)

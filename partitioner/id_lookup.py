@@ -35,9 +35,7 @@ _AHEAD = 8  # events between asking for where an id may stand and reading it
 @inner
 def _kind_at(kinds: np.ndarray, end: int, i: int) -> np.int64:
     """The kind of an event's vertex; the first where no kinds are given."""
-    if kinds is None:
-        return np.int64(0)
-    return np.int64(kinds[end, i])
+    return np.int64(kinds[end, i]) if kinds.shape[1] else np.int64(0)
 
 
 @inner
