@@ -112,4 +112,4 @@ def segment_sums(rows: np.ndarray, counts: np.ndarray, shares: np.ndarray | None
     torch.cumsum(torch.from_numpy(np.asarray(counts, np.int64)), 0, out=ends[1:])
     ones = torch.ones(len(rows)) if shares is None else torch.from_numpy(shares)
     of_rows = torch.sparse_csr_tensor(ends, torch.arange(len(rows)), ones, size=(len(counts), len(rows)))
-    return torch.sparse.mm(of_rows, torch.from_numpy(np.ascontiguousarray(rows, np.float32))).numpy()  # type: ignore[no-any-return]
+    return torch.sparse.mm(of_rows, torch.from_numpy(np.ascontiguousarray(rows, np.float32))).numpy()

@@ -42,7 +42,7 @@ class Scorer(nn.Module):
         """Return the scores, (accounts, 1)."""
         x = F.relu(self.first(x, edge_index, edge_attr))
         x = F.relu(self.second(x, edge_index, edge_attr))
-        return self.score(x)  # type: ignore[no-any-return]
+        return self.score(x)
 
 
 def gine() -> Scorer:
@@ -84,7 +84,7 @@ class Data:
 
 def _matrix(column: object) -> np.ndarray:
     rows = column.combine_chunks()  # type: ignore[attr-defined]
-    return rows.flatten().to_numpy().reshape(len(rows), -1).copy()  # type: ignore[no-any-return]
+    return rows.flatten().to_numpy().reshape(len(rows), -1).copy()
 
 
 def train(name: str, data: Data, seed: int, passes: int) -> tuple[Scorer, float]:

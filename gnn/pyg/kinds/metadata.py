@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from freshet.gnn.kinds.names import NO_KIND
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.nodes import keys_read
 from freshet.gnn.pyg.steps import class_name
+from freshet.kinds import NO_NAME
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -32,7 +32,7 @@ class Metadata(NamedTuple):
     @property
     def stored(self) -> list[str]:
         """The names of the kinds in the model: one kind alone has none."""
-        return [NO_KIND] if len(self.names) == 1 else self.names
+        return [NO_NAME] if len(self.names) == 1 else self.names
 
     def ends(self, relation: int) -> tuple[int, int]:
         """Return the numbers of its source and target kind."""
