@@ -33,7 +33,7 @@ class Kept:
         (layer,) = compile_plan(MODEL()).layers
         self.layer: LayerPlan = layer
         at, self.tables = PartRows(0, TaskParts.dealt(1, 1)), TableSet()
-        self.edges = EdgeLists(self.tables, at, at, layer)
+        self.at, self.edges = at, EdgeLists(self.tables, at, at, layer)
         at.reserve(topology(1, m_slot=[9], m_key=[0]), "m")
 
     @property
@@ -104,15 +104,15 @@ def test_a_hub_is_searched_at_its_other_end() -> None:
 def test_two_hubs_find_the_edges_between_them_by_type(indexed: bool) -> None:
     """With an index, and by reading the lists through where none was made yet."""
     kept, many = Kept(), 2 * LONG + 50
-    kept.topology.at.reserve(topology(1, m_slot=[many + 9], m_key=[0]), "m")
+    kept.at.reserve(topology(1, m_slot=[many + 9], m_key=[0]), "m")
     ends = [(k, 0, 0) for k in range(2, many)] + [(1, k, 0) for k in range(2, many)] + [(1, 0, k) for k in range(3)]
     kept.apply(**added(*((u, v, kind, [float(kind), v, u]) for u, v, kind in ends)))
     if indexed:
-        kept.topology.make_index((np.array([1], np.int32), np.array([0], np.int32)))
-        assert kept.topology.index_bytes
+        kept.edges.make_index((np.array([1], np.int32), np.array([0], np.int32)))
+        assert kept.edges.index_bytes
     found = kept.apply(del_src=[1] * 2, del_dst=[0] * 2, del_type=[2, 0], del_w=[1.0] * 2)["gone"]
     assert found == [[2.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
-    changes = kept.topology.edge_changes(topology(2, del_src=[1, 1], del_dst=[0, 0], del_type=[5, 1], del_w=[1.0, 1.0]))
+    changes = kept.edges.changes(topology(2, del_src=[1, 1], del_dst=[0, 0], del_type=[5, 1], del_w=[1.0, 1.0]))
     assert changes.deleted[2].view(np.int32).astype(bool).tolist() == [False, True]
 
 
