@@ -68,7 +68,7 @@ def gat() -> Scorer:
 MODELS = {"gine": gine, "gat": gat}
 
 
-class Data:
+class TrainingGraph:
     """The snapshot as tensors."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -87,7 +87,7 @@ def _matrix(column: object) -> np.ndarray:
     return rows.flatten().to_numpy().reshape(len(rows), -1).copy()
 
 
-def train(name: str, data: Data, seed: int, passes: int) -> tuple[Scorer, float]:
+def train(name: str, data: TrainingGraph, seed: int, passes: int) -> tuple[Scorer, float]:
     """Return the model that is best on the accounts that are held back, and its average precision there."""
     torch.manual_seed(seed)
     model = MODELS[name]()
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
-    data = Data(options.folder / "snapshot", options.seed)
+    data = TrainingGraph(options.folder / "snapshot", options.seed)
     for name in options.models:
         began = time.process_time()
         model, held = train(name, data, options.seed, options.passes)

@@ -20,7 +20,7 @@ from scripts.bench.recomputed import Recomputed
 WIDTH, EVENTS = 6, 400
 
 
-class Lists:
+class ListsOfEdges:
     """Lists of edges by vertex, as adj.py of the peers has them."""
 
     def __init__(self, key: np.ndarray, value: np.ndarray, vertices: int) -> None:
@@ -79,7 +79,7 @@ def test_engine_and_recomputation_equal_the_oracle(name: str) -> None:
     w = workload()
     give_attributes(w, name)
     model = model_of(LAYERS[name], peers(w), w.d)
-    engine, recomputed = Engine(w, model), Recomputed(w, Lists, model, OF_OWN[name])
+    engine, recomputed = Engine(w, model), Recomputed(w, ListsOfEdges, model, OF_OWN[name])
     for first in range(0, EVENTS, 100):
         engine.batch(first, first + 100)
         recomputed.batch(first, first + 100)
