@@ -10,7 +10,7 @@ import numpy as np
 from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.oracles import whole_kinds
-from freshet.kinds import NO_MIRROR, Kinds, Relation
+from freshet.kinds import NO_MIRROR
 from freshet.operators.control import control_values
 from freshet.operators.core import Core
 from freshet.operators.dataflow import SINK, STORAGE, TAIL
@@ -21,26 +21,13 @@ from freshet.operators.storage.kinds.vertices import KindsShape
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.schema import WEIGHT, EdgeValues, Features, KindsGraph, RelationEdges
+from freshet.schema import WEIGHT, EdgeValues, KindsGraph, RelationEdges
 from freshet.state.block_columns import kind_prefix
 from freshet.state.codec import Block, view
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.kind_reference import KindGraph
 
 Row = tuple[Any, ...]
-
-
-def kinds_of(model: KindsModel) -> Kinds:
-    """The kinds and relations of a model, as the Partitioner has them."""
-    names = list(model.kinds)
-    relations = [
-        Relation(
-            names.index(one.source), one.type, names.index(one.target), one.edge_features,
-            NO_MIRROR if one.mirrors is None else one.mirrors,
-        )
-        for one in model.relations
-    ]  # fmt: skip
-    return Kinds(tuple(names), tuple(model.kinds.values()), tuple(relations))
 
 
 class KindCores:
@@ -50,8 +37,9 @@ class KindCores:
     """
 
     def __init__(self, model: KindsModel, dealt: Sequence[TaskParts]) -> None:
-        self.model, self.plan, self.kinds = model, compile_kinds(model), kinds_of(model)
-        self.features, self.dealt = Features.of_kinds(self.kinds), [dealt[0], *dealt]
+        assert model.features.kinds is not None  # or it would be another model
+        self.model, self.plan, self.kinds = model, compile_kinds(model), model.features.kinds
+        self.features, self.dealt = self.plan.features, [dealt[0], *dealt]
         self.dealt = [*self.dealt, *[dealt[-1]] * (len(self.plan.layers) + 2 - len(self.dealt))]
         parts = self.dealt[0].parts
         self.partitioner = Partitioner(parts, self.features, PartitionerConfig(hybrid_threshold=2), self.dealt[0])
@@ -72,8 +60,7 @@ class KindCores:
             self.tails.append([KindsTail(shape) for shape in shapes] if here.parts > 1 else [])
 
     def _features(self, task: int) -> Core:
-        widths = list(self.plan.kinds.values())
-        return KindsFeatureStorage(task, self.dealt[0], widths, self.plan.layers[0], self.dealt[1])
+        return KindsFeatureStorage(task, self.dealt[0], self.features.widths, self.plan.layers[0], self.dealt[1])
 
     @property
     def cores(self) -> list[Core]:
