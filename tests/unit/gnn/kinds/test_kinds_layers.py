@@ -164,9 +164,13 @@ def skipping(width: int) -> list[Spec]:
     return [one | ({"in_channels": width} if one["type"] == "linear" else {}) for one in SKIP]
 
 
-@pytest.mark.parametrize("skip", [False, True])
-@pytest.mark.parametrize("name", ["sage_conv", "gat_conv"])
-@pytest.mark.parametrize("aggr", ["sum", "mean", "max", "mul"])
+@pytest.mark.parametrize(
+    ("name", "aggr", "skip"),
+    [
+        ("sage_conv", "sum", False), ("sage_conv", "mean", True), ("sage_conv", "mul", False),
+        ("gat_conv", "sum", True), ("gat_conv", "mean", False), ("gat_conv", "max", True),
+    ],
+)  # fmt: skip
 def test_to_hetero_is_what_the_model_makes(name: str, skip: bool, aggr: str) -> None:
     """The models of PyG's OGB-MAG example and of its page on heterogeneous graphs, the second one with skips."""
     is_gat = name == "gat_conv"
