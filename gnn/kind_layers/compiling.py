@@ -80,7 +80,7 @@ class _LayerCompiler:
         return [conv for (_, one), conv in pairs if self._model.relations[one.relation].target == kind]
 
     def _message_pieces(self, kind: str) -> list[RowPiece]:
-        """What messages read of vertices of the kind: as sources, then as targets."""
+        """Return the pieces that messages read of vertices of the kind: as sources, then as targets."""
         relations = [self._model.relations[one.relation] for _, one in self._there]
         pairs = list(zip(relations, self._convs, strict=True))
         found = [conv.source for relation, conv in pairs if relation.source == kind]

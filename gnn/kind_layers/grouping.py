@@ -1,4 +1,4 @@
-"""How a vertex adds up its relations, value by value, side by side or by one softmax, and terms of its own row."""
+"""The sum of a vertex's relations, value by value, side by side or by one softmax, with terms of its own row."""
 
 from __future__ import annotations
 

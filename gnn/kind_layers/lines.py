@@ -22,7 +22,7 @@ class NamedLayer(NamedTuple):
 
 @dataclass
 class Stretch:
-    """What happens between two hetero_convs, and in the one at its begin.
+    """A hetero_conv, and the layers between it and the next one.
 
     `index`, `conv`: the hetero_conv at the begin, and its place in the model; None in front of the first one. By kind:
     `layers`, those that are needed; `behind`, the names of the rows that are needed right behind the conv; `before`,

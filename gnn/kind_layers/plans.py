@@ -26,7 +26,7 @@ class RelationPlan:
 
     `number`: of the relation in the model; `source`, `target`: numbers of kinds. A message reads `source_columns` of
     the row that its source's kind sends, and `target_columns` of what its target's sends; those are none where it reads
-    no target. The rest is as LayerPlan has it; the columns that a synopsis or network names count from the begin of
+    no target. The rest is that of a LayerPlan; the columns that a synopsis or network names count from the begin of
     these.
     """
 
@@ -54,7 +54,7 @@ class RelationPlan:
 
     @property
     def synopsis(self) -> Synopsis:
-        """What the aggregate is, and so what the storage may do with it."""
+        """Form of the aggregate, and so what the storage may do with it."""
         return self.conv.synopsis
 
     @property
@@ -84,17 +84,17 @@ class RelationPlan:
 
     @property
     def network(self) -> EdgeNetwork | None:
-        """What makes each message of both ends of its edge, where one does."""
+        """The network that makes each message of both ends of its edge, where one does."""
         return self.conv.network
 
     @property
     def reads_count(self) -> bool:
-        """What the target's kind makes of the synopsis depends on the number of in-edges of the relation."""
+        """The update of the target's kind depends on the number of in-edges of the relation."""
         return self.conv.reads_count
 
 
 class KindPlan:
-    """What vertices of one kind do in a layer: a row that they send, and an update from the synopses of relations.
+    """Plan of the vertices of one kind in a layer: a row that they send, and an update from the synopses of relations.
 
     It has what LayerPlan has of a layer's rows; for what a layer has of edges see RelationPlan. A kind may send and
     make no row any more (`updates` False), or make one without sending any.

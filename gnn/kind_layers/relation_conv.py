@@ -47,7 +47,7 @@ class RelationConvPlan:
     root: Root = Root()
     """What is added to the result of `update`."""
     synopsis: Synopsis
-    """What the aggregate is, and so what the storage may do with it."""
+    """Form of the aggregate, and so what the storage may do with it."""
     weighted: bool = False
     """Messages are multiplied by a value of their edge."""
     edge_value: str = WEIGHT
@@ -57,7 +57,7 @@ class RelationConvPlan:
     skip_loops: bool = False
     """Self-loop edges are no messages."""
     network: EdgeNetwork | None = None
-    """What makes each message of both ends of its edge, where one does."""
+    """The network that makes each message of both ends of its edge, where one does."""
     reads_count: bool = False
     """`update` depends on the number of in-edges."""
 

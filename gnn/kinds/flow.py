@@ -1,4 +1,4 @@
-"""How wide the rows of each kind are behind each layer, and which kinds are there."""
+"""Widths of the rows of each kind behind each layer, and the kinds that are there."""
 
 from __future__ import annotations
 

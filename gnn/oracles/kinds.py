@@ -15,7 +15,7 @@ from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.own_scale import conv, dense_by_rows, join_by_rows, step_of, tell_share
 from freshet.gnn.oracles.scaled import Scaled, exact, multiplied, wide
 from freshet.gnn.rows.jumps import Join, Keep, Operation
-from freshet.schema import KindsGraph
+from freshet.kinds_graph import KindsGraph
 
 Rows = dict[str, Scaled]
 """Of each kind that is there."""

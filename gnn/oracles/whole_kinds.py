@@ -6,7 +6,7 @@ import numpy as np
 
 from freshet.gnn.kind_layers.plans import KindPlan, KindsLayer, KindsPlan, RelationPlan
 from freshet.gnn.numerics.dense import Rows
-from freshet.schema import KindsGraph
+from freshet.kinds_graph import KindsGraph
 
 
 def forward(plan: KindsPlan, graph: KindsGraph) -> list[list[Rows]]:

@@ -21,6 +21,7 @@ ORDER = (
     "kind_rows",
     "kinds",
     "schema",
+    "kinds_graph",
     "files",
     "kernels",
     "gnn",

@@ -18,7 +18,8 @@ from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.running import Run
 from freshet.gnn.pyg.kinds.widths import Widths
 from freshet.gnn.pyg.running import clone_of
-from freshet.schema import WEIGHT, EdgeValues, KindsGraph, RelationEdges
+from freshet.kinds_graph import KindsGraph, RelationEdges
+from freshet.schema import WEIGHT, EdgeValues
 
 if TYPE_CHECKING:
     from torch.nn import Module

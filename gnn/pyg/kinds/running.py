@@ -11,7 +11,7 @@ from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
 from freshet.gnn.pyg.kinds.metadata import Metadata
-from freshet.schema import KindsGraph
+from freshet.kinds_graph import KindsGraph
 
 if TYPE_CHECKING:
     from torch.nn import Module

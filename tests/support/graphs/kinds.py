@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 from freshet.gnn.kinds.declarations import AnyKindsLayer, DeclaredRelation
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
-from freshet.schema import WEIGHT, EdgeValues, KindsGraph, RelationEdges
+from freshet.kinds_graph import KindsGraph, RelationEdges
+from freshet.schema import WEIGHT, EdgeValues
 
 Spec = dict[str, Any]
 KINDS = {"user": 6, "item": 4, "shop": 5}

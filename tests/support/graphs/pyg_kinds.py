@@ -21,7 +21,7 @@ from freshet.gnn.declarations import (
 )
 from freshet.gnn.kinds.declarations import HeteroConv
 from freshet.gnn.kinds.model import KindsModel
-from freshet.schema import KindsGraph
+from freshet.kinds_graph import KindsGraph
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": torch.relu,

@@ -11,6 +11,7 @@ from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.oracles import whole_kinds
 from freshet.kinds import NO_MIRROR
+from freshet.kinds_graph import KindsGraph, RelationEdges
 from freshet.operators.control import control_values
 from freshet.operators.core import Core
 from freshet.operators.dataflow import SINK, STORAGE, TAIL
@@ -21,7 +22,7 @@ from freshet.operators.storage.kinds.vertices import KindsShape
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.schema import WEIGHT, EdgeValues, KindsGraph, RelationEdges
+from freshet.schema import WEIGHT, EdgeValues
 from freshet.state.block_columns import kind_prefix
 from freshet.state.codec import Block, view
 from freshet.state.task_parts import TaskParts

@@ -13,7 +13,8 @@ from freshet.gnn.model import build_model
 from freshet.gnn.oracles import kinds as oracle
 from freshet.gnn.oracles import own_scale, whole_kinds
 from freshet.gnn.plan import compile_plan
-from freshet.schema import Graph, KindsGraph
+from freshet.kinds_graph import KindsGraph
+from freshet.schema import Graph
 from tests.support.graphs.kinds import (
     KINDS,
     RELATIONS,

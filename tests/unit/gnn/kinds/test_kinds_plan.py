@@ -16,7 +16,7 @@ from freshet.gnn.declarations import Aggregator  # noqa: E402
 from freshet.gnn.kind_layers.compiling import compile_kinds  # noqa: E402
 from freshet.gnn.kinds.model import KindsModel  # noqa: E402
 from freshet.gnn.oracles import whole_kinds  # noqa: E402
-from freshet.schema import KindsGraph  # noqa: E402
+from freshet.kinds_graph import KindsGraph  # noqa: E402
 from tests.support.graphs.kinds import (  # noqa: E402
     KINDS,
     Spec,
