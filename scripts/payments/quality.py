@@ -8,7 +8,8 @@ import numpy as np
 def _by_score(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Precision and recall where the best scores up to each of them are taken; equal scores are taken together."""
     order = np.argsort(-scores, kind="stable")
-    ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
+    descending = scores[order]  # differences of infinities would be NaN
+    ends = np.flatnonzero(np.append(descending[1:] != descending[:-1], True))
     right = np.cumsum(labels[order])[ends]
     return right / (ends + 1), right / max(1, labels.sum())
 
