@@ -93,7 +93,7 @@ class Engine:
         self._take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]], values))
 
     def _values(self, edges: np.ndarray) -> EdgeValues:
-        """What the edges with these numbers carry; -1: the event adds none."""
+        """The values of the edges with these numbers; -1: the event adds none."""
         attr = getattr(self.workload, "attr", None)
         if attr is None:
             return EdgeValues.default(edges.size)

@@ -61,7 +61,7 @@ class Recomputed:
             self.touched += changed.size
 
     def _sent(self, layer: int, rows: np.ndarray) -> np.ndarray:
-        """What these vertices send: of attention their transformed rows, else the rows themselves."""
+        """The rows that these vertices send: transformed for attention, else as they are."""
         x = self.h[layer][rows]
         return x @ self.weights[layer]["lin.weight"].T if self.kind == "gat" else x
 
@@ -107,7 +107,7 @@ def _exp_leaky(logits: np.ndarray) -> np.ndarray:
 
 
 def segment_sums(rows: np.ndarray, counts: np.ndarray, shares: np.ndarray | None = None) -> np.ndarray:
-    """Return the sums of consecutive rows, of so many each, times their shares."""
+    """Return the sums of consecutive rows, of `counts` each, times their shares."""
     ends = torch.zeros(len(counts) + 1, dtype=torch.int64)
     torch.cumsum(torch.from_numpy(np.asarray(counts, np.int64)), 0, out=ends[1:])
     ones = torch.ones(len(rows)) if shares is None else torch.from_numpy(shares)

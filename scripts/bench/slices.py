@@ -45,7 +45,7 @@ class Contender:
         )
 
     def slice(self, size: int, epochs: int) -> float:
-        """Take so many epochs of `size` events; the microseconds of processor time of an event."""
+        """Take `epochs` epochs of `size` events; the microseconds of processor time of an event."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{size} {epochs}\n")

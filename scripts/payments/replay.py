@@ -130,7 +130,7 @@ def compare(folder: Path, out: Path, successor: Path, exported: int) -> Figures:
 
 
 def _followed(name: str, job: Job, events: int) -> Figures:
-    """Stop the job once it has taken so many events; what it says in the end."""
+    """Stop the job once it has taken `events`; returns what it says in the end."""
     job.until(lambda: (job.out / "run.json").exists(), timeout_s=600)
     job.until(lambda: job.status().get("events", 0) >= events, timeout_s=1800)
     stopped = job.stop()

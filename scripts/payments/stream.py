@@ -39,7 +39,7 @@ ROWS_PER_GROUP = 65_536
 
 
 class Sizes(NamedTuple):
-    """How much there is of everything."""
+    """Amounts of everything."""
 
     accounts: int = 100_000
     payments: int = 300_000  # ordinary ones
