@@ -69,7 +69,7 @@ class Theirs(NamedTuple):
 
 
 class Ours(NamedTuple):
-    """What the exported model gives of a graph: by its plan; and in float64 with scales, given a tolerance."""
+    """Results of the exported model on a graph: by its plan; and in float64 with scales, given a tolerance."""
 
     made: Callable[[Any], Rows]
     exact: Callable[[Any, float], list[Scaled]]

@@ -1,4 +1,4 @@
-"""How a module that reads kinds is called: with dicts by kind and relation, or with the type of each edge."""
+"""Calls of a module that reads kinds: with dicts by kind and relation, or with the type of each edge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CALLS = "expected (x_dict, edge_index_dict[, edge_attr_dict][, edge_weight_dict
 
 
 class ModuleInputs(NamedTuple):
-    """What a module is given: rows by kind, and edges, weights and attributes by relation; placeholders or tensors.
+    """Inputs of a module: rows by kind, and edges, weights and attributes by relation; placeholders or tensors.
 
     types: of one kind with relations, the type of every edge; `edges` has then one entry.
     """

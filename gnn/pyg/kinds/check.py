@@ -30,7 +30,7 @@ _EDGES_A_VERTEX = 4
 
 
 class Parts(NamedTuple):
-    """Which of a module's kinds and relations its model has, by number."""
+    """Numbers of a module's kinds and relations that its model has."""
 
     kinds: list[int]
     relations: list[int]

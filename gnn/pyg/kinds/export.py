@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class KindsAsked(NamedTuple):
-    """What is said of a module with kinds, where it does not say it itself."""
+    """Options for a module with kinds that does not say them itself."""
 
     metadata: Any = None
     features: Mapping[str, int] | int | None = None

@@ -89,7 +89,7 @@ class _Scheduler:
         return len(self._layers) - 1
 
     def _aggr(self, layer: _Layer) -> str:
-        """How a layer adds up relations: a mean where each sum of several is divided by their number."""
+        """Return how a layer adds up relations: a mean where each sum of several is divided by their number."""
         several = {name: group for name, group in layer.groups.items() if group.aggr != ONE}
         ways = [group.aggr for group in several.values()]
         if ways[:1] != ["sum"]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """What a forward does: its operations, and the rows that it returns, by name, in its order.
+    """The operations of a forward, and the rows that it returns, by name, in its order.
 
     unread: operations that no result depends on, as far as they could be read; they say how wide features are.
     """

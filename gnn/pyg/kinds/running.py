@@ -36,7 +36,7 @@ def given_of(graph: KindsGraph, call: ModuleCall, dtype: Any) -> ModuleInputs:
 
 @dataclass(frozen=True)
 class Run:
-    """How a module is run: what it is called with, its kinds and relations, and which of its results is meant."""
+    """A way to run a module: what it is called with, its kinds and relations, and which of its results is meant."""
 
     call: ModuleCall
     kinds: Metadata

@@ -1,4 +1,4 @@
-"""Whether a module reads kinds of vertices, or types of edges."""
+"""Recognition of modules that read kinds of vertices, or types of edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wide the features of each kind and the attributes of each relation are, as what reads them says."""
+"""Widths of the features of each kind and of the attributes of each relation, as what reads them says."""
 
 from __future__ import annotations
 
