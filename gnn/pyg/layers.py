@@ -34,6 +34,7 @@ from freshet.gnn.pyg.steps import (
     Step,
     array_of,
     check_attributes,
+    check_conv,
     class_name,
     refuse_no_act,
     refuse_other,
@@ -116,7 +117,7 @@ def convert(step: Step, width: int | None) -> Converted:
         return _hop(step, step.op, width), {}
     name = class_name(step.op)
     if name in _CONVS:
-        _check_conv(step)
+        check_conv(step)
         return _CONVS[name](step, width)
     if name in _DENSE:
         return _DENSE[name](step)
@@ -139,17 +140,6 @@ def _hop(step: Step, hop: Hop, width: int | None) -> Propagation:
         raise ExportError(msg)
     options = {name: value for name, value in hop._asdict().items() if name != "channels"}
     return Propagation(in_channels=channels, out_channels=channels, edge_weights=step.edge_weights, **options)
-
-
-def _check_conv(step: Step) -> None:
-    """Refuse the options of PyG's MessagePassing that no layer here has."""
-    conv: Any = step.op
-    if conv.flow != "source_to_target":
-        msg = f"{step.name}: flow={conv.flow!r} is not supported, messages flow source_to_target"
-        raise ExportError(msg)
-    if conv.decomposed_layers > 1:
-        msg = f"{step.name}: decomposed_layers={conv.decomposed_layers} is not supported"
-        raise ExportError(msg)
 
 
 def _graph_conv(step: Step, width: int | None) -> Converted:

@@ -151,6 +151,20 @@ def refuse_no_act(step: Step, parts: Sequence[Any]) -> None:
         raise ExportError(msg + "PyTorch Geometric cannot run it either")
 
 
+def check_conv(step: Step) -> None:
+    """Refuse the options of PyG's MessagePassing that no layer here has.
+
+    Raises: ExportError
+    """
+    conv: Any = step.op
+    if conv.flow != "source_to_target":
+        msg = f"{step.name}: flow={conv.flow!r} is not supported, messages flow source_to_target"
+        raise ExportError(msg)
+    if conv.decomposed_layers > 1:
+        msg = f"{step.name}: decomposed_layers={conv.decomposed_layers} is not supported"
+        raise ExportError(msg)
+
+
 def check_attributes(step: Step) -> None:
     """Refuse a conv that reads attributes of edges and is handed none.
 

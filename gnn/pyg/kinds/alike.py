@@ -18,7 +18,7 @@ def distinct(ops: KindsOperations, results: list[str]) -> tuple[dict[str, Made],
         op = _renamed(op, same)
         if isinstance(op, OnRows) and _does_nothing(op.step):
             same[name] = op.rows
-        elif isinstance(op, JoinedRows) and len(op.rows) == 1:
+        elif isinstance(op, JoinedRows) and len(op.rows) == 1 and op.operation != "softmax":
             same[name] = op.rows[0]
         else:
             same[name] = first.setdefault(_key(op), name)

@@ -29,7 +29,9 @@ _WHY = {
 def reads_target(step: Step) -> bool:
     """Return whether a conv reads the rows of its target, if it is given any."""
     op: Any = step.op
-    return bool(op.root_weight) if isinstance(op, Layer) or class_name(op) == "torch_geometric.nn.SAGEConv" else True
+    if isinstance(op, Conv):
+        return op.reads_own
+    return bool(op.root_weight) if class_name(op) == "torch_geometric.nn.SAGEConv" else True
 
 
 def relation_conv(name: str, of: OnRelation, kinds: Metadata, width: int | None) -> Converted:

@@ -11,7 +11,7 @@ from freshet.gnn.pyg.kinds.converting import reads_target
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import JoinedRows, Made, OnRelation, OnRows
 
-_AGGR = {"sum": "sum", "max": "max", "min": "min", "product": "mul", "cat": "cat"}
+_AGGR = {"sum": "sum", "max": "max", "min": "min", "product": "mul", "cat": "cat", "softmax": "softmax"}
 ONE = "one"
 """How one conv alone is added up: any way will do."""
 
@@ -91,7 +91,10 @@ class _Grouper:
         found = list[ConvGroup]()
         for conv in convs:
             self._put(conv, _AGGR[op.operation], found)
-        found = [group for group in found if len(group.convs) > 1]
+        if op.operation == "softmax" and len(found) != 1:
+            msg = f"{name}: one softmax over convs that read different rows of one kind is not supported"
+            raise ExportError(msg)
+        found = [group for group in found if len(group.convs) > 1 or op.operation == "softmax"]
         if len(found) == 1 and len(found[0].convs) == len(leaves):
             groups[name] = found[0]
             return

@@ -79,7 +79,8 @@ class _Scheduler:
         """Put a group into the first layer from `at` on that it fits into; returns its number."""
         for number in range(at, len(self._layers)):
             layer = self._layers[number]
-            ways = {one.aggr for one in (group, *layer.groups.values())} - {ONE}
+            ways = {one.aggr for one in (group, *layer.groups.values())}
+            ways -= set() if "softmax" in ways else {ONE}
             targets = {self._kind[other] for other in layer.groups}
             if fits(layer.reads, group.reads) and self._kind[name] not in targets and len(ways) < 2:
                 layer.groups[name] = group
@@ -160,6 +161,7 @@ class _Scheduler:
             op = self._rows[name]
             if isinstance(op, JoinedRows):
                 of = tuple(CURRENT if one == current else one for one in op.rows)
+                assert op.operation != "softmax"  # which convs alone are put together by
                 steps.append(Step(name, Join(operation=op.operation, of=of)))
             else:
                 if op.rows != current:

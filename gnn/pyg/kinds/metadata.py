@@ -101,6 +101,9 @@ def _said_by(module: Module) -> tuple[list[str], list[Relation]]:
         elif class_name(part) == "torch_geometric.nn.HGTConv":
             names |= dict.fromkeys(part.node_types)
             relations |= dict.fromkeys(part.edge_types)
+        elif class_name(part) == "torch_geometric.nn.HANConv":
+            names |= dict.fromkeys(part.metadata[0])
+            relations |= dict.fromkeys(part.metadata[1])
     for source, _, target in relations:
         names |= {source: None, target: None}
     return list(names), list(relations)

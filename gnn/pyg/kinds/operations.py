@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.line import Operations
@@ -29,9 +29,9 @@ class OnRows(NamedTuple):
 
 
 class JoinedRows(NamedTuple):
-    """Rows of several operations that become one row."""
+    """Rows of several operations that become one row; of convs also by one softmax over the in-edges of all."""
 
-    operation: Operation
+    operation: Operation | Literal["softmax"]
     rows: tuple[str, ...]
 
 
@@ -66,6 +66,11 @@ class KindsOperations(Operations):
             raise ExportError(msg)
         name = super().join(name, operation, rows)
         return self._note(name, JoinedRows(operation, tuple(rows)), *kinds)
+
+    def attended(self, name: str, convs: Sequence[str]) -> str:
+        """Note that one softmax weighs the in-edges of several convs of attention; returns its rows' name."""
+        name = super().join(name, "sum", convs)
+        return self._note(name, JoinedRows("softmax", tuple(convs)), self.kind[convs[0]])
 
     def conv(self, where: str, of: OnRelation) -> str:
         """Note a conv on a relation; returns the name of the rows that it makes. `where` is for the message.

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
-from freshet.gnn.pyg.forward.nodes import nodes_in
+from freshet.gnn.pyg.forward.nodes import label_of, nodes_in
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.kinds.calling import ModuleInputs
+from freshet.gnn.pyg.kinds.hgt import hgt_conv, is_hgt
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.kinds.samples import KindsSamples
-from freshet.gnn.pyg.kinds.typed import is_typed, typed_convs
+from freshet.gnn.pyg.kinds.typed import is_across, is_typed, typed_convs
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
 from freshet.gnn.pyg.steps import Step, class_name, takes_attributes
 
@@ -106,7 +107,36 @@ class KindsReader(Reader):
         super().__init__(ops, graph, root, "", ops.inputs[:1], lambda label: None, KindsSamples(given))
         self._rows = dict(zip(given.rows, ops.inputs, strict=True))
         self._kinds, self._typed = kinds, given.types is not None
+        self._dicts: dict[Any, dict[str, str]] = {}
         self._nodes = [*self._nodes[:1] * 4, *(node for node in self._nodes if node.op != "placeholder")]
+
+    def _name(self, node: Any) -> str:
+        name = super()._name(node)
+        return type(self._root.inner).__name__ if name == "inner" else name
+
+    def _place(self, node: Any) -> str:
+        line = node.meta.get("line")
+        return f"{self._name(node)} ({line})" if line else self._name(node)
+
+    def _read(self, node: Any) -> None:
+        op = self._submodule(node)
+        if op is not None and is_hgt(op):
+            self._dicts[node] = self._hgt(node, op)
+        elif label_of(node) == "getitem" and node.args[0] in self._dicts:
+            self._rows[node] = self._dicts[node.args[0]][node.args[1]]
+        else:
+            super()._read(node)
+
+    def _hgt(self, node: Any, op: Any) -> dict[str, str]:
+        """Note the operations of an HGTConv; returns the names of its rows by kind."""
+        x, edges = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments.values()
+        known = isinstance(x, dict) and isinstance(edges, dict) and all(one in self._rows for one in x.values())
+        relations = {ends: self._samples.relation_of("edges", one) for ends, one in edges.items()} if known else {}
+        if not known or any(j is None or self._kinds.relations[j] != ends for ends, j in relations.items()):
+            msg = f"{self._place(node)} is to be called with rows by kind, and edges by relation as they came: "
+            raise ExportError(msg + CHANGES_EDGES)
+        rows = {kind: self._rows[one] for kind, one in x.items()}
+        return hgt_conv(self._ops, self._place(node), self._name(node), op, rows, relations)  # type: ignore[arg-type]
 
     def _module(self, node: Any) -> str:
         from torch_geometric.nn import MessagePassing
@@ -184,8 +214,11 @@ class KindsReader(Reader):
         if ends[0] != ends[1]:
             msg = f"{place} is called with two kinds of rows: give it one, x"
             raise ExportError(msg)
+        name = self._name(node)
         made = [
             self._ops.conv(place, OnRelation(relation, ends[0], ends[0], step))
-            for relation, step in enumerate(typed_convs(Step(self._name(node), op), len(self._kinds.relations)))
+            for relation, step in enumerate(typed_convs(Step(name, op), len(self._kinds.relations)))
         ]
-        return made[0] if len(made) == 1 else self._ops.join(f"{self._name(node)}.sum", "sum", made)
+        if is_across(op):
+            return self._ops.attended(f"{name}.softmax", made)
+        return made[0] if len(made) == 1 else self._ops.join(f"{name}.sum", "sum", made)

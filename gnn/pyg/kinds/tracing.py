@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import STANDARD
 from freshet.gnn.pyg.forward.tracer import Tracer, blamed, place_here, rows_as_tensors
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
+from freshet.gnn.pyg.kinds.hgt import is_hgt
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.running import copy_of
@@ -23,10 +25,8 @@ _OPENED = (HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, TrimToLayer)
 
 
 _REFUSED = {
-    "HGTConv": "is not supported yet: its softmax is over all relations. Nearest: HeteroConv of GATConv",
     "HANConv": "is not supported: it weighs relations by a mean over all vertices. Nearest: HeteroConv of GATConv",
     "HEATConv": "is not supported. Nearest: HeteroConv of GATConv",
-    "RGATConv": "is not supported yet: its softmax is over all relations. Nearest: HeteroConv of GATConv",
     "HeteroBatchNorm": "is not supported: it reads a kind for each row. Nearest: a BatchNorm for each kind",
     "HeteroLayerNorm": "is not supported: it reads a kind for each row. Nearest: a LayerNorm for each kind",
     "HeteroLinear": "is not supported: it reads a kind for each row. Nearest: HeteroDictLinear",
@@ -75,6 +75,9 @@ class KindsTracer(Tracer):
             msg = f"{name or type(m).__name__}{f' ({line})' if line else ''}: {kind} {why}"
             raise ExportError(msg)
         made = super().call_module(m, forward, args, kwargs)
+        if is_hgt(m):
+            x = next(iter(inspect.signature(m.forward).bind(*args, **kwargs).arguments.values()))
+            return {kind: made[kind] for kind in x if kind in m.dst_node_types}
         if type(m) is not HeteroConv:
             return made
         return {kind: rows[0] if rows.node.target in (torch.max, torch.min) else rows for kind, rows in made.items()}

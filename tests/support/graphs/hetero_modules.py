@@ -140,6 +140,22 @@ class OneAfterTheOther(nn.Module):
         return self.lin(self.conv4((x_dict["paper"], author), edge_index_dict[WRITTEN]))
 
 
+class Hgt(nn.Module):
+    """PyG's example hgt_dblp.py."""
+
+    def __init__(self, channels: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.lin_dict = nn.ModuleDict({kind: pyg.Linear(-1, channels) for kind in WIDTHS})
+        self.convs = nn.ModuleList([pyg.HGTConv(channels, 6, METADATA, heads) for _ in range(layers)])
+        self.lin = nn.Linear(6, 2)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        x_dict = {kind: self.lin_dict[kind](x).relu_() for kind, x in x_dict.items()}
+        for conv in self.convs:
+            x_dict = conv(x_dict, edge_index_dict)
+        return self.lin(x_dict["author"])
+
+
 class Typed(nn.Module):
     """Two convs that read the type of each edge."""
 

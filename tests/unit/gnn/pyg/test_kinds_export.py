@@ -91,6 +91,9 @@ FORMS: dict[str, Callable[[], Any]] = {
     "shared matrix": lambda: Layers([hetero(of.sage), hetero(lambda one: pyg.GATConv(4, 4, **NO_LOOPS))]),
     "without roots": lambda: Layers([hetero(lambda one: pyg.SAGEConv((-1, -1), 4, root_weight=False))]),
     "norms by kind": lambda: sized_relbench(),
+    "hgt": lambda: of.Hgt(6, 2, 2),
+    "hgt that widens": lambda: of.Hgt(4, 3, 1),
+    "hgt alone": lambda: pyg.HGTConv({"paper": 5, "author": 3}, 5, METADATA),
 }
 
 
@@ -181,8 +184,14 @@ TYPED: dict[str, Callable[[], Any]] = {
     "blocks": lambda: of.Typed(pyg.RGCNConv(6, 8, 3, num_blocks=2), pyg.FastRGCNConv(8, 4, 3, num_blocks=4)),
     "sums": lambda: of.Typed(pyg.RGCNConv(6, 8, 3, aggr="sum"), pyg.FastRGCNConv(8, 4, 3, aggr="sum")),
     "maxima": lambda: of.Typed(pyg.RGCNConv(6, 8, 3, aggr="max"), pyg.RGCNConv(8, 4, 3, aggr="max", num_blocks=2)),
+    "attention": lambda: of.Typed(pyg.RGATConv(6, 8, 3), pyg.RGATConv(8, 4, 3, num_bases=2, negative_slope=0.1)),
+    "attention within types": lambda: of.Typed(within(num_blocks=2), pyg.RGATConv(8, 4, 3, bias=False)),
     "bare": lambda: of.Typed(pyg.RGCNConv(6, 8, 3, root_weight=False), pyg.RGCNConv(8, 4, 3, bias=False)),
 }
+
+
+def within(**options: Any) -> Any:
+    return pyg.RGATConv(6, 8, 3, attention_mechanism="within-relation", **options)
 
 
 @pytest.mark.parametrize("form", TYPED)

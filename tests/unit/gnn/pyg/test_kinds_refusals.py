@@ -151,7 +151,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no rows": (lambda: Alike(lambda m, x, e, t: m.typed(None, e, t)), "a learned row of each id is not supported yet"),
     "rows by id": (lambda: Alike(lambda m, x, e, t: m.typed(m.emb(x), e, t)), "torch.nn.Embedding is not supported"),
     "nine types": (lambda: pyg.RGCNConv(4, 4, 9), "has 9 types of edges: past eight relations are not supported yet"),
-    "attention over types": (lambda: of.Typed(pyg.RGATConv(4, 4, 3), pyg.RGCNConv(4, 4, 3)), "RGATConv is not support"),
+    "heads over types": (lambda: pyg.RGATConv(4, 4, 3, heads=2), "^RGATConv: RGATConv with heads=2 is not supported"),
+    "weights by degree": (lambda: pyg.RGATConv(4, 4, 3, mod="scaled"), "RGATConv with mod='scaled' is not supported"),
+    "han": (lambda: of.Layers([pyg.HANConv(WIDTHS, 4, METADATA)]), r"^convs.0 \(.*HANConv is not supported: it weighs"),
+    "hgt on some edges": (
+        lambda: Two(lambda m, x, e: m.writes(x, {WRITES: e[WRITTEN]}), pyg.HGTConv(WIDTHS, 4, METADATA)),
+        r"^writes \(test_kinds_.*:\d+\) is to be called with rows by kind, and edges by relation as they came",
+    ),
+    "hgt without edges": (
+        lambda: Two(lambda m, x, e: m.writes(x, {WRITES: e[WRITES]}), pyg.HGTConv(WIDTHS, 4, METADATA)),
+        "HGTConv gets no edges into 'author', of which it makes rows all the same",
+    ),
     "deviations": (lambda: pyg.RGCNConv(4, 4, 3, aggr="std"), "RGCNConv with aggr='std' is not supported yet"),
     "with bases": (lambda: with_bases(), "is made by to_hetero_with_bases, which is not supported"),
     "a batch": (lambda: OfBatch(), r"takes \(batch\), expected \(x_dict, edge_index_dict"),

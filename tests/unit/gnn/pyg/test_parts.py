@@ -157,8 +157,11 @@ class ByItems(OfDicts):
 
 
 KINDS = {
-    "hgt": (lambda: OfDicts(pyg.HGTConv(4, 4, METADATA)), "^conv .*HGTConv is not supported yet: its softmax is over"),
-    "hgt by other names": (lambda: ByItems(pyg.HGTConv(4, 4, METADATA)), "HGTConv is not supported yet"),
+    "han": (lambda: OfDicts(pyg.HANConv(4, 4, METADATA)), "^conv .*HANConv is not supported: it weighs relations by"),
+    "han by other names": (
+        lambda: ByItems(pyg.HANConv(4, 4, METADATA)),
+        "HANConv is not supported: it weighs",
+    ),
     "rows of one kind": (lambda: BySubscript(pyg.GCNConv(4, 4)), r"reads its input as a dict.* metadata=\(kinds, rel"),
     "kinds by items": (lambda: ByItems(pyg.GCNConv(4, 4)), r"reads its input as a dict.* metadata=\(kinds, relations"),
 }
