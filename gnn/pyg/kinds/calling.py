@@ -82,6 +82,9 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
     if len(parameters) < 2:
         msg = f"{name} takes ({', '.join(p.name for p in parameters)}), {_CALLS}"
         raise ExportError(msg)
+    if parameters[0].name in (*_EDGES, *_TYPES):
+        msg = f"{name} takes no rows: a learned row of each id is not supported yet. Nearest: forward(x, edge_index, "
+        raise ExportError(msg + "edge_type), with these rows as features")
     named = next((p for p in parameters[1:] if p.name in _EDGES), parameters[1])
     edges = None if named is parameters[1] else named.name
     rest = [p for p in parameters[1:] if p.name not in (named.name, "" if types is None else types.name)]

@@ -14,7 +14,7 @@ from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.trace import refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy
-from freshet.gnn.pyg.forward.whole import made_with_bases
+from freshet.gnn.pyg.forward.whole import encoder_hint, made_with_bases
 from freshet.gnn.pyg.kinds.alike import distinct
 from freshet.gnn.pyg.kinds.building import Built, build
 from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of
@@ -51,6 +51,17 @@ def kinds_model(module: Module, asked: Asked, more: KindsAsked) -> KindsModel:
 
     Raises: ExportError naming the layer or option that is not supported, or the difference on random graphs.
     """
+    try:
+        return _checked(module, asked, more)
+    except ExportError as error:
+        hint = encoder_hint(module, str(error), asked.method)
+        if not hint:
+            raise
+        msg = f"{error}. {hint}"
+        raise ExportError(msg) from error
+
+
+def _checked(module: Module, asked: Asked, more: KindsAsked) -> KindsModel:
     _refuse_later(more)
     refuse_wrapped(module)
     if reason := made_with_bases(module):
@@ -130,7 +141,11 @@ def _features(kinds: Metadata, given: Mapping[str, int] | int | None) -> dict[st
     if given is None:
         return {}
     if isinstance(given, Mapping):
-        return {str(kind): int(width) for kind, width in given.items()}
+        wrong = [(kind, width) for kind, width in given.items() if not isinstance(width, int) or width < 1]
+        if wrong:
+            msg = f"features: the width of kind {wrong[0][0]!r} is {wrong[0][1]!r}, expected a whole number above 0"
+            raise ExportError(msg)
+        return {str(kind): width for kind, width in given.items()}
     if len(kinds.names) == 1:
         return {kinds.names[0]: given}
     msg = f"features={given}: there are several kinds, so give the width of each, as "

@@ -116,6 +116,9 @@ def mirrors_of(relations: Sequence[Relation], given: Mapping[Any, Any] | None) -
     """
     if given is None:
         return [_reversed(relations, relation) for relation in relations]
+    if not isinstance(given, Mapping):
+        msg = f"mirrors is {given!r}, expected the type of a relation for each that follows it, as {{'rev_X': 'X'}}"
+        raise ExportError(msg)
     found: list[int | None] = [None] * len(relations)
     for mirror, of in given.items():
         for number in _numbers("mirrors", relations, mirror):
@@ -141,8 +144,8 @@ def _ends(relation: Relation) -> tuple[str, str]:
 
 def _numbers(what: str, relations: Sequence[Relation], name: Any) -> list[int]:
     """The relations of that type, or the one of that (source, type, target)."""
-    is_type = isinstance(name, str)
-    found = [i for i, one in enumerate(relations) if (one[1] == name if is_type else one == tuple(name))]
+    ends = tuple(name) if isinstance(name, tuple | list) else None
+    found = [i for i, one in enumerate(relations) if name == one[1] or ends == one]
     if not found:
         msg = f"{what}: there is no relation {name!r}; there are {', '.join(map(str, relations))}"
         raise ExportError(msg)

@@ -152,6 +152,9 @@ class KindsReader(Reader):
         x = next(iter(arguments.values()))
         others = {name: value for name, value in list(arguments.items())[1:] if list(nodes_in(value))}
         source, target = x if isinstance(x, tuple | list) and len(x) == 2 else (x, x)
+        if source is None and target is not None:
+            msg = f"{self._place(node)} has no rows of its sources: no relation of the layer before reaches them. "
+            raise ExportError(msg + "Nearest: a relation into it (ToUndirected), or {**x_dict, **conv(x_dict, ...)}")
         ends = [None if one is None else self._rows.get(one) for one in (source, target)]
         if ends[0] is None or (target is not None and ends[1] is None):
             raise ExportError(self._reads_other(node))

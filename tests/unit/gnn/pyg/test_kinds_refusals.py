@@ -108,6 +108,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "all vertices": (lambda: Two(lambda m, x, e: m.cites(x["paper"], e[CITES]).softmax(0)), "softmax over dim=0"),
     "no conv": (lambda: Two(lambda m, x, e: x["paper"].relu()), "the module has no conv on a relation"),
     "another name": (lambda: Two(two_on_one_relation), "returns rows of kind 'paper' as 'Paper'"),
+    "sources that are gone": (
+        lambda: of.Layers([pyg.HeteroConv({WRITES: pyg.SAGEConv((3, 5), 5)}) for _ in range(2)]),
+        r"^convs.1.convs.*writes.* has no rows of its sources: no relation of the layer before reaches them",
+    ),
     "several things": (
         lambda: Two(lambda m, x, e: (x["paper"], {"paper": x["paper"]})),
         r"returns tuple, expected rows of one kind.*output=\.\.\.\): output=0, output=1",
@@ -164,6 +168,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "deviations": (lambda: pyg.RGCNConv(4, 4, 3, aggr="std"), "RGCNConv with aggr='std' is not supported yet"),
     "with bases": (lambda: with_bases(), "is made by to_hetero_with_bases, which is not supported"),
+    "pairs": (lambda: Links(), r"needs edge_label_index, .*If its .encoder makes .*\(model.encoder, folder"),
+    "no features": (lambda: ByIds(), "takes no rows: a learned row of each id is not supported yet"),
     "a batch": (lambda: OfBatch(), r"takes \(batch\), expected \(x_dict, edge_index_dict"),
     "more than that": (lambda: OfMore(), "needs time_dict, expected"),
 }  # fmt: skip
@@ -185,6 +191,26 @@ class OfBatch(nn.Module):
 
     def forward(self, batch: Any) -> Any:
         return self.conv(batch.x_dict, batch.edge_index_dict)
+
+
+class Links(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = of.Layers([hetero(of.sage)]), nn.Linear(8, 1)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_label_index: Any) -> Any:
+        x_dict = self.encoder(x_dict, edge_index_dict)
+        ends = [x_dict[kind][at] for kind, at in zip(x_dict, edge_label_index, strict=True)]
+        return self.decoder(torch.cat(ends, dim=-1))
+
+
+class ByIds(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.RGCNConv(9, 4, 3)
+
+    def forward(self, edge_index: Any, edge_type: Any) -> Any:
+        return self.conv(None, edge_index, edge_type)
 
 
 class OfMore(OfBatch):
@@ -233,6 +259,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "head": ({"head": "convs"}, "head='convs' is not supported for modules with kinds or relations yet"),
     "types": ({"edge_types": ["a"]}, "edge_types are those of metadata here"),
     "attributes": ({"edge_features": 3}, "edge_features are 3, but the module reads attributes of width 0"),
+    "no mirrors": ({"mirrors": ["rev_writes"]}, r"mirrors is \['rev_writes'\], expected the type of a relation"),
+    "a number for a mirror": ({"mirrors": {1: 2}}, "mirrors: there is no relation 1; there are"),
+    "no width": ({"features": {"paper": "5"}}, "features: the width of kind 'paper' is '5', expected a whole number"),
     "no such result": ({"output": "venue"}, "output='venue': Layers.forward returns 'paper', 'author'"),
 }  # fmt: skip
 
