@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[Any, bool, str]] = {
     "film-relations": (
         lambda: pyg.FiLMConv(4, 3, num_relations=2),
         False,
-        "conv: FiLMConv with num_relations=2 is not supported: no layer here reads the type of an edge yet",
+        "conv: FiLMConv with num_relations=2 is not supported: it reads the type of each edge",
     ),
     "eg-std": (lambda: pyg.EGConv(4, 8, ["std"]), False, "conv: EGConv with the aggregator 'std' is not .* 'var'"),
     "eg-loops": (
