@@ -47,11 +47,7 @@ def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Tr
     """
     from torch_geometric.nn import Sequential
 
-    if not callable(getattr(module, asked.method, None)):
-        own = [one for kind in type(module).__mro__ if not kind.__module__.startswith("torch.") for one in vars(kind)]
-        methods = sorted({one for one in own if not one.startswith("_") and callable(getattr(module, one, None))})
-        msg = f"method={asked.method!r} is no method of {type(module).__name__}; it has {', '.join(methods)}"
-        raise ExportError(msg)
+    refuse_no_method(module, asked.method)
     if asked.method != "forward":
         return trace_forward(module, head, asked)
     if is_plain(module, Sequential):
@@ -62,6 +58,18 @@ def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Tr
     if asked.output is not None:
         asked.of(module, None)
     return whole
+
+
+def refuse_no_method(module: Module, method: str) -> None:
+    """Refuse the name of what is no method of a module.
+
+    Raises: ExportError
+    """
+    if not callable(getattr(module, method, None)):
+        own = [one for kind in type(module).__mro__ if not kind.__module__.startswith("torch.") for one in vars(kind)]
+        methods = sorted({one for one in own if not one.startswith("_") and callable(getattr(module, one, None))})
+        msg = f"method={method!r} is no method of {type(module).__name__}; it has {', '.join(methods)}"
+        raise ExportError(msg)
 
 
 def _whole(module: Module, *, added: bool) -> Traced | None:

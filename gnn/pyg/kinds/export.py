@@ -12,7 +12,7 @@ from freshet.gnn.model import ModelError
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked
-from freshet.gnn.pyg.forward.trace import refuse_wrapped
+from freshet.gnn.pyg.forward.trace import refuse_no_method, refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.forward.whole import encoder_hint, made_with_bases
 from freshet.gnn.pyg.kinds.alike import distinct
@@ -64,6 +64,7 @@ def kinds_model(module: Module, asked: Asked, more: KindsAsked) -> KindsModel:
 def _checked(module: Module, asked: Asked, more: KindsAsked) -> KindsModel:
     _refuse_later(more)
     refuse_wrapped(module)
+    refuse_no_method(module, asked.method)
     if reason := made_with_bases(module):
         raise ExportError(reason)
     module = plain_copy(module)

@@ -262,6 +262,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no mirrors": ({"mirrors": ["rev_writes"]}, r"mirrors is \['rev_writes'\], expected the type of a relation"),
     "a number for a mirror": ({"mirrors": {1: 2}}, "mirrors: there is no relation 1; there are"),
     "no width": ({"features": {"paper": "5"}}, "features: the width of kind 'paper' is '5', expected a whole number"),
+    "no such method": ({"method": "embed", "metadata": METADATA}, "method='embed' is no method of Layers; it has"),
     "no such result": ({"output": "venue"}, "output='venue': Layers.forward returns 'paper', 'author'"),
 }  # fmt: skip
 
