@@ -167,7 +167,7 @@ class FeatureRows:
         if not rows:
             return FeatureRows.none(features)
         if len(features.widths) == 1:
-            return FeatureRows(np.concatenate(rows).reshape(-1, features.width))  # type: ignore[arg-type]
+            return FeatureRows(np.concatenate(rows).reshape(len(rows), features.width))  # type: ignore[arg-type]
         kinds, values = zip(*rows, strict=True)
         return FeatureRows(_NO_MATRIX, KindRows(np.concatenate(values), np.array(kinds, np.uint8), features.widths))
 

@@ -22,11 +22,23 @@ from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
 from freshet.partitioner.live_graph import LiveGraph
-from freshet.schema import ATTR, FeatureRows, dropped_among
-from freshet.state.block_columns import POSITIONS
+from freshet.schema import ATTR, FeatureRows, Features, dropped_among
+from freshet.state.block_columns import POSITIONS, kind_prefix
 from freshet.state.codec import Block
+from freshet.state.table import TableSet
 
 Entries = Iterable[tuple[str, bytes]]
+
+
+def features_of(graph: LiveGraph, tables: TableSet, features: Features) -> FeatureRows:
+    """Return the features of a graph's vertices, from the tables of a Storage 0 that has all parts."""
+    kind = np.zeros(len(graph.ids), np.uint8) if graph.kind is None else graph.kind
+    by_kind = []
+    for code in range(len(features.widths)):
+        x = tables["x" if graph.kind is None else f"{kind_prefix(code)}x"]
+        mine = kind == code
+        by_kind.append(x.data[graph.master[mine].astype(np.int64) * x.stride + graph.slot[mine]])
+    return FeatureRows.of_kinds(kind, by_kind, features)
 
 
 class LiveState:
@@ -134,8 +146,7 @@ class LiveState:
 
     def features(self, graph: LiveGraph) -> FeatureRows:
         """The features of the graph's vertices."""
-        x = self.storage.core.tables["x"]
-        return FeatureRows(x.data[graph.master.astype(np.int64) * x.stride + graph.slot])
+        return features_of(graph, self.storage.core.tables, self.core.features)
 
     def _deliver(self, messages: Iterable[Message]) -> None:
         for message in messages:

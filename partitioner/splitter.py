@@ -137,6 +137,8 @@ def split(
     if counts[FEATURES]:
         features = splitter.vertices(records.features, FEATURES)
         for task, kind, p, at in features.shares:
+            if change.kinds is not None and not change.kinds.widths[kind]:  # such vertices have none
+                continue
             columns = shared[task]
             columns |= features.to(p + "x0", task, at)
             columns[p + "x0_slot"] = features.column(SLOT, at)

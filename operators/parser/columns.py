@@ -297,7 +297,7 @@ def _rows_of_width(lists: ListColumn, rows: np.ndarray, width: int) -> tuple[np.
     good = lists.end[rows] - begin == width
     starts = begin if good.all() else begin[good]
     if len(starts) and (np.diff(starts) == width).all():
-        x = lists.values[starts[0] : starts[0] + len(starts) * width].reshape(-1, width)
+        x = lists.values[starts[0] : starts[0] + len(starts) * width].reshape(len(starts), width)
     else:
         x = lists.values[starts[:, None] + np.arange(width)]
     x = _narrow(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from freshet.kinds import Kinds, KindsError, Relation
 from freshet.schema import (
     ATTR,
     PLAIN_EDGE,
@@ -104,3 +105,70 @@ def test_a_single_edge_has_defaults_where_nothing_is_given() -> None:
     assert edge_row({ATTR: 2}) == (1, 2) and edge_row({WEIGHT: 0.5}) == (0.5, -1)
     assert [attr_size(row) for row in ROWS] == [2, -1, -1, 0]
     assert [kept_of(row) for row in ROWS] == [[0.5], [1], [1.0], [0.0]]
+
+
+KINDS = Kinds(("user", "item", "none"), (2, 3, 0), (Relation(0, "buys", 1, edge_width=2), Relation(0, "knows", 0)))
+
+
+def test_rows_of_several_kinds_are_taken_joined_and_moved_as_those_of_one() -> None:
+    features = Features.of_kinds(KINDS)
+    plain = [(0, [1.0, 2.0]), (1, [3.0, 4.0, 5.0]), (2, []), (1, [6.0, 7.0, 8.0]), (0, [9.0, 10.0])]
+    x = FeatureRows.of([features.row(row, kind) for kind, row in plain], features)
+
+    def rows_of(some: FeatureRows) -> list[tuple[int, list[float]]]:
+        assert some.several is not None
+        return [(int(kind), some.row(k).tolist()) for k, kind in enumerate(some.several.kind)]
+
+    assert (rows_of(x), x.widths, len(x)) == (plain, (2, 3, 0), 5)
+    for rows in (slice(1, 4), slice(4, 2), slice(0, 99), np.array([3, 0, 0, 2]), np.empty(0, np.int64)):
+        expected = plain[rows] if isinstance(rows, slice) else [plain[k] for k in rows.tolist()]
+        assert rows_of(x[rows]) == expected
+    assert rows_of(FeatureRows.concatenate([x[:2], FeatureRows.none(features), x[2:]])) == plain
+    for some in (x, x[:0]):
+        columns = {"other": np.zeros(1)} | {name: one for name, one in some.columns("x").items() if one.size}
+        assert rows_of(FeatureRows.from_columns(columns, "x", Features(7))) == rows_of(some)
+    assert x.of_kind(1, np.array([3, -1, 1])).matrix.tolist() == [[6, 7, 8], [0, 0, 0], [3, 4, 5]]
+    kind = np.array([kind for kind, _ in plain])
+    by_kind = [np.array([row for k, row in plain if k == code], np.float32) for code in range(3)]
+    assert rows_of(FeatureRows.of_kinds(kind, by_kind, features)) == plain
+    assert str(features) == "2 features of user, 3 features of item, 0 features of none, 2 of each edge"
+    assert (str(Features(3)), str(Features(3, 1)), features.row_bytes) == (
+        "3 features",
+        "3 features, 1 of each edge",
+        12,
+    )
+
+
+def test_kinds_that_contradict_each_other_are_refused() -> None:
+    buys, back = Relation(0, "buys", 1), Relation(1, "back", 0, mirrors=0)
+    bad = [
+        (("a", "a"), (1, 1), (buys,), "distinct names"),
+        (("a", "b"), (1,), (buys,), "each with a width"),
+        (("a", ""), (1, 1), (buys,), "expected a name for each of several"),
+        (("a", "b"), (1, 1), (), "expected one or more, all distinct"),
+        (("a", "b"), (1, 1), (buys, buys), "all distinct"),
+        (("a", "b"), (1, 1), (Relation(0, "", 1),), "expected a type between kinds 0 to 1"),
+        (("a", "b"), (1, 1), (Relation(0, "x", 2),), "expected a type between kinds 0 to 1"),
+        (("a", "b"), (1, 1), (buys, Relation(0, "back", 1, mirrors=0)), "'back' mirrors no relation from its target"),
+        (("a", "b"), (1, 1), (buys, Relation(1, "back", 0, mirrors=5)), "'back' mirrors no relation from its target"),
+        (("a", "b"), (1, 1), (buys, back, Relation(0, "again", 1, mirrors=1)), "'again' mirrors no relation"),
+        (("a", "b"), (1, 1), (buys, back, Relation(1, "too", 0, mirrors=0)), "'buys' has 2 mirrors, expected one"),
+        (("a", "b"), (1, 1), (buys, Relation(1, "back", 0, edge_width=2, mirrors=0)), "attributes of another width"),
+        (tuple(map(str, range(101))), (1,) * 101, (buys,), "expected 1 to 100"),
+    ]
+    for names, widths, relations, why in bad:
+        with pytest.raises(KindsError, match=why):
+            Kinds(names, widths, relations)
+
+
+def test_names_and_fields_of_relations_say_them_alone() -> None:
+    kinds = Kinds(
+        ("a", "b"),
+        (1, 1),
+        (Relation(0, "to", 1), Relation(1, "to", 0), Relation(0, "in", 0), Relation(1, "to_too", 0, mirrors=0)),
+    )
+    assert kinds.relation_names == ("a,to,b", "b,to,a", "in", "to_too")
+    assert [kinds.fields_of(k) for k in (1, 2)] == [{"type": "to", "src_kind": "b", "dst_kind": "a"}, {"type": "in"}]
+    assert (kinds.types, kinds.type_says_all, kinds.mirrors().tolist()) == (["to", "in"], False, [3, -1, -1, -1])
+    same = Kinds(("a", "b"), (1, 1), (Relation(0, "to", 1), Relation(1, "to", 0, mirrors=0)))
+    assert (same.types, same.type_says_all, same.matching("to", 1, None)) == (["to"], True, [1])

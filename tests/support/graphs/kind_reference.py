@@ -154,7 +154,7 @@ class KindReceiver:
             rows = self._rows(block, "x0", kind, parts)
             if rows:
                 assert block.get("x0").shape == (len(rows), self.kinds.widths[kind])
-            self.x.update(zip(rows, map(tuple, block.get("x0").tolist()), strict=True))
+                self.x.update(zip(rows, map(tuple, block.get("x0").tolist()), strict=True))
             for row in self._rows(block, "s", kind, parts):
                 assert row not in self.split
                 self.split.add(row)

@@ -37,7 +37,7 @@ SHOP = Kinds(
 )
 PLAIN = Kinds(
     ("user", "item"),
-    (2, 1),
+    (2, 0),
     (Relation(0, "buys", 1), Relation(1, "rev_buys", 0, mirrors=0), Relation(0, "knows", 0), Relation(1, "like", 1)),
 )
 ONE = Kinds(("",), (2,), (Relation(0, "cites", 0), Relation(0, "cited_by", 0, mirrors=0), Relation(0, "writes", 0)))
@@ -241,7 +241,7 @@ def test_undirected_relations_within_a_kind_follow_themselves():
 
 def test_events_of_other_kinds_are_refused():
     partitioner = Partitioner(1, Features.of_kinds(PLAIN))
-    with pytest.raises(ValueError, match=r"expected features of width \(2, 1\), got \(1, 2, 3\)"):
+    with pytest.raises(ValueError, match=r"expected features of width \(2, 0\), got \(1, 2, 3\)"):
         partitioner.partition(events_of([("add_vertex", ("shop", 1), (1.0, 2.0, 3.0))], Features.of_kinds(SHOP)))
     with pytest.raises(ValueError, match="expected relations among"):
         partitioner.partition(events_of([("add_edge", 1, 2, 1.0, "sells")], Features.of_kinds(SHOP)))

@@ -13,6 +13,8 @@ from freshet.state.codec import (
     encode,
     read_header,
     seal,
+    view,
+    views,
 )
 
 DTYPES = ["i1", "u1", "i2", "i4", "i8", "f4", "f8"]
@@ -107,3 +109,22 @@ def test_a_name_too_long_is_refused() -> None:
 def test_a_dtype_without_a_code_is_refused() -> None:
     with pytest.raises(KeyError):
         encode(Header(ROWS), {"key": np.arange(3, dtype="u8")})
+
+
+def test_a_section_of_a_block_reads_as_a_block_of_its_own() -> None:
+    columns = {"ctl": np.arange(8), "k0.m_slot": np.array([1], np.int32), "k1.m_slot": np.array([2, 3], np.int32)}
+    block = decode(encode(Header(1, 5), {**columns, "r11.add_src": np.array([4], np.int32)}))
+    found = views(block)
+    assert {prefix: list(one.columns) for prefix, one in found.items()} == {
+        "": ["ctl"],
+        "k0.": ["m_slot"],
+        "k1.": ["m_slot"],
+        "r11.": ["add_src"],
+    }
+    assert (found["k1."].get("m_slot").tolist(), found["k1."].header) == ([2, 3], block.header)
+    assert view(block, "k1.").columns.keys() == {"m_slot"} and not view(block, "k7.").columns
+    assert view(block, "").columns.keys() == block.columns.keys(), "a block of one kind has no prefix"
+    assert (block.get("k7.c_degree").dtype, block.get("r3.add_w").size) == (np.float64, 0)
+    for name in ("k7.nothing", "nothing", "."):
+        with pytest.raises(KeyError):
+            block.get(name)

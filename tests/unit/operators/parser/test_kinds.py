@@ -265,3 +265,17 @@ def test_events_that_the_partitioner_refuses_are_shown_with_their_kinds() -> Non
     assert [orjson.loads(letter.raw) for letter in letters] == shown
     events, letters_again = one_by_one([orjson.loads(letter.raw) for letter in letters])
     assert (len(events), letters_again) == (7, [])
+
+
+def test_a_kind_without_features_takes_empty_lists() -> None:
+    kinds = Kinds(("user", "tag"), (2, 0), (Relation(0, "has", 1),))
+    records = [{"op": "set_features", "id": k, "kind": "tag", "x": []} for k in range(3)]
+    records += [
+        {"op": "add_vertex", "id": 1, "kind": "user", "x": [1, 2]},
+        {"op": "add_vertex", "id": 1, "kind": "tag"},
+    ]
+    records += [{"op": "add_vertex", "id": 9, "kind": "tag", "x": [1]}]
+    expected = one_by_one(records, Features.of_kinds(kinds))
+    found = Parser(Features.of_kinds(kinds), "int", lines_min=1).parse_jsonl(lines_of(records), ORIGIN)
+    assert seen(*found) == seen(*expected)
+    assert (len(found[0]), [one.error for one in found[1]]) == (5, ["x: expected 0 numbers for the kind 'tag', got 1"])
