@@ -75,7 +75,7 @@ class KindRows:
         return KindRows(columns.get(name, none.values), columns.get(f"{name}_kind", none.kind), none.widths)
 
     def _begins(self) -> tuple[np.ndarray, int]:
-        """Where each row begins, and the numbers of all together."""
+        """Return the place where each row begins, and the count of all numbers."""
         sizes = np.array(self.widths, np.int64)[self.kind]
         ends = np.cumsum(sizes)
         return ends - sizes, int(ends[-1]) if ends.size else 0

@@ -44,20 +44,6 @@ PLAIN_EDGE: EdgeRow = tuple(column.default for column in EDGE_COLUMNS)
 _ATTR_PLACE = [column.name for column in EDGE_COLUMNS].index(ATTR)
 
 
-class FeatureColumn(NamedTuple):
-    """A column of vertices' features in a block; its name is that of the features with this end."""
-
-    end: str
-    dtype: str
-    meaning: str
-    width: str = ""
-
-
-FEATURE_COLUMNS = (  # as `FeatureRows` travel
-    FeatureColumn("", "f4", "features; of several kinds row after row, as one row of numbers", "features"),
-    FeatureColumn("_kind", "u1", "of features of several kinds: the kind of each row"),
-    FeatureColumn("_widths", "i4", "of features of several kinds: the width of each kind"),
-)
 # A single vertex's features, as `Features.row` makes them; of several kinds, behind the number of its own.
 FeatureRow: TypeAlias = np.ndarray | tuple[int, np.ndarray]
 _NO_MATRIX = np.empty((0, 0), np.float32)
@@ -99,14 +85,12 @@ class Features:
     """The widths of raw features and of edges' attributes: one for all, or one for each kind and each relation.
 
     Between the Parser, which checks rows against it, and the model, which reads them, rows are only made and measured.
+    `width` is that of the first kind, `edge_width` the largest of a relation; 0: the graph keeps no attr of edges.
     """
 
     width: int
-    """Numbers in the x of a vertex; of the first kind where there are several."""
     edge_width: int = 0
-    """Numbers in the attr of an edge; 0: the graph keeps none. Of several relations the largest."""
-    kinds: Kinds | None = None
-    """None: vertices have no kinds, and edges no relations."""
+    kinds: Kinds | None = None  # None: vertices have no kinds, and edges no relations
 
     @staticmethod
     def of_kinds(kinds: Kinds) -> Features:
@@ -157,9 +141,8 @@ class FeatureRows:
     @staticmethod
     def none(features: Features) -> FeatureRows:
         """Return the features of no vertex."""
-        if len(features.widths) == 1:
-            return FeatureRows(features.empty())
-        return FeatureRows(_NO_MATRIX, KindRows.none(features.widths))
+        several = None if len(features.widths) == 1 else KindRows.none(features.widths)
+        return FeatureRows(features.empty() if several is None else _NO_MATRIX, several)
 
     @staticmethod
     def of(rows: Sequence[FeatureRow], features: Features) -> FeatureRows:
@@ -174,9 +157,8 @@ class FeatureRows:
     @staticmethod
     def of_kinds(kind: np.ndarray, by_kind: Sequence[np.ndarray], features: Features) -> FeatureRows:
         """Return the rows of each kind, (k, width) float32 each, as one in the order of `kind`."""
-        if len(features.widths) == 1:
-            return FeatureRows(by_kind[0])
-        return FeatureRows(_NO_MATRIX, KindRows.of_kinds(kind, by_kind, features.widths))
+        several = None if len(features.widths) == 1 else KindRows.of_kinds(kind, by_kind, features.widths)
+        return FeatureRows(by_kind[0] if several is None else _NO_MATRIX, several)
 
     def of_kind(self, kind: int, rows: np.ndarray) -> FeatureRows:
         """Return these rows, which are of one kind, zeros for negative ones, as those of that kind alone."""
@@ -200,9 +182,7 @@ class FeatureRows:
         return len(self.matrix if self.several is None else self.several)
 
     def __getitem__(self, rows: np.ndarray | slice) -> FeatureRows:
-        if self.several is not None:
-            return FeatureRows(_NO_MATRIX, self.several[rows])
-        return FeatureRows(self.matrix[rows])
+        return FeatureRows(self.matrix[rows]) if self.several is None else FeatureRows(_NO_MATRIX, self.several[rows])
 
     def take(self, rows: np.ndarray) -> FeatureRows:
         """Return these rows of one kind, zeros for negative ones; consecutive rows as a view."""

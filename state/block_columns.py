@@ -11,12 +11,11 @@ of the kind that the relation leads from, destinations of the one that it leads 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from freshet.schema import ATTR_VALUES, EDGE_COLUMNS, FEATURE_COLUMNS, kept_columns
+from freshet.schema import ATTR_VALUES, EDGE_COLUMNS, kept_columns
 
 TOPOLOGY, SYNC, PARTIAL, ROWS, EVENTS = 1, 2, 3, 4, 5
 
@@ -113,10 +112,6 @@ class EdgeGroup(NamedTuple):
             Column(self.attr, "f4", f"the attributes that they have now, {where}", "edge_features"),
         )
         return *ends, *carried, type_, *((attr,) if self.has_attr else ())
-
-
-def _features(name: str) -> Iterator[Column]:
-    return (Column(f"{name}{one.end}", one.dtype, one.meaning, one.width) for one in FEATURE_COLUMNS)
 
 
 def _values(end: str, when: str) -> tuple[tuple[str, str], ...]:
@@ -262,7 +257,9 @@ TABLE = {
             Column("types_off", "i8", "the block's types: where each name begins in types_utf8, and the last one ends"),
             Column("types_utf8", "u1", "those names"),
             Column("x_row", "i4", "row of x with the event's features, -1 for none"),
-            *_features("x"),
+            Column("x", "f4", "features; of several kinds one row after the other", "features"),
+            Column("x_kind", "u1", "of features of several kinds: the kind of each row"),
+            Column("x_widths", "i4", "of features of several kinds: the width of each kind"),
             Column("kind", "u1", "kind of the vertex of events about one; left out where it is the first throughout"),
             Column("ts", "i8", "milliseconds that events say, -2**63 without; left out where none has any"),
             Column("position", "i8", "input position after the event, unless they count up from the first"),
