@@ -255,3 +255,24 @@ def test_plain_blocks_have_no_column_more():
     for block in partitioner.split(partitioner.partition(events), CTL, 1):
         assert not [name for name in block.columns if "." in name]
     assert events_of([("add_vertex", 3, (1.0, 2.0))], Features.of_kinds(ONE)).x.several is None
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_slots_count_by_part_and_kind(parts):
+    """Those of a kind have no gaps for vertices of others, and are handed out again to vertices of the kind alone."""
+    bench = KindBench(SHOP, parts, strategy="hash")
+    bench.run([("add_vertex", (kind, vertex)) for vertex in range(30) for kind in range(3) if vertex % (kind + 1) == 0])
+
+    def slots() -> dict[tuple[int, int], list[int]]:
+        found: dict[tuple[int, int], list[int]] = {}
+        for part, kind, slot in sorted(bench.receiver.masters):
+            found.setdefault((part, kind), []).append(slot)
+        return found
+
+    before = slots()
+    assert all(found == list(range(len(found))) for found in before.values())
+    bench.run([("del_vertex", (1, vertex)) for vertex in range(0, 30, 2)])
+    bench.run([("add_vertex", (kind, vertex)) for kind in (0, 2) for vertex in range(40, 50)])
+    bench.run([("add_vertex", (1, vertex)) for vertex in range(0, 30, 2)])
+    assert all(found == list(range(len(found))) for found in slots().values())
+    assert all(slots()[part, 1] == before[part, 1] for part in range(parts))
