@@ -104,15 +104,15 @@ class PartialRows:
         self.partial = tables.add("partial", "f4", relation.synopsis_width)
         self._chain = tables.add("chain", "i4")
         self._counts: Table | None = tables.add("counts", "i4") if counted else None
-        self._scalars = tables.add("scalars", "i8")
-        self._scalars.reserve(2)
+        self.scalars = tables.add("scalars", "i8")
+        self.scalars.reserve(2)
         self.index = PartColumns.of(tables, "index", at.tasks.parts)
         at.keep(self.index.rows)
         self._merge = aggregate_of(relation.synopsis).merger(relation.synopsis)
 
     def reserve(self, more: int) -> None:
         """Have room for this many rows more in each part."""
-        used = self._scalars.data.reshape(self._tables.parts, -1)[:, _USED]
+        used = self.scalars.data.reshape(self._tables.parts, -1)[:, _USED]
         self._chain.reserve(used + more)
         beside = [self.partial] if self._counts is None else [self.partial, self._counts]
         for table in beside:
@@ -160,8 +160,8 @@ class PartialRows:
 
     def _place(self, slots: np.ndarray, sources: np.ndarray, counts: np.ndarray) -> np.ndarray:
         rows, sources = np.empty(slots.size, np.int32), sources.astype(np.int16)
-        shifts = self.index.part_shift, self._chain.part_shift, self._scalars.part_shift
-        tables = self.index.view, self._chain.view, self._scalars.view
+        shifts = self.index.part_shift, self._chain.part_shift, self.scalars.part_shift
+        tables = self.index.view, self._chain.view, self.scalars.view
         done = 0
         while (done := _place(*tables, slots, sources, counts, shifts, rows, done)) < slots.size:
             self.index.grow()

@@ -76,6 +76,12 @@ def test_stores_between_two_sets_of_rows_need_no_kernel_of_their_own(calls: list
     assert set(between) <= set(calls)
 
 
+def test_kinds_of_vertices_need_no_kernel_of_their_own(calls: list[Call]) -> None:
+    of_kinds = noted_by("tests.support.stages.kind_notes")
+    assert {"merge_epoch", "apply_events", "_place", "put", "exchange"} <= {call.name for call in of_kinds}
+    assert set(of_kinds) <= set(calls)
+
+
 def test_each_is_told_once_and_a_model_s_jobs_of_one_kind_are_some_of_all(calls: list[Call], tmp_path: Path) -> None:
     assert len(set(calls)) == len(calls)
     save_model(make_model(0, [conv("graph_conv", 3, 3), conv("sage_conv", 3, 3)]), tmp_path)

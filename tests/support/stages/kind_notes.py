@@ -1,0 +1,42 @@
+"""Prints the kernels that cores of models with kinds call, one encoded call a line."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from freshet.kernels.kernel_calls import encode, noted_calls
+from freshet.state.task_parts import TaskParts
+from tests.support.graphs.kinds import KINDS, by_kind, hetero, kinds_model, relation, sage
+from tests.support.stages.kind_cores import KindCores, random_rows
+
+_RELATIONS = [
+    relation("user", "rates", "item", edge_features=2),
+    relation("item", "rev_rates", "user", mirrors=0, edge_features=2),
+    relation("user", "follows", "user"),
+]
+
+
+def main() -> None:
+    """Play jobs of one part and of several, with sums, extrema, attention and attributes between kinds."""
+    np.seterr(all="ignore")
+    gat = {"type": "gat_conv", "out_channels": 4, "heads": 2, "add_self_loops": False}
+    first = {
+        0: gat | {"in_channels": 6, "target_channels": 4, "edge_channels": 2},
+        1: sage(4, 6, 4, aggr=["mean", "max"]),
+        2: gat | {"in_channels": 6, "target_channels": 6},
+    }
+    second = {0: sage(4, 4, 3), 1: sage(4, 4, 3, aggr="max"), 2: sage(4, 4, 3, aggr="std")}
+    relus = by_kind(user=[{"type": "relu"}], item=[{"type": "relu"}])
+    model = kinds_model([hetero(first), relus, hetero(second)], ["user", "item"], KINDS, _RELATIONS)
+    for parts in ([1], [2, 1], [1, 1]):
+        cores, rng = KindCores(model, [TaskParts.of(parts)]), np.random.default_rng(0)
+        for _ in range(4):
+            cores.run(random_rows(cores, rng, 20))
+    for call in noted_calls():
+        sys.stdout.buffer.write(encode(call))
+
+
+if __name__ == "__main__":
+    main()
