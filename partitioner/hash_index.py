@@ -119,14 +119,17 @@ def _rehash(old: HashIndex, new: HashIndex) -> None:
 
 
 @inner
-def find_key(index: HashIndex, vertex: np.ndarray, wide: np.ndarray, key: int, kind: int) -> np.int64:
-    """The row of the vertex of the kind with this key, or -1."""
+def find_key(index: HashIndex, vertex: np.ndarray, wide: np.ndarray, key: int, kind: int, has_kinds: bool) -> np.int64:
+    """The row of the vertex of the kind with this key, or -1.
+
+    Without kinds none is read: it may stand in another cache line than the key.
+    """
     mask = len(index.entries) - 1
     half = hash_vertex(index.salt, key, kind)
     at = home_of(index, half)
     while index.entries[at]:
         row = row_at(index, at)
-        if matches(index, at, half) and wide[row, KEY] == key and vertex[row, KIND] == kind:
+        if matches(index, at, half) and wide[row, KEY] == key and (not has_kinds or vertex[row, KIND] == kind):
             return row
         at = (at + 1) & mask
     return np.int64(-1)

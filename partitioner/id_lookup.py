@@ -101,7 +101,7 @@ def resolve_ints(
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
             wanted = b[i] if end else a[i]
             kind = _kind_at(kinds, end, i)
-            row = find_key(index, vertex.data, wide, wanted, kind)
+            row = find_key(index, vertex.data, wide, wanted, kind, kinds.shape[1] > 0)
             if row < 0 and creates:
                 row = _new_row(scalars, slots, vertex, log, kind)
                 wide[row, KEY] = wanted
