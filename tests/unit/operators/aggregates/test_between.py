@@ -39,6 +39,13 @@ def test_it_is_what_a_recomputation_makes_of_the_edges_and_rows(name: str, parts
 
     play(kept, parts + slots[0], 12, check)
     assert len(checked) == 12 and min(checked) > 0
+    assert isinstance(kept.store, FoldStore | SumStore)
+    ends = sorted((part, src, dst) for part, src, dst, _ in kept.edges)
+    for at, lists, out in ((kept.sources, kept.store.lists.out, 1), (kept.targets, kept.store.lists.inn, -1)):
+        rows, slots, _ = lists.entries()
+        below = (1 << at.shift) - 1
+        found = zip((rows >> at.shift).tolist(), (rows & below).tolist(), slots.tolist(), strict=True)
+        assert sorted((part, *(of, other)[::out]) for part, of, other in found) == ends, "lists hold slots of the part"
     assert (kept.sources.shift == kept.targets.shift) == (parts == 1), "parts are numbered in other strides"
 
 
