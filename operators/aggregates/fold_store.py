@@ -178,6 +178,11 @@ class FoldStore:
         """Return the number of in-edges of these vertices that carry messages in this part, (n,) int32."""
         return self._count.data[slots]
 
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Its tables, those with a row per source first."""
+        return *self._of_sources, *self._of_targets
+
     def clear(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """These slots hold nothing any more."""
         for table in self._of_sources:

@@ -25,11 +25,11 @@ class EdgeLists:
     """Edges from `sources` to `targets`.
 
     Shapes: out: of each source row the targets of its edges in its part; inn: of each target row the sources; both with
-    their weights, or the numbers of their attributes.
+    the value that messages read of an edge, or the numbers of the edges' attributes.
     """
 
     def __init__(self, tables: TableSet, sources: PartRows, targets: PartRows, relation: RelationMessages) -> None:
-        """Edges have their weights if messages read them, or attributes."""
+        """Keep the value of edges if messages read it, or their attributes."""
         self.sources, self.targets, self._edge_value = sources, targets, relation.edge_value
         self.attributes: EdgeTable | None = None
         width = relation.edge_width

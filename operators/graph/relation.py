@@ -1,4 +1,4 @@
-"""What operators read of the plan of a relation; a layer for vertices of one kind is a relation of these alone."""
+"""The plan of a relation as operators read it; a layer for vertices of one kind is a relation of these alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RelationMessages(Protocol):
 
     @property
     def synopsis(self) -> Synopsis:
-        """What a target keeps; its columns are those of a source's row and, where targets have their own, of these."""
+        """Synopsis that a target keeps of sources' rows and, where targets have rows of their own, of those."""
 
     @property
     def synopsis_width(self) -> int:

@@ -26,7 +26,7 @@ _TRANSITIONS = ("d", 0), ("s", MASTER | SPLIT), ("u", MASTER)  # records, and th
 
 
 class VertexRules(Protocol):
-    """What masters keep of vertices because of a layer."""
+    """Properties of a layer that decide what masters keep of their vertices."""
 
     @property
     def reads_context(self) -> bool:
@@ -34,7 +34,7 @@ class VertexRules(Protocol):
 
     @property
     def source_scaled(self) -> bool:
-        """What a vertex sends depends on its context."""
+        """Sent rows depend on the context of their vertex."""
 
     @property
     def skip_loops(self) -> bool:

@@ -85,7 +85,7 @@ def _vectors(rows: np.ndarray) -> pa.Array:
 
 
 def _relation_columns(graph: LiveGraph) -> dict[str, pa.Array]:
-    """What the columns that say the type of an edge have for each type, by name."""
+    """Values of the columns that say the type of an edge, for each type, by column."""
     kinds = graph.kinds
     if kinds is None:
         return {"type": pa.array([name or None for name in graph.types], pa.string())}

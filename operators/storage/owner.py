@@ -36,11 +36,11 @@ class Changed(NamedTuple):
 
 
 class Sender(Protocol):
-    """How vertices make what they send to the next layer of their rows."""
+    """Plan by which vertices make their sent rows for the next layer."""
 
     @property
     def source_scaled(self) -> bool:
-        """It depends on their context."""
+        """Sent rows depend on the context of their vertex."""
 
     @property
     def message_width(self) -> int:

@@ -12,8 +12,8 @@ from tests.unit.test_imports import ROOT, package_files
 
 # Files that may say a word, by the word: where it is what they are about.
 AT_HOME = {
-    "weights?": ("gnn/", "parser", "aggregates", "edge_messages", "edge_table", "snapshot"),
-    "in_width": (),
+    "weights?": ("gnn/", "parser", "aggregates", "edge_messages", "edge_table", "both_ends", "snapshot"),
+    "in_width": ("kind_layers/", "describing/"),  # of rows between layers
     "forbid_typed_loops": ("partitioner/", "graph/rules"),
 }
 # At most so many others say it. Lower a number when it falls.
@@ -72,7 +72,7 @@ def changes(*rows, value="mass"):
     events = Events.decode(events_of(rows).encode())
     truth.apply(events)
     (block,) = core.split(core.partition(events), CTL, 0)
-    found = edge_changes(block, at, value)
+    found = edge_changes(block, at, at, value)
     return [[column.tolist() for column in group[2:]] for group in found]
 
 

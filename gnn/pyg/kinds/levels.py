@@ -40,10 +40,12 @@ class _Layer(NamedTuple):
 
 def levels_of(found: Grouped, inputs: Sequence[str], results: Sequence[str], kind: Mapping[str, int]) -> ConvLevels:
     """Return the levels that make these rows of the inputs, one for each kind; `kind` is that of each row."""
-    return _Scheduler(found, inputs, results, kind).run()
+    return Scheduler(found, inputs, results, kind).run()
 
 
-class _Scheduler:
+class Scheduler:
+    """Places the groups of convs in levels: each reads what the levels before it have made."""
+
     def __init__(self, found: Grouped, inputs: Sequence[str], results: Sequence[str], kind: Mapping[str, int]) -> None:
         self._groups, self._rows = dict(found.groups), dict(found.rows)
         self._inputs, self._results = inputs, list(results)
@@ -53,7 +55,8 @@ class _Scheduler:
         self._schedule()
 
     def run(self) -> ConvLevels:
-        aggr = [self._aggr(layer) for layer in self._layers]
+        """Return the levels with what each kind keeps and joins between them."""
+        aggr = [self.aggr(layer) for layer in self._layers]
         wanted = {self._kind[name]: name for name in self._results}
         lines = {kind: self._line(kind, wanted.get(kind)) for kind in range(len(self._inputs))}
         sections = [{kind: line[s] for kind, line in lines.items()} for s in range(len(self._layers) + 1)]
@@ -89,7 +92,7 @@ class _Scheduler:
         self._layers.append(_Layer({name: group}, dict(group.reads)))
         return len(self._layers) - 1
 
-    def _aggr(self, layer: _Layer) -> str:
+    def aggr(self, layer: _Layer) -> str:
         """Return how a layer adds up relations: a mean where each sum of several is divided by their number."""
         several = {name: group for name, group in layer.groups.items() if group.aggr != ONE}
         ways = [group.aggr for group in several.values()]

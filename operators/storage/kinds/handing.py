@@ -1,4 +1,4 @@
-"""What an epoch hands on where vertices have kinds: one block for each receiver, with the columns of all of them."""
+"""Blocks that an epoch hands on where vertices have kinds: one for each receiver, with the columns of all of them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _NONE = np.empty(0, np.int32)
 
 
 class KindsShape(NamedTuple):
-    """Position of a Storage or Tail, as LayerShape has it, with the plans of all kinds and relations of its layer."""
+    """Position of a Storage or Tail (see LayerShape), with the plans of all kinds and relations of its layer."""
 
     task: int
     tasks: TaskParts
@@ -41,7 +41,7 @@ class KindsShape(NamedTuple):
 
 
 class NoContext(NamedTuple):
-    """What masters keep for a layer with kinds: numbers of in-edges are kept by relation, with the synopses."""
+    """Needs of a layer with kinds of its masters: numbers of in-edges are kept by relation, with the synopses."""
 
     reads_context: bool = False
     source_scaled: bool = False

@@ -162,7 +162,7 @@ def test_a_slot_that_is_used_again_holds_nothing() -> None:
     kept.apply({}, {})
     slots = np.arange(ROWS, dtype=np.int32)
     kept.store.clear(slots, slots)
-    for table in (*kept.store._of_sources, *kept.store._of_targets):
+    for table in kept.store.tables:
         np.testing.assert_array_equal(table.data[slots], np.full_like(table.data[slots], table.fill))
 
 
