@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.model import load_model
-from freshet.gnn.plan import Plan, compile_plan
+from freshet.gnn.any_plan import AnyPlan, load_any_plan
+from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.operators.core import Core
 from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
 from freshet.operators.epochs.cut import AnyCutLog
@@ -32,19 +32,23 @@ from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.sink.tail.output import TailOutput
 from freshet.operators.sink.task import TaskSink, of_task
 from freshet.operators.stage import Stage
+from freshet.operators.storage.kinds.layer import KindsFeatureStorage, KindsLayerStorage
+from freshet.operators.storage.kinds.tail import KindsTail
+from freshet.operators.storage.kinds.vertices import KindsShape
 from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.core import Partitioner
+from freshet.state.task_parts import TaskParts
 
 _SINK_INBOXES = 4  # a Sink of so many parts or more may have as many times the memory for blocks that wait
 
-CoreFactory = Callable[[Settings, Plan, Operator, int], Core]
+CoreFactory = Callable[[Settings, AnyPlan, Operator, int], Core]
 
 
 @lru_cache(maxsize=4)
-def load_plan(folder: str) -> Plan:
+def load_plan(folder: str) -> AnyPlan:
     """The compiled model; one per process and folder."""
-    return compile_plan(load_model(Path(folder)))
+    return load_any_plan(folder)
 
 
 def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
@@ -59,7 +63,7 @@ def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
     return _staged(settings, plan, row, task, make_core(settings, plan, row, task))
 
 
-def dataflow_of(settings: Settings, plan: Plan) -> Dataflow:
+def dataflow_of(settings: Settings, plan: AnyPlan) -> Dataflow:
     """The table of a job's operators."""
     topics = dict(zip(settings.topics, settings.readers or (1,) * len(settings.topics), strict=True))
     return Dataflow(len(plan.layers), settings.parts, topics, settings.task_parts)
@@ -67,7 +71,7 @@ def dataflow_of(settings: Settings, plan: Plan) -> Dataflow:
 
 def stages_of(
     settings: Settings,
-    plan: Plan,
+    plan: AnyPlan,
     operators: Iterable[Operator] | None = None,
     core_of: CoreFactory | None = None,
     **options: int,
@@ -84,7 +88,7 @@ def stages_of(
     }
 
 
-def _staged(settings: Settings, plan: Plan, row: Operator, task: int, core: Core, **options: int) -> Stage:
+def _staged(settings: Settings, plan: AnyPlan, row: Operator, task: int, core: Core, **options: int) -> Stage:
     senders = dataflow_of(settings, plan).blocks_per_epoch(row.name)
     parts = settings.task_parts.of(row.name).parts_of[task]
     images = [settings.image_of(Place(row.name, part)) for part in parts]
@@ -95,7 +99,7 @@ def _staged(settings: Settings, plan: Plan, row: Operator, task: int, core: Core
 
 
 def make_partitioner(
-    settings: Settings, plan: Plan, log: AnyCutLog, dead_letters: LetterBox | None = None
+    settings: Settings, plan: AnyPlan, log: AnyCutLog, dead_letters: LetterBox | None = None
 ) -> PartitionerStage:
     """The Partitioner, which cuts epochs as the log says and goes on with it."""
     graph = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
@@ -104,7 +108,7 @@ def make_partitioner(
     return PartitionerStage(graph, sealing, log, image, dead_letters, names, streams, original)
 
 
-def make_parser(settings: Settings, plan: Plan, row: Operator, task: int = 0) -> ParserStage | MessageStage:
+def make_parser(settings: Settings, plan: AnyPlan, row: Operator, task: int = 0) -> ParserStage | MessageStage:
     """The Parser of the files, or a task of that of a topic."""
     parser = parser_of(settings, plan)
     block_events = settings.parsing.block_events or settings.sealing.epoch_events
@@ -116,19 +120,22 @@ def make_parser(settings: Settings, plan: Plan, row: Operator, task: int = 0) ->
     return MessageStage(parser, origin, dead, block_events, Path(settings.out), task)
 
 
-def parser_of(settings: Settings, plan: Plan) -> Parser:
+def parser_of(settings: Settings, plan: AnyPlan) -> Parser:
     """The Parser's core: the rules by which the job's records become events."""
     told, types = settings.parsing, plan.edge_types or None
     decoder = decoder_of(told.message_format, told.registry, settings.registry_login)
     return Parser(plan.features, settings.id_kind, types, told.events_map, told.id_bytes_max, decoder=decoder)
 
 
-def make_core(settings: Settings, plan: Plan, row: Operator, task: int) -> Core:
+def make_core(settings: Settings, plan: AnyPlan, row: Operator, task: int) -> Core:
     """The core of a task of an operator after the Partitioner."""
-    tasks, layers = settings.task_parts.of(row.name), plan.layers
+    tasks = settings.task_parts.of(row.name)
     if row.kind == SINK:
         return of_task([make_sink(settings, plan, part) for part in tasks.parts_of[task]], settings.parts)
-    receivers = settings.task_parts.of(row.receivers[STORAGE if row.layer < len(layers) else SINK])
+    receivers = settings.task_parts.of(row.receivers[STORAGE if row.layer < len(plan.layers) else SINK])
+    if isinstance(plan, KindsPlan):
+        return _core_of_kinds(plan, row, task, tasks, receivers)
+    layers = plan.layers
     if row.layer == 0:
         return FeatureStorage(task, tasks, plan.features, layers[0], receivers)
     following = layers[row.layer] if row.layer < len(layers) else None
@@ -136,12 +143,22 @@ def make_core(settings: Settings, plan: Plan, row: Operator, task: int) -> Core:
     return LayerTail(shape) if row.kind == TAIL else LayerStorage(shape)
 
 
-def make_sink(settings: Settings, plan: Plan, part: int) -> Sink:
+def _core_of_kinds(plan: KindsPlan, row: Operator, task: int, tasks: TaskParts, receivers: TaskParts) -> Core:
+    """The core of a task of a Storage or a Tail where vertices have kinds."""
+    layers = plan.layers
+    if row.layer == 0:
+        return KindsFeatureStorage(task, tasks, plan.features.widths, layers[0], receivers)
+    following = layers[row.layer] if row.layer < len(layers) else None
+    shape = KindsShape(task, tasks, row.layer, layers[row.layer - 1], following, receivers)
+    return KindsTail(shape) if row.kind == TAIL else KindsLayerStorage(shape)
+
+
+def make_sink(settings: Settings, plan: AnyPlan, part: int) -> Sink:
     """The core of a sink part."""
     return Sink(part, settings.out, plan.out_width, settings.id_kind, make_outputs(settings, plan, part))
 
 
-def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:
+def make_outputs(settings: Settings, plan: AnyPlan, part: int) -> list[Output]:
     """Return the outputs of a sink part: recent changes for servers, which come first, the change log, and a topic.
 
     Where the process does not see the output folder, only the topic is left.
@@ -153,7 +170,7 @@ def make_outputs(settings: Settings, plan: Plan, part: int) -> list[Output]:
     return [make_tail(settings, plan, part, log), log, *topic]
 
 
-def make_log(settings: Settings, plan: Plan, part: int) -> LogOutput:
+def make_log(settings: Settings, plan: AnyPlan, part: int) -> LogOutput:
     """The change log of a sink part."""
     told = settings.sealing
     publish_ms = 0 if told.epoch_ms else told.publish_after_ms  # else the Partitioner sees to it
@@ -161,7 +178,7 @@ def make_log(settings: Settings, plan: Plan, part: int) -> LogOutput:
     return LogOutput(log, FileLimits(publish_ms=publish_ms))
 
 
-def make_tail(settings: Settings, plan: Plan, part: int, log: LogOutput) -> TailOutput:
+def make_tail(settings: Settings, plan: AnyPlan, part: int, log: LogOutput) -> TailOutput:
     """Return the output of recent changes of a sink part, for readers in other processes."""
     told, strings = settings.tail, settings.id_kind == "string"
     shape = settings.parts, plan.out_width, strings
@@ -169,7 +186,7 @@ def make_tail(settings: Settings, plan: Plan, part: int, log: LogOutput) -> Tail
     return TailOutput(tails_of(Path(settings.out), told.tables_folder), part, note, log, told.tail_bytes)
 
 
-def make_outlet(settings: Settings, plan: Plan, part: int) -> Outlet:
+def make_outlet(settings: Settings, plan: AnyPlan, part: int) -> Outlet:
     """Return the output of a sink part for the topic of changed embeddings."""
     assert settings.outlet is not None
     records = RecordBlocks(settings.outlet.model_tag, settings.outlet.embedding_format)

@@ -3,67 +3,121 @@
 The Partitioner keeps none. A layer that has all edges comes before those that skip self-loops; where all of them do, no
 layer reads attributes of self-loops, and those are zeros here. What the layer had when the state was saved, and what
 each later epoch changed, is kept by (part, source's slot, destination's slot, type); of an edge that is there the last
-entry holds.
+entry holds. Where vertices have kinds, this holds for each relation; of one whose attributes only its mirror's messages
+read, they are found by the edges of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.plan import Plan
+from freshet.gnn.any_plan import AnyPlan, aggregates_of
+from freshet.gnn.kind_layers.plans import KindsLayer, RelationPlan
+from freshet.gnn.layers.base import LayerPlan
+from freshet.kinds import NO_MIRROR, Kinds
+from freshet.operators.core import Core
 from freshet.operators.dataflow import STORAGE
 from freshet.operators.factory import dataflow_of, stages_of
-from freshet.operators.graph.part_rows import PartRows
-from freshet.operators.graph.topology import Topology
+from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.settings import Settings
+from freshet.operators.storage.kinds.layer import KindsLayerStorage
 from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.core import Partitioner
-from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES
-from freshet.state.codec import Block
+from freshet.partitioner.live_graph import LiveGraph
+from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, relation_prefix
+from freshet.state.codec import Block, view
+
+_ALL = -1  # in place of a relation: edges have none
 
 
-def attribute_storage(plan: Plan) -> str | None:
-    """Return the operator that keeps attributes of edges; None where no layer reads any."""
-    reading = [number for number, layer in enumerate(plan.layers, 1) if layer.edge_width]
-    if not reading:
-        return None
-    return f"{STORAGE}{min(reading, key=lambda number: (plan.layers[number - 1].skip_loops, number))}"
+class Keeper(NamedTuple):
+    """An operator that keeps attributes of edges, of one relation where there are any."""
+
+    operator: str
+    skips_loops: bool
+    relation: int = _ALL
+
+
+def attribute_keepers(plan: AnyPlan) -> list[Keeper]:
+    """Return the operators that keep attributes of edges; one for each relation that they are read of."""
+    found: dict[int, list[Keeper]] = {}
+    layers: Sequence[LayerPlan | KindsLayer] = plan.layers
+    for number, layer in enumerate(layers, 1):
+        for one in aggregates_of(layer):
+            relation = one.number if isinstance(one, RelationPlan) else _ALL
+            if one.edge_width:
+                found.setdefault(relation, []).append(Keeper(f"{STORAGE}{number}", one.skip_loops, relation))
+    return [min(keepers, key=lambda keeper: keeper.skips_loops) for keepers in found.values()]
 
 
 class LiveAttributes:
     """The attributes of the edges of a job that is not running; `settings` have all parts in one task."""
 
-    def __init__(self, settings: Settings, plan: Plan, operator: str) -> None:
-        """`operator`: what keeps them."""
-        (self._stage,) = stages_of(settings, plan, [dataflow_of(settings, plan)[operator]]).values()
-        self._operator, self._parts, self._width = operator, settings.parts, plan.features.edge_width
-        self._skips_loops = plan.layers[int(operator.removeprefix(STORAGE)) - 1].skip_loops
-        self._ends: list[np.ndarray] = []
-        self._attr: list[np.ndarray] = []
+    def __init__(self, settings: Settings, plan: AnyPlan, keepers: Iterable[Keeper]) -> None:
+        flow, parts, width = dataflow_of(settings, plan), settings.parts, plan.features.edge_width
+        self._kept = [_Kept(keeper, parts, width) for keeper in keepers]
+        self._parts, self._width = parts, width
+        rows = [flow[name] for name in dict.fromkeys(one.keeper.operator for one in self._kept)]
+        self._stages = {place.operator: stage for place, stage in stages_of(settings, plan, rows).items()}
 
     def restore(self, entries_of: Callable[[str, int], Iterable[tuple[str, bytes]]]) -> None:
-        """Load the state that `entries_of` has of each part of the operator."""
-        self._stage.restore(*(entries_of(self._operator, part) for part in range(self._parts)))
-        core = self._stage.core
-        assert isinstance(core, LayerStorage)
-        self._add(*_restored(core.topology, core.at))
+        """Load the state that `entries_of` has of each part of the operators."""
+        for operator, stage in self._stages.items():
+            stage.restore(*(entries_of(operator, part) for part in range(self._parts)))
+        for one in self._kept:
+            one.add(*_restored(_lists_of(self._stages[one.keeper.operator].core, one.keeper.relation)))
 
     def take(self, block: Block) -> None:
         """Take the changes of an epoch, in a TOPOLOGY block of all parts."""
+        for one in self._kept:
+            one.take(block)
+
+    def of(self, core: Partitioner, graph: LiveGraph) -> np.ndarray:
+        """Return the attributes of all live edges, (edges, width) float32, in the order of the live graph."""
+        every = core.edge_places().astype(np.int64)
+        attr = np.zeros((every.shape[1], self._width), np.float32)
+        for one in self._kept:
+            one.put(every, attr)
+        kinds = graph.kinds
+        for number, mirrored in _read_by_mirrors(kinds, {one.keeper.relation for one in self._kept}) if kinds else ():
+            _copy_to_mirrored(graph, number, mirrored, attr)
+        return attr
+
+
+class _Kept:
+    """The attributes that one operator keeps."""
+
+    def __init__(self, keeper: Keeper, parts: int, width: int) -> None:
+        self.keeper, self._parts = keeper, parts
+        self._ends: list[np.ndarray] = []
+        self._attr = [np.zeros((0, width), np.float32)]
+
+    def take(self, whole: Block) -> None:
+        """Take the changes of an epoch."""
+        number = self.keeper.relation
+        block = whole if number == _ALL else view(whole, relation_prefix(number))
         for group in (CHANGED_EDGES, ADDED_EDGES):
             src, dst, etype = block.get(group.names[0]), block.get(group.names[1]), block.get(group.type)
             if src.size:
                 part = block.get(group.part) if self._parts > 1 else np.zeros(src.size, np.int16)
                 ends = np.stack([part, src, dst, etype]).astype(np.int64)
                 has = self._has(ends)
-                self._add(ends[:, has], block.get(group.attr)[has])
+                self.add(ends[:, has], block.get(group.attr)[has])
 
-    def of(self, core: Partitioner) -> np.ndarray:
-        """Return the attributes of all live edges, (edges, width) float32, in the order of the live graph."""
-        every = core.edge_places().astype(np.int64)
-        asked = every[:, self._has(every)]
+    def add(self, ends: np.ndarray, attr: np.ndarray) -> None:
+        """Note attributes of edges. Shapes: ends (4, n) int64: parts, slots of both ends, types; attr (n, width)."""
+        self._ends.append(ends)
+        wide = self._attr[0].shape[1]
+        narrow = attr.shape[1] < wide  # as wide as those of its relation are
+        self._attr.append(np.pad(attr, ((0, 0), (0, wide - attr.shape[1]))) if narrow else attr)
+
+    def put(self, every: np.ndarray, attr: np.ndarray) -> None:
+        """Set the attributes of those edges that it has."""
+        has = self._has(every)
+        asked = every[:, has]
         known = np.concatenate([*self._ends, np.empty((4, 0), np.int64)], axis=1)
         keys = np.concatenate([known, asked], axis=1)
         number = np.arange(keys.shape[1])  # what was asked comes last of all with the same ends
@@ -73,25 +127,41 @@ class LiveAttributes:
         newest = order[np.maximum(np.flatnonzero(is_asked) - 1, 0)]
         found = order[is_asked] - known.shape[1]
         assert (keys[:, newest] == asked[:, found]).all(), "an edge without an entry of its own"
-        attr = np.zeros((every.shape[1], self._width), np.float32)
-        attr[np.flatnonzero(self._has(every))[found]] = np.concatenate([*self._attr, attr[:0]])[newest]
-        return attr
+        attr[np.flatnonzero(has)[found]] = np.concatenate(self._attr)[newest]
 
     def _has(self, ends: np.ndarray) -> np.ndarray:
         """Return which of these edges the operator has."""
-        return (ends[1] != ends[2]) | (not self._skips_loops)
-
-    def _add(self, ends: np.ndarray, attr: np.ndarray) -> None:
-        """Note attributes of edges. Shapes: ends (4, n) int64: parts, slots of both ends, types; attr (n, width)."""
-        self._ends.append(ends)
-        self._attr.append(attr)
+        keeper, every = self.keeper, np.ones(ends.shape[1], bool)
+        of_relation = every if keeper.relation == _ALL else ends[3] == keeper.relation
+        return of_relation & (every if not keeper.skips_loops else ends[1] != ends[2])
 
 
-def _restored(topology: Topology, at: PartRows) -> tuple[np.ndarray, np.ndarray]:
+def _lists_of(core: Core, relation: int) -> EdgeLists:
+    if isinstance(core, KindsLayerStorage):
+        return next(one.lists for one in core.relations if one.plan.number == relation)
+    assert isinstance(core, LayerStorage)
+    return core.topology.edges
+
+
+def _restored(lists: EdgeLists) -> tuple[np.ndarray, np.ndarray]:
     """The edges of a restored Storage: parts, slots of their ends, types; and their attributes."""
-    src, dst, numbers = topology.edges.out.entries()
-    table = topology.edges.attributes
+    src, dst, numbers = lists.out.entries()
+    table, at = lists.attributes, lists.sources
     assert table is not None
     etype, attr = table.rows_of(src, numbers)
     below = (1 << at.shift) - 1
     return np.stack([src >> at.shift, src & below, dst, etype]).astype(np.int64), attr
+
+
+def _read_by_mirrors(kinds: Kinds, kept: set[int]) -> list[tuple[int, int]]:
+    """The mirrors that have attributes, each with what it mirrors, where that has none of its own."""
+    mirrors = [(number, one.mirrors) for number, one in enumerate(kinds.relations) if one.mirrors != NO_MIRROR]
+    return [(number, mirrored) for number, mirrored in mirrors if number in kept and mirrored not in kept]
+
+
+def _copy_to_mirrored(graph: LiveGraph, number: int, mirrored: int, attr: np.ndarray) -> None:
+    """Give the edges of a relation the attributes of those that follow them the other way round."""
+    following, followed = (np.flatnonzero(graph.etype == one) for one in (number, mirrored))
+    theirs = np.lexsort((graph.src[following], graph.dst[following]))
+    ours = np.lexsort((graph.dst[followed], graph.src[followed]))
+    attr[followed[ours]] = attr[following[theirs]]

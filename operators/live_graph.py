@@ -17,7 +17,7 @@ from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE
 from freshet.operators.epochs.cut import FILES, AnyCutLog, Lane
 from freshet.operators.epochs.journal import journaled_blocks
 from freshet.operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
-from freshet.operators.live_attributes import LiveAttributes, attribute_storage
+from freshet.operators.live_attributes import LiveAttributes, attribute_keepers
 from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
@@ -56,9 +56,9 @@ class LiveState:
         self.partitioner = make_partitioner(settings, plan, log)
         self.core = self.partitioner.core
         (self.storage,) = stages_of(settings, plan, [dataflow_of(settings, plan)[FEATURES]]).values()
-        keeper = attribute_storage(plan)
-        self._attributes = None if keeper is None else LiveAttributes(settings, plan, keeper)
-        self.operators = (PARTITIONER, FEATURES, *((keeper,) if keeper else ()))
+        keepers = attribute_keepers(plan)
+        self._attributes = LiveAttributes(settings, plan, keepers) if keepers else None
+        self.operators = (PARTITIONER, FEATURES, *dict.fromkeys(keeper.operator for keeper in keepers))
         self.positions: dict[Lane, int] = {}
         self._journal: list[tuple[int, bytes]] = []  # blocks in order, with the number of their first event in its lane
 
@@ -142,7 +142,7 @@ class LiveState:
         graph = self.core.live_graph()
         if self._attributes is None:
             return graph
-        return replace(graph, values=replace(graph.values, attr=self._attributes.of(self.core)))
+        return replace(graph, values=replace(graph.values, attr=self._attributes.of(self.core, graph)))
 
     def features(self, graph: LiveGraph) -> FeatureRows:
         """The features of the graph's vertices."""

@@ -22,8 +22,11 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
+from freshet.gnn.any_plan import without_kinds
 from freshet.gnn.declarations import AnyLayer
+from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.gnn.model import build_model, save_model
+from freshet.gnn.plan import Plan
 from freshet.gnn.rows.chains import chain_tensors
 from freshet.kernels.kernel_calls import encode, noted_calls
 from freshet.operators.aggregates.registry import aggregate_of
@@ -183,8 +186,9 @@ def play(settings: Settings, to_topic: bool = True) -> None:
         make_outlet(settings, plan, 0).warm_up()
     settings = replace(settings, outlet=None)  # what goes to a topic leaves the network
     events = throwaway_events(settings, plan).slice(0, 6)
-    initial = replace(settings, image=f"{settings.image}-of-parts")
-    InitialImage(initial, plan, Path(settings.out) / "initial", 1).run(lambda: [events])
+    if isinstance(plan, Plan):
+        initial = replace(settings, image=f"{settings.image}-of-parts")
+        InitialImage(initial, plan, Path(settings.out) / "initial", 1).run(lambda: [events])
     build_image(settings, [events])
     for image in (settings.image, ""):
         take_events(replace(settings, image=image), plan, sinks=True)
@@ -193,7 +197,7 @@ def play(settings: Settings, to_topic: bool = True) -> None:
 def embed(settings: Settings) -> None:
     """Embed a snapshot of some events out of core, each vertex in turn in the one slot of the hot store."""
     plan, folder = load_plan(settings.model), Path(settings.out) / "embedding"
-    if unsupported(plan):
+    if isinstance(plan, KindsPlan) or unsupported(plan):
         return
     work = folder / "work"
     work.mkdir(parents=True)
@@ -214,7 +218,8 @@ def grow(kinds: Sequence[str]) -> None:
 
 def relate(model: Path) -> None:
     """Have messages read rows of two kinds of vertices."""
-    layer = next(layer for layer in load_plan(str(model)).layers if layer.synopsis.reads_targets)
+    plan = without_kinds(load_plan(str(model)), "a rehearsal")
+    layer = next(layer for layer in plan.layers if layer.synopsis.reads_targets)
     relation, tables = copy(layer), TableSet()
     relation.target_width = relation.message_width
     sources, targets = (PartRows(0, TaskParts.dealt(1, 1)) for _ in range(2))

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.plan import Plan
+from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.kind_layers.plans import KindsLayer
+from freshet.gnn.layers.base import LayerPlan
 from freshet.operators.dataflow import LayerTasks, Place
 from freshet.operators.epochs.config import CutLogConfig, SealingConfig
 from freshet.operators.epochs.cut import AnyCutLog
@@ -171,7 +173,7 @@ class Settings:
         target = LetterQueue(told.record_bytes) if to_topic else DeadLetterFile(told.target, limit)
         return LetterBox(target, Path(self.out), operator)
 
-    def sealing_of(self, plan: Plan) -> SealingConfig:
+    def sealing_of(self, plan: AnyPlan) -> SealingConfig:
         """Return the rules of epochs, with values derived from the model and from the topic of changed embeddings."""
         vertex_bytes, edge_bytes = state_bytes(plan)
         edge_bytes += TIME_BYTES if self.partitioning.edge_ttl_ms else 0
@@ -225,12 +227,31 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def state_bytes(plan: Plan) -> tuple[int, int]:
-    """About how many bytes of tables a vertex and an edge have in all operators together."""
+def state_bytes(plan: AnyPlan) -> tuple[int, int]:
+    """About how many bytes of tables a vertex and an edge have in all operators together; of several kinds the most."""
     vertex, edge = plan.features.row_bytes + 100, 60
     for layer in plan.layers:
-        vertex += 4 * (layer.message_width + layer.self_width + layer.out_width) + 44
-        vertex += layer.synopsis.state_bytes(layer.message_width)
-        edge += 24 if layer.weighted or layer.edge_width else 12
-        edge += 4 + 4 * layer.edge_width if layer.edge_width else 0
+        more = _bytes_of_kinds(layer) if isinstance(layer, KindsLayer) else _bytes_of_layer(layer)
+        vertex, edge = vertex + more[0], edge + more[1]
     return vertex, edge
+
+
+def _bytes_of_layer(layer: LayerPlan) -> tuple[int, int]:
+    vertex = 4 * (layer.message_width + layer.self_width + layer.out_width) + 44
+    vertex += layer.synopsis.state_bytes(layer.message_width)
+    return vertex, _bytes_of_edge(weighted=layer.weighted, width=layer.edge_width)
+
+
+def _bytes_of_kinds(layer: KindsLayer) -> tuple[int, int]:
+    vertex = [44]
+    for one in layer.kinds:
+        if one is not None:
+            into = [layer.relations[place] for place in one.relations]
+            synopses = sum(relation.synopsis.state_bytes(relation.message_width) for relation in into)
+            vertex.append(4 * (one.message_width + one.self_width + one.out_width) + 44 + synopses)
+    edges = [_bytes_of_edge(weighted=one.weighted, width=one.edge_width) for one in layer.relations]
+    return max(vertex), max(edges, default=0)
+
+
+def _bytes_of_edge(*, weighted: bool, width: int) -> int:
+    return (24 if weighted or width else 12) + (4 + 4 * width if width else 0)

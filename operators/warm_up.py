@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import freshet.operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
-from freshet.gnn.plan import Plan
+from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.kernels.processor import hold
+from freshet.kinds import NO_MIRROR
 from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, LayerTasks, Place
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
@@ -54,7 +57,7 @@ def _run(settings: Settings) -> None:
     take_events(replace(settings, image=""), plan, sinks=False)  # a Sink would write files
 
 
-def take_events(settings: Settings, plan: Plan, *, sinks: bool) -> None:
+def take_events(settings: Settings, plan: AnyPlan, *, sinks: bool) -> None:
     """Take a few events of all kinds through the stages of a job, from its base image on if it has one."""
     image = settings.image_of(Place(PARTITIONER, 0))
     core = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
@@ -70,14 +73,61 @@ def take_events(settings: Settings, plan: Plan, *, sinks: bool) -> None:
     events = throwaway_events(settings, plan)
     for at in range(0, len(events), 4):
         _deliver(network, partitioner.receive(events.slice(at, at + 4).encode(), float(at * 10 + 1)))
+    partitioner.close()
+    for stage in stages.values():
+        stage.close()  # or a Sink would still write
 
 
-def throwaway_events(settings: Settings, plan: Plan) -> Events:
-    """Events of every kind and with every effect on the tables, in four epochs and two that wear a sum out."""
+def throwaway_events(settings: Settings, plan: AnyPlan) -> Events:
+    """Events of every kind and with every effect on the tables, in four epochs and two that wear a sum out.
+
+    Where vertices have kinds, so many for each relation whose messages differ from those of others.
+    """
     ids: list[Any] = [1, 2, 3, 4] if settings.id_kind == "int" else ["a", "b", "c", "d"]
-    x = np.ones(plan.features.width, np.float32).tolist()
+    if isinstance(plan, KindsPlan):
+        records = [record for number in _different_relations(plan) for record in _of_relation(plan, number, ids)]
+    else:
+        features, name = plan.features, (plan.edge_types or ("type",))[0]
+        records = _records(ids, np.ones(features.width, np.float32).tolist(), name, features.edge_width)
+    return events_of(records, plan.features, settings.id_kind, plan.edge_types or None)
+
+
+def _different_relations(plan: KindsPlan) -> list[int]:
+    """The relations, less those whose messages are computed and aggregated as those of an earlier one."""
+    kinds, seen = plan.features.kinds, dict[Any, int]()
+    assert kinds is not None  # as each such model has them
+    for number, one in enumerate(kinds.relations):
+        there = [
+            (str(found.synopsis), found.weighted, found.edge_value, found.edge_width, found.skip_loops, found.name)
+            for layer in plan.layers
+            for found in layer.relations
+            if found.number == number
+        ]
+        if one.mirrors == NO_MIRROR:
+            seen.setdefault((*there, one.edge_width, one.source == one.target), number)
+    return list(seen.values())
+
+
+def _of_relation(plan: KindsPlan, number: int, ids: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """The records for one relation: what is of vertices, of the kinds of both its ends."""
+    kinds = plan.features.kinds
+    assert kinds is not None  # as each such model has them
+    one, name = kinds.relations[number], kinds.relation_names[number]
+    attr = NO_ATTR, (1.0,) * one.edge_width + (0.0,) * (plan.features.edge_width - one.edge_width)
+    for op, first, *more in _records(ids, [1.0], name, one.edge_width):
+        if op == "add_edge":
+            yield op, first, more[0], (more[1] if len(more) > 1 else 1.0), name, *(attr if len(more) > 3 else ())
+        elif op == "del_edge":
+            yield op, first, more[0], name
+        else:
+            for kind in dict.fromkeys((one.source, one.target)):
+                x = [more[0] * kinds.widths[kind]] if more else []
+                yield op, ((kinds.names[kind], first) if kinds.are_named else first), *x
+
+
+def _records(ids: list[Any], x: list[float], name: str, edge_width: int) -> list[tuple[Any, ...]]:
+    """The rows of events, as `events_of` takes them."""
     a, b, c, d = ids
-    name = (plan.edge_types or ("type",))[0]
     records: list[tuple[Any, ...]] = [
         ("add_vertex", a, x),
         ("add_edge", a, b, 0.5),
@@ -98,17 +148,17 @@ def throwaway_events(settings: Settings, plan: Plan) -> Events:
         ("add_edge", a, d),
         ("add_edge", c, d),
         ("set_features", c, x),
-        ("set_features", a, [1e20] * plan.features.width),
+        ("set_features", a, [1e20] * len(x)),
         ("set_features", a, x),
         ("add_vertex", b),
         ("set_features", d, x),
         ("set_features", b, x),
     ]
-    if width := plan.features.edge_width:
-        attr = NO_ATTR, (1.0,) * width
+    if edge_width:
+        attr = NO_ATTR, (1.0,) * edge_width
         records.insert(10, ("add_edge", a, b, 2.0, None, *attr))
         records.insert(1, ("add_edge", a, b, 1.0, None, *attr))
-    return events_of(records, plan.features, settings.id_kind, plan.edge_types or None)
+    return records
 
 
 def _deliver(network: Network, outcome: Outcome) -> None:

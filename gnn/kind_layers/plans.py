@@ -210,6 +210,17 @@ class KindsPlan:
     out: dict[str, int]
     """Widths of the embeddings of the kinds that are returned."""
     sha256: str
+    head_width = 0  # models with kinds have no head
+
+    @property
+    def out_width(self) -> int:
+        """Width of the embedding, of a model that returns one kind."""
+        (width,) = self.out.values()
+        return width
+
+    def logits(self, embedding: Rows) -> Rows:
+        """Return what a head makes of embedding rows: (n, 0), as there is none."""
+        return np.empty((embedding.shape[0], 0), np.float32)
 
     def warm_up(self) -> None:
         """Run every layer once on a single row, so that kernels are compiled before the first event waits for them."""

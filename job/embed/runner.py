@@ -18,6 +18,7 @@ from freshet.job.embed import folder, serving, streaming
 from freshet.job.embed.batch_job import Spread
 from freshet.job.embed.needs import check_disk, needs_of
 from freshet.job.embed.serving import Serve
+from freshet.job.embed.step import plan_to_embed
 from freshet.job.embed.streaming import partitioning_of
 from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
 from freshet.job.folder import layout
@@ -28,7 +29,6 @@ from freshet.kernels.processor import running
 from freshet.operators.embed.engine import EngineOptions, unsupported
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.memory_plan import BudgetError
-from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from freshet.state.memory.machine_memory import available_memory
 from freshet.state.seed import new_seed
@@ -63,7 +63,7 @@ def embed(options: EmbedOptions) -> int:
     """
     began = time.perf_counter()
     give_freed_memory_back()
-    plan = load_plan(str(options.model.absolute()))
+    plan = plan_to_embed(str(options.model.absolute()))
     if options.placement is None and (layer := unsupported(plan)) is not None:
         msg = (
             f"--model {options.model}: {layer}, which is not kept out of core by --for serving; leave that out: "

@@ -20,6 +20,8 @@ import orjson
 from freshet.errors import FreshetError, InputError
 from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.files.owner_only import write_for_owner_only
+from freshet.gnn.any_plan import without_kinds
+from freshet.gnn.plan import Plan
 from freshet.job.errors import EXIT_DONE, JobFailed, exit_code, one_line
 from freshet.job.folder import layout
 from freshet.job.machine.processes import die_with_parent
@@ -123,10 +125,19 @@ def steps_of(settings: StepSettings, snapshot: Snapshot, progress: Callable[[str
     given = Serving(**settings.serving)
     options = EngineOptions(settings.memory, eviction=given.eviction)
     embedding = Embedding(
-        load_plan(given.model), snapshot, settings.folder, Path(settings.work), options, undirected=given.undirected,
-        order=given.order, progress=progress, passes=given.passes, prepare_memory=given.prepare_memory,
+        plan_to_embed(given.model), snapshot, settings.folder, Path(settings.work), options,
+        undirected=given.undirected, order=given.order, progress=progress, passes=given.passes,
+        prepare_memory=given.prepare_memory,
     )  # fmt: skip
     return Steps(embedding.waves, embedding.begin, embedding.do, embedding.report)
+
+
+def plan_to_embed(model: str) -> Plan:
+    """Return the plan of a model that is embedded as a whole.
+
+    Raises: ModelError for one with kinds of vertices.
+    """
+    return without_kinds(load_plan(model), "`freshet embed`")
 
 
 def initial_image(
@@ -134,7 +145,7 @@ def initial_image(
 ) -> tuple[InitialImage, Any]:
     """The image that is to be made, and what gives the snapshot's events in blocks."""
     operators = Settings.from_dict(settings.settings or {})
-    plan = load_plan(operators.model)
+    plan = plan_to_embed(operators.model)
     rows = max(256, min(65_536, settings.memory // 32 // (16 * max(plan.features.width, 8))))
     image = InitialImage(operators, plan, settings.folder, settings.memory, progress)
     return image, lambda: snapshot.blocks(rows, mapped=False)

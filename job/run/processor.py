@@ -11,7 +11,7 @@ from freshet.job.folder.run_file import read_run
 from freshet.kernels.processor import PORTABLE_BLAS, Processor, ProcessorError, choose_blas, core_of, hold, running
 
 if TYPE_CHECKING:
-    from freshet.gnn.plan import Plan
+    from freshet.gnn.any_plan import AnyPlan
 
 PORTABLE, ANY = "portable", "any"
 
@@ -28,7 +28,7 @@ def settle(chosen: str | None, *, resumed: Path | None) -> None:
         choose_blas(core_of(read_run(resumed).get("processor", {})))
 
 
-def of_new_job(chosen: str | None, plan: Plan) -> Processor:
+def of_new_job(chosen: str | None, plan: AnyPlan) -> Processor:
     """Return what a new job computes with, from now on; nothing where it may be any. `chosen` is `--processor`.
 
     Raises: UsageError when the portable kernels are asked for and not there, or the model can't run on any processor.
@@ -47,7 +47,7 @@ def of_new_job(chosen: str | None, plan: Plan) -> Processor:
     return here
 
 
-def of_resumed_job(chosen: str | None, recorded: Processor, plan: Plan) -> Processor:
+def of_resumed_job(chosen: str | None, recorded: Processor, plan: AnyPlan) -> Processor:
     """Return the processor of a resumed job.
 
     Raises: UsageError when this process computes with something else than the job has, or the model can't.
@@ -63,11 +63,13 @@ def of_resumed_job(chosen: str | None, recorded: Processor, plan: Plan) -> Proce
     return recorded or running()
 
 
-def _needing_same_bits(plan: Plan) -> list[str]:
-    return [layer.name for layer in plan.layers if layer.synopsis.needs_same_bits]
+def _needing_same_bits(plan: AnyPlan) -> list[str]:
+    from freshet.gnn.any_plan import aggregated
+
+    return [one.name for one in aggregated(plan) if one.synopsis.needs_same_bits]
 
 
-def _refuse_any(plan: Plan) -> None:
+def _refuse_any(plan: AnyPlan) -> None:
     if names := _needing_same_bits(plan):
         msg = (
             f"--processor any: {names[0]} keeps a maximum or minimum of a network's messages, which knows a neighbour "

@@ -36,7 +36,7 @@ from freshet.state.served.plain import PlainReader
 from freshet.state.served.times import NO_TIME, NOTHING_KNOWN, Moment
 
 if TYPE_CHECKING:
-    from freshet.gnn.plan import Plan
+    from freshet.gnn.any_plan import AnyPlan
     from freshet.job.serving.log_times import LogTimes
     from freshet.state.served.reader import TableReader
 
@@ -138,7 +138,7 @@ class Lookup:
         self,
         table: CurrentTable,
         sources: tuple[str, ...] = (),
-        plan: Callable[[], Plan] | None = None,
+        plan: Callable[[], AnyPlan] | None = None,
         consistency: str = EPOCH,
     ) -> None:
         """`sources` are the names of the job's inputs; `plan` gives the model, where there is one.

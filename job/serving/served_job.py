@@ -22,7 +22,7 @@ from freshet.state.served import layout as served
 
 # The rest is loaded when it is needed: whatever brings numba in takes longer than a server needs to answer.
 if TYPE_CHECKING:
-    from freshet.gnn.plan import Plan
+    from freshet.gnn.any_plan import AnyPlan
     from freshet.operators.sink.tail.reader import Beat
 
 _POLL_S = 0.1
@@ -30,14 +30,13 @@ T = TypeVar("T")
 
 
 @lru_cache(maxsize=4)
-def _plan_of(model: str) -> Plan:
-    from freshet.gnn.model import load_model
-    from freshet.gnn.plan import compile_plan
+def _plan_of(model: str) -> AnyPlan:
+    from freshet.gnn.any_plan import load_any_plan
 
-    return compile_plan(load_model(model))
+    return load_any_plan(model)
 
 
-def plan_of(model: str) -> Callable[[], Plan]:
+def plan_of(model: str) -> Callable[[], AnyPlan]:
     """Return a loader of the compiled model of a folder."""
     return lambda: _plan_of(model)
 
@@ -113,7 +112,7 @@ class ServedJob:
         return ServedJob(out, told.job_id, told.parts, strings, tuple(told.sources), told.model, *more)
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> AnyPlan:
         """Its compiled model, for the head."""
         return _plan_of(self.model)
 

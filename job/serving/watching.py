@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.gnn.plan import Plan
+from freshet.gnn.any_plan import AnyPlan
 from freshet.job.serving.change_log_rows import rows_between
 from freshet.job.serving.part_tails import PartTails
 from freshet.job.serving.served_job import ServedJob
@@ -71,7 +71,7 @@ class Classes:
 
     def __init__(self, job: ServedJob, epoch: int) -> None:
         """Classes as of an epoch that the change log shows."""
-        self._plan: Plan = job.plan
+        self._plan: AnyPlan = job.plan
         found = rows_between(job.out, -1, epoch, job.strings, job.width)
         self._of: dict[Any, int] = dict(zip(_listed(found.ids), self.of(found.rows).tolist(), strict=True))
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.gnn.any_plan import without_kinds
 from freshet.gnn.plan import Plan
 from freshet.operators.control import control_values
 from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Place
@@ -53,7 +54,8 @@ def operators_of(model: Path, shape: GraphSize) -> dict[str, OperatorBytes]:
     """Return what each operator of a job holds, over all parts, in the order of the dataflow."""
     halvings = _halvings(shape)
     n, m = shape.vertices >> halvings, shape.edges >> halvings
-    plan, flow_settings = load_plan(str(model)), Settings(str(model), "", shape.parts, tasks=(shape.parts,))
+    plan = without_kinds(load_plan(str(model)), "`freshet size`")
+    flow_settings = Settings(str(model), "", shape.parts, tasks=(shape.parts,))
     settings = replace(flow_settings, partitioning=PartitionerConfig(id_kind=shape.id_kind))
     core = Partitioner(shape.parts, plan.features, settings.partitioning, TaskParts.dealt(shape.parts, 1))
     flow = dataflow_of(settings, plan)

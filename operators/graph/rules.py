@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from freshet.gnn.plan import Plan
+from freshet.gnn.any_plan import AnyPlan, aggregated
+from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.partitioner.config import GraphRules
 
 
-def graph_rules(plan: Plan, *, undirected: bool) -> GraphRules:
+def graph_rules(plan: AnyPlan, *, undirected: bool) -> GraphRules:
     """Return the rules of a graph that a job with this plan runs on."""
+    if isinstance(plan, KindsPlan):
+        weighted = any(one.weighted for one in aggregated(plan))
+        return GraphRules(undirected=undirected, edge_types=tuple(plan.edge_types), weighted=weighted)
     return GraphRules(
         undirected=undirected,
         forbid_typed_loops=any(layer.one_loop for layer in plan.layers),

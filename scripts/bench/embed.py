@@ -36,6 +36,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from freshet.gnn.any_plan import without_kinds
 from freshet.gnn.model import build_model, save_model
 from freshet.gnn.plan import Context, LayerPlan, Plan
 from freshet.gnn.rows.chains import chain_tensors
@@ -303,7 +304,7 @@ def measure(given: argparse.Namespace, work: Path) -> dict[str, Any]:
             shutil.rmtree(out)
     shown(runs, ["memory", "asked", "passes", "wall_s", "layers_s", "uss_MiB", "anonymous_MiB", "evicted", "reloaded"])
     result: dict[str, Any] = {"vertices": given.vertices, "edges": given.edges, "widths": given.widths, "runs": runs}
-    plan = load_plan(str(model))
+    plan = without_kinds(load_plan(str(model)), "`freshet embed`")
     if not given.no_gather:
         result |= _gathers(plan, snapshot, work)
         shown([result], ["gather_mapped_s", "gather_in_memory_s"])

@@ -36,6 +36,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from freshet.gnn.any_plan import without_kinds
 from freshet.gnn.oracles import oracle
 from freshet.job.units import parse_size
 from freshet.operators.embed.engine import unsupported
@@ -122,7 +123,7 @@ def of_layer(name: str, folder: Path, vertices: int, given: argparse.Namespace) 
         return [{"layer": name, "equal": False, "oracle": f"ended with {done.returncode}"}]
     found = orjson.loads(done.stdout.splitlines()[-1]) | {"oracle_s": round(time.perf_counter() - began, 1)}
     expected = np.load(folder / "expected.npy", mmap_mode="r")
-    is_for_serving = unsupported(load_plan(str(model))) is None
+    is_for_serving = unsupported(without_kinds(load_plan(str(model)), "`freshet embed`")) is None
     lines = []
     for mode in given.modes:
         if mode == "serving" and not is_for_serving:

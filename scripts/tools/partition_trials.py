@@ -17,6 +17,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from freshet.gnn.any_plan import without_kinds
 from freshet.gnn.plan import Plan
 from freshet.job.errors import UsageError
 from freshet.job.options.partitioning_options import PartitioningOptions
@@ -73,7 +74,7 @@ class Graph:
     @cached_property
     def plan(self) -> Plan | None:
         """The model, compiled."""
-        return None if self.model is None else load_plan(str(self.model))
+        return None if self.model is None else without_kinds(load_plan(str(self.model)), "this script")
 
     def features(self, found: Callable[[], int]) -> Features:
         """The features: the model's, else of the width that is found."""

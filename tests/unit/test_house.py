@@ -33,7 +33,7 @@ FLOORS = {
         "layers",
         "kind_layers plan",
         "describing oracles",
-        "describe pyg",
+        "any_plan describe pyg",
     ),
     "state": (
         "backend block_columns chunks entry_file page_checksums seed task_parts value_log",

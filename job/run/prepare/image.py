@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 from freshet.files.whole import sync_tree
+from freshet.gnn.kind_layers.plans import KindsPlan
+from freshet.gnn.plan import Plan
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
 from freshet.job.folder.begun import write_begun
@@ -36,13 +38,17 @@ def make_image(settings: Settings, start: Start | None) -> None:
         start.made.start(out)
         say(f"snapshot: {start.made.vertices:,} vertices, state taken over in {time.perf_counter() - began:.1f} s")
     else:
-        vertices = _compute(settings, start.graph, folder / _WORK)
+        plan = load_plan(settings.model)
+        if isinstance(plan, KindsPlan):
+            vertices = build_image(settings, start.graph.blocks(), say)
+        else:
+            vertices = _compute(settings, plan, start.graph, folder / _WORK)
         say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
     sync_tree(folder)
     write_begun(out)
 
 
-def _compute(settings: Settings, graph: Snapshot, work: Path) -> int:
+def _compute(settings: Settings, plan: Plan, graph: Snapshot, work: Path) -> int:
     """Compute the image of a graph; return the number of its vertices."""
 
     def tell(line: str) -> None:
@@ -50,7 +56,7 @@ def _compute(settings: Settings, graph: Snapshot, work: Path) -> int:
             say(line)
 
     try:
-        image = InitialImage(settings, load_plan(settings.model), work, available_memory() // 2, tell)
+        image = InitialImage(settings, plan, work, available_memory() // 2, tell)
         report = image.run(graph.blocks)
     except EmbedError as error:
         raise JobFailed(str(error)) from None

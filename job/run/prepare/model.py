@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from freshet.gnn.plan import Plan
+from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import check_layers, division_of, pipeline_of
@@ -26,7 +27,7 @@ class Start:
     made: MadeImage | None
 
     @staticmethod
-    def open(folder: Path, model: Path, plan: Plan, id_bytes_max: int, rules: GraphRules) -> Start:
+    def open(folder: Path, model: Path, plan: AnyPlan, id_bytes_max: int, rules: GraphRules) -> Start:
         """Open the snapshot of a graph with these rules; its rows are not read yet.
 
         Raises: SnapshotError for bad files or columns; UsageError for the snapshot of another model.
@@ -58,7 +59,7 @@ class PreparedModel:
     """A new job's model, the number of its parts, and the snapshot that it starts from (None: an empty graph)."""
 
     folder: Path
-    plan: Plan
+    plan: AnyPlan
     parts: int
     start: Start | None
 
@@ -70,12 +71,28 @@ def read_model(config: RunConfig) -> PreparedModel:
     """
     folder = config.model.absolute()
     plan = load_plan(str(folder))
+    _refuse_of_kinds(plan, config)
     parts = parts_of(config, len(plan.layers))
     start = None
     if config.snapshot is not None:
         rules = GraphRules(**told(config, GraphRules))
         start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max, rules)
     return PreparedModel(folder, plan, parts, start)
+
+
+def _refuse_of_kinds(plan: AnyPlan, config: RunConfig) -> None:
+    """Refuse what a job cannot do yet, or never, with kinds of vertices.
+
+    Raises: UsageError; KindsError for edges between two kinds that are to be undirected.
+    """
+    if not isinstance(plan, KindsPlan):
+        return
+    if len(plan.out) > 1:
+        msg = f"--model {config.model}: it returns {len(plan.out)} kinds ({', '.join(plan.out)}), and a job writes one"
+        msg += " yet; export a module that returns the rows of one"
+        raise UsageError(msg)
+    assert plan.features.kinds is not None  # as each such model has them
+    plan.features.kinds.mirrors(undirected=config.undirected)
 
 
 def parts_of(config: RunConfig, layers: int) -> int:

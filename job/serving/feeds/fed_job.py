@@ -27,7 +27,7 @@ from freshet.operators.sink.tail.layout import VERSION
 from freshet.operators.sink.tail.note import TailNote
 
 if TYPE_CHECKING:
-    from freshet.gnn.plan import Plan
+    from freshet.gnn.any_plan import AnyPlan
 
 _JOB = "source.json"  # beside the table: what it is of, for a start while no server answers
 RETRY_S = 0.2
@@ -100,7 +100,7 @@ class FedJob(ServedJob):
         return job
 
     @property
-    def plan_of(self) -> Callable[[], Plan] | None:
+    def plan_of(self) -> Callable[[], AnyPlan] | None:
         """Loader of the model; None if no server has sent it."""
         return (lambda: self.plan) if self.model else None
 

@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, ModelError, load_model
+from freshet.gnn.kinds.model import load_any_model
+from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, ModelError
 
 _PIECE = 1 << 20
 _BYTES_MAX = 4 << 30
@@ -54,7 +55,7 @@ def take(pieces: Iterable[bytes], tables: Path, digest: str) -> None:
         if digest_of(str(work)) != digest:
             msg = f"the model that was sent has the SHA-256 {digest_of(str(work))[:16]}, expected {digest[:16]}"
             raise ModelError(msg)
-        load_model(work)
+        load_any_model(work)
         work.rename(folder)  # what stands there already is no empty folder: it stays, and this fails
     finally:
         shutil.rmtree(work, ignore_errors=True)

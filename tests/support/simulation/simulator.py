@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.gnn.plan import Plan
+from freshet.gnn.any_plan import AnyPlan
 from freshet.operators.dataflow import PARSER, PARTITIONER, SINK, Operator, Place, topic_parser
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.journal import journaled_blocks
@@ -101,7 +101,9 @@ class Simulation:
     before it is restored), `before_restore` (called after each crash; `lingers`: the attempt before goes on).
     """
 
-    def __init__(self, settings: Settings, plan: Plan, events: Events, log: CutLog, seed: int, faults: Faults) -> None:
+    def __init__(
+        self, settings: Settings, plan: AnyPlan, events: Events, log: CutLog, seed: int, faults: Faults
+    ) -> None:
         self.settings, self.plan, self.events, self.log, self.faults = settings, plan, events, log, faults
         self.random = random.Random(seed)
         layouts = random.Random(f"layouts {seed}")  # of its own: a schedule does not depend on it
@@ -252,7 +254,7 @@ class Simulation:
             return Place(PARSER, 0)
         return Place(topic_parser(lane.end_source), self.random.randrange(readers))
 
-    def core_of(self, settings: Settings, plan: Plan, row: Operator, task: int) -> Any:
+    def core_of(self, settings: Settings, plan: AnyPlan, row: Operator, task: int) -> Any:
         """The core of an operator's task; the Sink's is what the test made of it."""
         parts = settings.task_parts.of(row.name).parts_of[task]
         return self.make_sink(parts) if row.kind == SINK else make_core(settings, plan, row, task)
