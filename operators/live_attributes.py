@@ -33,7 +33,7 @@ from freshet.state.codec import Block, view
 _ALL = -1  # in place of a relation: edges have none
 
 
-class Keeper(NamedTuple):
+class AttributeKeeper(NamedTuple):
     """An operator that keeps attributes of edges, of one relation where there are any."""
 
     operator: str
@@ -41,22 +41,22 @@ class Keeper(NamedTuple):
     relation: int = _ALL
 
 
-def attribute_keepers(plan: AnyPlan) -> list[Keeper]:
+def attribute_keepers(plan: AnyPlan) -> list[AttributeKeeper]:
     """Return the operators that keep attributes of edges; one for each relation that they are read of."""
-    found: dict[int, list[Keeper]] = {}
+    found: dict[int, list[AttributeKeeper]] = {}
     layers: Sequence[LayerPlan | KindsLayer] = plan.layers
     for number, layer in enumerate(layers, 1):
         for one in aggregates_of(layer):
             relation = one.number if isinstance(one, RelationPlan) else _ALL
             if one.edge_width:
-                found.setdefault(relation, []).append(Keeper(f"{STORAGE}{number}", one.skip_loops, relation))
+                found.setdefault(relation, []).append(AttributeKeeper(f"{STORAGE}{number}", one.skip_loops, relation))
     return [min(keepers, key=lambda keeper: keeper.skips_loops) for keepers in found.values()]
 
 
 class LiveAttributes:
     """The attributes of the edges of a job that is not running; `settings` have all parts in one task."""
 
-    def __init__(self, settings: Settings, plan: AnyPlan, keepers: Iterable[Keeper]) -> None:
+    def __init__(self, settings: Settings, plan: AnyPlan, keepers: Iterable[AttributeKeeper]) -> None:
         flow, parts, width = dataflow_of(settings, plan), settings.parts, plan.features.edge_width
         self._kept = [_Kept(keeper, parts, width) for keeper in keepers]
         self._parts, self._width = parts, width
@@ -90,7 +90,7 @@ class LiveAttributes:
 class _Kept:
     """The attributes that one operator keeps."""
 
-    def __init__(self, keeper: Keeper, parts: int, width: int) -> None:
+    def __init__(self, keeper: AttributeKeeper, parts: int, width: int) -> None:
         self.keeper, self._parts = keeper, parts
         self._ends: list[np.ndarray] = []
         self._attr = [np.zeros((0, width), np.float32)]

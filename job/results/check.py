@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
-from freshet.extras import how_to_install
-from freshet.gnn.declarations import Conv
-from freshet.gnn.model import Model, ModelError, load_model
-from freshet.gnn.oracles import own_scale
-from freshet.gnn.oracles.scaled import Scaled
-from freshet.gnn.plan import Plan, compile_plan
+from freshet.gnn.any_plan import AnyPlan, compile_any
+from freshet.gnn.kinds.model import load_any_model
+from freshet.gnn.model import ModelError
 from freshet.job.console import say
 from freshet.job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from freshet.job.folder.run_file import ENDED, has_finished, read_run
@@ -29,23 +24,28 @@ from freshet.job.lifecycle.ending import settled
 from freshet.job.results.check_progress import CheckProgress, Tell
 from freshet.job.results.compare import compare
 from freshet.job.results.findings import Findings
+from freshet.job.results.full_pass import (
+    OWN,
+    AnyModel,
+    arrays_of,
+    embedded_of,
+    fitting,
+    full_pass,
+    ids_of,
+    refuse_what_is_missing,
+    sizes_of,
+)
 from freshet.job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
 from freshet.job.results.plain_replay import Given, PlainReplay
 from freshet.job.results.plain_rules import ID_BYTES_MAX
 from freshet.job.run.preflight import check_registry
 from freshet.job.run.rejected import SAID_ABOVE, in_words
 from freshet.job.run.sources import load_starts
-from freshet.job.units import readable
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_reasons
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from freshet.operators.telemetry.status_file import read_statuses
 from freshet.partitioner.config import GraphRules
-from freshet.partitioner.reference_graph import GraphArrays
-from freshet.state.memory.machine_memory import available_memory
-
-PYG, OWN = "pyg", "own"
-_PYG_MESSAGES = 3  # arrays of them at a time: gathered, multiplied, merged
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Question:
     """
 
     out: Path
-    model: Model
+    model: AnyModel
     run: dict[str, Any]
     oracle: str | None
     tolerance: float
@@ -112,7 +112,7 @@ def check(
         id_bytes_max=run.get("id_bytes_max", ID_BYTES_MAX),
         recorded=run.get("sources", []),
     )
-    _refuse_what_is_missing(oracle)
+    refuse_what_is_missing(loaded, oracle)
     question = Question(out, loaded, run, oracle, tolerance, every)
     with CheckProgress() as progress:
         findings = _findings(question, given, progress.tell)
@@ -122,7 +122,7 @@ def check(
     return EXIT_DONE if findings.is_good(tolerance) else EXIT_CHECK_FAILED
 
 
-def _rules_of_run(plan: Plan, run: dict[str, Any], undirected: bool | None) -> GraphRules:
+def _rules_of_run(plan: AnyPlan, run: dict[str, Any], undirected: bool | None) -> GraphRules:
     """The rules of the run's graph; `undirected`: None for as the run did."""
     rules = graph_rules(plan, undirected=bool(run.get("undirected", False)) if undirected is None else undirected)
     return replace(rules, edge_ttl_ms=run.get("edge_ttl_ms", 0), ts_jump_ms=run.get("ts_jump_ms", 0))
@@ -142,18 +142,20 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     replay = PlainReplay(given, reader.positions(), tell)
     if given.snapshot is not None:
         say(f"snapshot: {len(replay.graph):,} vertices")
-        found.faults += _of_snapshot(reader, len(replay.graph))
+        found.faults += _of_snapshot(reader, embedded_of(question.model, replay.graph))
     for epoch in replay.epochs(_sample(question, last, log)):
-        graph = replay.graph.arrays()
-        size = f"{len(graph.ids):,} vertices, {len(graph.src):,} edges after epoch {epoch:,}"
-        found.oracle = question.oracle or _fitting(question.model, graph)
+        graph = arrays_of(replay.graph)
+        vertices, edges = sizes_of(graph)
+        size = f"{vertices:,} vertices, {edges:,} edges after epoch {epoch:,}"
+        found.oracle = question.oracle or fitting(question.model, graph)
         if epoch == last:
             say(f"{size}; full pass ({found.oracle})")
         tell(f"{size} of {last:,}: full pass")
-        expected = _full_pass(question, graph, found.oracle, partial(_tell_behind, tell, size))
+        behind = partial(_tell_behind, tell, size)
+        expected = full_pass(question.model, graph, found.oracle, question.tolerance, behind)
         tell(f"{size} of {last:,}: comparing")
         state = reader.state_at(epoch)
-        difference = compare(state.ids, state.vectors, _ids_of(graph), expected.rows, expected.scale)
+        difference = compare(state.ids, state.vectors, ids_of(question.model, graph), expected.rows, expected.scale)
         found.differences.append((epoch, difference))
         found.duplicates = state.duplicates  # of all rows up to this epoch
     tell("reading the input to its end")
@@ -223,38 +225,13 @@ def _sample(question: Question, last: int, log: Audit) -> set[int]:
     return {last, *asked, *log.suspects}
 
 
-def _refuse_what_is_missing(oracle: str | None) -> None:
-    from freshet.gnn.pyg import oracle as torch_oracle
-
-    if oracle == PYG and not torch_oracle.available():
-        msg = f"--oracle pyg: torch and torch-geometric are not installed; take own, or {how_to_install('torch')}"
-        raise UsageError(msg)
-
-
-def _fitting(model: Model, graph: GraphArrays) -> str:
-    """Choose the oracle: PyTorch Geometric needs memory for messages by edge, our own pass does not."""
-    widest = max(max(layer.in_channels, layer.out_channels) for layer in model.layers if isinstance(layer, Conv))
-    needed, free = _PYG_MESSAGES * len(graph.src) * widest * 8, available_memory()
-    if needed <= free // 2:
-        from freshet.gnn.pyg import oracle as torch_oracle
-
-        return PYG if torch_oracle.available() else OWN
-    if find_spec("torch_geometric") is None:
-        return OWN
-    say(
-        f"PyTorch Geometric would take about {readable(needed)} for the messages of {len(graph.src):,} edges, "
-        f"{readable(free)} are free: Freshet's own full pass is taken (--oracle pyg has it done all the same)"
-    )
-    return OWN
-
-
-def _model_of_run(folder: Path, run: dict[str, Any]) -> tuple[Model, Plan]:
+def _model_of_run(folder: Path, run: dict[str, Any]) -> tuple[AnyModel, AnyPlan]:
     try:
-        model = load_model(folder)
+        model = load_any_model(folder)
     except ModelError as error:
         msg = f"--model {folder}: {error}"
         raise UsageError(msg) from None
-    plan = compile_plan(model)
+    plan = compile_any(model)
     recorded = run.get("model_sha256")
     if recorded is not None and recorded != plan.sha256:
         msg = f"--model {folder}: SHA-256 {plan.sha256}, the run had {recorded}; give the model of the run"
@@ -273,24 +250,3 @@ def _log_of(out: Path) -> tuple[ChangeLogReader, int]:
         msg = f"--out {out}: no epoch is complete in it yet (epochs/ has none), so there is nothing to check"
         raise UsageError(msg)
     return reader, epoch
-
-
-def _full_pass(question: Question, graph: GraphArrays, oracle: str, tell: Tell) -> Scaled:
-    """The embeddings in float64, by the oracle, and the scale of each value, which is always our own."""
-    if not len(graph.ids):
-        nothing = np.empty((0, question.model.out_width))
-        return Scaled(nothing, nothing)
-    given = question.model, graph.graph
-    scaled = own_scale.forward(*given, tolerance=question.tolerance, tell=tell)
-    if oracle == OWN:
-        return scaled
-    tell("PyTorch Geometric")
-    from freshet.gnn.pyg import oracle as torch_oracle
-
-    return Scaled(torch_oracle.forward(*given, dtype=np.float64)[-1], scaled.scale)
-
-
-def _ids_of(graph: GraphArrays) -> np.ndarray:
-    if graph.ids and isinstance(graph.ids[0], str):
-        return np.array(graph.ids, object)
-    return np.array(graph.ids, np.int64)

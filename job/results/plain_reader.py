@@ -60,7 +60,7 @@ def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator
             yield from _lines_of(file.path, rules, first)
             return
         batches = _parquet_batches(file.path, rules) if file.format == "parquet" else _arrow_batches(file.path)
-        for number, row in enumerate(_rows(batches, FIELDS if not rules.is_mapped else None)):
+        for number, row in enumerate(_rows(batches, _fields_of(rules))):
             if number >= first:
                 yield from (Judged(number + 1, event) for event in rules.events(row, is_row=True))
     except (OSError, pa.ArrowException) as error:
@@ -88,6 +88,7 @@ def snapshot_events(folder: Path, rules: PlainRules, *, with_ts: bool = False) -
     for name, (op, columns) in SNAPSHOT_TABLES.items():
         path = folder / f"{name}.parquet"
         columns += (TIME,) if with_ts and name == "edges" else ()
+        columns += rules.more_fields
         try:
             for number, row in enumerate(_rows(_batches_of(path, columns), columns)):
                 event = rules.judge({"op": op, **row})
@@ -131,10 +132,10 @@ def _message(value: bytes | None, rules: PlainRules) -> Iterator[Event | None]:
     elif not value.startswith(ARROW_STREAM):
         lines = (line for line in value.split(b"\n") if line.removeprefix(BOM).strip())
         yield from (event for line in lines for event in _line(line, rules))
-    elif (batches := _arrow_message(value, rules.is_mapped)) is None:
+    elif (batches := _arrow_message(value, rules)) is None:
         yield None
     else:
-        rows = _rows(batches, FIELDS if not rules.is_mapped else None)
+        rows = _rows(batches, _fields_of(rules))
         yield from (event for row in rows for event in rules.events(row, is_row=True))
 
 
@@ -147,7 +148,12 @@ def _decoded(value: bytes, rules: PlainRules, decoder: Decoder) -> list[Event | 
 
 
 def _parquet_batches(path: str, rules: PlainRules) -> Iterator[pa.RecordBatch]:
-    return _batches_of(Path(path), None if rules.is_mapped else FIELDS)
+    return _batches_of(Path(path), _fields_of(rules))
+
+
+def _fields_of(rules: PlainRules) -> tuple[str, ...] | None:
+    """The columns that are read; None: all of them."""
+    return None if rules.is_mapped else (*FIELDS, *rules.more_fields)
 
 
 def _batches_of(path: Path, columns: Iterable[str] | None) -> Iterator[pa.RecordBatch]:
@@ -167,7 +173,7 @@ def _arrow_batches(path: str) -> Iterator[pa.RecordBatch]:
             yield from pa.ipc.open_stream(source)
 
 
-def _arrow_message(value: bytes, is_mapped: bool) -> list[pa.RecordBatch] | None:
+def _arrow_message(value: bytes, rules: PlainRules) -> list[pa.RecordBatch] | None:
     """The batches of an Arrow IPC stream; None where it is rejected as a whole.
 
     How large a message may be is the one judgement that is the job's own: memory would have no bound without it.
@@ -176,13 +182,15 @@ def _arrow_message(value: bytes, is_mapped: bool) -> list[pa.RecordBatch] | None
     if isinstance(table, str):
         return None
     batches = table.to_batches()
-    return None if table.num_rows > ODD_ROWS_MAX and (is_mapped or _has_odd_column(batches)) else batches
+    fields = _fields_of(rules)
+    is_odd = table.num_rows > ODD_ROWS_MAX and (fields is None or _has_odd_column(batches, fields))
+    return None if is_odd else batches
 
 
-def _has_odd_column(batches: list[pa.RecordBatch]) -> bool:
+def _has_odd_column(batches: list[pa.RecordBatch], fields: tuple[str, ...]) -> bool:
     """Return whether a field of events has a type that no field allows."""
     return any(
-        name in FIELDS and column.null_count < len(column) and not _is_usual(column.type)
+        name in fields and column.null_count < len(column) and not _is_usual(column.type)
         for batch in batches
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     )

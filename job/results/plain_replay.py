@@ -19,6 +19,7 @@ from freshet.job.kafka.topic_specs import TopicInput
 from freshet.job.results.check_progress import Tell
 from freshet.job.results.input_order import Piece, input_order
 from freshet.job.results.plain_graph import PlainGraph, SnapshotGraph
+from freshet.job.results.plain_kinds import PlainKindsGraph, PlainKindsRules
 from freshet.job.results.plain_reader import Judged, event_ts_of, snapshot_events
 from freshet.job.results.plain_rules import ID_BYTES_MAX, Event, PlainRules
 from freshet.job.results.plain_snapshot import read_snapshot
@@ -51,7 +52,8 @@ class Given:
 
     def rules(self) -> PlainRules:
         """The rules that decide which records are events."""
-        return PlainRules(self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max)
+        of = PlainRules if self.features.kinds is None else PlainKindsRules
+        return of(self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max)
 
     def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:
         """Return the sources to read again, by the names that the run recorded, in reading order.
@@ -128,7 +130,7 @@ class PlainReplay:
         self.given = given
         self._positions, self._tell = positions, tell
         self._rules = given.rules()
-        self.graph = PlainGraph(given.features, given.graph, self._snapshot())
+        self.graph = self._begin()
         recorded = list(given.recorded) or list(dict.fromkeys(positions.source.tolist()))
         self._sources = given.sources(recorded)
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -204,6 +206,12 @@ class PlainReplay:
     def has_more(self) -> bool:
         """Return whether files have events left."""
         return any(lane.has_more for (name, _), lane in self._lanes.items() if self._sources[name].is_file)
+
+    def _begin(self) -> PlainGraph:
+        """The graph of a snapshot that is read as a whole, else an empty one."""
+        if self.given.features.kinds is not None:
+            return PlainKindsGraph(self.given.features, self.given.graph)
+        return PlainGraph(self.given.features, self.given.graph, self._snapshot())
 
     def _snapshot(self) -> SnapshotGraph | None:
         """The snapshot as a whole; None where it has to be taken row by row."""

@@ -30,12 +30,14 @@ NO_TYPE = ""  # the edge type of models without types where an event names none
 class Event(NamedTuple):
     """An accepted event; `x` and `values` are what it brings with it to a vertex or an edge.
 
+    Where vertices have kinds, `a` and `b` are pairs of a kind and an id.
+
     Shapes: x (features,) float32
     """
 
     op: str
-    a: Id
-    b: Id | None = None
+    a: Any
+    b: Any = None
     x: np.ndarray | None = None
     values: EdgeRow = PLAIN_EDGE
     type: str = NO_TYPE
@@ -74,6 +76,11 @@ class PlainRules:
     def is_mapped(self) -> bool:
         """True if records are mapped by `events-map`, so that any of their fields may be needed."""
         return any(self._maps)
+
+    @property
+    def more_fields(self) -> tuple[str, ...]:
+        """The fields of events beside those of every job."""
+        return ()
 
     def takes_ids_of(self, kind: type) -> bool:
         """Return whether ids are of this kind; the first call decides the kind if none is set."""

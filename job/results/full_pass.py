@@ -1,0 +1,123 @@
+"""The embeddings of a whole graph by the oracle that `freshet check` is given, and the scale of each value."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TypeAlias
+
+import numpy as np
+
+from freshet.extras import how_to_install
+from freshet.gnn.declarations import Conv
+from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.model import Model
+from freshet.gnn.oracles import kinds as scales_by_kind
+from freshet.gnn.oracles import own_scale
+from freshet.gnn.oracles.scaled import Scaled
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.results.check_progress import Tell
+from freshet.job.results.plain_graph import PlainGraph
+from freshet.job.results.plain_kinds import KindsArrays, PlainKindsGraph
+from freshet.job.units import readable
+from freshet.partitioner.reference_graph import GraphArrays, Id
+from freshet.state.memory.machine_memory import available_memory
+
+PYG, OWN = "pyg", "own"
+_PYG_MESSAGES = 3  # arrays of them at a time: gathered, multiplied, merged
+AnyModel: TypeAlias = Model | KindsModel
+AnyArrays: TypeAlias = GraphArrays | KindsArrays
+
+
+def returned_kind(model: KindsModel) -> str:
+    """Return the kind of the vertices that have embeddings."""
+    (kind,) = model.out
+    return kind
+
+
+def embedded_of(model: AnyModel, graph: PlainGraph) -> int:
+    """Return how many vertices of a graph have embeddings."""
+    if isinstance(model, KindsModel):
+        assert isinstance(graph, PlainKindsGraph)
+        return graph.count_of(returned_kind(model))
+    return len(graph)
+
+
+def arrays_of(graph: PlainGraph) -> AnyArrays:
+    """Return a graph as arrays."""
+    return graph.kind_arrays() if isinstance(graph, PlainKindsGraph) else graph.arrays()
+
+
+def sizes_of(arrays: AnyArrays) -> tuple[int, int]:
+    """Return the numbers of vertices and edges."""
+    if isinstance(arrays, KindsArrays):
+        return sum(map(len, arrays.ids.values())), sum(len(one.src) for one in arrays.graph.edges)
+    return len(arrays.ids), len(arrays.src)
+
+
+def ids_of(model: AnyModel, arrays: AnyArrays) -> np.ndarray:
+    """Return the ids of the vertices that have embeddings, in the order of the rows of a full pass."""
+    if isinstance(model, KindsModel):
+        assert isinstance(arrays, KindsArrays)
+        return _as_array(list(arrays.ids[returned_kind(model)]))
+    assert isinstance(arrays, GraphArrays)
+    return _as_array(arrays.ids)
+
+
+def _as_array(ids: list[Id]) -> np.ndarray:
+    return np.array(ids, object if ids and isinstance(ids[0], str) else np.int64)
+
+
+def refuse_what_is_missing(model: AnyModel, oracle: str | None) -> None:
+    """Refuse an oracle that is not there.
+
+    Raises: UsageError.
+    """
+    if oracle != PYG:
+        return
+    if isinstance(model, KindsModel):
+        msg = "--oracle pyg: models with kinds of vertices are checked by Freshet's own full pass; take own"
+        raise UsageError(msg)
+    from freshet.gnn.pyg import oracle as torch_oracle
+
+    if not torch_oracle.available():
+        msg = f"--oracle pyg: torch and torch-geometric are not installed; take own, or {how_to_install('torch')}"
+        raise UsageError(msg)
+
+
+def fitting(model: AnyModel, arrays: AnyArrays) -> str:
+    """Choose the oracle: PyTorch Geometric needs memory for messages by edge, our own pass does not."""
+    if isinstance(model, KindsModel) or isinstance(arrays, KindsArrays):
+        return OWN
+    widest = max(max(layer.in_channels, layer.out_channels) for layer in model.layers if isinstance(layer, Conv))
+    needed, free = _PYG_MESSAGES * len(arrays.src) * widest * 8, available_memory()
+    if needed <= free // 2:
+        from freshet.gnn.pyg import oracle as torch_oracle
+
+        return PYG if torch_oracle.available() else OWN
+    if find_spec("torch_geometric") is None:
+        return OWN
+    say(
+        f"PyTorch Geometric would take about {readable(needed)} for the messages of {len(arrays.src):,} edges, "
+        f"{readable(free)} are free: Freshet's own full pass is taken (--oracle pyg has it done all the same)"
+    )
+    return OWN
+
+
+def full_pass(model: AnyModel, arrays: AnyArrays, oracle: str, tolerance: float, tell: Tell) -> Scaled:
+    """Return the embeddings in float64, by the oracle, and the scale of each value, which is always our own."""
+    if isinstance(model, KindsModel):
+        assert isinstance(arrays, KindsArrays)
+        return scales_by_kind.forward(model, arrays.graph, tolerance=tolerance, tell=tell)[returned_kind(model)]
+    assert isinstance(arrays, GraphArrays)
+    if not len(arrays.ids):
+        nothing = np.empty((0, model.out_width))
+        return Scaled(nothing, nothing)
+    given = model, arrays.graph
+    scaled = own_scale.forward(*given, tolerance=tolerance, tell=tell)
+    if oracle == OWN:
+        return scaled
+    tell("PyTorch Geometric")
+    from freshet.gnn.pyg import oracle as torch_oracle
+
+    return Scaled(torch_oracle.forward(*given, dtype=np.float64)[-1], scaled.scale)
