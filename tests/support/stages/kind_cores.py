@@ -10,8 +10,6 @@ import numpy as np
 from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.oracles import whole_kinds
-from freshet.kinds import NO_MIRROR
-from freshet.kinds_graph import KindsGraph, RelationEdges
 from freshet.operators.control import control_values
 from freshet.operators.core import Core
 from freshet.operators.dataflow import SINK, STORAGE, TAIL
@@ -22,13 +20,11 @@ from freshet.operators.storage.kinds.vertices import KindsShape
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.schema import WEIGHT, EdgeValues
 from freshet.state.block_columns import kind_prefix
 from freshet.state.codec import Block, view
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.kind_reference import KindGraph
-
-Row = tuple[Any, ...]
+from tests.support.graphs.kind_streams import Row, arrays_of
 
 
 class KindCores:
@@ -127,23 +123,8 @@ class KindCores:
 
     def want(self) -> dict[tuple[int, int], np.ndarray]:
         """The embeddings of the graph, recomputed."""
-        graph = self.graph
-        ids = [sorted(v for k, v in graph.x if k == kind) for kind in range(len(self.kinds))]
-        places = [{v: i for i, v in enumerate(every)} for every in ids]
-        x = [
-            np.array([graph.x[kind, v] for v in every], np.float32).reshape(len(every), width)
-            for kind, (every, width) in enumerate(zip(ids, self.kinds.widths, strict=True))
-        ]
-        edges = []
-        for number, one in enumerate(self.kinds.relations):
-            of = [(src, dst, values) for (r, src, dst), values in graph.edges.items() if r == number]
-            src = np.array([places[one.source][src] for src, _, _ in of], np.int64)
-            dst = np.array([places[one.target][dst] for _, dst, _ in of], np.int64)
-            weight = np.array([weight for _, _, (weight, _) in of], np.float32)
-            attr = np.array([attr for _, _, (_, attr) in of], np.float32).reshape(len(of), one.edge_width)
-            values = EdgeValues(len(of), {WEIGHT: weight}, attr if one.edge_width else None)
-            edges.append(RelationEdges(src, dst, values))
-        rows = whole_kinds.forward(self.plan, KindsGraph(x, edges))[-1]
+        ids, graph = arrays_of(self.graph)
+        rows = whole_kinds.forward(self.plan, graph)[-1]
         return {(kind, v): rows[kind][i] for kind in self.out for i, v in enumerate(ids[kind])}
 
     def assert_right(self, tolerance: float = 2e-4) -> None:
@@ -166,31 +147,3 @@ def _by_task(messages: list[Message]) -> dict[tuple[str, int], list[Message]]:
     for message in messages:
         found.setdefault((message.to, message.task), []).append(message)
     return found
-
-
-def random_rows(cores: KindCores, rng: np.random.Generator, many: int) -> list[Row]:
-    """Events of vertices and edges of all kinds and relations, which come, change and go."""
-    kinds, live, edges = cores.kinds, list(cores.graph.x), list(cores.graph.edges)
-    given = [k for k, one in enumerate(kinds.relations) if one.mirrors == NO_MIRROR]
-    rows: list[Row] = []
-    for _ in range(many):
-        chance, kind = rng.random(), int(rng.integers(len(kinds)))
-        x = tuple(float(v) for v in rng.standard_normal(kinds.widths[kind]).astype(np.float32))
-        if chance < 0.1:
-            rows.append(("add_vertex", (kind, int(rng.integers(9))), x))
-        elif chance < 0.25 and live:
-            kind, vertex = live[rng.integers(len(live))]
-            x = tuple(float(v) for v in rng.standard_normal(kinds.widths[kind]).astype(np.float32))
-            rows.append(("set_features", (kind, vertex), x))
-        elif chance < 0.3 and live:
-            rows.append(("del_vertex", live[rng.integers(len(live))]))
-        elif chance < 0.45 and edges and (edge := edges[rng.integers(len(edges))])[0] in given:
-            rows.append(("del_edge", *edge))
-        else:
-            relation = given[rng.integers(len(given))]
-            width = kinds.relations[relation].edge_width
-            attr = tuple(float(v) for v in rng.integers(-2, 3, width)) if width and rng.random() < 0.8 else None
-            ends = int(rng.integers(7)), int(rng.integers(7))
-            values = [float(rng.choice([0.5, 1.0, 2.0]))] + ([] if attr is None else [attr])
-            rows.append(("add_edge", relation, *ends, *values))
-    return rows

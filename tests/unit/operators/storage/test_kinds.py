@@ -10,8 +10,9 @@ import pytest
 from freshet.gnn.kinds.model import KindsModel
 from freshet.operators.storage.kinds.layer import KindsLayerStorage
 from freshet.state.task_parts import TaskParts
+from tests.support.graphs.kind_streams import random_rows
 from tests.support.graphs.kinds import KINDS, Spec, by_kind, hetero, kinds_model, relation, sage, sage_everywhere
-from tests.support.stages.kind_cores import KindCores, random_rows
+from tests.support.stages.kind_cores import KindCores
 
 DEALT = {
     "one part": [TaskParts.of([1])],
@@ -29,7 +30,7 @@ def two_layers(*out: str) -> KindsModel:
 def follow(cores: KindCores, seed: int, epochs: int = 8) -> None:
     rng = np.random.default_rng(seed)
     for epoch in range(epochs):
-        cores.run(random_rows(cores, rng, 12 if epoch else 40))
+        cores.run(random_rows(cores.graph, rng, 12 if epoch else 40))
         cores.assert_right()
 
 

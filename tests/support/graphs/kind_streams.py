@@ -1,0 +1,109 @@
+"""Random events of vertices of several kinds: as rows of KindGraph, as records, and the graph that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.oracles import kinds as scales_by_kind
+from freshet.kinds import NO_MIRROR, Kinds
+from freshet.kinds_graph import KindsGraph, RelationEdges
+from freshet.schema import WEIGHT, EdgeValues
+from tests.support.graphs.kind_reference import KindGraph
+
+Row = tuple[Any, ...]
+
+
+def arrays_of(graph: KindGraph) -> tuple[list[list[Any]], KindsGraph]:
+    """The ids of each kind, in the order of the rows, and the graph."""
+    ids = [sorted(v for k, v in graph.x if k == kind) for kind in range(len(graph.kinds))]
+    places = [{v: i for i, v in enumerate(every)} for every in ids]
+    x = [
+        np.array([graph.x[kind, v] for v in every], np.float32).reshape(len(every), width)
+        for kind, (every, width) in enumerate(zip(ids, graph.kinds.widths, strict=True))
+    ]
+    edges = []
+    for number, one in enumerate(graph.kinds.relations):
+        of = [(src, dst, values) for (r, src, dst), values in graph.edges.items() if r == number]
+        src = np.array([places[one.source][src] for src, _, _ in of], np.int64)
+        dst = np.array([places[one.target][dst] for _, dst, _ in of], np.int64)
+        weight = np.array([weight for _, _, (weight, _) in of], np.float32)
+        attr = np.array([attr for _, _, (_, attr) in of], np.float32).reshape(len(of), one.edge_width)
+        edges.append(RelationEdges(src, dst, EdgeValues(len(of), {WEIGHT: weight}, attr if one.edge_width else None)))
+    return ids, KindsGraph(x, edges)
+
+
+def embeddings_of(model: KindsModel, graph: KindGraph, kind: str) -> dict[Any, np.ndarray]:
+    """The embeddings of the vertices of a kind by their ids, by the full pass in float64."""
+    ids, arrays = arrays_of(graph)
+    rows = scales_by_kind.forward(model, arrays)[kind].rows
+    return dict(zip(ids[list(model.kinds).index(kind)], rows, strict=True))
+
+
+def record_of(kinds: Kinds, row: Row, id_of: Any = int) -> dict[str, Any]:
+    """A row as an event in JSON; `id_of` makes an id of a number."""
+    op, first, *more = row
+    if isinstance(first, tuple):
+        kind, vertex = first
+        named = {"kind": kinds.names[kind]} if kinds.are_named else {}
+        return {"op": op, "id": id_of(vertex), **named, **({"x": list(more[0])} if more else {})}
+    src, dst, *values = more
+    record = {"op": op, "src": id_of(src), "dst": id_of(dst), **kinds.fields_of(first)}
+    carried = dict(zip(("weight", "attr"), (values[0:1] + [list(one) for one in values[1:]]), strict=False))
+    return record | carried
+
+
+def random_records(kinds: Kinds, seed: int, many: int, id_of: Any = int) -> list[dict[str, Any]]:
+    """Events of all kinds and relations, as JSON has them."""
+    graph, rng, records = KindGraph(kinds), np.random.default_rng(seed), list[dict[str, Any]]()
+    while len(records) < many:
+        rows = random_rows(graph, rng, 40)
+        graph.apply(rows, [])
+        records += [record_of(kinds, row, id_of) for row in rows]
+    return records
+
+
+def graph_of(kinds: Kinds, records: Sequence[dict[str, Any]]) -> KindGraph:
+    """The graph of such records, whose edges name their kinds where a type does not."""
+    graph = KindGraph(kinds)
+    for one in records:
+        if "id" in one:
+            vertex = kinds.kind_codes[one.get("kind", "")], one["id"]
+            graph.apply([(one["op"], vertex, *([tuple(one["x"])] if "x" in one else []))], [])
+            continue
+        ends = [one.get(name) for name in ("src_kind", "dst_kind")]
+        (number,) = kinds.matching(one["type"], *(None if end is None else kinds.kind_codes[end] for end in ends))
+        values = [one.get("weight", 1.0), *([one["attr"]] if "attr" in one else [])] if one["op"] == "add_edge" else []
+        graph.apply([(one["op"], number, one["src"], one["dst"], *values)], [])
+    return graph
+
+
+def random_rows(graph: KindGraph, rng: np.random.Generator, many: int) -> list[Row]:
+    """Events of vertices and edges of all kinds and relations, which come, change and go."""
+    kinds, live, edges = graph.kinds, list(graph.x), list(graph.edges)
+    given = [k for k, one in enumerate(kinds.relations) if one.mirrors == NO_MIRROR]
+    rows: list[Row] = []
+    for _ in range(many):
+        chance, kind = rng.random(), int(rng.integers(len(kinds)))
+        x = tuple(float(v) for v in rng.standard_normal(kinds.widths[kind]).astype(np.float32))
+        if chance < 0.1:
+            rows.append(("add_vertex", (kind, int(rng.integers(9))), x))
+        elif chance < 0.25 and live:
+            kind, vertex = live[rng.integers(len(live))]
+            x = tuple(float(v) for v in rng.standard_normal(kinds.widths[kind]).astype(np.float32))
+            rows.append(("set_features", (kind, vertex), x))
+        elif chance < 0.3 and live:
+            rows.append(("del_vertex", live[rng.integers(len(live))]))
+        elif chance < 0.45 and edges and (edge := edges[rng.integers(len(edges))])[0] in given:
+            rows.append(("del_edge", *edge))
+        else:
+            relation = given[rng.integers(len(given))]
+            width = kinds.relations[relation].edge_width
+            attr = tuple(float(v) for v in rng.integers(-2, 3, width)) if width and rng.random() < 0.8 else None
+            ends = int(rng.integers(7)), int(rng.integers(7))
+            values = [float(rng.choice([0.5, 1.0, 2.0]))] + ([] if attr is None else [attr])
+            rows.append(("add_edge", relation, *ends, *values))
+    return rows
