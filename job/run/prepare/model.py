@@ -70,8 +70,7 @@ def read_model(config: RunConfig) -> PreparedModel:
     Raises: UsageError where --pipeline or the snapshot does not fit the model; SnapshotError.
     """
     folder = config.model.absolute()
-    plan = load_plan(str(folder))
-    _refuse_of_kinds(plan, config)
+    plan = plan_to_run(config)
     parts = parts_of(config, len(plan.layers))
     start = None
     if config.snapshot is not None:
@@ -80,19 +79,22 @@ def read_model(config: RunConfig) -> PreparedModel:
     return PreparedModel(folder, plan, parts, start)
 
 
-def _refuse_of_kinds(plan: AnyPlan, config: RunConfig) -> None:
-    """Refuse what a job cannot do yet, or never, with kinds of vertices.
+def plan_to_run(config: RunConfig) -> AnyPlan:
+    """Return the plan of a new job's model.
 
-    Raises: UsageError; KindsError for edges between two kinds that are to be undirected.
+    Raises: UsageError for one that returns several kinds of vertices; KindsError for edges between two kinds that are
+    to be undirected; ModelError.
     """
+    plan = load_plan(str(config.model.absolute()))
     if not isinstance(plan, KindsPlan):
-        return
+        return plan
     if len(plan.out) > 1:
         msg = f"--model {config.model}: it returns {len(plan.out)} kinds ({', '.join(plan.out)}), and a job writes one"
         msg += " yet; export a module that returns the rows of one"
         raise UsageError(msg)
     assert plan.features.kinds is not None  # as each such model has them
     plan.features.kinds.mirrors(undirected=config.undirected)
+    return plan
 
 
 def parts_of(config: RunConfig, layers: int) -> int:

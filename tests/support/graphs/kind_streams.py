@@ -9,9 +9,10 @@ import numpy as np
 
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.oracles import kinds as scales_by_kind
+from freshet.gnn.oracles.scaled import Scaled
 from freshet.kinds import NO_MIRROR, Kinds
 from freshet.kinds_graph import KindsGraph, RelationEdges
-from freshet.schema import WEIGHT, EdgeValues
+from freshet.schema import NO_ATTR, WEIGHT, EdgeValues
 from tests.support.graphs.kind_reference import KindGraph
 
 Row = tuple[Any, ...]
@@ -41,6 +42,33 @@ def embeddings_of(model: KindsModel, graph: KindGraph, kind: str) -> dict[Any, n
     ids, arrays = arrays_of(graph)
     rows = scales_by_kind.forward(model, arrays)[kind].rows
     return dict(zip(ids[list(model.kinds).index(kind)], rows, strict=True))
+
+
+def scaled_embeddings(model: KindsModel, graph: KindGraph) -> tuple[list[Any], Scaled]:
+    """The ids of the returned kind, and their embeddings by the full pass in float64."""
+    ids, arrays = arrays_of(graph)
+    (kind,) = model.out
+    return ids[list(model.kinds).index(kind)], scales_by_kind.forward(model, arrays, tolerance=1e-5)[kind]
+
+
+def text_id(number: int) -> str:
+    """A string as the id of a vertex, some of them long."""
+    return f"v{number}" if number % 3 else f"{'ü' * 9}{number}"
+
+
+def event_row(kinds: Kinds, row: Row, id_of: Any = int) -> Row:
+    """A row as `events_of` takes it."""
+    op, first, *more = row
+    if isinstance(first, tuple):
+        kind, vertex = first[0], id_of(first[1])
+        return op, ((kinds.names[kind], vertex) if kinds.are_named else vertex), *more
+    src, dst, *values = more
+    name = kinds.relation_names[first]
+    if op == "del_edge":
+        return op, id_of(src), id_of(dst), name
+    weight, attr = [*values, *[1.0, None][len(values) :]]
+    padded = () if attr is None else ((*attr, *[0.0] * (kinds.edge_width - len(attr))),)
+    return op, id_of(src), id_of(dst), weight, name, NO_ATTR, *padded
 
 
 def record_of(kinds: Kinds, row: Row, id_of: Any = int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from freshet.operators.epochs.cut_log import CutLog
 from tests.support.simulation.drawn import Case, Result, simulate
-from tests.support.simulation.oracle import NO_FAULTS, assert_exact
+from tests.support.simulation.oracle import NO_FAULTS
 from tests.support.simulation.simulator import Faults, Simulation
 from tests.support.stages.cuts import copied
 
@@ -36,7 +36,7 @@ def check_tasks(case: Case, parts: int) -> Result:
     """
     case = replace(case, settings=replace(case.settings, parts=parts))
     alone = run_on_tasks(case, CutLog(), repeat(ONE_TASK), NO_FAULTS)
-    rows, worst = assert_exact(case.plan_model, case.events, alone, bitwise=case.exact, snapshot=case.snapshot)
+    rows, worst = case.judge(alone)
     expected = _told(alone)
     # of a copy, as nobody may take a log over that another attempt still has
     for tasks in OTHERS:

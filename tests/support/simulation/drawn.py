@@ -18,6 +18,8 @@ from unittest.mock import patch
 
 import numpy as np
 
+from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.plan import Plan, compile_plan
 from freshet.operators.base_image import build_image
@@ -51,7 +53,7 @@ class Case:
     seed: int
     model: str
     settings: Settings
-    plan_model: Model
+    plan_model: Model | KindsModel
     events: Events
     faults: Faults
     page_bytes: int
@@ -59,7 +61,7 @@ class Case:
     snapshot: Events | None = None
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> AnyPlan:
         """The compiled model."""
         return _plan(self.model)
 
@@ -85,6 +87,11 @@ class Case:
             f"sweeps of {self.spread_epochs} epochs, {partitions} partitions, up to {self.faults.crashes} crashes"
             + "".join(f", {flag}" for flag in flags)
         )
+
+    def judge(self, run: Simulation) -> tuple[int, float]:
+        """Hold every epoch against a full pass; how many rows were compared, and the largest error."""
+        assert isinstance(self.plan_model, Model)
+        return assert_exact(self.plan_model, self.events, run, bitwise=self.exact, snapshot=self.snapshot)
 
     @property
     def exact(self) -> bool:
@@ -161,12 +168,12 @@ def draw(seed: int) -> Case:
         settings = sealed_by(settings, latency_target_ms=30)
     if seed % 4 == 0:  # as fast as by the clock: a journal of a few blocks, or of the state's bytes where they are more
         settings = sealed_by(settings, marker_interval_ms=10**9, journal_bytes=1000)
-    events, settings = _through_partitions(seed, events, settings)
+    events, settings = through_partitions(seed, events, settings)
     pages, spread = rng.choice([1, 1, 512, 1 << 16]), rng.choice([1, 4, 200])
     snapshot = _snapshot(seed, typed, strings, exact, model)
     events, settings, snapshot = draw_times(seed, events, settings, snapshot)
     case = Case(seed, name, settings, model, events, NO_FAULTS, pages, spread, snapshot)
-    return replace(case, faults=_faults(seed, rng, case))
+    return replace(case, faults=faults_of(seed, rng, case))
 
 
 def _records(rng: random.Random, count: int, *, types: tuple[str, ...] = (), **options: Any) -> list[Record]:
@@ -192,7 +199,8 @@ def _snapshot(seed: int, typed: bool, strings: bool, exact: bool, model: Model) 
     return to_events(given, IN_WIDTH, edge_width=model.edge_features) if given else None
 
 
-def _faults(seed: int, rng: random.Random, case: Case) -> Faults:
+def faults_of(seed: int, rng: random.Random, case: Case) -> Faults:
+    """How a case fails."""
     settings, parts, events = case.settings, case.settings.parts, case.events
     # a delivery is a step; so much of them an epoch has, with parts dealt to half as many tasks on average
     layers, tasks = len(case.plan.layers), (1 + parts) / 2
@@ -209,7 +217,7 @@ def _faults(seed: int, rng: random.Random, case: Case) -> Faults:
     )
 
 
-def _through_partitions(seed: int, events: Events, settings: Settings) -> tuple[Events, Settings]:
+def through_partitions(seed: int, events: Events, settings: Settings) -> tuple[Events, Settings]:
     """In three of five cases most events come from the partitions of a topic (source 1), some in one message."""
     rng = random.Random(f"partitions {seed}")  # of its own: the other cases stay what they were
     partitions = rng.choice([0, 0, 1, 2, 5])
@@ -287,7 +295,7 @@ def check(case: Case, broken: str = "") -> Result:
         kept = len(segments_in(path / KEPT))
         # Without what an attempt that was thought dead has cut behind the end.
         cuts = run.log = copied(CutLog(path), run.log.last)
-    judged = assert_exact(case.plan_model, case.events, run, bitwise=case.exact, snapshot=case.snapshot)
+    judged = case.judge(run)
     calm = simulate(case, cuts, case.seed + 1, NO_FAULTS)
     assert list(calm.log.cuts.values()) == list(run.log.cuts.values()), "the run without crashes cut otherwise"
     calm_rows, run_rows = calm.rows(), run.rows()

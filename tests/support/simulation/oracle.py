@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from freshet.gnn.any_plan import compile_any
+from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled
@@ -29,9 +31,9 @@ TOLERANCE = 1e-5  # of a value's own scale: the magnitude of what was summed to 
 NO_FAULTS = Faults(barrier=0.0, tick=0.0, crashes=0)
 
 
-def job_settings(model: Model, parts: int, epoch_events: int = 1000, **options: object) -> Settings:
+def job_settings(model: Model | KindsModel, parts: int, epoch_events: int = 1000, **options: object) -> Settings:
     """Settings of a job on this model; `options` go to the partitioner."""
-    plan = compile_plan(model)
+    plan = compile_any(model)
     given: dict[str, Any] = {"hybrid_threshold": 3, **options}
     partitioning = PartitionerConfig.of(graph_rules(plan, undirected=False), **given)
     return Settings("", "", parts, partitioning, sealing=SealingConfig(epoch_events, marker_interval_ms=20))
@@ -93,12 +95,12 @@ def assert_exact(
             continue
         want = own_scale.forward(model, graph.graph, tolerance=TOLERANCE)
         got = np.stack([np.frombuffer(live[key], np.float32) for key in graph.ids])
-        worst = max(worst, _compare(got, want, graph.ids, epoch, bitwise=bitwise))
+        worst = max(worst, compare(got, want, graph.ids, epoch, bitwise=bitwise))
         compared += len(graph.ids)
     return compared, worst
 
 
-def _compare(got: np.ndarray, want: Scaled, ids: list[Id], epoch: int, *, bitwise: bool) -> float:
+def compare(got: np.ndarray, want: Scaled, ids: list[Id], epoch: int, *, bitwise: bool) -> float:
     """The largest error, relative to the scale of its value; NaN and infinity are right where float32 ran over."""
     if bitwise:
         error = np.where(got == want.rows.astype(np.float32), 0.0, np.inf)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from freshet.state.block_columns import kind_prefix
 from freshet.state.codec import Block, view
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.kind_reference import KindGraph
-from tests.support.graphs.kind_streams import Row, arrays_of
+from tests.support.graphs.kind_streams import Row, arrays_of, event_row
 
 
 class KindCores:
@@ -80,7 +79,7 @@ class KindCores:
     def run(self, rows: Sequence[Row]) -> None:
         """One epoch of rows of KindGraph, through all operators."""
         self.epoch += 1
-        events = events_of([self._event(*row) for row in rows], self.features, "int")
+        events = events_of([event_row(self.kinds, row) for row in rows], self.features, "int")
         change = self.partitioner.partition(events)
         assert change.rejected == []
         blocks = self.partitioner.split(change, control_values(), self.epoch)
@@ -96,19 +95,6 @@ class KindCores:
         for message in (one for (to, _), many in waiting.items() if to == SINK for one in many):
             assert isinstance(message.block, Block)
             self._take(message.block)
-
-    def _event(self, op: str, *fields: Any) -> Row:
-        if isinstance(fields[0], tuple):
-            (kind, vertex), *x = fields
-            return op, ((self.kinds.names[kind], vertex) if self.kinds.are_named else vertex), *x
-        relation, src, dst, *values = fields
-        name = self.kinds.relation_names[relation]
-        if op == "del_edge":
-            return op, src, dst, name
-        weight, attr = [*values, *[1.0, None][len(values) :]]
-        width = self.features.edge_width
-        padded = () if attr is None else ((*attr, *[0.0] * (width - len(attr))),)
-        return op, src, dst, weight, name, -1, *padded
 
     def _take(self, block: Block) -> None:
         for kind in self.out:

@@ -13,17 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.gnn.kinds.model import KindsModel
-from freshet.gnn.model import save_model
+from freshet.gnn.model import ModelError, save_model
+from freshet.job.embed.runner import EmbedOptions, embed
+from freshet.job.errors import UsageError
 from freshet.job.folder import run_file
 from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
+from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.results.check import check
 from freshet.job.results.export import export
 from freshet.job.run import runner
 from freshet.job.run.prepare.job import prepare
-from freshet.kinds import Kinds
+from freshet.job.size.estimate import estimate
+from freshet.job.size.miniature import GraphSize
+from freshet.kinds import Kinds, KindsError
 from freshet.operators.sink.change_log_reader import ChangeLogReader
-from tests.support.graphs.kind_streams import embeddings_of, graph_of, random_records
+from tests.support.graphs.kind_streams import embeddings_of, graph_of, random_records, text_id
 from tests.support.graphs.kinds import KINDS, by_kind, hetero, kinds_model, relation, sage, sage_everywhere
 
 BAD: list[dict[str, Any]] = [
@@ -68,10 +73,6 @@ def of_one_kind() -> KindsModel:
     return kinds_model(layers, [""], {"": 5}, relations)
 
 
-def text(number: int) -> str:
-    return f"v{number}" if number % 3 else f"{'ü' * 9}{number}"
-
-
 def write(folder: Path, model: KindsModel, id_of: Callable[[int], Any], parquet: bool) -> list[dict[str, Any]]:
     """A model and its events, some of which are bad; returns the good ones."""
     save_model(model, folder / "model")
@@ -97,8 +98,8 @@ def kinds_of(model: KindsModel) -> Kinds:
 def run(folder: Path, name: str, stop_after: int | None = None, **options: Any) -> Path:
     """Run a job to its end, or stop it when about so many epochs have been committed."""
     (events,) = folder.glob("events.*")
-    given = {"model": folder / "model", "events": [str(events)], "out": folder / name, "runtime": "local"}
-    config = load_run_config(given | {"epoch_ms": 0, "epoch_events": 20, **options})
+    given: dict[str, Any] = {"model": folder / "model", "events": [str(events)], "out": folder / name}
+    config = load_run_config(given | {"runtime": "local", "epoch_ms": 0, "epoch_events": 20, **options})
     if stop_after is None:
         assert runner.run(config) == 0
         return folder / name
@@ -117,7 +118,12 @@ def run(folder: Path, name: str, stop_after: int | None = None, **options: Any) 
 
 @pytest.mark.parametrize(
     ("make", "id_of", "parquet"),
-    [(of_sums, int, False), (with_attributes, text, True), (with_attributes, int, False), (of_one_kind, text, False)],
+    [
+        (of_sums, int, False),
+        (with_attributes, text_id, True),
+        (with_attributes, int, False),
+        (of_one_kind, text_id, False),
+    ],
 )
 def test_a_job_with_kinds_is_exact_wherever_it_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], KindsModel], id_of: Any, parquet: bool
@@ -154,3 +160,26 @@ def edges(folder: Path) -> list[str]:
 
 def vertices(folder: Path) -> list[str]:
     return sorted(map(repr, pq.read_table(folder / "vertices.parquet").to_pylist()))
+
+
+def test_what_cannot_be_done_with_kinds_yet_is_refused_by_name(tmp_path: Path) -> None:
+    save_model(kinds_model(LAYERS, ["user", "item"]), tmp_path / "several")
+    save_model(of_sums(), tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"--model .*several: it returns 2 kinds \(user, item\), and a job writes one"):
+        run(tmp_path, "A", model=tmp_path / "several")
+    with pytest.raises(KindsError, match=r"--undirected: edges of 'buys' lead from user to item"):
+        run(tmp_path, "B", undirected=True, model=of_a_relation_alone(tmp_path))
+    with pytest.raises(ModelError, match=r"`freshet size` takes no models with kinds of vertices yet"):
+        estimate(tmp_path / "model", GraphSize(10, 10))
+    asked = EmbedOptions(tmp_path / "model", tmp_path / "S", tmp_path / "E", placement=PartitioningOptions())
+    with pytest.raises(ModelError, match=r"`freshet embed` takes no models with kinds of vertices yet"):
+        embed(asked)
+    assert not any((tmp_path / name).exists() for name in ("A/job", "B/job", "E"))
+
+
+def of_a_relation_alone(folder: Path) -> Path:
+    """A model with edges between two kinds that nothing follows."""
+    relations = [relation("user", "buys", "item"), relation("user", "follows", "user")]
+    save_model(kinds_model([sage_everywhere(KINDS, 4, relations)], ["user"], KINDS, relations), folder / "alone")
+    return folder / "alone"

@@ -1,0 +1,53 @@
+"""Simulated jobs whose vertices have kinds: each epoch equals the oracle, and a run without crashes bit by bit.
+
+`check(draw_kinds(seed))` replays a seed.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.simulation.drawn import Result, check
+from tests.support.simulation.drawn_kinds import draw_kinds
+
+SOME, SEEDS = 8, int(os.environ.get("FRESHET_SEEDS", "30"))
+
+
+def wrong(seeds: range, broken: str = "") -> tuple[dict[int, str], list[Result]]:
+    """What was noticed, by seed, and the results of the others."""
+    noticed, results = dict[int, str](), list[Result]()
+    for seed in seeds:
+        try:
+            results.append(check(draw_kinds(seed), broken))
+        except Exception as error:
+            noticed[seed] = f"{type(error).__name__}: {str(error)[:300]}"
+    return noticed, results
+
+
+def test_a_seed_draws_the_same_case_again() -> None:
+    assert str(draw_kinds(3)) == str(draw_kinds(3))
+    assert draw_kinds(3).events.encode() == draw_kinds(3).events.encode()
+
+
+def test_some_seeds() -> None:
+    found, results = wrong(range(SOME))
+    assert not found
+    assert sum(result.crashes > 0 for result in results) > SOME // 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_many_seeds() -> None:
+    found, results = wrong(range(SOME, SEEDS))
+    assert not found
+    assert sum(result.crashes > 0 for result in results) > len(results) // 2
+    assert sum(result.rows for result in results) > 30 * len(results)
+
+
+def test_a_page_that_a_sweep_leaves_out_is_noticed() -> None:
+    found, _ = wrong(range(12), "page")
+    kinds = {text.split(":")[0] for text in found.values()}
+    assert found
+    assert kinds <= {"AssertionError", "LostUpdateError", "IndexError", "BadEpochError"}

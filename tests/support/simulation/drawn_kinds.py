@@ -1,0 +1,143 @@
+"""Random jobs for the simulator whose vertices have kinds: mirrors, kinds that vanish and come back, snapshots."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from freshet.gnn.kind_layers.compiling import compile_kinds
+from freshet.gnn.kind_layers.plans import KindsPlan
+from freshet.gnn.kinds.model import KindsModel, build_kinds_model
+from freshet.kinds import Kinds
+from freshet.operators.epochs.config import WAITING_BYTES
+from freshet.operators.inbox import INBOX_BYTES
+from freshet.partitioner.config import STRATEGIES
+from freshet.partitioner.event_builder import events_of
+from freshet.partitioner.events import Events
+from tests.support.graphs.kind_reference import KindGraph
+from tests.support.graphs.kind_streams import Row, event_row, random_rows, scaled_embeddings, text_id
+from tests.support.graphs.kinds import random_model_of_kinds
+from tests.support.simulation.drawn import Case, faults_of, through_partitions
+from tests.support.simulation.lanes import lanes_of
+from tests.support.simulation.oracle import NO_FAULTS, compare, events_between, job_settings, sealed_by
+from tests.support.simulation.simulator import Simulation
+from tests.support.simulation.survivors import Rows
+from tests.support.stages.cuts import ends_by_epoch
+
+VERTICES = 7  # ids of each kind, which all kinds share
+
+
+@dataclass(frozen=True)
+class KindsCase(Case):
+    """What a seed draws; `rows` are the events, `begun` those of the snapshot, as KindGraph takes them."""
+
+    rows: tuple[Row, ...] = ()
+    begun: tuple[Row, ...] = ()
+
+    @property
+    def plan(self) -> KindsPlan:
+        """The compiled model."""
+        return compile_kinds(_model(int(self.model.rpartition(" ")[2])))
+
+    def judge(self, run: Simulation) -> tuple[int, float]:
+        """Hold every epoch against a full pass in float64 on the graph of that epoch."""
+        model, kinds = _model(int(self.model.rpartition(" ")[2])), kinds_of(self)
+        id_of = text_id if self.strings else int
+        graph, rows, state = KindGraph(kinds), run.rows(), Rows()
+        compared, worst = 0, 0.0
+        for epoch, more in self._by_epoch(run):
+            graph.apply(list(more), [])
+            state.update(rows[epoch])
+            ids, want = scaled_embeddings(model, graph)
+            named = [id_of(one) for one in ids]
+            live = {key: row for key, row in state.items() if row is not None}
+            assert set(live) == set(named), f"epoch {epoch}: ids {sorted(map(str, set(live) ^ set(named)))} differ"
+            if named:
+                got = np.stack([np.frombuffer(live[key], np.float32) for key in named])
+                worst = max(worst, compare(got, want, named, epoch, bitwise=False))
+            compared += len(named)
+        return compared, worst
+
+    def _by_epoch(self, run: Simulation) -> list[tuple[int, list[Row]]]:
+        """The rows of each epoch, which has those of each lane from one number to another."""
+        numbered = replace(self.events, ts=np.arange(len(self.events), dtype=np.int64))
+        lanes, begin = lanes_of(numbered, self.settings.topics), dict[Any, int]()
+        found = [(0, list(self.begun))] if self.begun else []
+        for epoch, ends in ends_by_epoch(run.log, self.settings.topics).items():
+            if epoch:
+                taken = events_between(lanes, begin, ends).ts
+                found.append((epoch, [self.rows[k] for k in ([] if taken is None else taken.tolist())]))
+                begin = ends
+        return found
+
+
+@cache
+def _model(number: int) -> KindsModel:
+    """A random model that returns the first of its kinds."""
+    model = random_model_of_kinds(number)
+    fields = model.declaration() | {"out": model.out[:1]}
+    return build_kinds_model(**fields, weights=model.weights)
+
+
+def kinds_of(case: KindsCase) -> Kinds:
+    """The kinds of a case's model."""
+    kinds = case.plan.features.kinds
+    assert kinds is not None
+    return kinds
+
+
+def draw_kinds(seed: int) -> KindsCase:
+    """Everything but the schedule, which the simulation draws from the same seed."""
+    rng, some = random.Random(f"kinds {seed}"), np.random.default_rng(seed)
+    number, parts, strings = rng.randrange(60), rng.randint(1, 4), rng.random() < 0.25
+    model = _model(number)
+    settings = job_settings(
+        model,
+        parts,
+        rng.randint(4, 14),
+        strategy=rng.choice(STRATEGIES),
+        hybrid_threshold=rng.randint(0, 4),
+        id_kind="string" if strings else "int",
+        hash_seed=seed,
+    )
+    settings = sealed_by(
+        settings, marker_interval_ms=rng.choice([1, 4, 15]), waiting_bytes=(0, WAITING_BYTES)[seed % 2]
+    )
+    kinds = model.features.kinds
+    assert kinds is not None
+    graph, begun = KindGraph(kinds), list[Row]()
+    if rng.random() < 0.4:
+        begun = [row for row in random_rows(graph, some, 40) if row[0].startswith("add_")]
+        graph.apply(begun, [])
+    rows = drawn_rows(graph, some, rng, rng.randint(60, 120))
+    events, settings = through_partitions(seed, _events(model, rows, strings), settings)
+    snapshot = _events(model, begun, strings) if begun else None
+    pages, spread = rng.choice([1, 512, 1 << 16]), rng.choice([1, 4, 200])
+    told = f"kinds {number}", settings, model, events, NO_FAULTS, pages, spread, snapshot
+    case = KindsCase(seed, *told, rows=tuple(rows), begun=tuple(begun))
+    return replace(case, faults=replace(faults_of(seed, rng, case), inbox_bytes=(0, 4000, INBOX_BYTES)[seed % 3]))
+
+
+def drawn_rows(graph: KindGraph, some: np.random.Generator, rng: random.Random, many: int) -> list[Row]:
+    """Random rows; now and then all vertices of a kind go, and come again later."""
+    rows: list[Row] = []
+    while len(rows) < many:
+        more = random_rows(graph, some, 15)
+        if rng.random() < 0.3:
+            kind = rng.randrange(len(graph.kinds))
+            more += [("del_vertex", (kind, vertex)) for k, vertex in graph.x if k == kind]
+        graph.apply(more, [])
+        rows += more
+    return rows
+
+
+def _events(model: KindsModel, rows: list[Row], strings: bool) -> Events:
+    features = model.features
+    assert features.kinds is not None
+    id_of = text_id if strings else int
+    given = [event_row(features.kinds, row, id_of) for row in rows]
+    return events_of(given, features, "string" if strings else "int", model.edge_types)
