@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from freshet.gnn.any_plan import AnyPlan
-from freshet.gnn.kind_layers.plans import KindsLayer
+from freshet.gnn.kind_layers.plans import KindsPlan, RelationPlan
 from freshet.gnn.layers.base import LayerPlan
 from freshet.operators.dataflow import LayerTasks, Place
 from freshet.operators.epochs.config import CutLogConfig, SealingConfig
@@ -229,29 +229,32 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
 
 def state_bytes(plan: AnyPlan) -> tuple[int, int]:
     """About how many bytes of tables a vertex and an edge have in all operators together; of several kinds the most."""
+    if isinstance(plan, KindsPlan):
+        vertices, edges = state_bytes_by_kind(plan)
+        return max(vertices), max(edges)
     vertex, edge = plan.features.row_bytes + 100, 60
     for layer in plan.layers:
-        more = _bytes_of_kinds(layer) if isinstance(layer, KindsLayer) else _bytes_of_layer(layer)
-        vertex, edge = vertex + more[0], edge + more[1]
+        vertex += 4 * (layer.message_width + layer.self_width + layer.out_width) + 44
+        vertex += layer.synopsis.state_bytes(layer.message_width)
+        edge += _edge_bytes(layer)
     return vertex, edge
 
 
-def _bytes_of_layer(layer: LayerPlan) -> tuple[int, int]:
-    vertex = 4 * (layer.message_width + layer.self_width + layer.out_width) + 44
-    vertex += layer.synopsis.state_bytes(layer.message_width)
-    return vertex, _bytes_of_edge(weighted=layer.weighted, width=layer.edge_width)
+def state_bytes_by_kind(plan: KindsPlan) -> tuple[list[int], list[int]]:
+    """The same of vertices by kind, and of edges by relation."""
+    kinds = plan.features.kinds
+    assert kinds is not None  # as each such model has them
+    vertices, edges = [4 * width + 100 for width in kinds.widths], [60] * len(kinds.relations)
+    for layer in plan.layers:
+        for kind, one in enumerate(layer.kinds):
+            vertices[kind] += 0 if one is None else 4 * (one.message_width + one.self_width + one.out_width) + 44
+        for relation in layer.relations:
+            vertices[relation.target] += relation.synopsis.state_bytes(relation.message_width)
+            edges[relation.number] += _edge_bytes(relation)
+    return vertices, edges
 
 
-def _bytes_of_kinds(layer: KindsLayer) -> tuple[int, int]:
-    vertex = [44]
-    for one in layer.kinds:
-        if one is not None:
-            into = [layer.relations[place] for place in one.relations]
-            synopses = sum(relation.synopsis.state_bytes(relation.message_width) for relation in into)
-            vertex.append(4 * (one.message_width + one.self_width + one.out_width) + 44 + synopses)
-    edges = [_bytes_of_edge(weighted=one.weighted, width=one.edge_width) for one in layer.relations]
-    return max(vertex), max(edges, default=0)
-
-
-def _bytes_of_edge(*, weighted: bool, width: int) -> int:
-    return (24 if weighted or width else 12) + (4 + 4 * width if width else 0)
+def _edge_bytes(messages: LayerPlan | RelationPlan) -> int:
+    """Bytes of an edge in the tables of one layer."""
+    width = messages.edge_width
+    return (24 if messages.weighted or width else 12) + (4 + 4 * width if width else 0)

@@ -184,7 +184,7 @@ def _from_log(stopped: Stopped, log: CutLog, state: str | None, work: Path) -> d
         say(f"{more:,} events more: the rest of the messages in which epoch {epoch:,} ends")
     graph = live.graph()
     positions = [one.to_dict() for one in coverage.positions(stopped.has_finished and state is None)]
-    counts = {"vertices": len(graph.ids), "edges": len(graph.src), "epoch": epoch}
+    counts = {"vertices": len(graph.ids), "edges": len(graph.without_mirrors().src), "epoch": epoch}
     say(f"epoch {epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
     if live.attrs is not None:
         counts["attr_left_out"] = _tell_attr(stopped, live.core.features, *live.attrs)

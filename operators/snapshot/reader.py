@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
@@ -166,6 +168,23 @@ def _refuse_widths(folder: Path, schemas: dict[str, pa.Schema], features: Featur
     if features.edge_width and found is not None and found not in wanted:
         msg = f"{folder / 'edges.parquet'}: attr: expected the model's {features.edge_width} numbers, got {found}"
         raise SnapshotError(msg)
+
+
+def count_by_kind(snapshot: Snapshot) -> list[int]:
+    """Return how many vertices a snapshot has of each kind of the model, as far as its rows name one."""
+    kinds = snapshot.features.kinds
+    if kinds is None or not kinds.are_named:
+        return [snapshot.vertices]
+    counts, path = Counter[str](), snapshot.folder / "vertices.parquet"
+    try:
+        with open_parquet(path, memory_map=True) as file:
+            for batch in file.iter_batches(BLOCK_ROWS, columns=["kind"]):
+                for one in pc.value_counts(batch.column(0)).to_pylist():
+                    counts[one["values"]] += one["counts"]
+    except (OSError, pa.ArrowException) as error:
+        msg = f"{path}: cannot be read: {error}"
+        raise SnapshotError(msg) from error
+    return [counts[name] for name in kinds.names]
 
 
 def dropped_columns(folder: Path | None, features: Features) -> list[str]:

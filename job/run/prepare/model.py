@@ -14,9 +14,15 @@ from freshet.job.folder.made_image import MadeImage, in_words
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.job.options.told import told
+from freshet.job.units import readable
+from freshet.kinds import NO_MIRROR
 from freshet.operators.factory import load_plan
-from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+from freshet.operators.settings import state_bytes_by_kind
+from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, count_by_kind, open_snapshot
 from freshet.partitioner.config import GraphRules
+from freshet.state.memory.machine_memory import available_memory
+
+_AT_ONCE = 2  # times the tables, with the snapshot's events and all blocks of epoch 0: measured 1.9
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,31 @@ class Start:
                 f"--model {model} is {plan.sha256[:12]}); give that model, or the snapshot that was embedded"
             )
             raise UsageError(msg)
-        return Start(graph, made_for(folder, rules))
+        made = made_for(folder, rules)
+        if made is None and isinstance(plan, KindsPlan):
+            _refuse_what_does_not_fit(graph, plan)
+        return Start(graph, made)
+
+
+def _refuse_what_does_not_fit(graph: Snapshot, plan: KindsPlan) -> None:
+    """Refuse a snapshot with kinds that is too large for this machine's memory, where all of its state is made at once.
+
+    Raises: UsageError, with what would fit; SnapshotError.
+    """
+    vertices, edges = state_bytes_by_kind(plan)
+    kinds = plan.features.kinds
+    assert kinds is not None  # as each such model has them
+    of_edge = max(edges) * (2 if any(one.mirrors != NO_MIRROR for one in kinds.relations) else 1)
+    tables = graph.edges * of_edge
+    tables += sum(size * count for size, count in zip(vertices, count_by_kind(graph), strict=True))
+    needed, free = _AT_ONCE * tables, available_memory()
+    if needed > free:
+        msg = (
+            f"--snapshot {graph.folder}: with kinds of vertices it is taken in as a whole, for which about "
+            f"{readable(needed)} of memory are needed and {readable(free)} are free; start on a larger machine, or "
+            "without it, with the graph as events"
+        )
+        raise UsageError(msg)
 
 
 def made_for(snapshot: Path, rules: GraphRules) -> MadeImage | None:

@@ -28,6 +28,7 @@ from freshet.job.size.estimate import estimate
 from freshet.job.size.miniature import GraphSize
 from freshet.kinds import Kinds, KindsError
 from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.kind_streams import embeddings_of, graph_of, random_records, text_id
 from tests.support.graphs.kinds import KINDS, by_kind, hetero, kinds_model, relation, sage, sage_everywhere
 
@@ -126,7 +127,12 @@ def run(folder: Path, name: str, stop_after: int | None = None, **options: Any) 
     ],
 )
 def test_a_job_with_kinds_is_exact_wherever_it_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], KindsModel], id_of: Any, parquet: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    make: Callable[[], KindsModel],
+    id_of: Any,
+    parquet: bool,
 ) -> None:
     monkeypatch.setattr("freshet.operators.parser.files.CHUNK_LINES", 50)
     model = make()
@@ -144,6 +150,9 @@ def test_a_job_with_kinds_is_exact_wherever_it_is_stopped(
 
     half = run(tmp_path, "H", stop_after=4, parts=1)
     assert export(tmp_path / "S", half) == 0
+    told = orjson.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["edges"] == len(edges(tmp_path / "S"))
+    assert told["vertices"] == len(vertices(tmp_path / "S"))
     rest = run(tmp_path, "R", snapshot=tmp_path / "S", parts=3)
     assert check(*given, rest, snapshot=tmp_path / "S") == 0
     assert runner.run(load_run_config({"model": given[0], "events": given[1], "out": half, "resume": "latest"})) == 0
@@ -183,3 +192,19 @@ def of_a_relation_alone(folder: Path) -> Path:
     relations = [relation("user", "buys", "item"), relation("user", "follows", "user")]
     save_model(kinds_model([sage_everywhere(KINDS, 4, relations)], ["user"], KINDS, relations), folder / "alone")
     return folder / "alone"
+
+
+def test_a_snapshot_that_does_not_fit_into_memory_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(of_sums(), tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(b"")
+    x = [[0.5] * 6, [0.5] * 4, [0.5] * 6]
+    write_snapshot(tmp_path / "S", [1, 1, 2], x, [1], [2], edge_type=["follows"], kinds=["user", "item", "user"])
+    monkeypatch.setattr("freshet.job.run.prepare.model.available_memory", lambda: 1000)
+    with pytest.raises(UsageError, match=r"--snapshot .*S: with kinds of vertices .* about 3\.1 KiB of memory are"):
+        run(tmp_path, "A", snapshot=tmp_path / "S")
+    assert not (tmp_path / "A" / "job").exists()
+    monkeypatch.undo()
+    run(tmp_path, "B", snapshot=tmp_path / "S")
+    assert ChangeLogReader(tmp_path / "B").state_at(0).ids.tolist() == [1, 2]
