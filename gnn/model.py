@@ -194,13 +194,13 @@ def load_model(folder: str | Path) -> Model:
 
     Raises: ModelError when a file is missing, is no model, or does not fit the other; the message says what to mend.
     """
-    return read_folder(folder, _build_runnable)
+    return read_folder(folder, _build_without_kinds)
 
 
-def _build_runnable(**fields: Any) -> Model:
-    """Return the model of these fields, as `build_model`; no job runs one with kinds yet."""
+def _build_without_kinds(**fields: Any) -> Model:
+    """Return the model of these fields, as `build_model`."""
     if fields.get("version") == KINDS_VERSION:
-        msg = "models with kinds of vertices cannot be run yet; `freshet model describe` explains them"
+        msg = "a model with kinds of vertices; freshet.gnn.kinds.model.load_any_model reads it"
         raise ModelError(msg)
     return build_model(**fields)
 

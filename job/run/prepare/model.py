@@ -120,7 +120,7 @@ def plan_to_run(config: RunConfig) -> AnyPlan:
         return plan
     if len(plan.out) > 1:
         msg = f"--model {config.model}: it returns {len(plan.out)} kinds ({', '.join(plan.out)}), and a job writes one"
-        msg += " yet; export a module that returns the rows of one"
+        msg += f' yet; export it with output="{next(iter(plan.out))}", say'
         raise UsageError(msg)
     assert plan.features.kinds is not None  # as each such model has them
     plan.features.kinds.mirrors(undirected=config.undirected)

@@ -59,9 +59,9 @@ def test_a_model_without_kinds_is_read_as_before(tmp_path: Path) -> None:
     assert load_model(tmp_path).sha256() == model.sha256()
 
 
-def test_a_job_refuses_kinds_for_now(tmp_path: Path) -> None:
+def test_models_without_kinds_are_read_by_themselves(tmp_path: Path) -> None:
     save_model(kinds_model(LAYERS, ["user"]), tmp_path)
-    with pytest.raises(ModelError, match=r"model.json: models with kinds of vertices cannot be run yet"):
+    with pytest.raises(ModelError, match=r"model.json: a model with kinds of vertices; .*load_any_model reads it"):
         load_model(tmp_path)
 
 

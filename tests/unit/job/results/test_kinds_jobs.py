@@ -175,7 +175,7 @@ def test_what_cannot_be_done_with_kinds_yet_is_refused_by_name(tmp_path: Path) -
     save_model(kinds_model(LAYERS, ["user", "item"]), tmp_path / "several")
     save_model(of_sums(), tmp_path / "model")
     (tmp_path / "events.jsonl").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"--model .*several: it returns 2 kinds \(user, item\), and a job writes one"):
+    with pytest.raises(UsageError, match=r"several: it returns 2 kinds \(user, item\), and .* output=.user., say"):
         run(tmp_path, "A", model=tmp_path / "several")
     with pytest.raises(KindsError, match=r"--undirected: edges of 'buys' lead from user to item"):
         run(tmp_path, "B", undirected=True, model=of_a_relation_alone(tmp_path))

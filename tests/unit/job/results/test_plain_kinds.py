@@ -1,0 +1,103 @@
+"""The rules of `freshet check` for kinds and relations, held against the Parser's, and its graph against a slow one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from freshet.job.results.plain_kinds import PlainKindsGraph, PlainKindsRules
+from freshet.kinds import Kinds, Relation
+from freshet.operators.parser.core import Origin, Parser
+from freshet.partitioner.config import GraphRules
+from freshet.partitioner.events import OP_ADD_EDGE, OP_NAMES
+from freshet.schema import Features
+from tests.support.graphs.kind_reference import KindGraph
+from tests.support.graphs.kind_streams import arrays_of, random_records, random_rows, record_of
+
+KINDS = Kinds(
+    ("user", "item", "shop"),
+    (2, 3, 2),
+    (
+        Relation(0, "buys", 1, edge_width=2),
+        Relation(1, "rev_buys", 0, edge_width=2, mirrors=0),
+        Relation(0, "rates", 1, edge_width=1),
+        Relation(0, "rates", 2),
+        Relation(2, "rates", 1),
+        Relation(0, "knows", 0),
+        Relation(2, "near", 2),
+        Relation(2, "near_too", 2, mirrors=6),
+    ),
+)
+ONE = Kinds(("",), (2,), (Relation(0, "cites", 0), Relation(0, "writes", 0)))
+VALUES: dict[str, list[Any]] = {
+    "op": [*OP_NAMES, *OP_NAMES, "add", None],
+    "id": [1, 2, -5, 2**63, True, "a", None],
+    "src": [1, 2, 3, 1.0, None],
+    "dst": [1, 2, 3, "a"],
+    "kind": ["user", "item", "shop", "users", "", 0, None],
+    "src_kind": [None, None, "user", "shop", "users", 3],
+    "dst_kind": [None, None, "item", "user", "shop", True],
+    "type": ["buys", "rates", "knows", "near", "near_too", "rev_buys", "cites", "x", "", None, 4],
+    "x": [None, [1, 2], [1.0, 2.0, 3.0], [1e39, 1], [True, 1], "12", []],
+    "attr": [None, [1.0], [1.0, 2.0], [None], [1.0, 2.0, 3.0]],
+    "weight": [None, 0.5, "1", 1e300],
+    "ts": [None, 5, 1.5],
+}
+
+
+def drawn(rng: random.Random, kinds: Kinds) -> dict[str, Any]:
+    """A record whose fields are good or bad; most often only one of them is."""
+    good = rng.choice(random_records(kinds, rng.randrange(50), 1) if rng.random() < 0.3 else [{}])
+    bad = {name: rng.choice(values) for name, values in VALUES.items() if rng.random() < (0.15 if good else 0.6)}
+    return good | bad
+
+
+@pytest.mark.parametrize("kinds", [KINDS, ONE], ids=["several", "one"])
+def test_the_parser_and_the_rules_of_the_check_take_the_same_records(kinds: Kinds) -> None:
+    features, rng = Features.of_kinds(kinds), random.Random(4)
+    taken = 0
+    for _ in range(3000):
+        record = drawn(rng, kinds)
+        events, letters = Parser(features, "int", kinds.relation_names).parse_jsonl(
+            orjson.dumps(record), Origin(name="e")
+        )
+        event = PlainKindsRules(features, "int", kinds.relation_names).judge(orjson.loads(orjson.dumps(record)))
+        assert (event is None) == bool(letters), f"{record}: {letters}, {event}"
+        if event is None:
+            continue
+        taken += 1
+        assert OP_NAMES[events.op[0]] == event.op
+        if event.b is None:
+            kind = 0 if events.kind is None else events.kind[0]
+            assert event.a == (kinds.names[kind], events.a.to_list()[0])
+            assert (event.x is None) == (not len(events.x))
+        else:
+            assert event.type == events.types[events.etype[0]]
+            assert (event.a[1], event.b[1]) == (events.a.to_list()[0], events.b.to_list()[0])
+            assert events.op[0] != OP_ADD_EDGE or event.values[0] == events.values.weight[0]
+    assert taken > 300
+
+
+def test_the_graph_of_the_check_is_that_of_the_events_one_by_one() -> None:
+    features, rng = Features.of_kinds(KINDS), np.random.default_rng(1)
+    rules, slow = PlainKindsRules(features, "int", KINDS.relation_names), KindGraph(KINDS)
+    graph = PlainKindsGraph(features, GraphRules(edge_types=KINDS.relation_names))
+    for _ in range(30):
+        rows = random_rows(slow, rng, 20)
+        slow.apply(rows, [])
+        events = [rules.judge(record_of(KINDS, row)) for row in rows]
+        graph.take_epoch([event for event in events if event is not None])
+        assert None not in events
+        ids, want = arrays_of(slow)
+        got = graph.kind_arrays()
+        assert {name: sorted(found) for name, found in got.ids.items()} == dict(zip(KINDS.names, ids, strict=True))
+        for relation, ours, theirs in zip(KINDS.relations, got.graph.edges, want.edges, strict=True):
+            ends = got.ids[KINDS.names[relation.source]], got.ids[KINDS.names[relation.target]]
+            named = sorted((ends[0][s], ends[1][d]) for s, d in zip(ours.src, ours.dst, strict=True))
+            places = ids[relation.source], ids[relation.target]
+            assert named == sorted((places[0][s], places[1][d]) for s, d in zip(theirs.src, theirs.dst, strict=True))
+        assert graph.count_of("user") == len(ids[0])
