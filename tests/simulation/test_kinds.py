@@ -47,7 +47,8 @@ def test_many_seeds() -> None:
 
 
 def test_a_page_that_a_sweep_leaves_out_is_noticed() -> None:
-    found, _ = wrong(range(12), "page")
+    """It matters only if a restore reads it and it had changed."""
+    found, _ = wrong(range(18, 27), "page")
     kinds = {text.split(":")[0] for text in found.values()}
-    assert found
+    assert len(found) > 1
     assert kinds <= {"AssertionError", "LostUpdateError", "IndexError", "BadEpochError"}

@@ -24,8 +24,9 @@ from freshet.operators.sink.core import Sink
 from freshet.operators.sink.task import of_task
 from freshet.state.sweep import Mutations, Sweeper
 from freshet.state.table import DIRTY, Table
-from tests.support.simulation.drawn import Case, draw, eager, open_log, reopen, simulate, wrong_seeds
+from tests.support.simulation.drawn import Case, draw, eager, simulate, wrong_seeds
 from tests.support.simulation.oracle import NO_FAULTS, sealed_by
+from tests.support.simulation.reopened import open_log, reopen
 from tests.support.simulation.simulator import Faults, Simulation
 from tests.support.stages.cuts import copied
 from tests.support.stages.sunk import sink_of

@@ -19,14 +19,14 @@ from unittest.mock import patch
 import numpy as np
 
 from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.plan import Plan, compile_plan
 from freshet.operators.base_image import build_image
 from freshet.operators.epochs.config import WAITING_BYTES
-from freshet.operators.epochs.cut import Cut
 from freshet.operators.epochs.cut_log import CutLog
-from freshet.operators.epochs.cut_segments import KEPT, FencedError, segments_in
+from freshet.operators.epochs.cut_segments import KEPT, segments_in
 from freshet.operators.inbox import INBOX_BYTES
 from freshet.operators.settings import Settings
 from freshet.partitioner.config import STRATEGIES
@@ -37,11 +37,11 @@ from tests.support.simulation.lanes import draw_readers, has_readers
 from tests.support.simulation.left_out import leave_a_page_out
 from tests.support.simulation.oracle import NO_FAULTS, assert_exact, job_settings, sealed_by
 from tests.support.simulation.pages import page_bytes
+from tests.support.simulation.reopened import ONE_SEGMENT, open_log, reopen
 from tests.support.simulation.simulator import Faults, Simulation
 from tests.support.simulation.times import draw_times
-from tests.support.stages.cuts import copied, newest_segment
+from tests.support.stages.cuts import copied
 
-ONE_SEGMENT = 1 << 20  # bytes: what an attempt cuts stands in one
 LONG_EVERY = 33  # one seed of so many has thousands of events
 BREAKAGES = ("page", "cut", "cut in the middle", "cut at the tail")
 
@@ -329,49 +329,10 @@ def _hook(case: Case, path: Path, broken: str, lost: list[int]) -> Hook:
         simulation.log.retention = simulation.checkpoints
         simulation.before_restore = lambda: reopen(simulation, path)
         if broken == "page":
-            leave_a_page_out(case.seed, case.settings.parts)(simulation)
+            with_kinds = isinstance(case.plan, KindsPlan)
+            leave_a_page_out(case.seed, case.settings.parts, with_kinds=with_kinds)(simulation)
 
     return hook
-
-
-def open_log(path: Path, segment_bytes: int = 1) -> CutLog:
-    """The cut log in a folder; a marker ends each segment, and what is let go of is kept for the end, unreadable."""
-    log = CutLog(path, keep=True, segment_bytes=segment_bytes)
-    log._segments = [segment for segment in log._segments if segment.path.parent.name != KEPT]
-    return log
-
-
-def reopen(simulation: Simulation, path: Path, lost: Callable[[list[bytes]], None] | None = None) -> None:
-    """What a process finds that starts anew: the cut log's files, and in turn one of two things.
-
-    The last line is torn; or the process before, which was thought dead, cuts one epoch more and must not send it. One
-    that lingers does so by itself.
-    """
-    before, is_dead = simulation.log, simulation.crashes % 2 == 1 and not simulation.lingers
-    if before.last and not simulation.lingers:
-        file = newest_segment(path)
-        if lost is not None:
-            lines = file.read_bytes().splitlines(keepends=True)
-            cuts = lines[1:]
-            lost(cuts)
-            file.write_bytes(b"".join([lines[0], *cuts]))
-        with file.open("ab") as torn:
-            torn.write(b"[999,1" if is_dead else b"")
-    end = before.cut_of(before.last).end if before.last and lost is None else None
-    simulation.log = open_log(path, 1 if lost is None else ONE_SEGMENT)
-    simulation.log.retention = simulation.checkpoints
-    if simulation.lingers:
-        return
-    if is_dead or end is None:
-        before.close()
-        return
-    try:
-        before.append(Cut(before.last + 1, end, True))  # an empty epoch: a later attempt may obey it
-    except FencedError:
-        before.close()
-    else:
-        msg = "an attempt that was thought dead has cut an epoch"
-        raise AssertionError(msg)
 
 
 # -- jobs that are broken on purpose ----------------------------------------------------------------------------------

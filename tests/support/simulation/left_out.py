@@ -15,6 +15,11 @@ _TABLES = {
     "LayerStorage": ["z", "s", "note", "flags", "in.head", "x"],
     "LayerTail": ["partial", "index", "flags", "x"],
 }
+_TABLES_OF_KINDS = {  # of the first kind and relation
+    "KindsFeatureStorage": ["k0.x", "k0.flags"],
+    "KindsLayerStorage": ["r0.z", "r0.s", "r0.in.head", "k0.flags", "k0.x"],
+    "KindsTail": ["r0.partial", "k0.flags", "k0.x"],
+}
 
 
 class LeavesPagesOut(Sweeper):
@@ -34,13 +39,14 @@ class LeavesPagesOut(Sweeper):
         return changes
 
 
-def leave_a_page_out(seed: int, parts: int) -> Callable[[Simulation], None]:
+def leave_a_page_out(seed: int, parts: int, *, with_kinds: bool = False) -> Callable[[Simulation], None]:
     """The first page of one table of one operator never becomes durable."""
     rng = random.Random(f"page {seed}")
 
     def hook(simulation: Simulation) -> None:
-        kind = rng.choice([*_TABLES][: 3 if parts > 1 else 2])
-        table, before = rng.choice(_TABLES[kind]), simulation.on_stage
+        tables = _TABLES_OF_KINDS if with_kinds else _TABLES
+        kind = rng.choice([*tables][: 3 if parts > 1 else 2])
+        table, before = rng.choice(tables[kind]), simulation.on_stage
 
         def on_stage(stage: Any) -> None:
             before(stage)

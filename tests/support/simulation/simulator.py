@@ -314,8 +314,7 @@ class Simulation:
         if not ready:  # all wait for a barrier that has not begun everywhere
             self._begin_barrier()
             return
-        channel = ready[self.random.randrange(len(ready))]
-        sender, to = channel
+        channel = sender, to = ready[self.random.randrange(len(ready))]
         queue = self._channels[channel]
         item = queue.popleft()
         if not queue:
