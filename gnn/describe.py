@@ -17,8 +17,8 @@ from freshet.gnn.describing.words import (
     OUT_EDGES,
     edge_bytes,
     label,
-    on_edges,
     weights_text,
+    work_on_edges,
 )
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.layers.base import LayerPlan
@@ -154,8 +154,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
     own = layer.self_width
     context = _CONTEXT_BYTES if layer.reads_context or layer.source_scaled else 0
     context += 0 if layer.synopsis.is_linear else MESSAGES_BYTES
-    network = layer.network
-    messages, per_edge = (on_edges(conv, network), network.multiplications) if network else ([], 0)
+    messages, per_edge = work_on_edges(conv, layer.network, layer.synopsis)
     message, synopsis, out = (
         4 * layer.message_width,
         layer.synopsis.state_bytes(layer.message_width),

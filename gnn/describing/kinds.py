@@ -15,8 +15,8 @@ from freshet.gnn.describing.words import (
     OUT_EDGES,
     edge_bytes,
     label,
-    on_edges,
     weights_text,
+    work_on_edges,
 )
 from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.kind_layers.lines import Stretch, stretches_of
@@ -151,7 +151,7 @@ def _kind_data(plan: KindPlan, aggr: str, into: list[dict[str, Any]]) -> dict[st
 
 
 def _relation_data(model: KindsModel, conv: Conv, plan: RelationPlan) -> dict[str, Any]:
-    relation, network = model.relations[plan.number], plan.network
+    relation, messages = model.relations[plan.number], work_on_edges(conv, plan.network, plan.synopsis)
     parts = list(plan.synopsis.changes)
     parts += ["a changed in-degree re-reads the sum"] if plan.reads_count else []
     parts += ["self-loops are kept apart"] if plan.skip_loops else []
@@ -163,7 +163,7 @@ def _relation_data(model: KindsModel, conv: Conv, plan: RelationPlan) -> dict[st
         "target": relation.target,
         "type": plan.name,
         "options": conv.model_dump(mode="json", exclude=left_out),
-        "on_each_edge": on_edges(conv, network) if network else [],
+        "on_each_edge": messages[0],
         "then": [label(one) for one in ([] if isinstance(conv, EdgeConv) else getattr(conv, "nn", []))],
         "message_width": plan.message_width,
         "target_width": plan.target_width,
@@ -171,7 +171,7 @@ def _relation_data(model: KindsModel, conv: Conv, plan: RelationPlan) -> dict[st
         "class": plan.synopsis.algebra,
         "edge_weights": weights_text(conv),
         "incremental": parts,
-        "multiplications_per_edge": network.multiplications if network else 0,
+        "multiplications_per_edge": messages[1],
         "edge_features": plan.edge_width,
         "state_bytes_per_edge": edge_bytes(plan.weighted, plan.edge_width),
         "state_bytes_per_vertex": plan.synopsis.state_bytes(plan.message_width) + counts,

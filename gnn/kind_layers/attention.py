@@ -12,11 +12,11 @@ from freshet.gnn.kind_layers.columns import RowPiece, linear_piece
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan, Root
 from freshet.gnn.layers.attention_convs import terms_of_values, with_terms
 from freshet.gnn.layers.chain import transposed
-from freshet.gnn.layers.edge_attention import EdgeAttention, Fill, edge_terms
+from freshet.gnn.layers.edge_attention import EdgeAttention, EdgeTermAttention, Fill, edge_terms
 from freshet.gnn.model import WeightedModel
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
-from freshet.gnn.synopses.attend import attend, merge_heads
+from freshet.gnn.synopses.attend import NO_TERMS, attend, merge_heads
 from freshet.gnn.synopses.scores import terms_of
 from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
 
@@ -36,12 +36,18 @@ class AttentionRelation(RelationConvPlan):
         self.synopsis = SoftmaxSynopsis(score)
         self._terms, self._concat, self._loops = terms_of(loop_score), spec.concat, spec.add_self_loops
         self._of_edges: EdgeAttention | None = None
+        self._edge_terms: EdgeTermAttention | None = None
 
     def _read_edges(self, score: Score, w: Rows, fill: Fill) -> None:
         """Read attributes of edges; `w` makes their term (see EdgeAttention)."""
         of_edges = EdgeAttention(score, w, fill if self._loops else None)
         self.network, self.synopsis, self.edge_width = of_edges.network, of_edges.synopsis, of_edges.edge_width
         self._of_edges, self._terms = of_edges, terms_of(of_edges.given)
+
+    def _add_edges(self, score: Score, w: Rows, fill: Fill) -> None:
+        """Have the term that `w` makes of an edge's attributes beside that of its source, in an additive score."""
+        of_edges = self._edge_terms = EdgeTermAttention(score, w, fill if self._loops else None)
+        self.synopsis, self.edge_width = of_edges.synopsis, of_edges.edge_width
 
     def _keep(self, source: RowPiece, target: RowPiece) -> None:
         """Take the columns of both ends."""
@@ -50,12 +56,14 @@ class AttentionRelation(RelationConvPlan):
 
     def update(self, agg: Rows, own: Sequence[Rows], count: Count) -> Rows:
         """Return the sums of values, divided by those of weights, after adding self-loops."""
-        row = agg
+        row, terms = agg, NO_TERMS
         if self._of_edges is not None:
             agg, row = self._of_edges.split(agg, own[0] if self._loops else agg, own[1] if self._loops else None)
         elif self._loops:
             row = np.concatenate(own, axis=1)
-        return self._attended(agg, row)
+        if self._edge_terms is not None:
+            agg, terms = self._edge_terms.split(agg)
+        return self._attended(agg, row, terms)
 
     def of_all(self, others: Sequence[RelationConvPlan], aggregates: Sequence[Rows]) -> Rows:
         """Return what `update` would make if the messages of other convs, of the same heads, were its own as well."""
@@ -63,14 +71,16 @@ class AttentionRelation(RelationConvPlan):
         for other, agg in zip(others, aggregates[1:], strict=True):
             assert isinstance(other, AttentionRelation)  # KindsModel has checked it
             merge_heads(sums, other._sums(agg), self._terms.heads)
-        return self._attended(sums, sums)
+        return self._attended(sums, sums, NO_TERMS)
 
     def _sums(self, agg: Rows) -> Rows:
+        if self._edge_terms is not None:
+            return self._edge_terms.split(agg)[0]
         return agg if self._of_edges is None else self._of_edges.split(agg, agg)[0]
 
-    def _attended(self, sums: Rows, row: Rows) -> Rows:
+    def _attended(self, sums: Rows, row: Rows, terms: Rows) -> Rows:
         out = np.empty((len(sums), self.out_width), np.float32)
-        attend(sums, row, self._loops, self._terms, self._concat, out)
+        attend(sums, row, terms, self._loops, self._terms, self._concat, out)
         return out
 
 
@@ -89,7 +99,7 @@ class GATRelation(AttentionRelation):
         target = terms_of_values(of_target, weights["att_dst"]).astype(np.float32)
         self._keep(source, linear_piece(np.ascontiguousarray(target)))
         if spec.edge_channels:
-            self._read_edges(score, edge_terms(weights["lin_edge.weight"], weights["att_edge"]), spec.fill_value)
+            self._add_edges(score, edge_terms(weights["lin_edge.weight"], weights["att_edge"]), spec.fill_value)
         self.root = _residual(weights)
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from freshet.gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
 from freshet.gnn.layers.base import Context, LayerPlan
 from freshet.gnn.layers.chain import Chain, linear, transposed
-from freshet.gnn.layers.edge_attention import EdgeAttention, Fill, edge_terms
+from freshet.gnn.layers.edge_attention import EdgeAttention, EdgeTermAttention, Fill, edge_terms
 from freshet.gnn.model import Model
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
-from freshet.gnn.synopses.attend import AttentionEpilogue, attend
+from freshet.gnn.synopses.attend import NO_TERMS, AttentionEpilogue, attend
 from freshet.gnn.synopses.scores import terms_of
 from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
 
@@ -38,12 +38,18 @@ class AttentionConvPlan(LayerPlan):
         self._terms, self._concat, self._loops = terms_of(score), spec.concat, spec.add_self_loops
         self._bias: Rows | None = None
         self._of_edges: EdgeAttention | None = None
+        self._edge_terms: EdgeTermAttention | None = None
 
     def _read_edges(self, score: Score, w: Rows, fill: Fill) -> None:
         """Read attributes of edges; `w` makes their term (see EdgeAttention)."""
         of_edges = EdgeAttention(score, w, fill if self._loops else None)
         self.network, self.synopsis, self.edge_width = of_edges.network, of_edges.synopsis, of_edges.edge_width
         self._of_edges, self._terms = of_edges, terms_of(of_edges.given)
+
+    def _add_edges(self, score: Score, w: Rows, fill: Fill) -> None:
+        """Have the term that `w` makes of an edge's attributes beside that of its source, in an additive score."""
+        of_edges = self._edge_terms = EdgeTermAttention(score, w, fill if self._loops else None)
+        self.synopsis, self.edge_width = of_edges.synopsis, of_edges.edge_width
 
     def _keep_own(self, residual_width: int) -> None:
         """Say what of its own UPDATE reads: the row for a self-loop, and a residual of that width."""
@@ -55,7 +61,8 @@ class AttentionConvPlan(LayerPlan):
         if self._after.types in ([], ["relu"]) and self._adds_residual and self._of_edges is None:
             bias = np.zeros(0, np.float32) if self._bias is None else np.ascontiguousarray(self._bias, np.float32)
             relu = bool(self._after.types)
-            self.epilogue = AttentionEpilogue(self._loops, self._concat, residual_width > 0, relu, bias)
+            fill = np.zeros(0, np.float32) if self._edge_terms is None else self._edge_terms.fill
+            self.epilogue = AttentionEpilogue(self._loops, self._concat, residual_width > 0, relu, bias, fill)
 
     def _send(self, x: Rows, ctx: Context) -> Rows:
         row = self._rows(x)
@@ -64,10 +71,12 @@ class AttentionConvPlan(LayerPlan):
         return np.concatenate([row, *([row] if self._loops else []), self._residual_rows(x)], axis=1)
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
-        out, row = np.empty((len(agg), self.out_channels), np.float32), own
+        out, row, terms = np.empty((len(agg), self.out_channels), np.float32), own, NO_TERMS
         if self._of_edges is not None:
             agg, row = self._of_edges.split(agg, own)
-        attend(agg, row, self._loops, self._terms, self._concat, out)
+        elif self._edge_terms is not None:
+            agg, terms = self._edge_terms.split(agg)
+        attend(agg, row, terms, self._loops, self._terms, self._concat, out)
         if self._residual_width:
             out = self._with_residual(out, own[:, own.shape[1] - self._residual_width :])
         if self._bias is not None:
@@ -99,7 +108,7 @@ class GATConvPlan(AttentionConvPlan):
         self._residual = transposed(weights["res.weight"]) if spec.residual else None
         if spec.edge_channels:
             of_edges = edge_terms(weights["lin_edge.weight"], weights["att_edge"])
-            self._read_edges(score, of_edges, spec.fill_value)
+            self._add_edges(score, of_edges, spec.fill_value)
         self._keep_own(spec.out_channels if spec.residual else 0)
 
     def _rows(self, x: Rows) -> Rows:

@@ -1,7 +1,7 @@
-"""Messages of attention that reads attributes of edges: a value and a score of each head, made by edge.
+"""Attention that reads attributes of edges.
 
-Without attributes a part makes the scores of its edges from the rows of both ends (synopses/softmax.py). With them a
-network makes [values | scores | what self-loops read] of an edge, and the softmax takes the scores as they are.
+An additive score has a term of the edge beside that of the source (GAT). Of other ones a network makes a message of its
+own for each edge, [values | scores | what self-loops read], and the softmax takes the scores as they are.
 """
 
 from __future__ import annotations
@@ -12,25 +12,13 @@ import numpy as np
 
 from freshet.gnn.layers.chain import transposed
 from freshet.gnn.numerics.dense import Rows, matmul
+from freshet.gnn.synopses.attend import NO_TERMS
 from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
 from freshet.gnn.synopses.of_messages import ColumnsSynopsis, InvertibleSynopsis, ProductSynopsis, Synopsis
-from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
+from freshet.gnn.synopses.softmax import EdgeSoftmaxSynopsis, Score, SoftmaxSynopsis
 from freshet.kernels.kernel import kernel
 
 Fill = float | str | None
-
-
-@kernel
-def make_additive(terms: np.ndarray, heads: int, channels: int, slope: np.float32, out: np.ndarray) -> None:
-    """Write [values | LeakyReLU(s + t + e)] of rows [values | s | t | e] (GAT)."""
-    size = heads * channels
-    for i in range(len(terms)):
-        for c in range(size):
-            out[i, c] = terms[i, c]
-        for h in range(heads):
-            both = np.float64(terms[i, size + h]) + np.float64(terms[i, size + heads + h])
-            both += np.float64(terms[i, size + 2 * heads + h])
-            out[i, size + h] = np.float32(both if both > 0 else np.float64(slope) * both)
 
 
 @kernel
@@ -62,6 +50,29 @@ def make_dot(terms: np.ndarray, heads: int, channels: int, factor: np.float64, o
             out[i, size + h] = np.float32(total * factor)
 
 
+class EdgeTermAttention:
+    """Synopsis of additive scores with a term of the edge, and the terms of the self-loops that a layer adds.
+
+    `fill` says what attributes these have, as that of EdgeAttention.
+
+    Shapes: w (edge width, heads) float32.
+    """
+
+    def __init__(self, score: Score, w: Rows, fill: Fill) -> None:
+        self.synopsis = EdgeSoftmaxSynopsis(score, np.ascontiguousarray(w, np.float32), fill == "mean")
+        self.edge_width = len(w)
+        of_all = np.zeros(0) if fill is None or self.synopsis.means else float(fill) * w.astype(np.float64).sum(axis=0)
+        self.fill = of_all.astype(np.float32)
+
+    def split(self, agg: Rows) -> tuple[Rows, Rows]:
+        """Return the softmax sums, and the terms of self-loops, (n, heads) float32, or (0, 0) where there are none."""
+        width = self.synopsis.softmax_width
+        sums = np.ascontiguousarray(agg[:, :width])
+        if self.synopsis.means:
+            return sums, agg[:, width:-1] / np.maximum(agg[:, -1:], np.float32(1))
+        return sums, np.tile(self.fill, (len(agg), 1)) if self.fill.size else NO_TERMS
+
+
 class EdgeAttention:
     """Maker of the messages of attention from the ends of an edge and its attributes, and their synopsis.
 
@@ -79,7 +90,7 @@ class EdgeAttention:
         self._made = values + score.heads
         self._sums = self.edge_width + 1 if fill == "mean" else 0
         target, target_size = score.reads
-        sources = {"additive": values + score.heads, "joint": values, "dot": 2 * values}
+        sources = {"joint": values, "dot": 2 * values}
         self.given = Score("given", score.heads, score.channels, values, 0, self._made)
         self.network = EdgeNetwork(
             0, target, sources[score.kind], "beside", self._made + self._sums, self._messages,
@@ -127,8 +138,6 @@ class EdgeAttention:
 
 def _maker(score: Score) -> Callable[[Rows, Rows], None]:
     heads, channels, slope = score.heads, score.channels, np.float32(score.slope)
-    if score.kind == "additive":
-        return lambda terms, out: make_additive(terms, heads, channels, slope, out)
     if score.kind == "joint":
         a = np.ascontiguousarray(score.a, np.float32)
         return lambda terms, out: make_joint(terms, heads, channels, slope, a, out)

@@ -13,7 +13,7 @@ from freshet.kernels.kernel import exp, inner, kernel
 class AttentionEpilogue(NamedTuple):
     """An UPDATE that is one pass over rows: `attend`, then perhaps a residual, a bias, and ReLU.
 
-    Shapes: bias (out_width,) float32, or (0,) where there is none.
+    Shapes: bias (out_width,) float32, or (0,) where there is none; see `fill`.
     """
 
     loops: bool
@@ -24,6 +24,8 @@ class AttentionEpilogue(NamedTuple):
     """The last columns of the self input are added."""
     relu: bool
     bias: np.ndarray
+    fill: np.ndarray
+    """Terms of each head of all self-loops, (heads,) float32; (0,) where they have none, or the mean of the edges'."""
 
 
 @inner
@@ -34,13 +36,24 @@ def exp_of(x: float) -> np.float64:
 
 @inner
 def weights_of_head(
-    agg: np.ndarray, first: int, own: np.ndarray, o: int, h: int, loops: bool, terms: Terms, concat: bool
+    agg: np.ndarray,
+    first: int,
+    own: np.ndarray,
+    o: int,
+    h: int,
+    edge: np.float32,
+    loops: bool,
+    terms: Terms,
+    concat: bool,
 ) -> tuple[np.float64, np.float64]:
-    """Return the factors of the sums of a head, [m | D | N] from `agg[first]` on, and of its own values."""
+    """Return the factors of the sums of a head, [m | D | N] from `agg[first]` on, and of its own values.
+
+    `edge` is the self-loop's term in an additive score, 0 where it has none.
+    """
     shift, bottom = np.float64(agg[first]), np.float64(agg[first + 1])
     ours, theirs = np.float64(0), np.float64(1)
     if loops:
-        logit = loop_score(terms, own, o, h)
+        logit = loop_score(terms, own, o, h, edge)
         if bottom == 0:
             shift, theirs = logit, np.float64(0)
         most = max(shift, logit)
@@ -49,6 +62,9 @@ def weights_of_head(
     total = bottom * theirs + ours
     share = np.float64(0) if total == 0 else (1 if concat else 1 / np.float64(terms.heads)) / total
     return theirs * share, ours * share
+
+
+NO_TERMS = np.zeros((0, 0), np.float32)
 
 
 @inner
@@ -78,11 +94,14 @@ def put_head(
 
 
 @kernel
-def attend(agg: np.ndarray, own: np.ndarray, loops: bool, terms: Terms, concat: bool, out: np.ndarray) -> None:
+def attend(
+    agg: np.ndarray, own: np.ndarray, edge: np.ndarray, loops: bool, terms: Terms, concat: bool, out: np.ndarray
+) -> None:
     """Divide N by D per head, after adding the self-loop where there are loops; heads side by side, or their mean.
 
     Shapes: agg (n, heads * (channels + 2)) float32, see gnn.softmax.SoftmaxSynopsis; own (n, at least
-    the width of a row) float32, the vertex's own rows, read with loops alone; out (n, heads * channels) float32, or
+    the width of a row) float32, the vertex's own rows, read with loops alone; edge (n, heads) float32, the terms of
+    self-loops, or (0, 0) where there are none; out (n, heads * channels) float32, or
     (n, channels) without concat.
     """
     for i in range(len(agg)):
@@ -90,8 +109,8 @@ def attend(agg: np.ndarray, own: np.ndarray, loops: bool, terms: Terms, concat: 
             for c in range(terms.channels):
                 out[i, c] = np.float32(0)
         for h in range(terms.heads):
-            first = h * (terms.channels + 2)
-            theirs, ours = weights_of_head(agg[i], first, own, i, h, loops, terms, concat)
+            first, term = h * (terms.channels + 2), edge[i, h] if len(edge) else np.float32(0)
+            theirs, ours = weights_of_head(agg[i], first, own, i, h, term, loops, terms, concat)
             put_head(agg[i], first, theirs, own, i, h, ours, loops, terms, concat, 0, out[i])
 
 

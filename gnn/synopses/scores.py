@@ -72,9 +72,9 @@ def score_of(terms: Terms, sources: np.ndarray, u: int, targets: np.ndarray, v: 
 
 
 @inner
-def loop_score(terms: Terms, rows: np.ndarray, v: int, h: int) -> np.float64:
-    """Return the score of the self-loop of a row."""
+def loop_score(terms: Terms, rows: np.ndarray, v: int, h: int, edge: np.float32) -> np.float64:
+    """Return the score of the self-loop of a row; `edge` is the loop's term in an additive one."""
     if terms.kind != ADDITIVE:
         return score_of(terms, rows, v, rows, v, h)
-    both = np.float64(rows[v, terms.source + h] + rows[v, terms.target + h])
+    both = np.float64(rows[v, terms.source + h] + rows[v, terms.target + h]) + np.float64(edge)
     return both if both > 0 else np.float64(terms.slope) * both

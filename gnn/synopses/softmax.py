@@ -126,6 +126,11 @@ class SoftmaxSynopsis(Synopsis):
             return (f"{ADDS_DIFFERENCE}, a changed target moves the messages whose score changes sides",)
         return (MAKES_TARGETS_AFRESH,)
 
+    @property
+    def sums_of_terms(self) -> int:
+        """Number of further sums in a state, of the edges' terms of each head; none here."""
+        return 0
+
     def width(self, message_width: int) -> int:
         """Return the width of a state."""
         return self.score.heads * (self.score.channels + 2)
@@ -137,7 +142,7 @@ class SoftmaxSynopsis(Synopsis):
         """
         score = self.score
         sums, terms = score.sides * score.heads, 4 * score.heads if score.sides > 1 else 0
-        row = 8 * sums * (1 + score.channels) + -(-(8 * sums + 16 + terms) // 8) * 8
+        row = 8 * (sums * (1 + score.channels) + self.sums_of_terms) + -(-(8 * sums + 16 + terms) // 8) * 8
         return -(-row // 64) * 64 + terms
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:
@@ -152,8 +157,11 @@ class SoftmaxSynopsis(Synopsis):
 
         Shapes: messages (e, score.width), rows of sources; targets (vertices, score.width).
         """
+        return self._whole(messages.astype(np.float64), dst, targets)
+
+    def _whole(self, rows: np.ndarray, dst: np.ndarray, targets: Rows) -> Rows:
+        """Like `whole`, of rows in float64."""
         score, vertices = self.score, len(targets)
-        rows = messages.astype(np.float64)
         read = targets[:, :0] if score.kind == "given" else targets[dst].astype(np.float64)
         logits = score.of(rows, read)
         shift = np.full((vertices, score.heads), -np.inf)
@@ -166,3 +174,66 @@ class SoftmaxSynopsis(Synopsis):
         np.add.at(out[:, :, 1:], dst, np.concatenate([weights, weights * values], axis=2))
         out[:, :, 0] = shift
         return out.reshape(vertices, -1).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSoftmaxSynopsis(SoftmaxSynopsis):
+    """Softmax sums of additive scores LeakyReLU((s_u + e_uv) + t_v); e_uv is a linear function of an edge's attributes.
+
+    A term of the edge joins that of its source, and all else is as without: messages move from side to side when
+    their target changes. For self-loops with the mean of the in-edges' attributes, whose terms are the mean of theirs,
+    the terms and the messages are summed as well.
+
+    Shapes: edge (edge width, heads) float32; messages (e, score.width + edge width), rows of sources and attributes;
+    state (n, heads * (channels + 2) [+ heads + 1]): [m | D | N] per head [| sum of e | number of messages].
+    """
+
+    edge: np.ndarray
+    means: bool
+    """The edges' terms are summed."""
+
+    @property
+    def algebra(self) -> str:  # type: ignore[override]
+        """Name for people of what a deletion, and another term of a target, cost."""
+        return f"{super().algebra} + reading attributes"
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        return f"{super().name} with a term of the edge"
+
+    @property
+    def sums_of_terms(self) -> int:
+        """Number of further sums in a state, of the edges' terms of each head."""
+        return self.score.heads if self.means else 0
+
+    @property
+    def softmax_width(self) -> int:
+        """Columns of a state without further sums."""
+        return super().width(0)
+
+    @property
+    def multiplications(self) -> int:
+        """Of the term of an edge."""
+        return int(self.edge.size)
+
+    def width(self, message_width: int) -> int:
+        """Return the width of a state."""
+        return self.softmax_width + (self.sums_of_terms + 1 if self.means else 0)
+
+    def read(self, state: Rows, count: np.ndarray) -> Rows:
+        """Return N / D per head, (n, heads * channels) float32; 0 where there are no messages."""
+        return super().read(np.ascontiguousarray(state[:, : self.softmax_width]), count)
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the state of each vertex from all its messages at once, in float64, rounded at the end."""
+        score = self.score
+        terms = messages[:, score.width :].astype(np.float64) @ self.edge.astype(np.float64)
+        rows = messages[:, : score.width].astype(np.float64)
+        rows[:, score.source : score.source + score.heads] += terms
+        state = self._whole(rows, dst, targets)
+        if not self.means:
+            return state
+        sums = np.zeros((len(targets), score.heads + 1))
+        np.add.at(sums, dst, np.concatenate([terms, np.ones((len(dst), 1))], axis=1))
+        return np.concatenate([state, sums.astype(np.float32)], axis=1)

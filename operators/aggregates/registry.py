@@ -14,9 +14,9 @@ from freshet.gnn.synopses.of_messages import (
     ProductSynopsis,
     Synopsis,
 )
-from freshet.gnn.synopses.softmax import SoftmaxSynopsis
+from freshet.gnn.synopses.softmax import EdgeSoftmaxSynopsis, SoftmaxSynopsis
 from freshet.operators.aggregates.aggregate import Aggregate
-from freshet.operators.aggregates.attention.attention import ATTENTION
+from freshet.operators.aggregates.attention.attention import ATTENTION, EDGE_ATTENTION
 from freshet.operators.aggregates.edge_networks.edge_networks import edge_networks_of
 from freshet.operators.aggregates.extrema.extrema import EXTREMA
 from freshet.operators.aggregates.gates.gates import GATES
@@ -49,6 +49,7 @@ AGGREGATES: dict[type[Synopsis], Aggregate[Any]] = {
     MonotonicSynopsis: EXTREMA,
     MomentsSynopsis: MOMENTS,
     SoftmaxSynopsis: ATTENTION,
+    EdgeSoftmaxSynopsis: EDGE_ATTENTION,
     GatedSynopsis: GATES,
     NetworkSynopsis: edge_networks_of(aggregate_of),
     ProductSynopsis: products_of(aggregate_of),

@@ -20,7 +20,7 @@ from freshet.state.codec import Block
 from freshet.state.memory import list_index
 from freshet.state.table import Table, TableSet, View, align, touch
 
-_FIRST = 0x00800000  # the bits of the smallest normal float32
+FIRST_NUMBER = 0x00800000  # the bits of the smallest normal float32
 _TAIL, _FREE = 0, 1  # of each part in `free`: numbers that were ever used, the first free one + 1
 _FREE_ROWS = 16
 _STRIDE = 16
@@ -33,7 +33,7 @@ def _is_edge_at(lists: ListsView, k: int, value: int, types: np.ndarray, first: 
     """Return whether the entry at `k` is this end, by an edge of this type; the part's edges begin at row `first`."""
     if lists.pool.data[k] != value:
         return False
-    return types[first + lists.weight.data.view(np.int32)[k] - _FIRST] == etype
+    return types[first + lists.weight.data.view(np.int32)[k] - FIRST_NUMBER] == etype
 
 
 @inner
@@ -43,7 +43,7 @@ def _find(lists: ListsView, row: int, value: int, types: np.ndarray, first: int,
     if length > lists.short:  # of edges that go, such lists of both ends have an index from the first one on
         record = list_index.record_of(lists.numbers, row >> lists.shift, row - base_of(lists, row))
         if record != 0:
-            places, base = lists.weight.data.view(np.int32), first - _FIRST
+            places, base = lists.weight.data.view(np.int32), first - FIRST_NUMBER
             number = list_index.number_of_kind(lists.numbers, record, pool, places, begin, value, types, base, etype)
             return np.int64(places[begin + number]) if number >= 0 else np.int64(0)
     end = begin + length
@@ -107,7 +107,7 @@ def number_edges(
         types.data[row] = etype[i]
         for c in range(attr.data.shape[1]):
             attr.data[row, c] = values[i, c]
-        found[i] = number + _FIRST
+        found[i] = number + FIRST_NUMBER
 
 
 @kernel
@@ -133,9 +133,9 @@ def gather_attributes(
     width = attr.shape[1]
     for i in range(len(dst)):
         if i + _AHEAD < len(dst):
-            ahead = np.int64(dst[i + _AHEAD] >> shift) * stride + numbers[i + _AHEAD] - _FIRST
+            ahead = np.int64(dst[i + _AHEAD] >> shift) * stride + numbers[i + _AHEAD] - FIRST_NUMBER
             prefetch(attr, ahead * width)
-        row = np.int64(dst[i] >> shift) * stride + numbers[i] - _FIRST
+        row = np.int64(dst[i] >> shift) * stride + numbers[i] - FIRST_NUMBER
         for c in range(width):
             out[i, c] = attr[row, c]
 
@@ -191,6 +191,11 @@ class EdgeTable:
             other[here] = differs
             src, dst, numbers = (frozen(column[other]) for column in changed)
         return EdgeChanges(deleted, (src, dst, numbers, numbers), added)
+
+    @property
+    def changing(self) -> np.ndarray:
+        """Return the rows of edges whose attributes will change, (n,) int64, each once."""
+        return self._changed
 
     def settle(self) -> None:
         """Have the new attributes of changed edges from now on, and none of deleted ones."""
@@ -255,5 +260,5 @@ class EdgeTable:
     def _rows(self, src: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The rows of numbered edges, without those that are not here."""
         bits = numbers.view(np.int32).astype(np.int64)
-        rows = (src.astype(np.int64) >> self._sources.shift) * self.type.stride + bits - _FIRST
-        return rows[bits >= _FIRST]
+        rows = (src.astype(np.int64) >> self._sources.shift) * self.type.stride + bits - FIRST_NUMBER
+        return rows[bits >= FIRST_NUMBER]

@@ -55,7 +55,7 @@ def counts_of(layer: LayerStorage) -> dict[str, int]:
     for fold in folds_of(layer):
         if not isinstance(fold, ExtremaFold | AttentionFold | GatedFold | NetworkFold):
             continue
-        module, names = _COUNTED[type(fold)]
+        module, names = next(counted for kind, counted in _COUNTED.items() if isinstance(fold, kind))
         for name in names:
             found[name] = found.get(name, 0) + int(fold.counts[getattr(module, name.upper())])
     return found

@@ -8,6 +8,7 @@ from freshet.kernels.kernel import kernel
 from freshet.operators.aggregates.attention.kernels import (
     Attention,
     InEdges,
+    add_away,
     add_messages,
     replace_messages,
     turn_targets,
@@ -37,13 +38,15 @@ def leave(
     if not moves_sides:
         turn_targets(att, edges, turns, serial)
     add_messages(att, edges, gone, -1, serial)
+    add_away(att, edges, kept, -1, serial)
     if moves_sides:
         move_sides(att, edges, moves, rows, turns, serial)
     replace_messages(att, edges, kept, moves, rows, serial)
 
 
 @kernel
-def arrive(att: Attention, edges: InEdges, come: Messages, serial: int) -> None:
-    """Add the messages that come, and end the epoch."""
+def arrive(att: Attention, edges: InEdges, kept: Messages, come: Messages, serial: int) -> None:
+    """Add the messages that come, of moved sources those whose edges change as well, and end the epoch."""
+    add_away(att, edges, kept, 1, serial)
     add_messages(att, edges, come, 1, serial)
     settle(att, edges, serial)

@@ -12,7 +12,7 @@ from freshet.gnn.synopses.scores import terms_of
 from freshet.gnn.synopses.softmax import SoftmaxSynopsis
 from freshet.kernels.kernel_calls import Direct
 from freshet.operators.aggregates.attention.epoch import arrive, leave
-from freshet.operators.aggregates.attention.kernels import TOUCHED, Attention, InEdges, width_of
+from freshet.operators.aggregates.attention.kernels import TOUCHED, Attention, EdgeTerms, InEdges, width_of
 from freshet.operators.aggregates.attention.reading import finish_attention, read_attention
 from freshet.operators.aggregates.attention.sides import FLIPS_AT_ONCE
 from freshet.operators.aggregates.exact_sums import stamp_of
@@ -21,20 +21,22 @@ from freshet.operators.graph.edge_messages import Edges, Messages, Moves, Turns
 from freshet.state.adjacency import Data, read_alone
 from freshet.state.table import Table, TableSet
 
+_NO_ATTR, _NO_W, NONE_AWAY = np.zeros((1, 1), np.float32), np.zeros((1, 1)), np.zeros(0, np.uint8)
+
 
 class AttentionFold:
     """Softmax sums per head. Shapes: see kernels.Attention."""
 
     def __init__(self, tables: TableSet, name: str, width: int, synopsis: SoftmaxSynopsis) -> None:
-        score = synopsis.score
+        score, more = synopsis.score, synopsis.sums_of_terms
         self.moves_sides = score.kind == "additive"
-        sums, width = score.sides * score.heads, score.sides * score.heads * (1 + score.channels)
-        self._before, whole = width_of(sums, score.heads, score.channels, additive=self.moves_sides)
+        sums, width = score.sides * score.heads, score.sides * score.heads * (1 + score.channels) + more
+        self._before, whole = width_of(sums, score.heads, score.channels, more, additive=self.moves_sides)
         self.s = tables.add(f"{name}s", "f8", whole)
         self.near = tables.add(f"{name}near", "f4", score.heads) if self.moves_sides else None
         self.counts = np.zeros(5, np.int64)
         self._counter, self._fresh = np.zeros(2, np.int64), np.empty((2, width), np.float64)
-        self._flips = np.empty((FLIPS_AT_ONCE, 3), np.int32)
+        self._flips = np.empty((FLIPS_AT_ONCE, 4), np.int32)
         self._scratch = np.empty(score.channels + 2, np.float32)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._terms = terms_of(score)
@@ -100,7 +102,7 @@ class AttentionFold:
 
         These are the rows that received a message, or whose own term has changed.
         """
-        self._arrive(self._view(), self._ends(edges), come, stamp_of(serial))
+        self._arrive(self._view(), self._ends(edges), kept, come, stamp_of(serial))
         return self._touched[: self._counter[TOUCHED]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
@@ -114,4 +116,9 @@ class AttentionFold:
     def _ends(self, edges: Edges) -> InEdges:
         """Return what kernels read of a Storage's edges and values."""
         z = edges.z.data
-        return InEdges(z, z if self._q is None else self._q.data, edges.in_edges.data, read_alone(edges.inn))
+        q = z if self._q is None else self._q.data
+        return InEdges(z, q, edges.in_edges.data, read_alone(edges.inn), self._edge_terms(edges))
+
+    def _edge_terms(self, edges: Edges) -> EdgeTerms:
+        """Return what scores read of edges: nothing here."""
+        return EdgeTerms(False, _NO_ATTR, _NO_W, edges.inn.pool.data, 0, NONE_AWAY)

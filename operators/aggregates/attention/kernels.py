@@ -28,6 +28,7 @@ from freshet.operators.aggregates.attention import lanes
 from freshet.operators.aggregates.attention.lanes import LANES
 from freshet.operators.aggregates.exact_sums import IN_EDGES, LAST_SERIAL, LOSSY, inexact, note_loss
 from freshet.operators.graph.edge_messages import Messages, Moves, Turns, differs_at
+from freshet.operators.graph.edge_table import FIRST_NUMBER
 from freshet.state.adjacency import ListsRead
 from freshet.state.table import View, touch
 
@@ -44,7 +45,9 @@ _LEAST = 2.0**-80  # of a denominator: what has vanished from float32 beside the
 class Attention(NamedTuple):
     """View of a fold of softmax sums for kernels."""
 
-    s: View  # (rows of targets, width_of) float64: of a row its head, then its sums: per side and head D, then N
+    # (rows of targets, width_of) float64: of a row its head, then its sums: per side and head D, then N; and where they
+    # are summed, the edges' terms of each head
+    s: View
     note: np.ndarray  # (rows, 2 * width_of) int32: `s` once more, of which every row begins with its head
     reals: np.ndarray  # (rows, 2 * width_of) float32: likewise
     before: int  # columns of `s` before the sums
@@ -52,25 +55,38 @@ class Attention(NamedTuple):
     renew: np.ndarray  # (rows of targets,) int32: the serial of the last epoch that has the row summed afresh
     touched: np.ndarray  # (rows of targets,) int32
     counter: np.ndarray  # (2,) int64: how many rows are touched, and of them summed afresh
-    fresh: np.ndarray  # (2, sides * heads * (1 + channels)) float64
-    flips: np.ndarray  # (n, 3) int32: source, destination and head of messages that are about to change sides
+    fresh: np.ndarray  # (2, sums of a row) float64
+    flips: np.ndarray  # (n, 4) int32: source, destination, head and edge of messages that are about to change sides
     counts: np.ndarray  # (5,) int64
     terms: Terms
 
 
-def width_of(sums: int, heads: int, channels: int, *, additive: bool) -> tuple[int, int]:
+def width_of(sums: int, heads: int, channels: int, more: int, *, additive: bool) -> tuple[int, int]:
     """Return how many float64 a row of `s` has before its sums, of which there are `sums` a channel, and in all.
 
-    A row is whole cache lines, and its head lies in the first one where there are few heads.
+    `more` are further sums behind those. A row is whole cache lines, and its head lies in the first one where there are
+    few heads.
     """
     before = -(-(_SHIFT + 2 * sums + (heads if additive else 0)) // 2)
-    return before, -(-(before + sums * (1 + channels)) // _LINE) * _LINE
+    return before, -(-(before + sums * (1 + channels) + more) // _LINE) * _LINE
 
 
 @inner
 def sums_of(att: Attention) -> np.int64:
     """Return the number of sums D of a row: one for each side and head."""
-    return np.int64(att.fresh.shape[1] // (1 + att.terms.channels))
+    return np.int64(2 * att.terms.heads if att.terms.kind == ADDITIVE else att.terms.heads)
+
+
+@inner
+def loops_at(att: Attention) -> np.int64:
+    """Return the place, among the sums of a row, of those of the edges' terms; behind all others."""
+    return sums_of(att) * np.int64(1 + att.terms.channels)
+
+
+@inner
+def sums_terms(att: Attention) -> bool:
+    """Return whether a row has sums of the edges' terms, of each head."""
+    return att.fresh.shape[1] > loops_at(att)
 
 
 @inner
@@ -115,6 +131,17 @@ def prefetch_head(att: Attention, row: int) -> None:
         prefetch(att.s.data, np.int64(row) * att.s.data.shape[1] + j)
 
 
+class EdgeTerms(NamedTuple):
+    """What additive scores read of attributes of edges: a term of each head, which joins that of the source."""
+
+    read: bool  # whether they do
+    attr: np.ndarray  # (rows of edges, width) float32
+    w: np.ndarray  # (heads, width) float64
+    numbers: np.ndarray  # (entries of the lists of in-edges,) int32: bits of the edges' numbers (graph/edge_table.py)
+    stride: int  # rows of edges in a part
+    away: np.ndarray  # (rows of edges,) uint8: 1 for those whose attributes change in the epoch; (0,) if none do
+
+
 class InEdges(NamedTuple):
     """View of a Storage's edges and values for kernels."""
 
@@ -122,23 +149,57 @@ class InEdges(NamedTuple):
     q: np.ndarray  # (rows of targets, width) float32: what scores read of targets
     in_edges: np.ndarray  # (rows of targets,) int32
     inn: ListsRead
+    terms: EdgeTerms
 
 
 @inner
-def score_on(att: Attention, rows: np.ndarray, u: int, q: np.ndarray, v: int, h: int, side: int) -> np.float64:
-    """The score of an edge from row u of `rows` to v; of an additive one the source's part of it on that side."""
+def edges_before(edges: InEdges, v: int) -> np.int64:
+    """Return what is added to the bits of a number, of an edge to v, to have its row."""
+    return np.int64(v >> edges.inn.shift) * edges.terms.stride - FIRST_NUMBER
+
+
+@inner
+def edge_of(edges: InEdges, numbers: np.ndarray, i: int, v: int) -> np.int64:
+    """Return the row of the edge to v of which `numbers[i]` are the bits of its number; 0 where none is read."""
+    return edges_before(edges, v) + np.int64(numbers[i]) if edges.terms.read else np.int64(0)
+
+
+@inner
+def term_of(edges: InEdges, e: int, h: int) -> np.float64:
+    """Return the term of an edge in a head. Unsigned: see `exact_sums.add_term`."""
+    attr, w, total, row, head = edges.terms.attr, edges.terms.w, np.float64(0), np.uint64(e), np.uint64(h)
+    for c in range(np.uint64(w.shape[1])):
+        total += np.float64(attr[row, c]) * w[head, c]
+    return total
+
+
+@inner
+def source_in(att: Attention, edges: InEdges, rows: np.ndarray, u: int, e: int, h: int) -> np.float32:
+    """Return the term that an additive score has of row u of `rows`, and of the edge."""
+    term = rows[u, att.terms.source + h]
+    return np.float32(np.float64(term) + term_of(edges, e, h)) if edges.terms.read else term
+
+
+@inner
+def score_on(
+    att: Attention, source: float, rows: np.ndarray, u: int, q: np.ndarray, v: int, h: int, side: int
+) -> np.float64:
+    """The score of an edge from row u of `rows` to v; of an additive one the source's part of it on that side.
+
+    `source` is what `source_in` returns.
+    """
     if att.terms.kind == ADDITIVE:
         # a factor of 1 and no branch, which would be guessed wrong every other time
-        return np.float64(rows[u, att.terms.source + h]) * (np.float64(1) if side else np.float64(att.terms.slope))
+        return np.float64(source) * (np.float64(1) if side else np.float64(att.terms.slope))
     return score_of(att.terms, rows, u, q, v, h)
 
 
 @inner
-def side_in(att: Attention, rows: np.ndarray, u: int, v: int, h: int) -> np.int64:
-    """Return the side of the message of row u of `rows` to v."""
+def side_in(att: Attention, source: float, v: int, h: int) -> np.int64:
+    """Return the side of a message to v, with the source's term."""
     if att.terms.kind != ADDITIVE:
         return np.int64(0)
-    return side_of(att.terms, rows[u, att.terms.source + h], att.reals[v, target_at(att, h)])
+    return side_of(att.terms, source, att.reals[v, target_at(att, h)])
 
 
 @inner
@@ -210,11 +271,12 @@ def _lossy_from(att: Attention, first: np.uint64, lossy: np.int64) -> np.int64:
 
 @inner
 def change(
-    att: Attention, rows: np.ndarray, u: int, q: np.ndarray, v: int, h: int, side: int, sign: int, serial: int
-) -> None:
+    att: Attention, source: float, rows: np.ndarray, u: int, q: np.ndarray, v: int, h: int, side: int, sign: int,
+    serial: int,
+) -> None:  # fmt: skip
     """Add the message of row u of `rows` to one side of a head of v, or take it back where `sign` is -1."""
     k = side * att.terms.heads + h
-    score = score_on(att, rows, u, q, v, h, side)
+    score = score_on(att, source, rows, u, q, v, h, side)
     if sign > 0 and att.note[v, held_at(att, k)] == 0:
         clear_side(att, v, k)
         att.reals[v, shift_at(att, k)] = np.float32(score)
@@ -247,12 +309,13 @@ def change(
 
 @apart
 def change_sides(
-    att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, q: np.ndarray, v: int, h: int, serial: int
-) -> None:
+    att: Attention, was: float, old: np.ndarray, u: int, source: float, new: np.ndarray, row: int, q: np.ndarray,
+    v: int, h: int, serial: int,
+) -> None:  # fmt: skip
     """Have one side of a head of v lose the message of `old[u]`, and the other one hold that of `new[row]`."""
-    side = side_in(att, new, row, v, h)
-    change(att, old, u, q, v, h, 1 - side, -1, serial)
-    change(att, new, row, q, v, h, side, 1, serial)
+    side = side_in(att, source, v, h)
+    change(att, was, old, u, q, v, h, 1 - side, -1, serial)
+    change(att, source, new, row, q, v, h, side, 1, serial)
 
 
 @apart
@@ -267,16 +330,19 @@ def _bound_of_terms(rows: np.ndarray, u: int, p: np.float32, first: int, channel
 
 @inner
 def _replace(
-    att: Attention, old: np.ndarray, u: int, new: np.ndarray, row: int, q: np.ndarray, v: int, h: int, serial: int
+    att: Attention, edges: InEdges, u: int, new: np.ndarray, row: int, v: int, e: int, h: int, serial: int
 ) -> None:
-    """Have a head of v hold the message of `new[row]` instead of that of `old[u]`."""
-    side = side_in(att, old, u, v, h)
-    if side != side_in(att, new, row, v, h):
-        change_sides(att, old, u, new, row, q, v, h, serial)
+    """Have a head of v hold the message of `new[row]` instead of that of u."""
+    old, q = edges.z, edges.q
+    was, source = source_in(att, edges, old, u, e, h), source_in(att, edges, new, row, e, h)
+    side = side_in(att, was, v, h)
+    if side != side_in(att, source, v, h):
+        change_sides(att, was, old, u, source, new, row, q, v, h, serial)
         return
     k = side * att.terms.heads + h
     shift = np.float64(att.reals[v, shift_at(att, k)])
-    above, now = score_on(att, old, u, q, v, h, side) - shift, score_on(att, new, row, q, v, h, side) - shift
+    above = score_on(att, was, old, u, q, v, h, side) - shift
+    now = score_on(att, source, new, row, q, v, h, side) - shift
     if not (above <= _HIGHEST and now <= _HIGHEST):
         renew(att, v, serial)
         return
@@ -318,10 +384,45 @@ def prefetch_side(att: Attention, v: int, k: int) -> None:
 
 
 @inner
-def _prefetch_sums(att: Attention, z: np.ndarray, u: int, v: int) -> None:
+def _prefetch_sums(att: Attention, edges: InEdges, u: int, v: int, e: int) -> None:
     """Ask for the sums that a message from u to v changes; the head of the row is there by now."""
     for h in range(att.terms.heads):
-        prefetch_side(att, v, side_in(att, z, u, v, h) * att.terms.heads + h)
+        prefetch_side(att, v, side_in(att, source_in(att, edges, edges.z, u, e, h), v, h) * att.terms.heads + h)
+
+
+@inner
+def _prefetch_edge(edges: InEdges, numbers: np.ndarray, i: int, v: int) -> None:
+    """Ask for the attributes of an edge to v, if they are read."""
+    if edges.terms.read:
+        prefetch_row(edges.terms.attr, edge_of(edges, numbers, i, v))
+
+
+@inner
+def _change_terms(att: Attention, edges: InEdges, v: int, e: int, sign: int, serial: int) -> None:
+    """Add the terms of an edge to the sums of them, or subtract them."""
+    first, lossy = np.int64(att.before) + loops_at(att), np.int64(0)
+    for h in range(att.terms.heads):
+        term, before = np.float64(np.float32(term_of(edges, e, h))) * sign, att.s.data[v, first + h]
+        after = before + term
+        att.s.data[v, first + h] = after
+        lossy |= inexact(before, term, after) << (np.int64(h) & np.int64(31))
+    if lossy:
+        note_loss_of(att, v, _lossy_from(att, np.uint64(first), lossy), 0.0)
+        suspect_where(att, v, True, serial)
+
+
+@inner
+def _add_message(att: Attention, edges: InEdges, u: int, v: int, e: int, sign: int, serial: int) -> None:
+    """Add a message to the sums of v, or subtract it if `sign` is -1, unless they will be summed again."""
+    mark(att, v, serial)
+    if is_renewed(att, v, serial):
+        return
+    att.counts[DELTAS] += 1
+    for h in range(att.terms.heads):
+        source = source_in(att, edges, edges.z, u, e, h)
+        change(att, source, edges.z, u, edges.q, v, h, side_in(att, source, v, h), sign, serial)
+    if sums_terms(att):
+        _change_terms(att, edges, v, e, sign, serial)
 
 
 @inner
@@ -330,20 +431,27 @@ def add_messages(att: Attention, edges: InEdges, messages: Messages, sign: int, 
 
     Rows that will be summed again are skipped.
     """
-    z, n = edges.z, len(messages.src)
+    z, n, numbers = edges.z, len(messages.src), messages.weight.view(np.int32)
     for i in range(n):
         if i + 2 * AHEAD < n:
             prefetch_row(z, np.int64(messages.src[i + 2 * AHEAD]))
             prefetch_head(att, messages.dst[i + 2 * AHEAD])
+            _prefetch_edge(edges, numbers, i + 2 * AHEAD, messages.dst[i + 2 * AHEAD])
         if i + AHEAD < n:
-            _prefetch_sums(att, z, messages.src[i + AHEAD], messages.dst[i + AHEAD])
+            near = edge_of(edges, numbers, i + AHEAD, messages.dst[i + AHEAD])
+            _prefetch_sums(att, edges, messages.src[i + AHEAD], messages.dst[i + AHEAD], near)
         u, v = messages.src[i], messages.dst[i]
-        mark(att, v, serial)
-        if is_renewed(att, v, serial):
-            continue
-        att.counts[DELTAS] += 1
-        for h in range(att.terms.heads):
-            change(att, z, u, edges.q, v, h, side_in(att, z, u, v, h), sign, serial)
+        _add_message(att, edges, u, v, edge_of(edges, numbers, i, v), sign, serial)
+
+
+@apart
+def add_away(att: Attention, edges: InEdges, messages: Messages, sign: int, serial: int) -> None:
+    """Add those of the messages, or subtract them, whose edges change as well; there may be none of these."""
+    numbers = messages.weight.view(np.int32)
+    for i in range(len(messages.src) if len(edges.terms.away) else 0):
+        e = edge_of(edges, numbers, i, messages.dst[i])
+        if edges.terms.away[e]:
+            _add_message(att, edges, messages.src[i], messages.dst[i], e, sign, serial)
 
 
 @inner
@@ -355,21 +463,26 @@ def replace_messages(
     The table still has the old values of the sources, but the new terms of targets. The old and the new message are one
     difference: the sums are read and written once.
     """
-    z, n, at = edges.z, len(messages.src), 0
+    n, at, numbers = len(messages.src), 0, messages.weight.view(np.int32)
     for i in range(n):
         if i + 2 * AHEAD < n:
             prefetch_head(att, messages.dst[i + 2 * AHEAD])
+            _prefetch_edge(edges, numbers, i + 2 * AHEAD, messages.dst[i + 2 * AHEAD])
         if i + AHEAD < n:
-            _prefetch_sums(att, z, messages.src[i + AHEAD], messages.dst[i + AHEAD])
+            near = edge_of(edges, numbers, i + AHEAD, messages.dst[i + AHEAD])
+            _prefetch_sums(att, edges, messages.src[i + AHEAD], messages.dst[i + AHEAD], near)
         u, v = messages.src[i], messages.dst[i]
         while moves.slots[at] != u:
             at += 1
         mark(att, v, serial)
         if is_renewed(att, v, serial):
             continue
+        e = edge_of(edges, numbers, i, v)
+        if len(edges.terms.away) and edges.terms.away[e]:
+            continue
         att.counts[DELTAS] += 1
         for h in range(att.terms.heads):
-            _replace(att, z, u, rows, moves.places[at], edges.q, v, h, serial)
+            _replace(att, edges, u, rows, moves.places[at], v, e, h, serial)
 
 
 @inner

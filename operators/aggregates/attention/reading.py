@@ -14,9 +14,12 @@ from freshet.operators.aggregates.attention import lanes
 from freshet.operators.aggregates.attention.kernels import (
     Attention,
     denominator_of,
+    held_at,
+    loops_at,
     places_of,
     shift_at,
     sums_of,
+    sums_terms,
     target_at,
 )
 from freshet.operators.aggregates.attention.lanes import LANES
@@ -102,11 +105,34 @@ def _read_two(
 
 
 @inner
+def _count_of(att: Attention, row: int) -> np.float32:
+    """Return the number of messages of a row."""
+    return np.float32(att.note[row, held_at(att, 0)] + att.note[row, held_at(att, att.terms.heads)])
+
+
+@inner
+def _read_terms(att: Attention, row: int, out: np.ndarray, at: int) -> None:
+    """Write the sums of the edges' terms, and the number of edges, to the flat `out`, from `at` on."""
+    for h in range(att.terms.heads):
+        out[at + h] = np.float32(att.s.data[row, att.before + loops_at(att) + h])
+    out[at + att.terms.heads] = _count_of(att, row)
+
+
+@inner
+def _loop_term(att: Attention, row: int, h: int, end: AttentionEpilogue) -> np.float32:
+    """Return the term of the self-loop of a row."""
+    if sums_terms(att):
+        count = max(_count_of(att, row), np.float32(1))
+        return np.float32(np.float32(att.s.data[row, att.before + loops_at(att) + h]) / count)
+    return end.fill[h] if len(end.fill) else np.float32(0)
+
+
+@inner
 def _attend_head(
     att: Attention, agg: np.ndarray, own: np.ndarray, row: int, h: int, end: AttentionEpilogue, out: np.ndarray
 ) -> None:
     """Write what a row makes of one head, [m | D | N] at the beginning of `agg`, to `out`, as gnn.attend does."""
-    theirs, ours = weights_of_head(agg, 0, own, row, h, end.loops, att.terms, end.concat)
+    theirs, ours = weights_of_head(agg, 0, own, row, h, _loop_term(att, row, h, end), end.loops, att.terms, end.concat)
     channels = att.terms.channels
     whole = channels - channels % LANES if end.loops and end.concat else 0
     at, to = np.int64(row) * own.shape[1] + h * channels, np.int64(h * channels)
@@ -123,6 +149,8 @@ def read_attention(att: Attention, slots: np.ndarray, out: np.ndarray, first: in
             prefetch_wide_row(att.s.data, np.int64(slots[i + _AHEAD]))
         for h in range(att.terms.heads):
             _read_head(att, slots[i], h, out[i], first + h * (att.terms.channels + 2))
+        if sums_terms(att):
+            _read_terms(att, slots[i], out[i], first + att.terms.heads * (att.terms.channels + 2))
 
 
 @kernel

@@ -16,13 +16,18 @@ from freshet.operators.aggregates.attention.kernels import (
     InEdges,
     clear_side,
     denominator_of,
+    edge_of,
     held_at,
     little_is_left,
+    loops_at,
     prefetch_head,
     score_on,
     shift_at,
     side_in,
+    source_in,
     sums_of,
+    sums_terms,
+    term_of,
 )
 from freshet.operators.aggregates.exact_sums import (
     LOSSY,
@@ -62,17 +67,19 @@ def _clear_sides(att: Attention, row: int) -> None:
 @apart
 def _find_shifts(att: Attention, edges: InEdges, row: int, at: int, end: int) -> None:
     """Set the shifts to the largest scores, and count the messages of each side."""
-    z, q, pool, base = edges.z, edges.q, edges.inn.pool.data, base_of(edges.inn, row)
+    z, q, pool, base, numbers = edges.z, edges.q, edges.inn.pool.data, base_of(edges.inn, row), edges.terms.numbers
     for k in range(sums_of(att)):
         att.note[row, held_at(att, k)] = 0
         att.reals[row, shift_at(att, k)] = np.float32(0)
     for i in range(at, end):
         if i + AHEAD < end:
             prefetch_row(z, np.int64(base + pool[i + AHEAD]))
+        e = edge_of(edges, numbers, i, row)
         for h in range(att.terms.heads):
-            side = side_in(att, z, base + pool[i], row, h)
+            source = source_in(att, edges, z, base + pool[i], e, h)
+            side = side_in(att, source, row, h)
             k = side * att.terms.heads + h
-            score = np.float32(score_on(att, z, base + pool[i], q, row, h, side))
+            score = np.float32(score_on(att, source, z, base + pool[i], q, row, h, side))
             held, shift = held_at(att, k), shift_at(att, k)
             if att.note[row, held] == 0 or score > att.reals[row, shift]:
                 att.reals[row, shift] = score
@@ -83,19 +90,22 @@ def _find_shifts(att: Attention, edges: InEdges, row: int, at: int, end: int) ->
 def sum_afresh(att: Attention, edges: InEdges, row: int) -> None:
     """Make the sums of a row from its in-edges in this part."""
     z, q, pool, fresh = edges.z, edges.q, edges.inn.pool.data, att.fresh
-    base, at = base_of(edges.inn, row), place_of(edges.inn, row)
+    base, at, loops = base_of(edges.inn, row), place_of(edges.inn, row), np.uint64(loops_at(att))
     end = at + edges.inn.head.data[row, 1]
     _find_shifts(att, edges, row, at, end)
     begin_afresh(fresh)
     for i in range(at, end):
         if i + AHEAD < end:
             prefetch_row(z, np.int64(base + pool[i + AHEAD]))
-        u = base + pool[i]
+        u, e = base + pool[i], edge_of(edges, edges.terms.numbers, i, row)
+        for h in range(att.terms.heads if sums_terms(att) else 0):
+            add_term_compensated(fresh, loops + np.uint64(h), np.float64(np.float32(term_of(edges, e, h))))
         for h in range(att.terms.heads):
-            side = side_in(att, z, u, row, h)
+            source = source_in(att, edges, z, u, e, h)
+            side = side_in(att, source, row, h)
             k = side * att.terms.heads + h
             shift = np.float64(att.reals[row, shift_at(att, k)])
-            p = np.float32(exp(score_on(att, z, u, q, row, h, side) - shift))
+            p = np.float32(exp(score_on(att, source, z, u, q, row, h, side) - shift))
             first, value = np.uint64(k * (1 + att.terms.channels)), np.uint64(h * att.terms.channels)
             add_term_compensated(fresh, first, np.float64(p))
             for c in range(np.uint64(att.terms.channels)):
@@ -111,6 +121,8 @@ def clear_row(att: Attention, row: int) -> None:
     for k in range(sums_of(att)):
         att.note[row, held_at(att, k)] = 0
         clear_side(att, row, k)
+    for j in range(att.before + loops_at(att), att.before + att.fresh.shape[1]):
+        att.s.data[row, j] = 0.0
     forget_loss(att.note, row)
 
 

@@ -17,12 +17,15 @@ from freshet.operators.aggregates.attention.kernels import (
     Attention,
     InEdges,
     change,
+    edges_before,
     is_renewed,
     mark,
     prefetch_head,
     prefetch_side,
     side_in,
+    source_in,
     target_at,
+    term_of,
 )
 from freshet.operators.graph.edge_messages import Moves, Turns
 from freshet.state.adjacency import base_of, place_of
@@ -80,12 +83,13 @@ def _flip(att: Attention, edges: InEdges, count: int, serial: int) -> None:
             prefetch_side(att, v, h)
             prefetch_side(att, v, att.terms.heads + h)
             prefetch_head(att, v)
-        u, v, h = att.flips[i, 0], att.flips[i, 1], np.int64(att.flips[i, 2])
+        u, v, h, e = att.flips[i, 0], att.flips[i, 1], np.int64(att.flips[i, 2]), np.int64(att.flips[i, 3])
         if not is_renewed(att, v, serial):
             att.counts[FLIPPED] += 1
-            side = side_in(att, z, u, v, h)
-            change(att, z, u, q, v, h, side, -1, serial)
-            change(att, z, u, q, v, h, 1 - side, 1, serial)
+            source = source_in(att, edges, z, u, e, h)
+            side = side_in(att, source, v, h)
+            change(att, source, z, u, q, v, h, side, -1, serial)
+            change(att, source, z, u, q, v, h, 1 - side, 1, serial)
 
 
 @inner
@@ -108,8 +112,28 @@ def _list_flips(
         for j in range(at, stop if hit else at):  # nearly always none
             if _changes_side(near, first, pool[j], heads, old, new):
                 att.flips[count, 0], att.flips[count, 1], att.flips[count, 2] = base + pool[j], v, h
+                att.flips[count, 3] = 0
                 count += 1
         at = stop
+    return at, count
+
+
+@apart
+def _list_flips_by_edge(
+    att: Attention, edges: InEdges, at: int, end: int, v: int, h: int, old: float, new: float, count: int
+) -> tuple[int, int]:
+    """Like `_list_flips`, where edges have terms; those whose attributes change are taken back already."""
+    pool, base, numbers, terms = edges.inn.pool.data, np.int64(base_of(edges.inn, v)), edges.terms.numbers, edges.terms
+    first, near = edges_before(edges, v), att.near.data
+    while at < end and count < FLIPS_AT_ONCE:
+        if at + np.uint64(_SOURCES_OF_A_LINE) < end:
+            prefetch_row(terms.attr, first + np.int64(numbers[at + np.uint64(_SOURCES_OF_A_LINE)]))
+        u, e = base + np.int64(pool[at]), first + np.int64(numbers[at])
+        term = np.float32(np.float64(near[u, h]) + term_of(edges, e, h))
+        if (term > old) != (term > new) and not (len(terms.away) and terms.away[e]):
+            att.flips[count, 0], att.flips[count, 1], att.flips[count, 2], att.flips[count, 3] = u, v, h, e
+            count += 1
+        at += np.uint64(1)
     return at, count
 
 
@@ -121,10 +145,15 @@ def _scan_in_edges(att: Attention, edges: InEdges, v: int, then: np.ndarray, row
     att.counts[SCANNED] += edges.inn.head.data[v, 1]
     for h in range(att.terms.heads):
         old, new = -att.reals[v, target_at(att, h)], -then[row, att.terms.target + h]
-        at, count = _list_flips(att, pool, base, begin, end, v, h, old, new, count)
+        at = begin
         while at < end:
-            _flip(att, edges, count, serial)
-            at, count = _list_flips(att, pool, base, at, end, v, h, old, new, np.int64(0))
+            if edges.terms.read:
+                at, count = _list_flips_by_edge(att, edges, at, end, v, h, old, new, count)
+            else:
+                at, count = _list_flips(att, pool, base, at, end, v, h, old, new, count)
+            if at < end:
+                _flip(att, edges, count, serial)
+                count = 0
     return count
 
 

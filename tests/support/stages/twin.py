@@ -24,7 +24,10 @@ Edge = tuple[int, int]
 
 @dataclass
 class Twin:
-    """A store, and beside it the edges and values that it should have."""
+    """A store, and beside it the edges and values that it should have.
+
+    Where a layer reads attributes, those of an edge are made of its weight.
+    """
 
     layer: LayerPlan
     store: FoldStore
@@ -36,17 +39,15 @@ class Twin:
     def apply(self, edges: dict[Edge, float], values: dict[int, list[float]]) -> np.ndarray:
         """Have these edges and these new values in one epoch; the rows whose synopses the store says have changed."""
         self.epoch += 1
-        columns: dict[str, list[Any]] = {
-            name: [] for name in ("add_src", "add_dst", "add_w", "del_src", "del_dst", "del_w")
-        } | {name: [] for name in ("rew_src", "rew_dst", "rew_old", "rew_new")}
+        columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
         for (u, v), weight in self.edges.items():
             if (u, v) not in edges:
-                _note(columns, "del", u, v, w=weight)
+                _note(columns, "del", u, v, w=weight, **self._type)
             elif edges[u, v] != weight:
-                _note(columns, "rew", u, v, old=weight, new=edges[u, v])
+                _note(columns, "rew", u, v, old=weight, new=edges[u, v], **self._attributes(edges[u, v]))
         for (u, v), weight in edges.items():
             if (u, v) not in self.edges:
-                _note(columns, "add", u, v, w=weight)
+                _note(columns, "add", u, v, w=weight, **self._attributes(weight))
         slots = np.array(list(values), np.int32)
         sent = np.array(list(values.values()), np.float32).reshape(-1, self.layer.message_width)
         order = frozen(np.arange(slots.size, dtype=np.int32))
@@ -64,15 +65,31 @@ class Twin:
             weight[:] = 1
         with np.errstate(all="ignore"):
             messages = self.values[src] * weight[:, None]
+            if self.layer.edge_width:
+                attr = [self._attributes(weight)["attr"] for weight in self.edges.values()]
+                rows = np.array(attr, np.float32).reshape(len(attr), self.layer.edge_width)
+                messages = np.concatenate([messages, rows], axis=1)
             return self.layer.synopsis.whole(messages, dst, self.values)
+
+    @property
+    def _type(self) -> dict[str, Any]:
+        return {"type": 0} if self.layer.edge_width else {}
+
+    def _attributes(self, weight: float) -> dict[str, Any]:
+        """What an edge has besides a weight."""
+        attr = [(weight - k) * (-1) ** k for k in range(self.layer.edge_width)]
+        return self._type | ({"attr": attr} if attr else {})
 
     def read(self) -> np.ndarray:
         return self.store.read(np.arange(self.rows, dtype=np.int32))
 
 
-def _note(columns: dict[str, list[Any]], kind: str, u: int, v: int, **more: float) -> None:
+_COLUMNS = ("add_src", "add_dst", "add_w", "del_src", "del_dst", "del_w", "rew_src", "rew_dst", "rew_old", "rew_new")
+
+
+def _note(columns: dict[str, list[Any]], kind: str, u: int, v: int, **more: Any) -> None:
     for name, value in {"src": u, "dst": v, **more}.items():
-        columns[f"{kind}_{name}"].append(value)
+        columns.setdefault(f"{kind}_{name}", []).append(value)
 
 
 def store_of(spec: Spec, rows: int, *behind: Spec) -> tuple[LayerPlan, FoldStore]:

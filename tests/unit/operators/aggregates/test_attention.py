@@ -25,6 +25,7 @@ from tests.support.graphs.models import Spec, conv
 from tests.support.stages.twin import Edge, Twin, twin_of
 
 ROWS = 6
+ATTRIBUTES: Spec = {"edge_channels": 3}
 KINDS: dict[str, Spec] = {
     "gat": conv("gat_conv", 4, 4, heads=2, add_self_loops=False, negative_slope=0.3),
     "gatv2": conv("gatv2_conv", 4, 4, heads=2),
@@ -32,6 +33,7 @@ KINDS: dict[str, Spec] = {
     "super_gat": conv("super_gat_conv", 4, 4, heads=2),
     "super_gat_dots": conv("super_gat_conv", 4, 4, heads=2, attention_type="SD", add_self_loops=False),
     "agnn": conv("agnn_conv", 3, 3),
+    "gat_attributes": conv("gat_conv", 4, 4, heads=2, add_self_loops=False, **ATTRIBUTES),
 }
 
 RELU = {"type": "relu"}
@@ -40,6 +42,9 @@ ENDS_OF_LAYERS: dict[str, list[Spec]] = {
     "gat, no loops": [KINDS["gat"]],
     "gat, mean, relu": [conv("gat_conv", 4, 3, heads=2, concat=False), RELU],
     "gat, residual": [conv("gat_conv", 4, 4, heads=2, residual=True), RELU],
+    "gat, loops of means": [conv("gat_conv", 4, 4, heads=2, **ATTRIBUTES)],
+    "gat, loops of a number": [conv("gat_conv", 4, 3, heads=2, concat=False, fill_value=0.5, **ATTRIBUTES), RELU],
+    "gat, attributes, no loops": [KINDS["gat_attributes"]],
     "gatv2, residual, no bias": [conv("gatv2_conv", 4, 4, heads=2, residual=True, bias=False)],
     "super_gat": [conv("super_gat_conv", 4, 4, heads=2), RELU],
     "transformer": [conv("transformer_conv", 4, 4, heads=2), RELU],
@@ -208,6 +213,32 @@ def test_sources_and_their_target_change_together() -> None:
         target = float(rng.standard_normal())
         kept.apply(everybody, gat_rows(kept, {v: float(rng.standard_normal()) for v in moved}, target))
         assert_same(kept)
+    kept.apply({}, {})
+    assert not kept.read().any()
+
+
+def test_a_target_that_changes_moves_what_changes_sides_by_the_terms_of_edges() -> None:
+    """Also where attributes, sources and the target change in one epoch; nothing is summed again."""
+    many = 300
+    kept, rng = twin_of(KINDS["gat_attributes"], many + 1), np.random.default_rng(7)
+
+    def edges() -> dict[Edge, float]:
+        return {edge: float(rng.standard_normal()) for edge in star(list(range(1, many + 1)))}
+
+    kept.apply(edges(), gat_rows(kept, {v: float(rng.standard_normal()) for v in range(many + 1)}))
+    counts = fold_of(kept).counts
+    counts[:] = 0
+    for target in (0.3, -0.2):
+        kept.apply(kept.edges, gat_rows(kept, {0: 0.0}, target))
+        assert_same(kept)
+    assert (counts[kernels.SCANNED], counts[kernels.DELTAS]) == (2 * many, 0)
+    assert 0 < counts[kernels.FLIPPED] < 0.5 * 2 * many
+    for target in (0.1, 1.0, -1.0):
+        other = kept.edges | {edge: float(rng.standard_normal()) for edge in list(kept.edges)[::3]}
+        moved = rng.choice(np.arange(1, many + 1), 50, replace=False).tolist()
+        kept.apply(other, gat_rows(kept, {v: float(rng.standard_normal()) for v in [0, *moved]}, target))
+        assert_same(kept)
+    assert counts[kernels.AFRESH] == 0
     kept.apply({}, {})
     assert not kept.read().any()
 

@@ -69,7 +69,7 @@ def test_between_them_they_have_every_form_of_ends() -> None:
     forms = {type(relation.synopsis).__name__ for relation, _ in CASES.values()}
     assert forms == {
         "InvertibleSynopsis", "MonotonicSynopsis", "MomentsSynopsis", "ProductSynopsis", "GatedSynopsis",
-        "SoftmaxSynopsis", "NetworkSynopsis",
+        "SoftmaxSynopsis", "EdgeSoftmaxSynopsis", "NetworkSynopsis",
     }  # fmt: skip
     narrow = {name.removesuffix("-columns") for name in CASES if name.endswith("-columns")}
     assert {"gat", "gatv2", "transformer", "gates", "network"} <= narrow

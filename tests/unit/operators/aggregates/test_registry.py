@@ -47,14 +47,14 @@ def test_each_synopsis_has_an_entry() -> None:
 def test_another_synopsis_is_refused_by_name() -> None:
     assert not is_known(Median())
     with pytest.raises(
-        TypeError, match=r"nothing keeps a Median; .*registry\.py has ColumnsSynopsis, GatedSynopsis, Invertible"
+        TypeError, match=r"nothing keeps a Median; .*registry\.py has ColumnsSynopsis, EdgeSoftmaxSynopsis, Gated"
     ):
         aggregate_of(Median())
 
 
 def test_only_folds_of_messages_stand_beside_others() -> None:
     alone = {kind.__name__ for kind, aggregate in AGGREGATES.items() if aggregate.message_fold is None}
-    assert alone == {"GatedSynopsis", "NetworkSynopsis"}
+    assert alone == {"EdgeSoftmaxSynopsis", "GatedSynopsis", "NetworkSynopsis"}
     gated = GatedSynopsis(3)
     with pytest.raises(TypeError, match="a GatedSynopsis reads more of an edge than its message"):
         aggregate_of(gated).fold_of(TableSet(), "", 9, gated)
