@@ -80,7 +80,7 @@ def test_pytorch_geometric_is_the_oracle_where_it_is_installed(tmp_path, capsys)
 
 @pytest.mark.skipif(not torch_oracle.available(), reason="torch and torch-geometric are not installed")
 def test_where_it_would_not_fit_the_own_pass_is_taken_unless_it_is_asked_for(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("freshet.job.results.check._PYG_MESSAGES", 1 << 50)
+    monkeypatch.setattr("freshet.job.results.full_pass._PYG_MESSAGES", 1 << 50)
     run = Run(tmp_path)
     code, line = run.check(capsys)
     assert (code, line["oracle"]) == (0, "own")
