@@ -7,7 +7,6 @@ from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 from freshet.gnn.rows.norms import FrozenNorm
 from freshet.gnn.synopses.edge_network import EdgeNetwork
 from freshet.gnn.synopses.of_messages import Synopsis
-from freshet.gnn.synopses.softmax import EdgeSoftmaxSynopsis
 
 OUT_EDGES = 3  # of a vertex in the example of how far a change goes
 MESSAGES_BYTES = 4  # the number of a vertex's messages, where single ones are looked at
@@ -40,9 +39,10 @@ def on_edges(conv: Conv, network: EdgeNetwork) -> list[str]:
 
 def work_on_edges(conv: Conv, network: EdgeNetwork | None, synopsis: Synopsis) -> tuple[list[str], int]:
     """Describe the messages of a conv, if they are made of more than their sources; and their multiplications."""
-    if isinstance(synopsis, EdgeSoftmaxSynopsis):
-        return ["the source's row, its score with the term of the edge's attributes"], synopsis.multiplications
-    return (on_edges(conv, network), network.multiplications) if network else ([], 0)
+    if network is not None:
+        return on_edges(conv, network), network.multiplications
+    cost = synopsis.multiplications
+    return (["the source's row, its score with the term of the edge's attributes"] if cost else []), cost
 
 
 def edge_bytes(weighted: bool, edge_width: int) -> int:

@@ -37,6 +37,11 @@ class Synopsis:
     """A message reads a row of its target, too."""
 
     @property
+    def multiplications(self) -> int:
+        """Number of those that make what a message reads of its edge's attributes."""
+        return 0
+
+    @property
     def name(self) -> str:
         """Name for people, e.g. weighted sum."""
         raise NotImplementedError

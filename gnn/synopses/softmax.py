@@ -214,7 +214,7 @@ class EdgeSoftmaxSynopsis(SoftmaxSynopsis):
 
     @property
     def multiplications(self) -> int:
-        """Of the term of an edge."""
+        """Number of those that make the term of an edge."""
         return int(self.edge.size)
 
     def width(self, message_width: int) -> int:

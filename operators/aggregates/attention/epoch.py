@@ -5,14 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import kernel
-from freshet.operators.aggregates.attention.kernels import (
-    Attention,
-    InEdges,
-    add_away,
-    add_messages,
-    replace_messages,
-    turn_targets,
-)
+from freshet.operators.aggregates.attention.deltas import add_away, add_messages, replace_messages, turn_targets
+from freshet.operators.aggregates.attention.kernels import Attention, InEdges
 from freshet.operators.aggregates.attention.recomputed import settle
 from freshet.operators.aggregates.attention.sides import move_sides
 from freshet.operators.graph.edge_messages import Messages, Moves, Turns

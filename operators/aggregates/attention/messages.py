@@ -11,8 +11,9 @@ import numpy as np
 from freshet.gnn.synopses.softmax import SoftmaxSynopsis
 from freshet.kernels.kernel import kernel
 from freshet.kernels.kernel_calls import Direct
+from freshet.operators.aggregates.attention.deltas import add_messages
 from freshet.operators.aggregates.attention.fold import AttentionFold
-from freshet.operators.aggregates.attention.kernels import SUSPECT, TOUCHED, Attention, InEdges, add_messages, mark
+from freshet.operators.aggregates.attention.kernels import SUSPECT, TOUCHED, Attention, InEdges, mark
 from freshet.operators.aggregates.attention.recomputed import clear_row, sum_afresh, wants_sums
 from freshet.operators.aggregates.exact_sums import stamp_of
 from freshet.operators.aggregates.fold import StepwiseFold

@@ -10,18 +10,17 @@ import numpy as np
 
 from freshet.kernels.kernel import apart, inner
 from freshet.kernels.prefetch import prefetch, prefetch_row
+from freshet.operators.aggregates.attention.deltas import change, prefetch_side
 from freshet.operators.aggregates.attention.kernels import (
     AHEAD,
     FLIPPED,
     SCANNED,
     Attention,
     InEdges,
-    change,
     edges_before,
     is_renewed,
     mark,
     prefetch_head,
-    prefetch_side,
     side_in,
     source_in,
     target_at,
