@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -35,7 +35,8 @@ class ModuleInputs(NamedTuple):
 class ModuleCall(NamedTuple):
     """The parameters of a method that take edges, weights, attributes and types; None where none does.
 
-    edges: None where they are the second argument, by place.
+    edges: None where they are the second argument, by place. unattributed: relations that are given no attributes,
+    since a HeteroConv hands on all that it gets.
     """
 
     method: str
@@ -43,6 +44,7 @@ class ModuleCall(NamedTuple):
     weights: str | None = None
     attributes: str | None = None
     types: str | None = None
+    unattributed: frozenset[Relation] = frozenset()
 
     def __call__(self, module: Any, kinds: Metadata, given: ModuleInputs) -> Any:
         """ModuleCall the method, so that its other parameters keep their defaults."""
@@ -52,6 +54,7 @@ class ModuleCall(NamedTuple):
         else:
             x = dict(zip(kinds.names, given.rows, strict=True))
             edges, weights, attributes = (dict(zip(kinds.relations, values, strict=True)) for values in given[1:4])
+            attributes = {one: values for one, values in attributes.items() if one not in self.unattributed}
             named = ((self.weights, weights), (self.attributes, attributes))
             options = {name: values for name, values in named if name is not None}
         if self.edges is None:
@@ -74,7 +77,9 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
 
     if isinstance(module, HeteroConv) and method == "forward":
         attributed = any(_takes(conv, "edge_attr") for conv in module.convs.values())
-        return ModuleCall(method, attributes="edge_attr_dict" if attributed else None)
+        return ModuleCall(
+            method, attributes="edge_attr_dict" if attributed else None, unattributed=_unattributed(module)
+        )
     function = getattr(module, method)
     every = inspect.signature(function).parameters.values()
     parameters = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -92,7 +97,27 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
     if types is None:
         weights, attributes = (_named(rest, names) for names in (_WEIGHTS, _ATTRIBUTES))
     _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes)])
-    return ModuleCall(method, edges, weights, attributes, None if types is None else types.name)
+    return ModuleCall(method, edges, weights, attributes, None if types is None else types.name, _unattributed(module))
+
+
+def _unattributed(module: Module) -> frozenset[Relation]:
+    """Relations whose convs in HeteroConvs all read no attributes; none where a conv elsewhere may read theirs."""
+    from torch_geometric.nn import HeteroConv, MessagePassing
+
+    reads = dict[Relation, bool]()
+    inside = set[int]()
+    for part in module.modules():
+        for key, conv in part.convs.items() if isinstance(part, HeteroConv) else ():
+            inside.update(map(id, conv.modules()))
+            reads[tuple(key)] = reads.get(tuple(key), False) or _has_attributes(conv)
+    elsewhere = (one for one in module.modules() if isinstance(one, MessagePassing) and id(one) not in inside)
+    if any(map(_has_attributes, elsewhere)):
+        return frozenset()
+    return frozenset(relation for relation, are_read in reads.items() if not are_read)
+
+
+def _has_attributes(conv: Any) -> bool:
+    return "edge_attr" in inspect.signature(conv.forward).parameters
 
 
 def _takes(conv: Any, parameter: str) -> bool:

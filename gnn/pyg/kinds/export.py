@@ -160,7 +160,7 @@ def _model(kinds: Metadata, widths: Widths, built: Built, there: Parts, returned
         of = kinds.mirrors[j]
         ends = {"source": stored[source], "type": kinds.relations[j][1], "target": stored[target]}
         mirrors = None if of is None else there.relations.index(of)
-        relations.append({**ends, "mirrors": mirrors, "edge_features": widths.edges[j]})
+        relations.append({**ends, "mirrors": mirrors, "edge_features": widths.read[j]})
     for layer in built.layers:
         for one in layer.get("convs", ()):
             one["relation"] = there.relations.index(one["relation"])

@@ -13,10 +13,14 @@ from freshet.gnn.pyg.layers import convert, first_width
 
 
 class Widths(NamedTuple):
-    """Widths of features by kind, and of attributes by relation; 0 where nothing says them or reads them."""
+    """Widths of features by kind, and of attributes by relation; 0 where nothing says them or reads them.
+
+    read: the same of attributes, 0 too where only results that are not returned depend on them.
+    """
 
     features: list[int]
     edges: list[int]
+    read: list[int]
 
 
 def widths_of(read: KindsOperations, unread: KindsOperations, kinds: Metadata, given: Mapping[str, int]) -> Widths:
@@ -36,7 +40,7 @@ def widths_of(read: KindsOperations, unread: KindsOperations, kinds: Metadata, g
             msg = f"the width of the features of kind {name!r} is unknown, since no layer says it; give it: "
             raise ExportError(msg + f"features={{{name!r}: N}}")
         features.append(width or 0)
-    return Widths(features, _edge_widths(read, unread, kinds))
+    return Widths(features, _edge_widths(read, unread, kinds), _edge_widths(read, KindsOperations(kinds), kinds))
 
 
 def kinds_there(read: KindsOperations, kinds: Metadata) -> set[int]:

@@ -141,6 +141,32 @@ def test_attributes_of_one_relation_alone(tmp_path: Path) -> None:
     assert [relation.edge_features for relation in model.relations] == [0, 2, 2]  # the last one follows the second
 
 
+def test_attributes_that_results_alone_read_that_are_not_returned(tmp_path: Path) -> None:
+    of_all = {WRITES: pyg.SAGEConv((3, 5), 4), WRITTEN: pyg.TransformerConv((5, 3), 4, edge_dim=2)}
+    module = of.randomised(pyg.HeteroConv(of_all))
+    export_model(module, tmp_path, output="paper")
+    model = load_any_model(tmp_path)
+    assert isinstance(model, KindsModel)
+    assert [relation.edge_features for relation in model.relations] == [0, 0]
+
+
+def test_attributes_of_all_that_have_some_beside_a_conv_that_takes_none(tmp_path: Path) -> None:
+    convs = {WRITES: pyg.SAGEConv((3, 5), 4), CITES: pyg.TransformerConv((5, 5), 4, edge_dim=2)}
+
+    class HandsOn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.HeteroConv(convs)
+
+        def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Any:
+            return self.conv(x_dict, edge_index_dict, edge_attr_dict)["paper"]
+
+    module = of.randomised(HandsOn())
+    run = lambda x, edge_index, edge_attr, **_: module(x, edge_index, {CITES: edge_attr[CITES]})  # noqa: E731
+    model = assert_same(module, tmp_path, run=run)
+    assert [relation.edge_features for relation in model.relations] == [0, 2]
+
+
 def test_a_method_and_one_of_its_results(tmp_path: Path) -> None:
     module = of.randomised(of.Encoded())
     for norm in module.norms.values():
