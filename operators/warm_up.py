@@ -81,7 +81,7 @@ def take_events(settings: Settings, plan: AnyPlan, *, sinks: bool) -> None:
 def throwaway_events(settings: Settings, plan: AnyPlan) -> Events:
     """Events of every kind and with every effect on the tables, in four epochs and two that wear a sum out.
 
-    Where vertices have kinds, so many for each relation whose messages differ from those of others.
+    Where vertices have kinds, these for each relation whose messages differ from those of others.
     """
     ids: list[Any] = [1, 2, 3, 4] if settings.id_kind == "int" else ["a", "b", "c", "d"]
     if isinstance(plan, KindsPlan):

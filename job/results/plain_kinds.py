@@ -70,7 +70,7 @@ class PlainKindsRules(PlainRules):
         return found[0] if len(found) == 1 else None
 
     def _values(self, relation: Relation, record: dict[str, Any]) -> EdgeRow | None:
-        """What an edge carries; None where it can't."""
+        """Return what an edge carries; None where it may not come."""
         weight, listed = record.get("weight"), record.get("attr")
         carried: dict[str, float] = {}
         if weight is not None:
