@@ -15,7 +15,7 @@ from freshet.job.results.plain_rules import Event, PlainRules, float32s
 from freshet.kinds import NO_MIRROR, Kinds, Relation
 from freshet.kinds_graph import KindsGraph, RelationEdges
 from freshet.partitioner.config import GraphRules
-from freshet.schema import ATTR, PLAIN_EDGE, EdgeRow, EdgeValues, Features, edge_row
+from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeRow, EdgeValues, Features, edge_row
 
 KIND_FIELDS = ("kind", "src_kind", "dst_kind")
 
@@ -71,12 +71,12 @@ class PlainKindsRules(PlainRules):
 
     def _values(self, relation: Relation, record: dict[str, Any]) -> EdgeRow | None:
         """Return what an edge carries; None where it may not come."""
-        weight, listed = record.get("weight"), record.get("attr")
+        single, listed = record.get(WEIGHT), record.get(ATTR)
         carried: dict[str, float] = {}
-        if weight is not None:
-            if (number := float32s([weight])) is None:
+        if single is not None:
+            if (number := float32s([single])) is None:
                 return None
-            carried["weight"] = float(number[0])
+            carried[WEIGHT] = float(number[0])
         if listed is None:
             return edge_row(carried)
         numbers = float32s(listed)

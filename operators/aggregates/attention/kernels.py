@@ -127,7 +127,7 @@ def prefetch_head(att: Attention, row: int) -> None:
 
 
 class EdgeTerms(NamedTuple):
-    """What additive scores read of attributes of edges: a term of each head, which joins that of the source."""
+    """Terms of additive scores from attributes of edges: one of each head, which joins that of the source."""
 
     read: bool  # whether they do
     attr: np.ndarray  # (rows of edges, width) float32
