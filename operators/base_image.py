@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.operators.control import control_values
 from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE, Place
 from freshet.operators.factory import CoreFactory, dataflow_of, load_plan, make_core, stages_of
 from freshet.operators.initial.edge_order import in_edge_order
+from freshet.operators.initial.image import Blocks, InitialImage
 from freshet.operators.initial.topology import refuse_rejected
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message
@@ -59,3 +61,18 @@ def build_image(
             tables, number = stage.core.tables_of(k)
             write_image(tables, folder / str(Place(place.operator, part)), 0, number)
     return vertices
+
+
+def write_initial_image(
+    settings: Settings, blocks: Blocks, work: Path, memory: int, progress: Callable[[str], None]
+) -> int:
+    """Write the base images of a job that starts from a snapshot; return the number of its vertices.
+
+    With kinds of vertices the image is made in memory, since its steps know one kind alone.
+
+    Raises: see InitialImage.
+    """
+    plan = load_plan(settings.model)
+    if isinstance(plan, KindsPlan):
+        return build_image(settings, blocks(), progress)
+    return InitialImage(settings, plan, work, memory, progress).run(blocks).vertices

@@ -28,6 +28,7 @@ from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.gnn.model import build_model, save_model
 from freshet.gnn.plan import Plan
 from freshet.gnn.rows.chains import chain_tensors
+from freshet.gnn.synopses.attend import merge_heads
 from freshet.kernels.kernel_calls import encode, noted_calls
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.base_image import build_image
@@ -231,6 +232,7 @@ def relate(model: Path) -> None:
         at.reserve(born, "m")
     rows = SourceRows(one, one, frozen(np.ones((1, relation.message_width), np.float32)), [])
     store.merge(0, born, rows, None, rows)
+    merge_heads(*np.ones((2, 1, 3), np.float32), 1)  # softmaxes over several relations
 
 
 def expire() -> None:

@@ -38,7 +38,8 @@ from freshet.job.run.job_states import JobStates
 from freshet.job.run.lag import Lag
 from freshet.job.run.prepare.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.prepare.job import Job, prepare
-from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of, plan_to_run
+from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
+from freshet.job.run.prepare.plan import plan_to_run
 from freshet.job.run.readers import Processes, file_readers_of, readers_of
 from freshet.job.run.rejected import RejectWatch
 from freshet.job.run.resume import attach, has_finished, resume, state_to_resume
@@ -183,7 +184,7 @@ def _warm_up(config: RunConfig) -> None:
     jobs = None  # a job that goes on has its model in its folder
     if config.model is not None and (config.model / SPEC_FILE).is_file():
         kind = config.id_kind if config.snapshot is None or config.resume else id_kind_of(config.snapshot)
-        layers = len(plan_to_run(config).layers)
+        layers = len(plan_to_run(config.model, undirected=config.undirected).layers)
         parts, to_topic = parts_of(config, layers), config.embeddings_to is not None
         jobs = Jobs(config.model, parts > 1, kind, to_topic=to_topic, many_parts=parts > DENSE_PARTS)
     if not are_ready(jobs):

@@ -7,16 +7,12 @@ import time
 from pathlib import Path
 
 from freshet.files.whole import sync_tree
-from freshet.gnn.kind_layers.plans import KindsPlan
-from freshet.gnn.plan import Plan
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
 from freshet.job.folder.begun import write_begun
 from freshet.job.run.prepare.model import Start
-from freshet.operators.base_image import build_image
+from freshet.operators.base_image import build_image, write_initial_image
 from freshet.operators.embed.files import EmbedError
-from freshet.operators.factory import load_plan
-from freshet.operators.initial.image import InitialImage
 from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.state.memory.machine_memory import available_memory
@@ -38,17 +34,13 @@ def make_image(settings: Settings, start: Start | None) -> None:
         start.made.start(out)
         say(f"snapshot: {start.made.vertices:,} vertices, state taken over in {time.perf_counter() - began:.1f} s")
     else:
-        plan = load_plan(settings.model)
-        if isinstance(plan, KindsPlan):
-            vertices = build_image(settings, start.graph.blocks(), say)
-        else:
-            vertices = _compute(settings, plan, start.graph, folder / _WORK)
+        vertices = _compute(settings, start.graph, folder / _WORK)
         say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
     sync_tree(folder)
     write_begun(out)
 
 
-def _compute(settings: Settings, plan: Plan, graph: Snapshot, work: Path) -> int:
+def _compute(settings: Settings, graph: Snapshot, work: Path) -> int:
     """Compute the image of a graph; return the number of its vertices."""
 
     def tell(line: str) -> None:
@@ -56,9 +48,8 @@ def _compute(settings: Settings, plan: Plan, graph: Snapshot, work: Path) -> int
             say(line)
 
     try:
-        image = InitialImage(settings, plan, work, available_memory() // 2, tell)
-        report = image.run(graph.blocks)
+        vertices = write_initial_image(settings, graph.blocks, work, available_memory() // 2, tell)
     except EmbedError as error:
         raise JobFailed(str(error)) from None
-    shutil.rmtree(work)
-    return report.vertices
+    shutil.rmtree(work, ignore_errors=True)
+    return vertices

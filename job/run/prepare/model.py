@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from freshet.gnn.any_plan import AnyPlan
-from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import check_layers, division_of, pipeline_of
@@ -14,15 +13,10 @@ from freshet.job.folder.made_image import MadeImage, in_words
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.job.options.told import told
-from freshet.job.units import readable
-from freshet.kinds import NO_MIRROR
+from freshet.job.run.prepare.plan import check_room, plan_to_run
 from freshet.operators.factory import load_plan
-from freshet.operators.settings import state_bytes_by_kind
-from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, count_by_kind, open_snapshot
+from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from freshet.partitioner.config import GraphRules
-from freshet.state.memory.machine_memory import available_memory
-
-_AT_ONCE = 2  # times the tables, with the snapshot's events and all blocks of epoch 0: measured 1.9
 
 
 @dataclass(frozen=True)
@@ -50,30 +44,9 @@ class Start:
             )
             raise UsageError(msg)
         made = made_for(folder, rules)
-        if made is None and isinstance(plan, KindsPlan):
-            _refuse_what_does_not_fit(graph, plan)
+        if made is None:
+            check_room(graph, plan)
         return Start(graph, made)
-
-
-def _refuse_what_does_not_fit(graph: Snapshot, plan: KindsPlan) -> None:
-    """Refuse a snapshot with kinds that is too large for this machine's memory, where all of its state is made at once.
-
-    Raises: UsageError, with what would fit; SnapshotError.
-    """
-    vertices, edges = state_bytes_by_kind(plan)
-    kinds = plan.features.kinds
-    assert kinds is not None  # as each such model has them
-    of_edge = max(edges) * (2 if any(one.mirrors != NO_MIRROR for one in kinds.relations) else 1)
-    tables = graph.edges * of_edge
-    tables += sum(size * count for size, count in zip(vertices, count_by_kind(graph), strict=True))
-    needed, free = _AT_ONCE * tables, available_memory()
-    if needed > free:
-        msg = (
-            f"--snapshot {graph.folder}: with kinds of vertices it is taken in as a whole, for which about "
-            f"{readable(needed)} of memory are needed and {readable(free)} are free; start on a larger machine, or "
-            "without it, with the graph as events"
-        )
-        raise UsageError(msg)
 
 
 def made_for(snapshot: Path, rules: GraphRules) -> MadeImage | None:
@@ -100,31 +73,13 @@ def read_model(config: RunConfig) -> PreparedModel:
     Raises: UsageError where --pipeline or the snapshot does not fit the model; SnapshotError.
     """
     folder = config.model.absolute()
-    plan = plan_to_run(config)
+    plan = plan_to_run(config.model, undirected=config.undirected)
     parts = parts_of(config, len(plan.layers))
     start = None
     if config.snapshot is not None:
         rules = GraphRules(**told(config, GraphRules))
         start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max, rules)
     return PreparedModel(folder, plan, parts, start)
-
-
-def plan_to_run(config: RunConfig) -> AnyPlan:
-    """Return the plan of a new job's model.
-
-    Raises: UsageError for one that returns several kinds of vertices; KindsError for edges between two kinds that are
-    to be undirected; ModelError.
-    """
-    plan = load_plan(str(config.model.absolute()))
-    if not isinstance(plan, KindsPlan):
-        return plan
-    if len(plan.out) > 1:
-        msg = f"--model {config.model}: it returns {len(plan.out)} kinds ({', '.join(plan.out)}), and a job writes one"
-        msg += f' yet; export it with output="{next(iter(plan.out))}", say'
-        raise UsageError(msg)
-    assert plan.features.kinds is not None  # as each such model has them
-    plan.features.kinds.mirrors(undirected=config.undirected)
-    return plan
 
 
 def parts_of(config: RunConfig, layers: int) -> int:

@@ -8,8 +8,9 @@ import numpy as np
 
 from freshet.kernels.kernel_calls import encode, noted_calls
 from freshet.state.task_parts import TaskParts
+from tests.support.graphs.kind_streams import random_rows
 from tests.support.graphs.kinds import KINDS, by_kind, hetero, kinds_model, relation, sage
-from tests.support.stages.kind_cores import KindCores, random_rows
+from tests.support.stages.kind_cores import KindCores
 
 _RELATIONS = [
     relation("user", "rates", "item", edge_features=2),
@@ -33,7 +34,7 @@ def main() -> None:
     for parts in ([1], [2, 1], [1, 1]):
         cores, rng = KindCores(model, [TaskParts.of(parts)]), np.random.default_rng(0)
         for _ in range(4):
-            cores.run(random_rows(cores, rng, 20))
+            cores.run(random_rows(cores.graph, rng, 20))
     for call in noted_calls():
         sys.stdout.buffer.write(encode(call))
 

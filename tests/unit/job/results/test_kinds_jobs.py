@@ -201,7 +201,7 @@ def test_a_snapshot_that_does_not_fit_into_memory_is_refused_before_anything_is_
     (tmp_path / "events.jsonl").write_bytes(b"")
     x = [[0.5] * 6, [0.5] * 4, [0.5] * 6]
     write_snapshot(tmp_path / "S", [1, 1, 2], x, [1], [2], edge_type=["follows"], kinds=["user", "item", "user"])
-    monkeypatch.setattr("freshet.job.run.prepare.model.available_memory", lambda: 1000)
+    monkeypatch.setattr("freshet.job.run.prepare.plan.available_memory", lambda: 1000)
     with pytest.raises(UsageError, match=r"--snapshot .*S: with kinds of vertices .* about 3\.1 KiB of memory are"):
         run(tmp_path, "A", snapshot=tmp_path / "S")
     assert not (tmp_path / "A" / "job").exists()
