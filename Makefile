@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.freshet-base
 ALL := $(VENV)/.freshet-all
 ARGS ?=
-# Test processes side by side: whole jobs start and stop in them, so that one leaves a core idle half of the time.
-WORKERS ?= 2
+# Test processes side by side: whole jobs start and stop in them, so that two leave a core idle now and then.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check bench bench-matrix wheel lock clean

@@ -122,7 +122,6 @@ def run(folder: Path, name: str, stop_after: int | None = None, **options: Any) 
     [
         (of_sums, int, False),
         (with_attributes, text_id, True),
-        (with_attributes, int, False),
         (of_one_kind, text_id, False),
     ],
 )
