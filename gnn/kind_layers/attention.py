@@ -12,7 +12,7 @@ from freshet.gnn.kind_layers.columns import RowPiece, linear_piece
 from freshet.gnn.kind_layers.relation_conv import Count, RelationConvPlan, Root
 from freshet.gnn.layers.attention_convs import terms_of_values, with_terms
 from freshet.gnn.layers.chain import transposed
-from freshet.gnn.layers.edge_attention import EdgeAttention, EdgeTermAttention, Fill, edge_terms
+from freshet.gnn.layers.edge_attention import AttributedAttention, edge_terms
 from freshet.gnn.model import WeightedModel
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
@@ -23,7 +23,7 @@ from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
 Weights = dict[str, Rows]
 
 
-class AttentionRelation(RelationConvPlan):
+class AttentionRelation(AttributedAttention, RelationConvPlan):
     """softmax_u(score(u, v)) value_u per head, side by side or averaged.
 
     A source's columns are [value | what the score reads of a source], a target's what it reads of a target. Within one
@@ -35,19 +35,6 @@ class AttentionRelation(RelationConvPlan):
         self.name, self.out_width, self.skip_loops = spec.type, spec.out_channels, spec.add_self_loops
         self.synopsis = SoftmaxSynopsis(score)
         self._terms, self._concat, self._loops = terms_of(loop_score), spec.concat, spec.add_self_loops
-        self._of_edges: EdgeAttention | None = None
-        self._edge_terms: EdgeTermAttention | None = None
-
-    def _read_edges(self, score: Score, w: Rows, fill: Fill) -> None:
-        """Read attributes of edges; `w` makes their term (see EdgeAttention)."""
-        of_edges = EdgeAttention(score, w, fill if self._loops else None)
-        self.network, self.synopsis, self.edge_width = of_edges.network, of_edges.synopsis, of_edges.edge_width
-        self._of_edges, self._terms = of_edges, terms_of(of_edges.given)
-
-    def _add_edges(self, score: Score, w: Rows, fill: Fill) -> None:
-        """Have the term that `w` makes of an edge's attributes beside that of its source, in an additive score."""
-        of_edges = self._edge_terms = EdgeTermAttention(score, w, fill if self._loops else None)
-        self.synopsis, self.edge_width = of_edges.synopsis, of_edges.edge_width
 
     def _keep(self, source: RowPiece, target: RowPiece) -> None:
         """Take the columns of both ends."""

@@ -37,4 +37,4 @@ FIRST: dict[type[Conv], Callable[[Any], int | None]] = {
     GraphConv: width_first,
     SAGEConv: width_first,
 }
-"""How wide messages are if the rows of sources are multiplied before they are sent, of convs where they may be."""
+"""Width of messages whose rows are multiplied before sending, for the convs that allow it."""

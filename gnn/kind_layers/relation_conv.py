@@ -39,13 +39,13 @@ class RelationConvPlan:
     """The conv's type, e.g. sage_conv."""
     out_width: int
     source: RowPiece
-    """What messages read of a source."""
+    """Columns of a source that messages read."""
     target: RowPiece | None = None
-    """What messages read of a target."""
+    """Columns of a target that messages read."""
     own: tuple[RowPiece, ...] = ()
-    """What `update` reads of the vertex's own row."""
+    """Columns of the vertex's own row that `update` reads."""
     root: Root = Root()
-    """What is added to the result of `update`."""
+    """Term added to the result of `update`."""
     synopsis: Synopsis
     """Form of the aggregate, and so what the storage may do with it."""
     weighted: bool = False

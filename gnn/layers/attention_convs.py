@@ -11,7 +11,7 @@ import numpy as np
 from freshet.gnn.declarations import AGNNConv, AttentionConv, GATConv, GATv2Conv, SuperGATConv, TransformerConv
 from freshet.gnn.layers.base import Context, LayerPlan
 from freshet.gnn.layers.chain import Chain, linear, transposed
-from freshet.gnn.layers.edge_attention import EdgeAttention, EdgeTermAttention, Fill, edge_terms
+from freshet.gnn.layers.edge_attention import AttributedAttention, edge_terms
 from freshet.gnn.model import Model
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
@@ -20,7 +20,7 @@ from freshet.gnn.synopses.scores import terms_of
 from freshet.gnn.synopses.softmax import Score, SoftmaxSynopsis
 
 
-class AttentionConvPlan(LayerPlan):
+class AttentionConvPlan(AttributedAttention, LayerPlan):
     """softmax_u(score(u, v)) value_u per head, side by side or averaged; then perhaps a residual and a bias.
 
     A row is [value | what the score reads]; `_rows` makes it, `_residual_rows` what the vertex itself adds.
@@ -37,19 +37,6 @@ class AttentionConvPlan(LayerPlan):
         self.message_width = score.width
         self._terms, self._concat, self._loops = terms_of(score), spec.concat, spec.add_self_loops
         self._bias: Rows | None = None
-        self._of_edges: EdgeAttention | None = None
-        self._edge_terms: EdgeTermAttention | None = None
-
-    def _read_edges(self, score: Score, w: Rows, fill: Fill) -> None:
-        """Read attributes of edges; `w` makes their term (see EdgeAttention)."""
-        of_edges = EdgeAttention(score, w, fill if self._loops else None)
-        self.network, self.synopsis, self.edge_width = of_edges.network, of_edges.synopsis, of_edges.edge_width
-        self._of_edges, self._terms = of_edges, terms_of(of_edges.given)
-
-    def _add_edges(self, score: Score, w: Rows, fill: Fill) -> None:
-        """Have the term that `w` makes of an edge's attributes beside that of its source, in an additive score."""
-        of_edges = self._edge_terms = EdgeTermAttention(score, w, fill if self._loops else None)
-        self.synopsis, self.edge_width = of_edges.synopsis, of_edges.edge_width
 
     def _keep_own(self, residual_width: int) -> None:
         """Say what of its own UPDATE reads: the row for a self-loop, and a residual of that width."""

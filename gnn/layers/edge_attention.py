@@ -15,6 +15,7 @@ from freshet.gnn.numerics.dense import Rows, matmul
 from freshet.gnn.synopses.attend import NO_TERMS
 from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
 from freshet.gnn.synopses.of_messages import ColumnsSynopsis, InvertibleSynopsis, ProductSynopsis, Synopsis
+from freshet.gnn.synopses.scores import Terms, terms_of
 from freshet.gnn.synopses.softmax import EdgeSoftmaxSynopsis, Score, SoftmaxSynopsis
 from freshet.kernels.kernel import kernel
 
@@ -134,6 +135,29 @@ class EdgeAttention:
         if self._sums:
             out[:, self._made :] = terms[:, -self._sums :]
         return out
+
+
+class AttributedAttention:
+    """Base of plans of attention that may read attributes of edges: by a network's messages, or by terms of a score."""
+
+    network: EdgeNetwork | None
+    synopsis: Synopsis
+    edge_width: int
+    _loops: bool
+    _terms: Terms
+    _of_edges: EdgeAttention | None = None
+    _edge_terms: EdgeTermAttention | None = None
+
+    def _read_edges(self, score: Score, w: Rows, fill: Fill) -> None:
+        """Read attributes of edges; `w` makes their term (see EdgeAttention)."""
+        of_edges = EdgeAttention(score, w, fill if self._loops else None)
+        self.network, self.synopsis, self.edge_width = of_edges.network, of_edges.synopsis, of_edges.edge_width
+        self._of_edges, self._terms = of_edges, terms_of(of_edges.given)
+
+    def _add_edges(self, score: Score, w: Rows, fill: Fill) -> None:
+        """Have the term that `w` makes of an edge's attributes beside that of its source, in an additive score."""
+        of_edges = self._edge_terms = EdgeTermAttention(score, w, fill if self._loops else None)
+        self.synopsis, self.edge_width = of_edges.synopsis, of_edges.edge_width
 
 
 def _maker(score: Score) -> Callable[[Rows, Rows], None]:

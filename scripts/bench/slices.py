@@ -37,8 +37,8 @@ _START = (
 class Contender:
     """A process that has one way to do the work, and does a slice of it when it is its turn."""
 
-    def __init__(self, told: str, checkout: Path, name: str, peers: Path) -> None:
-        self.told = told
+    def __init__(self, label: str, checkout: Path, name: str, peers: Path) -> None:
+        self.label = label
         command = [str(checkout / ".venv" / "bin" / "python"), "-c", _START, str(ROOT), name, str(peers.absolute())]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=checkout.parent
@@ -52,7 +52,7 @@ class Contender:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            sys.exit(f"{self.told} ended with {self._process.wait()}")
+            sys.exit(f"{self.label} ended with {self._process.wait()}")
         return 1e6 * float(line) / (size * epochs)
 
     def end(self) -> None:
@@ -95,14 +95,14 @@ def batches(name: str, peers: Any) -> Callable[[int, int], None]:
 
 def measure(contenders: list[Contender], size: int, events: int, rounds: int) -> dict[str, list[float]]:
     """Return the figures of each round, after one that does not count."""
-    found: dict[str, list[float]] = {one.told: [] for one in contenders}
+    found: dict[str, list[float]] = {one.label: [] for one in contenders}
     epochs = max(1, events // size)
     for number in range(rounds + 1):
         order = contenders if number % 2 else contenders[::-1]
         for one in order:
             figure = one.slice(size, epochs if number else max(1, epochs // 4))
             if number:
-                found[one.told].append(figure)
+                found[one.label].append(figure)
     return found
 
 
@@ -122,17 +122,17 @@ def main() -> None:
             contenders.append(Contender(f"{name} before", options.before.absolute(), name, options.peers))
         contenders.append(Contender(name, ROOT, name, options.peers))
     table = Table(title=f"us of processor time an event, medians of {options.rounds} slices")
-    columns = ("epoch", *(text for one in contenders for text in (one.told, "of the first")))
+    columns = ("epoch", *(text for one in contenders for text in (one.label, "of the first")))
     for column in columns:
         table.add_column(column, justify="right")
     results: dict[int, dict[str, list[float]]] = {}
     for size in options.epochs:
         results[size] = found = measure(contenders, size, options.events // (5 if size == 1 else 1), options.rounds)
-        first = found[contenders[0].told]
+        first = found[contenders[0].label]
         cells = [f"{size:,}"]
         for one in contenders:
-            ratios = [a / b for a, b in zip(found[one.told], first, strict=True)]
-            cells += [f"{statistics.median(found[one.told]):.2f}", f"{statistics.median(ratios):.3f}"]
+            ratios = [a / b for a, b in zip(found[one.label], first, strict=True)]
+            cells += [f"{statistics.median(found[one.label]):.2f}", f"{statistics.median(ratios):.3f}"]
         table.add_row(*cells)
     for one in contenders:
         one.end()

@@ -13,7 +13,7 @@ from freshet.gnn.pyg.kinds.operations import JoinedRows, Made, OnRelation, OnRow
 
 _AGGR = {"sum": "sum", "max": "max", "min": "min", "product": "mul", "cat": "cat", "softmax": "softmax"}
 ONE = "one"
-"""How one conv alone is added up: any way will do."""
+"""Aggregation of a single conv: all of them give the same."""
 
 
 class ConvGroup(NamedTuple):

@@ -47,7 +47,7 @@ class Attention(NamedTuple):
     reals: np.ndarray  # (rows, 2 * width_of) float32: likewise
     before: int  # columns of `s` before the sums
     near: View  # (rows of sources, heads) float32: of additive scores their terms once more, for scans of in-edges
-    renew: np.ndarray  # (rows of targets,) int32: the serial of the last epoch that has the row summed afresh
+    renew: np.ndarray  # (rows of targets,) int32: the serial of the last epoch that sums the row again
     touched: np.ndarray  # (rows of targets,) int32
     counter: np.ndarray  # (2,) int64: how many rows are touched, and of them summed afresh
     fresh: np.ndarray  # (2, sums of a row) float64

@@ -17,21 +17,8 @@ from freshet.partitioner.events import OP_ADD_EDGE, OP_NAMES
 from freshet.schema import Features
 from tests.support.graphs.kind_reference import KindGraph
 from tests.support.graphs.kind_streams import arrays_of, random_records, random_rows, record_of
+from tests.support.graphs.shop_kinds import KINDS
 
-KINDS = Kinds(
-    ("user", "item", "shop"),
-    (2, 3, 2),
-    (
-        Relation(0, "buys", 1, edge_width=2),
-        Relation(1, "rev_buys", 0, edge_width=2, mirrors=0),
-        Relation(0, "rates", 1, edge_width=1),
-        Relation(0, "rates", 2),
-        Relation(2, "rates", 1),
-        Relation(0, "knows", 0),
-        Relation(2, "near", 2),
-        Relation(2, "near_too", 2, mirrors=6),
-    ),
-)
 ONE = Kinds(("",), (2,), (Relation(0, "cites", 0), Relation(0, "writes", 0)))
 VALUES: dict[str, list[Any]] = {
     "op": [*OP_NAMES, *OP_NAMES, "add", None],

@@ -24,21 +24,8 @@ from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, OP_NAMES, Events
 from freshet.schema import ATTR, EDGE_COLUMNS, Features
+from tests.support.graphs.shop_kinds import KINDS
 
-KINDS = Kinds(
-    ("user", "item", "shop"),
-    (2, 3, 2),
-    (
-        Relation(0, "buys", 1, edge_width=2),
-        Relation(1, "rev_buys", 0, edge_width=2, mirrors=0),
-        Relation(0, "rates", 1, edge_width=1),
-        Relation(0, "rates", 2),
-        Relation(2, "rates", 1),
-        Relation(0, "knows", 0),
-        Relation(2, "near", 2),
-        Relation(2, "near_too", 2, mirrors=6),
-    ),
-)
 FEATURES = Features.of_kinds(KINDS)
 ONE = Features.of_kinds(Kinds(("",), (2,), (Relation(0, "cites", 0), Relation(0, "writes", 0))))
 ORIGIN = Origin(name="events")
