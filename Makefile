@@ -12,7 +12,7 @@ ARGS ?=
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench bench-matrix wheel lock clean
+.PHONY: help install demo test drills check bench bench-matrix wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -24,6 +24,9 @@ demo: $(BASE) ## streams changes of the Cora graph through Flink and checks the 
 
 test: $(ALL) ## all tests (ARGS="tests/unit -q" for some)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+drills: $(ALL) ## the tests that are too long for make test: more kills, rescaling and lost machines (a quarter of an hour)
+	$(BIN)/python -m pytest -n 2 -m long $(ARGS)
 
 check: $(ALL) ## linters and types
 	$(BIN)/ruff check .

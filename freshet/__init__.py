@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from freshet.errors import FreshetError, InputError
 
 if TYPE_CHECKING:
-    from freshet.gnn.declarations import Layer as Layer
+    from freshet.gnn.own.api import Layer as Layer
+    from freshet.gnn.own.api import Max as Max
+    from freshet.gnn.own.api import Mean as Mean
+    from freshet.gnn.own.api import Redone as Redone
+    from freshet.gnn.own.api import Softmax as Softmax
+    from freshet.gnn.own.api import Sum as Sum
+    from freshet.gnn.own.api import linear as linear
+    from freshet.gnn.own.api import relu as relu
     from freshet.gnn.pyg.errors import ExportError as ExportError
     from freshet.gnn.pyg.export import export_model as export_model
     from freshet.gnn.pyg.feature_store import EmbeddingFeatureStore as EmbeddingFeatureStore
@@ -34,12 +41,19 @@ _HOMES = {
     "EmbeddingFeatureStore": "freshet.gnn.pyg.feature_store",
     "ExhaustedError": "freshet.job.serving.protocol.errors",
     "ExportError": "freshet.gnn.pyg.errors",
-    "Layer": "freshet.gnn.declarations",
+    "Layer": "freshet.gnn.own.api",
+    "Max": "freshet.gnn.own.api",
+    "Mean": "freshet.gnn.own.api",
     "NotReadyError": "freshet.job.serving.protocol.errors",
     "NotYetError": "freshet.job.serving.protocol.errors",
+    "Redone": "freshet.gnn.own.api",
+    "Softmax": "freshet.gnn.own.api",
+    "Sum": "freshet.gnn.own.api",
     "as_of": "freshet.job.history.as_of",
-    "export_model": "freshet.gnn.pyg.export",
+    "export_model": "freshet.operators.checks.exporting",
     "history": "freshet.job.history.past_rows",
+    "linear": "freshet.gnn.own.api",
+    "relu": "freshet.gnn.own.api",
 }
 
 __all__ = [
@@ -52,12 +66,19 @@ __all__ = [
     "FreshetError",
     "InputError",
     "Layer",
+    "Max",
+    "Mean",
     "NotReadyError",
     "NotYetError",
+    "Redone",
+    "Softmax",
+    "Sum",
     "__version__",
     "as_of",
     "export_model",
     "history",
+    "linear",
+    "relu",
 ]
 
 
@@ -66,13 +87,12 @@ def __getattr__(name: str) -> Any:
         msg = f"module 'freshet' has no attribute {name!r}; it has {', '.join(__all__)}"
         raise AttributeError(msg)
     try:
-        module = import_module(_HOMES[name])
+        return getattr(import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         if reason := _reason(error.name or ""):
             msg = f"freshet.{name}: {reason}"
             raise ModuleNotFoundError(msg, name=error.name) from error
         raise
-    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

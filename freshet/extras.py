@@ -11,6 +11,7 @@ EXTRAS = {
     "torch": ("torch", "torch_geometric"),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "plots": ("matplotlib",),
+    "proofs": ("z3",),
 }
 
 

@@ -144,6 +144,11 @@ class Kinds:
         """The types of edges that events may name, each once."""
         return [name for name, every in self.by_type.items() if self.relations[every[0]].mirrors == NO_MIRROR]
 
+    @cached_property
+    def untyped(self) -> int | None:
+        """The relation of edges without a type: the one that events bring, where vertices have no kind; else None."""
+        return self.sole[self.types[0]] if not self.are_named and len(self.types) == 1 else None
+
     @property
     def type_says_all(self) -> bool:
         """True if no edge needs the kinds of its ends besides its type."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.kind_layers.plans import KindsLayer, KindsPlan, RelationPlan
+from freshet.gnn.kinds.learned import LearnedRows
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.model import Model, ModelError
@@ -40,6 +41,46 @@ def aggregates_of(layer: LayerPlan | KindsLayer) -> Sequence[LayerPlan | Relatio
 def aggregated(plan: AnyPlan) -> list[LayerPlan | RelationPlan]:
     """Return all of a model that has synopses of messages: the layers, or the relations of all layers."""
     return [one for layer in plan.layers for one in aggregates_of(layer)]
+
+
+def unmerged(plan: AnyPlan) -> list[LayerPlan | RelationPlan]:
+    """Return what keeps aggregates that parts cannot merge, so that no vertex may be split among these."""
+    return [one for one in aggregated(plan) if not one.synopsis.merges]
+
+
+class Returned(NamedTuple):
+    """A kind that a model returns, its number, and the width of its embeddings.
+
+    The name is empty where the model returns one kind alone, or has none; the number is 0 where it has none.
+    """
+
+    kind: str
+    number: int
+    width: int
+
+
+def returned_of(plan: AnyPlan) -> list[Returned]:
+    """Return the kinds that a model returns, in its order."""
+    if not isinstance(plan, KindsPlan):
+        return [Returned("", 0, plan.out_width)]
+    assert plan.features.kinds is not None  # as each such model has them
+    codes, several = plan.features.kinds.kind_codes, len(plan.out) > 1
+    return [Returned(kind if several else "", codes[kind], width) for kind, width in plan.out.items()]
+
+
+def names_of_returned(plan: AnyPlan) -> tuple[str, ...]:
+    """Return the names of the kinds that a model returns; empty where it has none, or one without a name."""
+    return tuple(filter(None, plan.out)) if isinstance(plan, KindsPlan) else ()
+
+
+def widths_of(plan: AnyPlan) -> dict[str, int]:
+    """Return the widths of the embeddings by kind; of a model that returns one, under an empty name."""
+    return {one.kind: one.width for one in returned_of(plan)}
+
+
+def learned_rows_of(plan: AnyPlan) -> list[LearnedRows]:
+    """Return the learned rows of the kinds that have such."""
+    return [one for one in plan.learned if one is not None] if isinstance(plan, KindsPlan) else []
 
 
 def without_kinds(plan: AnyPlan, what: str) -> Plan:

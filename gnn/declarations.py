@@ -19,17 +19,19 @@ from freshet.gnn.convs.attributed import GMMConv as GMMConv
 from freshet.gnn.convs.attributed import NNConv as NNConv
 from freshet.gnn.convs.base import Aggregator as Aggregator
 from freshet.gnn.convs.base import Conv as Conv
+from freshet.gnn.convs.degree_scaled import DegreeScaledConv as DegreeScaledConv
+from freshet.gnn.convs.degree_scaled import GCNConv as GCNConv
+from freshet.gnn.convs.degree_scaled import Laplacian as Laplacian
+from freshet.gnn.convs.degree_scaled import Propagation as Propagation
 from freshet.gnn.convs.edge_networks import EdgeConv as EdgeConv
 from freshet.gnn.convs.edge_networks import FiLMConv as FiLMConv
 from freshet.gnn.convs.edge_networks import PNAConv as PNAConv
+from freshet.gnn.convs.message_conv import MessageConv as MessageConv
+from freshet.gnn.convs.own_layer import OwnLayer as OwnLayer
 from freshet.gnn.convs.sums import CommNetConv as CommNetConv
-from freshet.gnn.convs.sums import DegreeScaledConv as DegreeScaledConv
-from freshet.gnn.convs.sums import GCNConv as GCNConv
 from freshet.gnn.convs.sums import GINConv as GINConv
 from freshet.gnn.convs.sums import GraphConv as GraphConv
-from freshet.gnn.convs.sums import Laplacian as Laplacian
 from freshet.gnn.convs.sums import PinSAGEConv as PinSAGEConv
-from freshet.gnn.convs.sums import Propagation as Propagation
 from freshet.gnn.convs.sums import ResGatedGraphConv as ResGatedGraphConv
 from freshet.gnn.convs.sums import RootedConv as RootedConv
 from freshet.gnn.convs.sums import SAGEConv as SAGEConv
@@ -53,7 +55,7 @@ from freshet.gnn.rows.norms import BatchNorm as BatchNorm
 
 AnyHop = Propagation | Laplacian
 AnySum = GraphConv | SAGEConv | GCNConv | AnyHop | GINConv | ResGatedGraphConv | CommNetConv | PinSAGEConv
-AnyNetwork = PNAConv | EdgeConv | FiLMConv | GINEConv | NNConv | GMMConv | CGConv | GENConv
+AnyNetwork = PNAConv | EdgeConv | FiLMConv | GINEConv | NNConv | GMMConv | CGConv | GENConv | MessageConv | OwnLayer
 AnyAttention = GATConv | GATv2Conv | SuperGATConv | TransformerConv | AGNNConv
 AnyConv = AnySum | AnyNetwork | AnyAttention
 AnyJump = Keep | Join

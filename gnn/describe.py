@@ -15,6 +15,7 @@ from freshet.gnn.describing.words import (
     APPROXIMATE,
     MESSAGES_BYTES,
     OUT_EDGES,
+    checks_lines,
     edge_bytes,
     label,
     weights_text,
@@ -58,6 +59,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "head": [label(layer) for layer in model.head],
         "state_bytes_per_vertex": plan.features.row_bytes + sum(layer["state_bytes_per_vertex"] for layer in layers),
         "state_bytes_per_edge": sum(layer["state_bytes_per_edge"] for layer in layers),
+        "checks": [one.as_json() for one in model.checks],
     }
 
 
@@ -133,7 +135,7 @@ def _footer(data: dict[str, Any]) -> str:
         lines[0] += f", and {data['multiplications_per_edge']:,} for the messages of an edge"
     if data["approximate"]:
         lines.insert(0, APPROXIMATE)
-    return "\n".join(lines)
+    return "\n".join([*lines, *checks_lines(data["checks"])])
 
 
 def _convs(model: Model) -> list[tuple[Conv, list[AnyLayer], list[AnyLayer]]]:
@@ -174,9 +176,9 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "carried_width": layer.carried_width,
         "aggregate": layer.synopsis.name,
         "class": layer.synopsis.algebra,
-        "edge_weights": weights_text(conv),
-        "edge_features": layer.edge_width,
-        "state_bytes_per_edge": edge_bytes(layer.weighted, layer.edge_width),
+        "edge_weights": weights_text(conv, layer.edge),
+        "edge_features": layer.edge.attributes,
+        "state_bytes_per_edge": edge_bytes(layer.edge),
         "incremental": _incremental(layer),
         "multiplications_per_row": sum(one.multiplications for one in (*before, conv, *after)) - per_edge,
         "multiplications_per_edge": per_edge,
@@ -193,7 +195,7 @@ def _incremental(layer: LayerPlan) -> list[str]:
         parts.append("a changed in-degree re-reads the sum")
     if layer.reads_self:
         parts.append("a changed vertex updates itself")
-    if layer.skip_loops:
+    if layer.edge.skip_loops:
         parts.append("self-loops are kept apart")
     if layer.carried_width:
         parts.append(f"{layer.carried_width} columns of earlier layers go with the vertex's own row")

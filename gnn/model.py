@@ -22,18 +22,19 @@ from pydantic import (
     model_validator,
 )
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from freshet.errors import InputError
+from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import CONV_TYPES, DENSE_TYPES, JUMP_TYPES, AnyLayer, Conv, DenseLayer, Shape
+from freshet.gnn.limits import MAX_CONVS
 from freshet.gnn.rows.chains import chain_tensors, chain_width
 from freshet.gnn.rows.jumps import Join
+from freshet.gnn.weights_file import read_weights
 from freshet.schema import Features
 
 VERSION = 1
 KINDS_VERSION: Final = 2  # of models with kinds of vertices or relations (gnn/kinds)
-# Each is two operators on Flink, with network buffers of their own (job/flink/memory.py); so many were tried.
-MAX_CONVS = 64
 SPEC_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
 
@@ -46,16 +47,28 @@ class ModelError(InputError, ValueError):
 
 
 class WeightedModel(BaseModel):
-    """Base of what a model folder keeps: a declaration, and float32 weights by name, which are no part of its JSON."""
+    """Base of what a model folder keeps: a declaration, and float32 weights by name, which are no part of its JSON.
+
+    `checks`: what export found about the layers (`freshet layer check`); no part of the model's identity.
+    """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
-    weights: dict[str, NDArray[np.float32]] = Field(exclude=True, repr=False)
+    weights: dict[str, NDArray[Any]] = Field(exclude=True, repr=False)
+    checks: list[LayerAnswers] = Field(default_factory=list, exclude=True, repr=False)
 
     @field_validator("weights", mode="before")
     @classmethod
-    def _float32(cls, weights: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
-        return {name: _in_float32(name, np.asarray(weights[name])) for name in sorted(weights)}
+    def _as_kept(cls, weights: dict[str, Any]) -> dict[str, NDArray[Any]]:
+        return {name: cls.kept_as(name, np.asarray(weights[name])) for name in sorted(weights)}
+
+    @classmethod
+    def kept_as(cls, name: str, given: NDArray[Any]) -> NDArray[Any]:
+        """Return a weight in the type that it is kept in.
+
+        Raises: ValueError for one that is not of numbers, or holds one that the type does not.
+        """
+        return _in_float32(name, given)
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of all weights."""
@@ -76,13 +89,13 @@ class WeightedModel(BaseModel):
                 msg = f"weight {name}: got shape {self.weights[name].shape}, expected {shape}"
                 raise ValueError(msg)
 
-    def weights_of(self, prefix: str) -> dict[str, NDArray[np.float32]]:
+    def weights_of(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Return the weights under `prefix.`, by the rest of their names."""
         start = prefix + "."
         return {name[len(start) :]: w for name, w in self.weights.items() if name.startswith(start)}
 
     def declaration(self) -> dict[str, Any]:
-        """Return what model.json holds."""
+        """Return what model.json holds, but for the checks."""
         return self.model_dump(mode="json")
 
     def identity(self) -> dict[str, Any]:
@@ -95,7 +108,7 @@ class WeightedModel(BaseModel):
         for name in sorted(self.weights):
             weight = self.weights[name]
             digest.update(f"{name}{weight.shape}".encode())
-            digest.update(weight.astype("<f4").tobytes())
+            digest.update(np.ascontiguousarray(weight, weight.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
 
@@ -228,7 +241,7 @@ def read_folder(folder: str | Path, build: Callable[..., Made]) -> Made:
         msg = f"{spec_path}: got {type(spec).__name__}, expected an object with version, layers, head and edge_types"
         raise ModelError(msg)
     try:
-        weights = load_file(weights_path)
+        weights = read_weights(weights_path)
     except (SafetensorError, OSError) as error:
         msg = f"{weights_path} is not a safetensors file: {error}"
         raise ModelError(msg) from None
@@ -245,7 +258,8 @@ def save_model(model: WeightedModel, folder: str | Path) -> None:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / WEIGHTS_FILE, save(model.weights))
-    _write(folder / SPEC_FILE, (json.dumps(model.declaration(), indent=2) + "\n").encode())
+    checks = {"checks": [one.as_json() for one in model.checks]} if model.checks else {}
+    _write(folder / SPEC_FILE, (json.dumps(model.declaration() | checks, indent=2) + "\n").encode())
 
 
 def _in_float32(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
@@ -257,7 +271,7 @@ def _in_float32(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
         msg = f"{name}: got {given.dtype}, expected numbers"
         raise ValueError(msg)
     with np.errstate(over="ignore"):
-        made = np.ascontiguousarray(given, np.float32)
+        made = np.asarray(given, np.float32, order="C")
     if wrong := int(np.count_nonzero(~np.isfinite(made))):
         what = "past float32" if np.isfinite(given).all() else "NaN or infinite"
         msg = f"{name}: {wrong} of {made.size} values are {what}; export the model again, without such weights"
@@ -278,11 +292,11 @@ def _check_first_width(layers: list[AnyLayer]) -> None:
 def _check_edge_widths(convs: Sequence[Conv], width: int) -> None:
     """Refuse attributes of edges that are not those of the model, or that no layer reads."""
     for conv in convs:
-        if conv.edge_width not in (0, width):
+        if conv.edge.attributes not in (0, width):
             kind = type(conv).model_fields["type"].default
-            msg = f"edge_features: got {width}, but {kind} reads attributes of width {conv.edge_width}"
+            msg = f"edge_features: got {width}, but {kind} reads attributes of width {conv.edge.attributes}"
             raise ValueError(msg)
-    if width and not any(conv.edge_width for conv in convs):
+    if width and not any(conv.edge.attributes for conv in convs):
         msg = f"edge_features: got {width}, but no layer reads attributes of edges"
         raise ValueError(msg)
 
@@ -290,9 +304,10 @@ def _check_edge_widths(convs: Sequence[Conv], width: int) -> None:
 def _check_ends(layers: Sequence[AnyLayer]) -> None:
     """Refuse a conv made for two kinds of rows."""
     for i, layer in enumerate(layers):
-        if getattr(layer, "target_channels", None) is not None:
-            msg = f"layers.{i}: target_channels is for the convs of relations, in a model with kinds"
-            raise ValueError(msg)
+        for name, off in (("target_channels", None), ("mixed_heads", False), ("update", None)):
+            if getattr(layer, name, off) != off:
+                msg = f"layers.{i}: {name} is for the convs of relations, in a model with kinds"
+                raise ValueError(msg)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -11,11 +11,11 @@ from freshet.gnn.declarations import AnyLayer, Conv
 from freshet.gnn.layers import registry
 from freshet.gnn.layers.base import Context, Epilogue, LayerPlan
 from freshet.gnn.layers.carrying import CarryingPlan, carries_of
-from freshet.gnn.layers.chain import Chain
+from freshet.gnn.layers.chain import Chain, LogitsHead
 from freshet.gnn.layers.segment import Segment
 from freshet.gnn.model import Model, ModelError
 from freshet.gnn.numerics.dense import Rows
-from freshet.gnn.rows.chains import chain_width, chain_widths
+from freshet.gnn.rows.chains import chain_widths
 from freshet.schema import Features
 
 __all__ = ["Context", "Epilogue", "LayerPlan", "Plan", "compile_plan"]
@@ -30,15 +30,16 @@ class Plan:
     out_width: int
     edge_types: list[str]
     sha256: str
-    head: Chain
-    head_width: int
-    """Width of the logits, 0 if the model has no head."""
+    head: LogitsHead
+
+    @property
+    def head_width(self) -> int:
+        """Width of the logits, 0 if the model has no head."""
+        return self.head.width
 
     def logits(self, embedding: Rows) -> Rows:
         """Return the head's output for embedding rows; (n, 0) if the model has no head."""
-        if not self.head_width:
-            return np.empty((embedding.shape[0], 0), np.float32)
-        return self.head.apply(np.ascontiguousarray(embedding, np.float32), own=False)
+        return self.head.logits(embedding)
 
     def warm_up(self) -> None:
         """Run every layer once on a single row, so that kernels are compiled before the first event waits for them."""
@@ -72,9 +73,8 @@ def compile_plan(model: Model) -> Plan:
             conv = _conv_plan(model, i, _chain(model, range(0)), _chain(model, range(0)))
             plan = CarryingPlan(conv, carry, _segment(model, before), _segment(model, after))
         layers.append(plan)
-    head = Chain(model, model.head, [f"head.{i}" for i in range(len(model.head))])
-    head_width = chain_width(model.head, model.out_width, "head") if model.head else 0
-    return Plan(layers, features, model.out_width, list(model.edge_types), model.sha256(), head, head_width)
+    head = LogitsHead.of(model, model.head, "head", model.out_width)
+    return Plan(layers, features, model.out_width, list(model.edge_types), model.sha256(), head)
 
 
 def _chain(model: Model, where: Sequence[int]) -> Chain:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from freshet.job.machine.distributions import mixed_files
 from freshet.job.machine.python_path import given_folders
@@ -26,6 +26,7 @@ from freshet.errors import FreshetError, InputError
 from freshet.files.owner_only import write_for_owner_only
 from freshet.job.console import LOG_FORMAT_HELP
 from freshet.job.errors import EXIT_SIGINT, EXIT_USAGE, exit_code, one_line
+from freshet.job.machine.leaving import run_as_process
 from freshet.log_lines import FORMATS, LogFormat, is_json, log, log_as, log_exception
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
@@ -33,9 +34,9 @@ _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
 Graph events in, fresh embeddings out, by an incremental job on Apache Flink (or in one local process).
 """
 
-# Each is the function of that name in the module of that name in job/commands. Model's are its own menu.
+# Each is the function of that name in the module of that name in job/commands. Those of model and layer are menus.
 _COMMANDS = (
-    "run spec stop status size serve query history watch check embed export compact produce model warm-up".split()
+    "run spec stop status size serve query history watch check embed export compact produce model layer warm-up".split()
 )
 # Those that take long enough to be logged; run has the option among its own.
 _LOGGED = frozenset("stop serve watch check embed export compact produce warm-up".split())
@@ -73,6 +74,10 @@ def _add(app: typer.Typer, name: str) -> None:
         app.add_typer(models, name=name)
         models.command("import")(module.import_model)
         models.command()(module.describe)
+    elif name == "layer":
+        layers = typer.Typer(help="Check what layers declare, built-in or your own.", no_args_is_help=True)
+        app.add_typer(layers, name=name)
+        layers.command()(module.check)
     else:
         command = getattr(module, function)
         app.command(name, cls=getattr(module, "COMMAND", None))(_logged(command) if name in _LOGGED else command)
@@ -158,5 +163,10 @@ def _complain(text: str) -> None:
     log(text if is_json() else f"freshet: {text}", "error")
 
 
+def program() -> NoReturn:
+    """Run the command line as the program of this process."""
+    run_as_process(main)
+
+
 if __name__ == "__main__":
-    main()
+    program()

@@ -73,6 +73,7 @@ def _run_application(config: Path) -> int:
     from freshet.job.machine.processes import die_with_parent
 
     die_with_parent()  # the JobManager: its successor runs a program of its own
+    sys.path.append(str(config.parent.absolute()))  # where `freshet spec` puts the modules of --layers
     return start({}, config, in_application=True)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.operators.control import control_values
 from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE, Place
 from freshet.operators.factory import CoreFactory, dataflow_of, load_plan, make_core, stages_of
@@ -68,11 +67,6 @@ def write_initial_image(
 ) -> int:
     """Write the base images of a job that starts from a snapshot; return the number of its vertices.
 
-    With kinds of vertices the image is made in memory, since its steps know one kind alone.
-
     Raises: see InitialImage.
     """
-    plan = load_plan(settings.model)
-    if isinstance(plan, KindsPlan):
-        return build_image(settings, blocks(), progress)
-    return InitialImage(settings, plan, work, memory, progress).run(blocks).vertices
+    return InitialImage(settings, load_plan(settings.model), work, memory, progress).run(blocks).vertices

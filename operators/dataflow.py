@@ -134,6 +134,11 @@ class LayerTasks:
         return TaskParts.dealt(parts, parts)
 
 
+def outlet_of(kind: str) -> str:
+    """Return where records of a kind go: to OUTLET, or to a topic of the kind where a model returns several."""
+    return f"{OUTLET}.{kind}" if kind else OUTLET
+
+
 def rank(name: str) -> tuple[int, int, int]:
     """Sort key of an operator's name: its place in the flow of any job; other names come last."""
     kind, layer = re.match(r"([a-z]*)(\d*)", name).groups()  # type: ignore[union-attr]  # it matches everything

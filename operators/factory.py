@@ -7,14 +7,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.any_plan import AnyPlan, load_any_plan
+from freshet.gnn.any_plan import AnyPlan, Returned, load_any_plan, returned_of
 from freshet.gnn.kind_layers.plans import KindsPlan
+from freshet.gnn.own.loading import install_layers
 from freshet.operators.core import Core
 from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
 from freshet.operators.epochs.cut import AnyCutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.inbox import INBOX_BYTES
-from freshet.operators.output_folders import tails_of
+from freshet.operators.network import Network
+from freshet.operators.output_folders import LogFolders, log_id, tails_of
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.file_stage import Originals, ParserStage
 from freshet.operators.parser.letter_box import LetterBox
@@ -24,6 +26,7 @@ from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.core import Sink
 from freshet.operators.sink.kafka_records import RecordBlocks
+from freshet.operators.sink.kind_outputs import KindOutputs
 from freshet.operators.sink.log_output import FileLimits, LogOutput
 from freshet.operators.sink.outlet import Outlet
 from freshet.operators.sink.outlet_stage import OutletStage
@@ -38,6 +41,7 @@ from freshet.operators.storage.kinds.vertices import KindsShape
 from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.core import Partitioner
+from freshet.state.block_columns import kind_prefix
 from freshet.state.task_parts import TaskParts
 
 _SINK_INBOXES = 4  # a Sink of so many parts or more may have as many times the memory for blocks that wait
@@ -54,6 +58,7 @@ def load_plan(folder: str) -> AnyPlan:
 def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
     """The stage of one operator's task."""
     settings = Settings.from_dict(config).at_home()
+    install_layers(settings.layers)
     plan = load_plan(settings.model)
     row = dataflow_of(settings, plan)[operator]
     if row.kind == PARSER:
@@ -88,13 +93,22 @@ def stages_of(
     }
 
 
+def open_network(settings: Settings, plan: AnyPlan, *, sinks: bool) -> Network:
+    """Return the network of the stages after the Partitioner, begun from the base image if there is one."""
+    flow = dataflow_of(settings, plan)
+    stages = stages_of(settings, plan, [row for row in flow.staged if sinks or row.kind != SINK])
+    for stage in stages.values():
+        stage.restore(*((),) * len(stage.parts))
+    return Network(flow, stages)
+
+
 def _staged(settings: Settings, plan: AnyPlan, row: Operator, task: int, core: Core, **options: int) -> Stage:
     senders = dataflow_of(settings, plan).blocks_per_epoch(row.name)
     parts = settings.task_parts.of(row.name).parts_of[task]
     images = [settings.image_of(Place(row.name, part)) for part in parts]
     if row.kind == SINK:  # the rows of whole epochs wait for those of a tail
         options = {"inbox_bytes": INBOX_BYTES * min(len(parts), _SINK_INBOXES), **options}
-    kind = OutletStage if isinstance(core, Sink | TaskSink) and core.outlets else Stage
+    kind = OutletStage if isinstance(core, Sink | TaskSink) and any(core.outlets) else Stage
     return kind(str(Place(row.name, task)), core, senders, images, parts=parts, **options)
 
 
@@ -147,7 +161,7 @@ def _core_of_kinds(plan: KindsPlan, row: Operator, task: int, tasks: TaskParts, 
     """The core of a task of a Storage or a Tail where vertices have kinds."""
     layers = plan.layers
     if row.layer == 0:
-        return KindsFeatureStorage(task, tasks, plan.features.widths, layers[0], receivers)
+        return KindsFeatureStorage(task, tasks, plan.features.widths, layers[0], receivers, plan.learned)
     following = layers[row.layer] if row.layer < len(layers) else None
     shape = KindsShape(task, tasks, row.layer, layers[row.layer - 1], following, receivers)
     return KindsTail(shape) if row.kind == TAIL else KindsLayerStorage(shape)
@@ -155,39 +169,45 @@ def _core_of_kinds(plan: KindsPlan, row: Operator, task: int, tasks: TaskParts, 
 
 def make_sink(settings: Settings, plan: AnyPlan, part: int) -> Sink:
     """The core of a sink part."""
-    return Sink(part, settings.out, plan.out_width, settings.id_kind, make_outputs(settings, plan, part))
+    kinds = []
+    for one in returned_of(plan):
+        prefix = kind_prefix(one.number) if one.kind else ""
+        kinds.append(KindOutputs(one.width, make_outputs(settings, one, part), prefix))
+    return Sink(part, settings.out, kinds, settings.id_kind)
 
 
-def make_outputs(settings: Settings, plan: AnyPlan, part: int) -> list[Output]:
-    """Return the outputs of a sink part: recent changes for servers, which come first, the change log, and a topic.
+def make_outputs(settings: Settings, returned: Returned, part: int) -> list[Output]:
+    """Return the outputs of a kind in a sink part: recent changes for servers come first, the change log, and a topic.
 
     Where the process does not see the output folder, only the topic is left.
     """
-    topic: list[Output] = [make_outlet(settings, plan, part)] if settings.outlet else []
+    topic: list[Output] = [make_outlet(settings, returned, part)] if settings.outlet else []
     if not settings.is_out_here:
         return topic
-    log = make_log(settings, plan, part)
-    return [make_tail(settings, plan, part, log), log, *topic]
+    log = make_log(settings, returned, part)
+    return [make_tail(settings, returned, part, log), log, *topic]
 
 
-def make_log(settings: Settings, plan: AnyPlan, part: int) -> LogOutput:
-    """The change log of a sink part."""
-    told = settings.sealing
+def make_log(settings: Settings, returned: Returned, part: int) -> LogOutput:
+    """The change log of a kind in a sink part."""
+    told, folders = settings.sealing, LogFolders(Path(settings.out), returned.kind)
     publish_ms = 0 if told.epoch_ms else told.publish_after_ms  # else the Partitioner sees to it
-    log = ChangeLog(Path(settings.out), part, plan.out_width, settings.id_kind, list(settings.sources))
+    log = ChangeLog(folders, part, returned.width, settings.id_kind, list(settings.sources))
     return LogOutput(log, FileLimits(publish_ms=publish_ms))
 
 
-def make_tail(settings: Settings, plan: AnyPlan, part: int, log: LogOutput) -> TailOutput:
-    """Return the output of recent changes of a sink part, for readers in other processes."""
+def make_tail(settings: Settings, returned: Returned, part: int, log: LogOutput) -> TailOutput:
+    """Return the output of recent changes of a kind in a sink part, for readers in other processes."""
     told, strings = settings.tail, settings.id_kind == "string"
-    shape = settings.parts, plan.out_width, strings
-    note = TailNote(settings.job_id, *shape, settings.sources, settings.model, told.begins_empty)
-    return TailOutput(tails_of(Path(settings.out), told.tables_folder), part, note, log, told.tail_bytes)
+    shape, job_id = (settings.parts, returned.width, strings), log_id(settings.job_id, returned.kind)
+    name = returned.kind or next(iter(settings.returned), "")
+    note = TailNote(job_id, *shape, settings.sources, settings.model, told.begins_empty, name)
+    folder = tails_of(LogFolders(Path(settings.out), returned.kind), told.tables_folder)
+    return TailOutput(folder, part, note, log, told.tail_bytes)
 
 
-def make_outlet(settings: Settings, plan: AnyPlan, part: int) -> Outlet:
-    """Return the output of a sink part for the topic of changed embeddings."""
+def make_outlet(settings: Settings, returned: Returned, part: int) -> Outlet:
+    """Return the output of a kind in a sink part for the topic of changed embeddings."""
     assert settings.outlet is not None
     records = RecordBlocks(settings.outlet.model_tag, settings.outlet.embedding_format)
-    return Outlet(part, plan.out_width, settings.id_kind, records)
+    return Outlet(part, returned.width, settings.id_kind, records, kind=returned.kind)

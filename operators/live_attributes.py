@@ -48,8 +48,10 @@ def attribute_keepers(plan: AnyPlan) -> list[AttributeKeeper]:
     for number, layer in enumerate(layers, 1):
         for one in aggregates_of(layer):
             relation = one.number if isinstance(one, RelationPlan) else _ALL
-            if one.edge_width:
-                found.setdefault(relation, []).append(AttributeKeeper(f"{STORAGE}{number}", one.skip_loops, relation))
+            if one.edge.attributes:
+                found.setdefault(relation, []).append(
+                    AttributeKeeper(f"{STORAGE}{number}", one.edge.skip_loops, relation)
+                )
     return [min(keepers, key=lambda keeper: keeper.skips_loops) for keepers in found.values()]
 
 

@@ -37,7 +37,8 @@ def features_of(graph: LiveGraph, tables: TableSet, features: Features) -> Featu
     for code in range(len(features.widths)):
         x = tables["x" if graph.kind is None else f"{kind_prefix(code)}x"]
         mine = kind == code
-        by_kind.append(x.data[graph.master[mine].astype(np.int64) * x.stride + graph.slot[mine]])
+        rows = x.data[graph.master[mine].astype(np.int64) * x.stride + graph.slot[mine]]
+        by_kind.append(rows[:, : features.widths[code]])  # learned rows stand behind them
     return FeatureRows.of_kinds(kind, by_kind, features)
 
 

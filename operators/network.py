@@ -52,6 +52,19 @@ class Network:
         self.send(to, outcome.messages)
         return to, outcome
 
+    def run(self, sender: Place, messages: Iterable[Message]) -> list[Message]:
+        """Send messages, deliver until nothing is under way, and return what was sent to stages that are not here."""
+        self.send(sender, messages)
+        while not self.idle:
+            self.step()
+        sent, self.outside = self.outside, []
+        return [message for _, message in sent]
+
+    def close(self) -> None:
+        """Close all stages."""
+        for stage in self.stages.values():
+            stage.close()
+
     @property
     def idle(self) -> bool:
         """True if nothing is under way."""

@@ -1,5 +1,8 @@
 """The folders below `--out` that operators write; all that lies there is named in `job.folder.layout`.
 
+A model that returns several kinds of vertices has a change log for each, in `embeddings/KIND` and `epochs/KIND`, and
+tables in `tables/KIND`: within these folders everything is as in those of a model that returns one.
+
 On a cluster without a shared folder, only the process that started the job has the output folder. Other processes then
 write what they tell of themselves (status, tracebacks) to a folder of their machine, and rows leave by topics alone.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -16,17 +20,57 @@ EMBEDDINGS = "embeddings"  # the change log: rows of vertices by epoch
 EPOCHS = "epochs"  # with which input each epoch ends
 STATUS = "status"  # what operators tell about themselves while they run
 TABLES = "tables"  # what readers in other processes map: the tails, and the table that a server makes of them
-TAILS = "tables/tail"  # the newest epochs, part by part
+TAIL = "tail"  # in a folder of tables: the newest epochs, part by part
 
 JOB_FILE = "job/job.json"  # of the output folder: whose it is
-TAIL = "tail"  # the same below a folder that stands for TABLES
 TABLES_VARIABLE = "FRESHET_TABLES"
 
 
-def tails_of(out: Path, tables_folder: str) -> Path:
-    """Return this machine's folder of a job's recent changes: below `--out`, or as the environment names it."""
+@dataclass(frozen=True, slots=True)
+class LogFolders:
+    """Folders of a change log: of the only one, or of that of a kind where a model returns several."""
+
+    out: Path
+    kind: str = ""
+
+    @property
+    def embeddings(self) -> Path:
+        """The rows of vertices by epoch."""
+        return self.out / EMBEDDINGS / self.kind
+
+    @property
+    def epochs(self) -> Path:
+        """The input that each epoch ends with."""
+        return self.out / EPOCHS / self.kind
+
+    @property
+    def tables(self) -> Path:
+        """Files that readers in other processes map."""
+        return self.out / TABLES / self.kind
+
+    @staticmethod
+    def of_tables(tables: Path) -> LogFolders:
+        """Return the folders whose `tables` is this one: O/tables, or O/tables/KIND."""
+        above = tables.parent
+        if above.name == TABLES and (tables.name != TABLES or (above.parent / JOB_FILE).exists()):
+            return LogFolders(above.parent, tables.name)
+        return LogFolders(above)
+
+
+def log_id(job_id: str, kind: str) -> str:
+    """Return the id of a job's change log, which no other log has: tables and servers go by it."""
+    return f"{job_id}.{kind}" if kind else job_id
+
+
+def kind_of_log(log_id: str) -> str:
+    """Return the kind of the vertices of a change log, by its id; empty where it is the only one of its job."""
+    return log_id.partition(".")[2]
+
+
+def tails_of(log: LogFolders, tables_folder: str) -> Path:
+    """Return this machine's folder of recent changes: below `--out`, or as the environment names it."""
     given = os.environ.get(TABLES_VARIABLE) or tables_folder
-    return Path(given) / TAIL if given else out / TAILS
+    return (Path(given) / log.kind if given else log.tables) / TAIL
 
 
 def is_here(out: Path, job_id: str) -> bool:

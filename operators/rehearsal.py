@@ -1,8 +1,8 @@
 """Plays small jobs of every shape in plain Python and lists their kernels: `python -m freshet.operators.rehearsal`.
 
 With `--model FOLDER` those of that model alone, in one part or with `--several-parts` in several, and with
-`--many-parts` also in more than have columns (state/task_parts.py); with `--ids KIND` of one kind of ids, and with
-`--no-topic` without what goes to a topic.
+`--many-parts` also in more than have columns (state/task_parts.py); with `--ids KIND` of one kind of ids, with
+`--no-topic` without what goes to a topic, and with `--layers MODULE` with layers that a user wrote.
 
 What is noted is what `freshet warm-up` compiles, so whatever decides the types that a kernel gets must differ between
 these jobs: kinds of ids, one part or several in a task, weights, a base image, a topic, every activation.
@@ -22,14 +22,15 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from freshet.gnn.any_plan import without_kinds
-from freshet.gnn.declarations import AnyLayer
+from freshet.gnn.any_plan import returned_of, unmerged, without_kinds
+from freshet.gnn.declarations import AnyLayer, Conv
 from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.gnn.model import build_model, save_model
-from freshet.gnn.plan import Plan
+from freshet.gnn.own.loading import load_layers
 from freshet.gnn.rows.chains import chain_tensors
 from freshet.gnn.synopses.attend import merge_heads
 from freshet.kernels.kernel_calls import encode, noted_calls
+from freshet.operators.aggregates.exact_sums import read_means
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.base_image import build_image
 from freshet.operators.embed.embedding import Embedding
@@ -97,6 +98,13 @@ def _conv(kind: str, **options: Any) -> dict[str, Any]:
 
 
 _RELU = {"type": "relu"}
+_PROGRAM: list[dict[str, Any]] = [
+    {"op": "add", "of": ["source", "target"]},
+    {"op": "exp", "of": ["0"]},
+    {"op": "log", "of": ["1"]},
+    {"op": "sum_columns", "of": ["2"]},
+    {"op": "mul", "of": ["3", "source"]},
+]
 _MATRIX = {"type": "linear", "in_channels": _EDGE_WIDTH, "out_channels": _WIDTH * _WIDTH}
 # Between them: sums with weights and without, own inputs and none, sums and means, rows of length 1; extrema, several
 # aggregators, scores that are additive and others; variances; messages of a network; attributes of edges.
@@ -106,7 +114,12 @@ _MODELS: tuple[list[dict[str, Any]], ...] = (
     [_conv("sage_conv", aggr=["max", "sum"]), _conv("graph_conv", aggr="min"), _conv("gat_conv"), _conv("gatv2_conv")],
     [_conv("graph_conv", aggr="std"), _conv("res_gated_graph_conv"), _conv("pna_conv", aggregators=["std", "mean"])],
     [_conv("edge_conv", aggr=["max", "std", "sum"], nn=[{"type": "linear", "in_channels": 6, "out_channels": 1}])],
-    [_conv("gine_conv", edge_channels=_EDGE_WIDTH, nn=[]), _RELU, _conv("gcn_conv")],
+    [
+        _conv("gine_conv", edge_channels=_EDGE_WIDTH, nn=[]),
+        _RELU,
+        _conv("gcn_conv"),
+        _conv("message_conv", program=_PROGRAM),
+    ],
     [_conv(f"{kind}_conv", edge_channels=_EDGE_WIDTH) for kind in ("gat", "gatv2", "transformer")],
     [
         _conv("gmm_conv", edge_channels=_EDGE_WIDTH, kernels=2),
@@ -142,7 +155,7 @@ def save_models(folder: Path) -> list[Path]:
         declared: list[Any] = TypeAdapter(list[AnyLayer]).validate_python(layers)
         shapes = chain_tensors(declared, "layers")
         weights = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-        edges = max(getattr(layer, "edge_width", 0) for layer in declared)
+        edges = max(layer.edge.attributes for layer in declared if isinstance(layer, Conv))
         model = build_model(layers=layers, head=[], edge_types=[], edge_features=edges, weights=weights)
         save_model(model, folder / str(number))
         found.append(folder / str(number))
@@ -158,12 +171,13 @@ def jobs(folder: Path) -> Iterator[Settings]:
 
 def jobs_of(model: Path, dealt: Sequence[tuple[int, ...]], kinds: Sequence[str], folder: Path) -> Iterator[Settings]:
     """Settings of jobs of one model, for each kind of ids and way to deal parts; their files lie in `folder`."""
+    whole = {"strategy": "hash"} if unmerged(load_plan(str(model))) else {}  # no vertex may be split among parts
     for kind in kinds:
         for number, tasks in enumerate(dealt):
-            yield _settings(folder / f"{kind}{number}", kind, tasks, model)
+            yield _settings(folder / f"{kind}{number}", kind, tasks, model, **whole)
 
 
-def _settings(out: Path, kind: str, tasks: tuple[int, ...], model: Path) -> Settings:
+def _settings(out: Path, kind: str, tasks: tuple[int, ...], model: Path, **options: Any) -> Settings:
     return Settings(
         model=str(model),
         out=str(out),
@@ -171,7 +185,7 @@ def _settings(out: Path, kind: str, tasks: tuple[int, ...], model: Path) -> Sett
         parts=sum(tasks),
         tasks=tasks,
         sources=("events",),
-        partitioning=PartitionerConfig(id_kind=kind, hybrid_threshold=1),
+        partitioning=PartitionerConfig(id_kind=kind, hybrid_threshold=1, **options),
         outlet=OutletConfig(model_tag="0" * 16),
     )
 
@@ -180,16 +194,17 @@ def play(settings: Settings, to_topic: bool = True) -> None:
     """A base image of some events, then epochs upon it and upon nothing, with all that a job's stages do."""
     plan = load_plan(settings.model)
     rules = graph_rules(plan, undirected=False)
-    partitioning = replace(settings.partitioning, out_degrees=rules.out_degrees)
+    degrees = rules.degree_relations
+    partitioning = replace(settings.partitioning, out_degrees=rules.out_degrees, degree_relations=degrees)
     settings = replace(settings, partitioning=partitioning)
     plan.warm_up()
     if to_topic:
-        make_outlet(settings, plan, 0).warm_up()
+        for returned in returned_of(plan):
+            make_outlet(settings, returned, 0).warm_up()
     settings = replace(settings, outlet=None)  # what goes to a topic leaves the network
     events = throwaway_events(settings, plan).slice(0, 6)
-    if isinstance(plan, Plan):
-        initial = replace(settings, image=f"{settings.image}-of-parts")
-        InitialImage(initial, plan, Path(settings.out) / "initial", 1).run(lambda: [events])
+    initial = replace(settings, image=f"{settings.image}-of-parts")
+    InitialImage(initial, plan, Path(settings.out) / "initial", 1).run(lambda: [events])
     build_image(settings, [events])
     for image in (settings.image, ""):
         take_events(replace(settings, image=image), plan, sinks=True)
@@ -218,7 +233,7 @@ def grow(kinds: Sequence[str]) -> None:
 
 
 def relate(model: Path) -> None:
-    """Have messages read rows of two kinds of vertices."""
+    """Have messages read rows of two kinds of vertices, and vertices the synopses of several relations."""
     plan = without_kinds(load_plan(str(model)), "a rehearsal")
     layer = next(layer for layer in plan.layers if layer.synopsis.reads_targets)
     relation, tables = copy(layer), TableSet()
@@ -233,6 +248,8 @@ def relate(model: Path) -> None:
     rows = SourceRows(one, one, frozen(np.ones((1, relation.message_width), np.float32)), [])
     store.merge(0, born, rows, None, rows)
     merge_heads(*np.ones((2, 1, 3), np.float32), 1)  # softmaxes over several relations
+    for slots in (one, np.zeros(1, np.int32)):  # means of several relations side by side
+        read_means(np.zeros((1, 1)), np.ones((1, 4), np.int32), slots, True, np.zeros((1, 2), np.float32), 1)
 
 
 def expire() -> None:
@@ -290,7 +307,9 @@ def main() -> None:
     parser.add_argument("--many-parts", action="store_true")
     parser.add_argument("--ids", choices=_KINDS, action="append")
     parser.add_argument("--no-topic", action="store_true")
+    parser.add_argument("--layers", action="append", default=[])
     options = parser.parse_args()
+    load_layers(options.layers)
     table.PAGE_BYTES = 1 << 10  # plain Python copies a page value by value
     notes, kinds = Notes(), options.ids or _KINDS
     with tempfile.TemporaryDirectory() as folder:

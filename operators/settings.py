@@ -88,9 +88,12 @@ class Settings:
     file_readers: int = 1  # threads that parse files in this run
     # How the schema registry is reached: secrets, which are in no file.
     registry_login: dict[str, str] = field(default_factory=dict, repr=False)
+    # Sources of the modules of layers that users write, by name: in no file, since each run is given them.
+    layers: dict[str, str] = field(default_factory=dict, repr=False)
     readers: tuple[int, ...] = ()  # how many tasks the Parser of each topic has in this run; empty: one each
     artifacts: str = ""  # URI of the list of files that processes may fetch (artifacts.py); empty: all share them
     is_out_here: bool = True  # whether the process that builds a stage sees `out`
+    returned: tuple[str, ...] = ()  # names of the kinds of vertices that the model returns, where they have any
 
     @staticmethod
     def from_dict(config: dict[str, Any]) -> Settings:
@@ -100,8 +103,8 @@ class Settings:
         return Settings(**_tuples(config) | {name: _PARTS[name](**_tuples(part)) for name, part in parts.items()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, without secrets."""
-        return {name: value for name, value in asdict(self).items() if name != "registry_login"}
+        """Plain data, without secrets and code."""
+        return {name: value for name, value in asdict(self).items() if name not in ("registry_login", "layers")}
 
     def in_parts(self) -> dict[str, Any]:
         """The parts that there are, by name: one for each class of options."""
@@ -227,6 +230,9 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
+_PAIR_BYTES = 60  # of a (vertex, relation) pair: its row and place, a list, its entry in the index
+
+
 def state_bytes(plan: AnyPlan) -> tuple[int, int]:
     """About how many bytes of tables a vertex and an edge have in all operators together; of several kinds the most."""
     if isinstance(plan, KindsPlan):
@@ -244,17 +250,20 @@ def state_bytes_by_kind(plan: KindsPlan) -> tuple[list[int], list[int]]:
     """The same of vertices by kind, and of edges by relation."""
     kinds = plan.features.kinds
     assert kinds is not None  # as each such model has them
-    vertices, edges = [4 * width + 100 for width in kinds.widths], [60] * len(kinds.relations)
+    vertices, edges = [4 * width + 100 for width in plan.row_widths], [60] * len(kinds.relations)
     for layer in plan.layers:
         for kind, one in enumerate(layer.kinds):
             vertices[kind] += 0 if one is None else 4 * (one.message_width + one.self_width + one.out_width) + 44
+            vertices[kind] += 0 if one is None else 16 * (len(one.read_degrees) + len(one.sent_degrees))
         for relation in layer.relations:
-            vertices[relation.target] += relation.synopsis.state_bytes(relation.message_width)
-            edges[relation.number] += _edge_bytes(relation)
+            state, alone = relation.synopsis.state_bytes(relation.message_width), len(relation.numbers) == 1
+            vertices[relation.target] += state if alone else 0
+            for number in relation.numbers:  # of many there are at most as many pairs as edges
+                edges[number] += _edge_bytes(relation) + (0 if alone else state + _PAIR_BYTES)
     return vertices, edges
 
 
 def _edge_bytes(messages: LayerPlan | RelationPlan) -> int:
     """Bytes of an edge in the tables of one layer."""
-    width = messages.edge_width
-    return (24 if messages.weighted or width else 12) + (4 + 4 * width if width else 0)
+    width = messages.edge.row_width
+    return (24 if messages.edge.weighted or width else 12) + (4 + 4 * width if width else 0)

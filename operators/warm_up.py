@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 import freshet.operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
-from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.any_plan import AnyPlan, returned_of
 from freshet.gnn.kind_layers.plans import KindsPlan
+from freshet.gnn.own.loading import install_layers
 from freshet.kernels.processor import hold
 from freshet.kinds import NO_MIRROR
-from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, LayerTasks, Place
+from freshet.operators.dataflow import FEATURES, PARTITIONER, LayerTasks, Place
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
-from freshet.operators.factory import dataflow_of, load_plan, make_outlet, stages_of
-from freshet.operators.network import Network
-from freshet.operators.outcome import Outcome
+from freshet.operators.factory import load_plan, make_outlet, open_network
 from freshet.operators.parser.json_lines import guards
 from freshet.operators.settings import Settings
 from freshet.partitioner.core import Partitioner
@@ -50,10 +49,12 @@ def warm_up(config: dict[str, Any]) -> None:
 
 
 def _run(settings: Settings) -> None:
+    install_layers(settings.layers)
     plan = load_plan(settings.model)
     plan.warm_up()
     if settings.outlet:
-        make_outlet(settings, plan, 0).warm_up()
+        for returned in returned_of(plan):
+            make_outlet(settings, returned, 0).warm_up()
     take_events(replace(settings, image=""), plan, sinks=False)  # a Sink would write files
 
 
@@ -63,19 +64,15 @@ def take_events(settings: Settings, plan: AnyPlan, *, sinks: bool) -> None:
     core = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
     sealing = SealingConfig(epoch_events=4, marker_interval_ms=1)
     partitioner = PartitionerStage(core, sealing, CutLog(), image, None, settings.sources)
-    flow = dataflow_of(settings, plan)
-    stages = stages_of(settings, plan, [row for row in flow.staged if sinks or row.kind != SINK])
     partitioner.restore(())
-    for stage in stages.values():
-        stage.restore(*((),) * len(stage.parts))
-    network = Network(flow, stages)
+    network = open_network(settings, plan, sinks=sinks)
     guards.warm_up()
     events = throwaway_events(settings, plan)
     for at in range(0, len(events), 4):
-        _deliver(network, partitioner.receive(events.slice(at, at + 4).encode(), float(at * 10 + 1)))
+        outcome = partitioner.receive(events.slice(at, at + 4).encode(), float(at * 10 + 1))
+        network.run(Place(PARTITIONER, 0), outcome.messages)
     partitioner.close()
-    for stage in stages.values():
-        stage.close()  # or a Sink would still write
+    network.close()  # or a Sink would still write
 
 
 def throwaway_events(settings: Settings, plan: AnyPlan) -> Events:
@@ -98,10 +95,10 @@ def _different_relations(plan: KindsPlan) -> list[int]:
     assert kinds is not None  # as each such model has them
     for number, one in enumerate(kinds.relations):
         there = [
-            (str(found.synopsis), found.weighted, found.edge_value, found.edge_width, found.skip_loops, found.name)
+            (str(found.synopsis), found.edge, found.name)
             for layer in plan.layers
             for found in layer.relations
-            if found.number == number
+            if number in found.numbers
         ]
         if one.mirrors == NO_MIRROR:
             seen.setdefault((*there, one.edge_width, one.source == one.target), number)
@@ -159,9 +156,3 @@ def _records(ids: list[Any], x: list[float], name: str, edge_width: int) -> list
         records.insert(10, ("add_edge", a, b, 2.0, None, *attr))
         records.insert(1, ("add_edge", a, b, 1.0, None, *attr))
     return records
-
-
-def _deliver(network: Network, outcome: Outcome) -> None:
-    network.send(Place(PARTITIONER, 0), outcome.messages)
-    while not network.idle:
-        network.step()

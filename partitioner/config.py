@@ -12,6 +12,7 @@ Strategy = Literal["hybrid", "hdrf", "locality", "hash"]
 SnapshotPlacement = Literal["whole", "stream"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 WHOLE, STREAM = PLACEMENTS = get_args(SnapshotPlacement)
+SPLITTING_NONE = frozenset({"locality", "hash"})  # of the strategies: all in-edges of a vertex lie in its part
 TYPES_MAX = 32_767
 LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH = 1, 2, 3
 DAY_MS = 86_400_000
@@ -31,6 +32,7 @@ class GraphRules:
     rejected where one of another type stands (GCN). `edge_types` is a typed model's list, in relation order, of which
     the first is the default; without one, edges may have `types_max` types at a time beside the default. `weighted`:
     messages read the weights of edges. `out_degrees`: layers read the degrees of sources over their out-edges.
+    `degree_relations`: the numbers of the relations within one kind of which layers read the degrees of vertices.
     `edge_ttl_ms`: an edge expires in the first epoch whose largest `ts` so far is greater than the `ts` of its last add
     by more than that; 0: none does. `ts_jump_ms`: how far a `ts` may be ahead of those around it; 0: any; None: a day
     where edges expire, else any.
@@ -42,6 +44,7 @@ class GraphRules:
     types_max: int = TYPES_MAX
     weighted: bool = True
     out_degrees: bool = False
+    degree_relations: tuple[int, ...] = ()
     edge_ttl_ms: int = 0
     ts_jump_ms: int | None = None
 
@@ -86,6 +89,7 @@ class PartitionerConfig:
     edge_types: tuple[str, ...] | None = None
     types_max: int = TYPES_MAX
     out_degrees: bool = False
+    degree_relations: tuple[int, ...] = ()
     edge_ttl_ms: int = 0
     ts_jump_ms: int | None = None
     key_bits: int = 64

@@ -55,8 +55,10 @@ class Partitioner:
         self.parts, self.features = parts, features
         self.tasks = TaskParts.dealt(parts, parts) if tasks is None else tasks
         self.config = PartitionerConfig() if config is None else config
-        sections = {} if (kinds := features.kinds) is None else {"kinds": len(kinds), "relations": len(kinds.relations)}
-        self._t = t.GraphTables(parts, is_timed=self.config.edge_ttl_ms > 0, **sections)
+        kinds = features.kinds
+        sections = (1, 0) if kinds is None else (len(kinds), len(kinds.relations))
+        is_timed = self.config.edge_ttl_ms > 0
+        self._t = t.GraphTables(parts, *sections, self.config.degree_relations, is_timed=is_timed)
         plain = _UNDIRECTED if self.config.undirected else _NO_INTS
         self._mirrors = plain if kinds is None else kinds.mirrors(undirected=self.config.undirected)
         self._times = EventTimes(self._t.set, self.config.rules)
@@ -335,8 +337,9 @@ class Partitioner:
         return empty_log(self._t.values, attributed=self.features.edge_width > 0)
 
     def _make_records(self, vertices: int, before: int, fresh: int) -> Records:
-        more = {"out_degrees": self.config.out_degrees, "attributed": self.features.edge_width > 0}
-        return make_records(vertices, before, fresh, self.parts, self._t.values, **more)
+        more = {"out_degrees": self.config.out_degrees, "degree_relations": self._t.has_degrees}
+        attributed = self.features.edge_width > 0
+        return make_records(vertices, before, fresh, self.parts, self._t.values, attributed=attributed, **more)
 
     def _born_names(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self.config.id_kind != STRING:

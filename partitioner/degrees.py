@@ -2,6 +2,7 @@
 
 Invariant (tests/unit/partitioner checks it against a slow reference):
     degree = sum of the weights of the in-edges that are no self-loops, exactly 0 where there are none.
+The same holds of the degrees in one relation, which are kept of those relations of which layers read them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from freshet.kernels.kernel import inner
 from freshet.partitioner.epoch_log import (
     E_OLD,
     E_ROW,
+    LOGGED_EDGES,
     LOGGED_VERTICES,
     UNCHANGED,
     V_CONTEXT,
@@ -32,12 +34,17 @@ from freshet.partitioner.graph_tables import (
     LOOPS,
     MARK,
     MASTER,
+    NEAR,
+    NEAR_CHANGED,
+    NEAR_PEAK,
+    NEAR_SUM,
     OUT_DEGREE,
     OUT_HEAD,
     OUT_NEXT,
     PEAK,
     SRC,
     SUM,
+    TYPE,
     TYPES,
     VALUE,
     GraphView,
@@ -45,6 +52,7 @@ from freshet.partitioner.graph_tables import (
 from freshet.partitioner.hash_index import HashIndex, find_edge
 from freshet.partitioner.net_change import (
     CONTEXTS,
+    DEGREES,
     FEATURES,
     IN_EDGES,
     LOOP_WEIGHT,
@@ -57,6 +65,7 @@ from freshet.partitioner.net_change import (
     Records,
 )
 from freshet.partitioner.slots import home_slot, section_of
+from freshet.state.table import touch
 
 WEIGHT = VALUE  # the first value of an edge
 CANCELLED = 1e-6  # a sum this small against its peak has lost bits that count in float32
@@ -181,3 +190,72 @@ def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None
             counts[FEATURES] += 1
             out.features[TO, at], out.features[SLOT, at] = section, slot
             out.features[X_ROW, at] = x if x >= 0 else UNCHANGED
+
+
+@inner
+def note_degree(g: GraphView, log: Log, k: int) -> None:
+    """Count a logged edge that came, went or changed its weight at its destination, if its relation has degrees."""
+    row = log.edges[k, E_ROW]
+    place = np.int32(-1) if not len(g.degree_place) else g.degree_place[g.edge.data[row, TYPE]]
+    old, new = log.old[k, E_OLD], g.carried[row, WEIGHT]
+    if place < 0 or old == new:
+        return
+    src, dst = g.edge.data[row, SRC], g.edge.data[row, DST]
+    touch(g.degrees, dst)
+    degrees = g.degrees.data
+    degrees[dst, place + NEAR_CHANGED] = 1
+    if src == dst:
+        return
+    total, peak = degrees[dst, place + NEAR_SUM], degrees[dst, place + NEAR_PEAK]
+    if not np.isnan(old):
+        degrees[dst, place + NEAR] -= 1
+        total -= np.float64(old)
+    if not np.isnan(new):
+        degrees[dst, place + NEAR] += 1
+        total += np.float64(new)
+        peak = max(peak, abs(np.float64(new)))
+    is_last = degrees[dst, place + NEAR] == 0
+    degrees[dst, place + NEAR_SUM] = 0.0 if is_last else total
+    degrees[dst, place + NEAR_PEAK] = 0.0 if is_last else max(peak, abs(total))
+
+
+@inner
+def _settle_in(g: GraphView, row: int, place: int, relation: int) -> np.float64:
+    """Return the weights of a vertex's in-edges together, summed again if cancellation has lost too much of them."""
+    degrees, edge = g.degrees.data, g.edge.data
+    if abs(degrees[row, place + NEAR_SUM]) < CANCELLED * degrees[row, place + NEAR_PEAK]:
+        total = peak = np.float64(0)
+        at = g.vertex.data[row, IN_HEAD]
+        while at >= 0:
+            if edge[at, TYPE] == relation and edge[at, SRC] != row:
+                total += np.float64(g.carried[at, WEIGHT])
+                peak = max(peak, abs(np.float64(g.carried[at, WEIGHT])))
+            at = edge[at, IN_NEXT]
+        degrees[row, place + NEAR_SUM], degrees[row, place + NEAR_PEAK] = total, peak
+    return degrees[row, place + NEAR_SUM]
+
+
+@inner
+def emit_degrees(g: GraphView, log: Log, out: Records, index: HashIndex) -> None:
+    """Emit the changed degrees of live vertices, each once, in the order of the logged edges."""
+    if not len(g.degree_place):
+        return
+    loops = out.degrees_in.view(np.float32)
+    for k in range(log.counts[LOGGED_EDGES]):
+        edge = log.edges[k, E_ROW]
+        relation, row = g.edge.data[edge, TYPE], np.int64(g.edge.data[edge, DST])
+        place = g.degree_place[relation]
+        if place < 0 or not g.degrees.data[row, place + NEAR_CHANGED]:
+            continue
+        g.degrees.data[row, place + NEAR_CHANGED] = 0  # `note_degree` has touched it
+        if not g.vertex.data[row, LIVE]:
+            continue
+        at = out.counts[DEGREES]
+        out.counts[DEGREES] += 1
+        loop = find_edge(index, g.edge.data, row, row, relation)
+        is_there = loop >= 0 and not np.isnan(g.carried[loop, WEIGHT])
+        out.degrees_in[TO, at] = g.vertex.data[row, MASTER] + relation * len(g.parts)
+        out.degrees_in[SLOT, at] = home_slot(g, row)
+        out.degrees_in[IN_EDGES, at] = np.int32(g.degrees.data[row, place + NEAR]) + is_there
+        out.sums_in[at] = _settle_in(g, row, place, relation)
+        loops[LOOP_WEIGHT, at] = g.carried[loop, WEIGHT] if is_there else np.float32(np.nan)

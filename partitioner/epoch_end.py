@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
-from freshet.partitioner.degrees import emit_masters, note_context
+from freshet.partitioner.degrees import emit_degrees, emit_masters, note_context, note_degree
 from freshet.partitioner.epoch_log import (
     E_OLD,
     E_ROW,
@@ -86,6 +86,7 @@ def close_epoch(
     assign_slots(g, log, out)
     _emit_added_edges(g, log, out)
     emit_masters(g, log, out, edges)
+    emit_degrees(g, log, out, edges)
     give_back_slots(g, out)
     _free_edges(g, log, edges)
     _free_vertices(g, log, keys, strings, bits)
@@ -107,6 +108,7 @@ def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
             continue
         if not same:
             note_context(g, log, k, len(out.out_degrees) > 0)
+            note_degree(g, log, k)
         if not was:
             out.added_rows[counts[ADDED]] = row
             counts[ADDED] += 1

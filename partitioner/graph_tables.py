@@ -53,6 +53,12 @@ KEY, SUM, PEAK = 6, 7, 8
 SRC, DST, TYPE, PART, VALUE, EDGE_MARK, OUT_NEXT, OUT_PREV, IN_NEXT, IN_PREV = range(10)
 EDGE_WIDTH = 10
 
+# Columns of `degrees` (float64), once for each relation of which layers read degrees: the number of a vertex's in-edges
+# of the relation without self-loops, the sum of what they carry first, the largest magnitude that it had since it was
+# last summed from the edges, and whether the epoch changed any of these, 0 between epochs.
+NEAR, NEAR_SUM, NEAR_PEAK, NEAR_CHANGED = range(4)
+DEGREE_WIDTH = 4
+
 # The table `edge_ts` (int64) of graphs whose edges expire: the `ts` of the last add of the edge in each row, NEVER
 # without. Its rows are searched in blocks of 2**BLOCK_SHIFT, and blocks in wide ones of as many. Not durable are lower
 # bounds of the times in a block, by which the edges to expire are found: an added edge lowers them, and nothing raises
@@ -89,6 +95,8 @@ class GraphView(NamedTuple):
     earliest: np.ndarray  # of each block of edges, a lower bound of their `times`
     earliest_of_many: np.ndarray  # of each block of these, likewise
     is_timed: bool  # whether edges expire
+    degrees: View  # (vertices, 4 for each relation of which layers read degrees) float64
+    degree_place: np.ndarray  # (relations,) int32: where those of a relation begin there, -1 without; (0,) if all are
 
 
 @inner
@@ -107,9 +115,18 @@ class GraphTables:
     """The tables by name, their growth, and what kernels see of them.
 
     `is_timed`: edges expire, and their times are kept. `kinds` and `relations`: how many there are, if any.
+    `degree_relations`: those of which layers read degrees.
     """
 
-    def __init__(self, parts: int, *, is_timed: bool = False, kinds: int = 1, relations: int = 0) -> None:
+    def __init__(
+        self,
+        parts: int,
+        kinds: int = 1,
+        relations: int = 0,
+        degree_relations: tuple[int, ...] = (),
+        *,
+        is_timed: bool = False,
+    ) -> None:
         self.n_parts = parts
         self._tails = SLOT_TAIL if kinds == 1 else [SLOT_TAIL, *range(PART_WIDTH, PART_WIDTH + 2 * (kinds - 1), 2)]
         self.set = tables = TableSet()
@@ -128,6 +145,11 @@ class GraphTables:
         self.is_timed = is_timed
         self.times = (tables if is_timed else TableSet()).add("edge_ts", "i8", fill=NEVER)
         self.earliest = [np.full(1, NEVER, np.int64) for _ in range(2)]  # of blocks, and of blocks of these
+        self.has_degrees = bool(degree_relations)
+        width = DEGREE_WIDTH * max(1, len(degree_relations))
+        self.degrees = (tables if self.has_degrees else TableSet()).add("degrees", "f8", width)
+        self.degree_place = np.full(relations if self.has_degrees else 0, -1, np.int32)
+        self.degree_place[list(degree_relations)] = DEGREE_WIDTH * np.arange(len(degree_relations))
         self.scalars.reserve(SCALARS)
         self.parts.reserve(parts)
         self.scalars.data[RELATIONS] = relations
@@ -154,6 +176,8 @@ class GraphTables:
             self.earliest[0],
             self.earliest[1],
             self.is_timed,
+            self.degrees.view,
+            self.degree_place,
         )
 
     @property
@@ -173,6 +197,8 @@ class GraphTables:
     def reserve_vertices(self, more: int) -> None:
         """Room for that many vertices beside those that the dictionary knows."""
         self.vertex.reserve(self.scalar(VERTEX_ROWS) + more)
+        if self.has_degrees:
+            self.degrees.reserve(self.scalar(VERTEX_ROWS) + more)
 
     def reserve_edges(self, more: int) -> None:
         """Room for that many edges beside those there are."""

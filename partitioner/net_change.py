@@ -12,9 +12,10 @@ from freshet.schema import FeatureRows
 
 # The groups: positions in `counts`.
 BORN, DEAD, REPLICAS, FREED, RETIRED, DELETED, REWEIGHTED, ADDED, CONTEXTS, SPLIT, WHOLE, FEATURES, DROPPED = range(13)
+DEGREES = 13
 
 # Columns of all records but the dropped ones: where the record goes to, and a slot there (of an edge's source). TO is a
-# part; of vertices of kind k it is k parts further, and so are edges of relation k.
+# part; of vertices of kind k it is k parts further, and so are edges of relation k and degrees in it.
 TO, SLOT = 0, 1
 VERTEX_ROW = 2  # of the born
 HOME_PART, HOME_SLOT = 2, 3  # of replicas: where the master is
@@ -22,7 +23,7 @@ REPLICA_PART = 2  # of the retired, which go to the master: where the replica wa
 # Of edges; their values from there on, those before a change and then the new ones. Behind them, where edges have
 # attributes, their type, and of all but the deleted the event whose attributes they have.
 DST_SLOT, EDGE_VALUES = 2, 3
-IN_EDGES, LOOP_WEIGHT, OUT_EDGES = 2, 3, 4  # of contexts
+IN_EDGES, LOOP_WEIGHT, OUT_EDGES = 2, 3, 4  # of contexts; of degrees the first two
 X_ROW = 2  # of features: the row of x, or < 0 for zeros
 # Columns of the dropped: a vertex, and a part where it has no slot any more.
 DROPPED_ROW, DROPPED_PART = 0, 1
@@ -54,6 +55,8 @@ class Records(NamedTuple):
     features: np.ndarray  # masters with new features
     dropped: np.ndarray  # slots to be given back at the end of the epoch
     added_rows: np.ndarray  # (capacity,) rows of the added edges
+    degrees_in: np.ndarray  # masters whose in-edges of one relation changed, where layers read their degrees
+    sums_in: np.ndarray  # beside `degrees_in`
 
 
 def make_records(
@@ -64,11 +67,13 @@ def make_records(
     values: int,
     *,
     out_degrees: bool = False,
+    degree_relations: bool = False,
     attributed: bool = False,
 ) -> Records:
     """Memory for that many touched vertices, and edges: those that were there before, and those that were not.
 
     Each edge has `values` values, and perhaps attributes. `out_degrees`: contexts have those of out-edges, too.
+    `degree_relations`: there are relations of which layers read degrees.
     """
 
     def ints(columns: int, rows: int) -> np.ndarray:
@@ -77,6 +82,7 @@ def make_records(
     # A replica comes with the end of a fresh edge and goes with that of one before; a vertex has one in a part at most.
     coming, going = (min(2 * edges, vertices * (parts - 1)) for edges in (fresh, before))
     changing = vertices if parts > 1 else 0
+    ends = before + fresh if degree_relations else 0
     return Records(
         counts=np.zeros(16, np.int64),
         born=ints(3, vertices),
@@ -97,6 +103,8 @@ def make_records(
         features=ints(3, vertices),
         dropped=ints(2, vertices + going),
         added_rows=np.empty(fresh, np.int32),
+        degrees_in=ints(4, ends),
+        sums_in=np.empty(ends, np.float64),
     )
 
 

@@ -13,6 +13,7 @@ from freshet.partitioner.net_change import (
     BORN,
     CONTEXTS,
     DEAD,
+    DEGREES,
     DELETED,
     DST_SLOT,
     EDGE_VALUES,
@@ -101,7 +102,7 @@ class _Splitter:
         return _Group(records[:, : self._counts[group]], self._tasks, self._kinds, by)
 
     def edges(self, records: np.ndarray, group: int) -> _Group:
-        """Return a group of edges."""
+        """Return a group of edges, or of what vertices have of a relation."""
         return _Group(records[:, : self._counts[group]], self._tasks, self._relations, TO)
 
     def part_of(self, to: np.ndarray) -> np.ndarray:
@@ -206,14 +207,24 @@ def _masters(change: EpochChange, splitter: _Splitter, shared: list[Columns]) ->
         contexts = splitter.vertices(records.contexts, CONTEXTS)
         for task, _, p, at in contexts.shares:
             columns = shared[task]
-            columns |= contexts.to(p + "c", task, at)
-            columns[p + "c_slot"] = contexts.column(SLOT, at)
-            columns[p + "c_count"] = contexts.column(IN_EDGES, at)
-            columns[p + "c_degree"] = contexts.beside(records.degrees, at)
-            columns[p + "c_loop"] = contexts.column(LOOP_WEIGHT, at).view(np.float32)
+            columns |= contexts.to(p + "c", task, at) | _context(contexts, records.degrees, at, p)
             if len(records.out_degrees):
                 columns[p + "c_out_count"] = contexts.column(OUT_EDGES, at)
                 columns[p + "c_out_degree"] = contexts.beside(records.out_degrees, at)
+    if counts[DEGREES]:
+        degrees = splitter.edges(records.degrees_in, DEGREES)
+        for task, _, p, at in degrees.shares:
+            shared[task] |= degrees.to(p + "c", task, at) | _context(degrees, records.sums_in, at, p)
+
+
+def _context(of: _Group, degrees: np.ndarray, at: Places, p: str) -> Columns:
+    """Columns of the in-edges of a share's vertices."""
+    return {
+        p + "c_slot": of.column(SLOT, at),
+        p + "c_count": of.column(IN_EDGES, at),
+        p + "c_degree": of.beside(degrees, at),
+        p + "c_loop": of.column(LOOP_WEIGHT, at).view(np.float32),
+    }
 
 
 def _replicas(change: EpochChange, splitter: _Splitter, shared: list[Columns]) -> None:

@@ -6,11 +6,13 @@ version.
 
 Where vertices have kinds, slots are numbered by part and kind, and TOPOLOGY has the columns of vertices once a kind,
 those of edges once a relation: their names begin with `kind_prefix` or `relation_prefix`. Sources of edges have slots
-of the kind that the relation leads from, destinations of the one that it leads to.
+of the kind that the relation leads from, destinations of the one that it leads to. With a relation's prefix, contexts
+are those of its destinations in the relation alone; they are there where layers read them.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +51,7 @@ def relation_prefix(relation: int) -> str:
     return f"r{relation}."
 
 
+@lru_cache(maxsize=1 << 14)
 def split_name(name: str) -> tuple[str, str]:
     """Return the prefix of a column's name, empty where it has none, and the rest."""
     at = name.find(".") + 1
@@ -212,6 +215,7 @@ TABLE = {
             _to("p"),
             Column("p_from", "i2", "part that holds the synopsis; left out where each part is a task"),
             Column("p_slot", "i4", "split vertices that are mastered there"),
+            Column("p_type", "i4", "of many relations that share a store: which of these, counted from 0"),
             Column("p", "f4", "the sender's synopsis of each", "synopsis_width"),
             Column("p_count", "i4", "in-edges that it holds messages of; 0: the sender has none any more"),
             _to("t"),

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from freshet.gnn.own import loading
+from freshet.gnn.own.loading import LOADED
 from freshet.kernels.kernel_calls import check_calls
 from tests.support.flink.class_archive import FOLDER_VARIABLE, ArchiveMaker, use_archives
+from tests.support.runs.light_python import use_light_python
 from tests.support.stages.checked import check_stages
 
 # Kernels are compiled at their first call, so the time of one example says nothing; a failure prints how to repeat it.
@@ -74,11 +77,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Have Java map the classes of Flink that an earlier test has listed."""
+    """Have Java map the classes of Flink that an earlier test has listed, and Python leave out what is never used."""
     use_archives()
+    use_light_python()
 
 
 def pytest_collection_finish() -> None:
     """What is loaded by now stays: looking through it for garbage again and again took a tenth of the time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _layers_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have no other test find the written layers that a test loads or imports."""
+    before = dict(LOADED)
+    monkeypatch.setattr(loading, "imported_classes", lambda: iter(()))
+    yield
+    LOADED.clear()
+    LOADED.update(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from freshet.files.owner_only import FILE
@@ -32,6 +32,23 @@ def write_whole(path: Path, data: bytes | memoryview, *, synced: bool = True) ->
         raise
     if synced:
         sync_folder(path.parent)
+
+
+def remove_left_behind(folder: Path, of: str = "*") -> None:
+    """Remove what killed processes had not finished of the files in a folder whose names fit the pattern.
+
+    Nobody else may be writing such a file: it would fail.
+    """
+    for path in folder.glob(f".{of}{LEFT_BEHIND}"):
+        path.unlink(missing_ok=True)
+
+
+def remove_all_left_behind(folder: Path, but: Container[str] = ()) -> None:
+    """Do so in a folder and all below it, but for those of its folders that have these names."""
+    for at, folders, _ in os.walk(folder):
+        if at == str(folder):
+            folders[:] = [name for name in folders if name not in but]
+        remove_left_behind(Path(at))
 
 
 def sync_file(path: Path) -> None:

@@ -78,8 +78,10 @@ class GATConv(EdgeAttentionConv):
             without self-loops, 0 where there are none.
         target_channels: Width of the rows of targets in a relation whose ends are given as two; W x_v is then made by a
             matrix of its own. Else left out.
+        mixed_heads: Whether the scores of a head read W x of all heads, in a relation: PyG's RGATConv.
 
-    Weights: lin.weight (W), (heads * channels, in_channels); att_src and att_dst, (heads, channels); res.weight
+    Weights: lin.weight (W), (heads * channels, in_channels); att_src and att_dst, (heads, channels), with mixed_heads
+    (heads, heads * channels); res.weight
     (W_res), (out_channels, in_channels or target_channels); bias (b), (out_channels,); with target_channels
     lin_dst.weight, (heads * channels, target_channels); with attributes lin_edge.weight (W_e), (heads * channels,
     edge_channels), and att_edge, (heads, channels). All float32.
@@ -94,12 +96,15 @@ class GATConv(EdgeAttentionConv):
     residual: bool = False
     bias: bool = True
     fill_value: float | Literal["mean"] = "mean"
+    mixed_heads: bool = False
+
+    LATER: ClassVar[dict[str, Any]] = {**EdgeAttentionConv.LATER, "mixed_heads": False}
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""
-        heads = self.heads, self.channels
-        shapes = linear_shapes("lin.", self.in_channels, self.heads * self.channels, bias=False)
-        shapes |= {"att_src": heads, "att_dst": heads}
+        heads, size = (self.heads, self.channels), self.heads * self.channels
+        shapes = linear_shapes("lin.", self.in_channels, size, bias=False)
+        shapes |= dict.fromkeys(("att_src", "att_dst"), (self.heads, size) if self.mixed_heads else heads)
         if self.target_channels is not None:
             shapes |= linear_shapes("lin_dst.", self.target_channels, self.heads * self.channels, bias=False)
         if self.residual:

@@ -6,7 +6,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
+from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.rows.layer import Layer, Width
+
+Aggregator = Literal["sum", "mean", "max", "min", "std", "var"]
+ExistingLoops = Literal["keep", "beside", "drop"]
+"""Treatment of self-loops that the graph has. keep: each replaces the one that the conv adds; where the conv adds none,
+it is an edge like any other. beside: it is an edge in addition to the added one. drop: it is left out."""
 
 
 class Conv(Layer):
@@ -45,12 +51,21 @@ class Conv(Layer):
         return True
 
     @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that it reads, `edge_channels` where it has them; 0: none."""
-        return int(getattr(self, "edge_channels", 0))
+    def edge(self) -> EdgeReads:
+        """Description of what its messages read of an edge, by `edge_weights` and `edge_channels` where it has them."""
+        return EdgeReads(getattr(self, "edge_weights", False), getattr(self, "edge_channels", 0), self.skips_loops)
 
+    @property
+    def loops_there(self) -> ExistingLoops:
+        """Treatment of self-loops that the graph has, `existing_loops` where it has them."""
+        there: ExistingLoops = getattr(self, "existing_loops", "keep")
+        return there
 
-Aggregator = Literal["sum", "mean", "max", "min", "std", "var"]
+    @property
+    def skips_loops(self) -> bool:
+        """True if no self-loop of the graph is a message: each is left out, or stands in for one that is added."""
+        adds = getattr(self, "add_self_loops", False)
+        return self.loops_there == "drop" or (self.loops_there == "keep" and adds)
 
 
 class AggregatingConv(Conv):
@@ -69,4 +84,14 @@ def check_same_width(conv: Conv) -> None:
     if conv.out_channels != conv.in_channels:
         kind = type(conv).model_fields["type"].default
         msg = f"{kind}: out_channels {conv.out_channels} differs from in_channels {conv.in_channels}"
+        raise ValueError(msg)
+
+
+def check_existing_loops(kind: str, there: ExistingLoops, adds: bool) -> None:
+    """Refuse self-loops beside others where a conv adds none.
+
+    Raises: ValueError
+    """
+    if there == "beside" and not adds:
+        msg = f"{kind}: existing_loops beside needs add_self_loops; without, keep says the same"
         raise ValueError(msg)

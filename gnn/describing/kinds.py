@@ -13,6 +13,7 @@ from freshet.gnn.describing.words import (
     APPROXIMATE,
     MESSAGES_BYTES,
     OUT_EDGES,
+    checks_lines,
     edge_bytes,
     label,
     weights_text,
@@ -22,9 +23,12 @@ from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.kind_layers.lines import Stretch, stretches_of
 from freshet.gnn.kind_layers.plans import KindPlan, KindsLayer, RelationPlan
 from freshet.gnn.kinds.model import KindsModel
+from freshet.kinds import some_names
 
 _COUNT_BYTES = 4  # int32, of the in-edges of a relation
+_DEGREE_BYTES = 16  # of a vertex in a relation: number of in-edges, sum of their weights, weight of the self-loop
 _ONE_KIND = "(all)"  # shown for the kind without a name
+_SHOWN_RELATIONS = 20  # in a cell of the table
 
 
 def kinds_data(folder: str, model: KindsModel) -> dict[str, Any]:
@@ -36,36 +40,44 @@ def kinds_data(folder: str, model: KindsModel) -> dict[str, Any]:
     """
     plan, stretches = compile_kinds(model), stretches_of(model)
     layers = [_layer_data(model, stretches, n, layer) for n, layer in enumerate(plan.layers, 1)]
-    features = {kind: 4 * width for kind, width in model.kinds.items()}
+    features = dict(zip(model.kinds, (4 * width for width in plan.row_widths), strict=True))
     kept = [layer["kinds"] for layer in layers]
     return {
         "model": folder,
         "sha256": plan.sha256,
         "kinds": dict(model.kinds),
+        **({"learned": model.model_dump(mode="json")["learned"]} if model.learned else {}),
         "relations": [
             relation.model_dump(mode="json") | {"name": name}
             for relation, name in zip(model.relations, model.edge_types, strict=True)
         ],
         "embeddings": dict(plan.out),
+        **({"logits": {kind: head.width for kind, head in plan.heads.items()}} if plan.heads else {}),
+        **({"heads": {kind: [label(one) for one in head] for kind, head in model.heads.items()}} if plan.heads else {}),
         "approximate": model.is_approximate,
-        "parameters": int(sum(weight.size for weight in model.weights.values())),
+        "parameters": model.parameters,
         "hops": len(layers),
         "layers": layers,
         "state_bytes_per_vertex": {
             kind: own + sum(found[kind]["state_bytes_per_vertex"] for found in kept if kind in found)
             for kind, own in features.items()
         },
+        "checks": [one.as_json() for one in model.checks],
     }
 
 
 def kinds_group(data: dict[str, Any]) -> Group:
     """Return the description for `rich.print`: a table of relations and kinds by layer, and what follows from them."""
     table = Table(show_lines=True)
-    for column in ("layer", "of", "aggregate", "bytes/vertex", "bytes/edge", "what it does"):
+    for column in ("layer", "of", "aggregate", "bytes/\nvertex", "bytes/\nedge", "what it does"):
         table.add_column(column, justify="right" if "bytes" in column else "left", overflow="fold")
     for layer in data["layers"]:
+        alike: dict[tuple[str, ...], list[str]] = {}
         for one in layer["relations"]:
-            _add_relation(table, str(layer["layer"]), one)
+            ends, *shared = _relation_cells(one)
+            alike.setdefault(tuple(shared), []).append(ends)
+        for (conv, *rest), relations in alike.items():
+            table.add_row(str(layer["layer"]), "\n".join([*_first(relations), conv]), *rest)
         for kind, one in layer["kinds"].items():
             words = [f"before: {', '.join(one['before'])}"] if one["before"] else []
             words += [f"then: {', '.join(one['then'])}"] if one["then"] else []
@@ -76,22 +88,41 @@ def kinds_group(data: dict[str, Any]) -> Group:
     return Group(Text(_headline(data)), table, Text(_footer(data)))
 
 
-def _add_relation(table: Table, layer: str, one: dict[str, Any]) -> None:
+def _relation_cells(one: dict[str, Any]) -> tuple[str, ...]:
+    """Return the ends of a relation, its conv, and the cells of the table that relations of one conv may share."""
     inside = [f"each message: {', '.join(one['on_each_edge'])}"] if one["on_each_edge"] else []
     inside += [f"then: {', '.join(one['then'])}"] if one["then"] else []
-    words = Text("; ".join([*inside, one["edge_weights"], *one["incremental"]]))
-    ends = f"{one['source'] or _ONE_KIND} > {one['relation']} > {one['target'] or _ONE_KIND}"
-    table.add_row(
-        layer, f"{ends}\n{one['type']}", f"{one['aggregate']}\n{one['message_width']} wide\n{one['class']}",
-        f"{one['state_bytes_per_vertex']:,}", f"{one['state_bytes_per_edge']:,}", words,
-    )  # fmt: skip
+    return (
+        f"{one['source'] or _ONE_KIND} > {one['relation']} > {one['target'] or _ONE_KIND}",
+        one["type"],
+        f"{one['aggregate']}\n{one['message_width']} wide\n{one['class']}",
+        f"{one['state_bytes_per_vertex']:,}",
+        f"{one['state_bytes_per_edge']:,}",
+        "; ".join([*inside, one["edge_weights"], *one["incremental"]]),
+    )
+
+
+def _first(relations: list[str]) -> list[str]:
+    """Return the first relations of many, and how many more there are."""
+    more = len(relations) - _SHOWN_RELATIONS
+    return [*relations[:_SHOWN_RELATIONS], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _headline(data: dict[str, Any]) -> str:
     kinds = ", ".join(f"{kind or _ONE_KIND} {width}" for kind, width in data["kinds"].items())
-    out = ", ".join(f"{kind or _ONE_KIND} {width}" for kind, width in data["embeddings"].items())
+    logits, heads = data.get("logits", {}), data.get("heads", {})
+    out = ", ".join(
+        f"{kind or _ONE_KIND} {width}"
+        + (f" > {logits[kind]} logits ({', '.join(heads[kind])})" if kind in logits else "")
+        for kind, width in data["embeddings"].items()
+    )
     names = [one["name"] for one in data["relations"]]
     relations = ", ".join(_relation_text(one, names) for one in data["relations"])
+    learned = ", ".join(
+        f"{kind or _ONE_KIND} {sum(one['rows'].values())} of {one['count']:,} ids"
+        for kind, one in data.get("learned", {}).items()
+    )
+    kinds += f"; learned rows: {learned}" if learned else ""
     return (
         f"{data['model']}\nfeatures by kind: {kinds}; embeddings: {out}; {data['hops']} layers, "
         f"{data['parameters']:,} parameters\nrelations: {relations}\nsha256 {data['sha256']}"
@@ -114,13 +145,14 @@ def _footer(data: dict[str, Any]) -> str:
         f"hops: a change goes on to vertices up to {hops} edges away, {reached:,} of them where each has {OUT_EDGES} "
         f"out-edges"
     )
-    return "\n".join([*lines, f"state: bytes per vertex with its features: {kept}; edges and slots come on top"])
+    lines.append(f"state: bytes per vertex with its features: {kept}; edges and slots come on top")
+    return "\n".join([*lines, *checks_lines(data["checks"])])
 
 
 def _layer_data(model: KindsModel, stretches: list[Stretch], number: int, layer: KindsLayer) -> dict[str, Any]:
     stretch = stretches[number]
-    convs = [one.conv for _, one in stretch.there(model)]
-    relations = [_relation_data(model, conv, plan) for conv, plan in zip(convs, layer.relations, strict=True)]
+    convs = {one.relation: one.conv for _, one in stretch.there(model)}
+    relations = [_relation_data(model, convs[plan.number], plan) for plan in layer.relations]
     kinds = {}
     for kind, plan in zip(model.kinds, layer.kinds, strict=True):
         if plan is not None:
@@ -153,12 +185,16 @@ def _kind_data(plan: KindPlan, aggr: str, into: list[dict[str, Any]]) -> dict[st
 def _relation_data(model: KindsModel, conv: Conv, plan: RelationPlan) -> dict[str, Any]:
     relation, messages = model.relations[plan.number], work_on_edges(conv, plan.network, plan.synopsis)
     parts = list(plan.synopsis.changes)
+    if (many := len(plan.numbers)) > 1:
+        parts.append(f"these are {many} relations; a vertex has the state once for each of which it has in-edges")
+    parts += ["a changed degree re-sends the vertex"] if plan.conv.sends_degrees else []
     parts += ["a changed in-degree re-reads the sum"] if plan.reads_count else []
-    parts += ["self-loops are kept apart"] if plan.skip_loops else []
+    parts += ["self-loops are kept apart"] if plan.edge.skip_loops else []
     counts = (_COUNT_BYTES if plan.reads_count else 0) + (0 if plan.synopsis.is_linear else MESSAGES_BYTES)
+    counts += _DEGREE_BYTES * (plan.conv.reads_degrees + plan.conv.sends_degrees)  # also where it is sent from
     left_out = {"type", "in_channels", "target_channels", "out_channels", "nn"}
     return {
-        "relation": model.edge_types[plan.number],
+        "relation": some_names([model.edge_types[number] for number in plan.numbers]),
         "source": relation.source,
         "target": relation.target,
         "type": plan.name,
@@ -169,10 +205,10 @@ def _relation_data(model: KindsModel, conv: Conv, plan: RelationPlan) -> dict[st
         "target_width": plan.target_width,
         "aggregate": plan.synopsis.name,
         "class": plan.synopsis.algebra,
-        "edge_weights": weights_text(conv),
+        "edge_weights": weights_text(conv, plan.edge),
         "incremental": parts,
         "multiplications_per_edge": messages[1],
-        "edge_features": plan.edge_width,
-        "state_bytes_per_edge": edge_bytes(plan.weighted, plan.edge_width),
+        "edge_features": plan.edge.attributes,
+        "state_bytes_per_edge": edge_bytes(plan.edge),
         "state_bytes_per_vertex": plan.synopsis.state_bytes(plan.message_width) + counts,
     }

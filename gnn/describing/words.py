@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv, EdgeConv, Layer
+from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 from freshet.gnn.rows.norms import FrozenNorm
 from freshet.gnn.synopses.edge_network import EdgeNetwork
@@ -31,7 +36,8 @@ def on_edges(conv: Conv, network: EdgeNetwork) -> list[str]:
     if network.target < 0:
         begin = "the source's row"
     if network.edge is not None:
-        begin += ", and the term of the edge's attributes"
+        names = " and ".join(network.edge_names)
+        begin += ", and the term of the edge's attributes" if names == "attributes" else f", and the edge's {names}"
     inside = conv.nn if isinstance(conv, EdgeConv) else getattr(conv, "pre", [])
     first = 1 if isinstance(conv, EdgeConv) and network.ends == "sum" else 0
     return [begin, *(label(layer) for layer in inside[first:])]
@@ -45,21 +51,30 @@ def work_on_edges(conv: Conv, network: EdgeNetwork | None, synopsis: Synopsis) -
     return (["the source's row, its score with the term of the edge's attributes"] if cost else []), cost
 
 
-def edge_bytes(weighted: bool, edge_width: int) -> int:
-    """Bytes of an edge in a layer's tables: an entry in the list of either end, and its type and attributes if read."""
-    entry = 8 if weighted or edge_width else 4  # the other end, and a weight or number where it is read
-    return 2 * entry + (4 + 4 * edge_width if edge_width else 0)
+def edge_bytes(reads: EdgeReads) -> int:
+    """Bytes of an edge in a layer's tables: an entry in the list of either end, and its type and its row if it has one.
+
+    An entry is the other end, and a weight or number where it is read.
+    """
+    return 2 * (8 if reads.weighted or reads.row_width else 4) + (4 + 4 * reads.row_width if reads.row_width else 0)
 
 
-def weights_text(conv: Conv) -> str:
+def weights_text(conv: Conv, reads: EdgeReads) -> str:
     """Say what a conv makes of weights and attributes of edges."""
-    if conv.edge_width:
-        return f"attributes of edges, {conv.edge_width} numbers, are read; edge weights are ignored"
-    passed = getattr(conv, "edge_weights", None)
-    if passed is None:
-        return "edge weights are ignored (the layer reads none)"
-    return (
-        "edge weights multiply the messages"
-        if passed
-        else "edge weights are ignored (the module hands none to the layer)"
-    )
+    if reads.attributes:
+        weights = "their weights, too" if reads.weighted else "edge weights are ignored"
+        return f"attributes of edges, {reads.attributes} numbers, are read; {weights}"
+    if reads.weighted:
+        return f"edge weights {'are read by' if reads.by_network else 'multiply'} the messages"
+    has_none = getattr(conv, "edge_weights", None) is None
+    return f"edge weights are ignored (the {'layer reads none' if has_none else 'module hands none to the layer'})"
+
+
+def checks_lines(checks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what the export found, a line for all layers with the same answers; `checks` are those of model.json."""
+    places: dict[str, list[str]] = {}
+    for one in checks:
+        answers = LayerAnswers(**one)
+        places.setdefault(answers.in_a_line, []).append(answers.place)
+    lines = [f"  {', '.join(of)}: {answers}" for answers, of in places.items()]
+    return ["checks at the export:", *lines] if lines else []

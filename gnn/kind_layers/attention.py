@@ -32,7 +32,7 @@ class AttentionRelation(AttributedAttention, RelationConvPlan):
 
     def __init__(self, spec: GATConv | GATv2Conv | TransformerConv, score: Score, loop_score: Score) -> None:
         """Take the declaration, the score of an edge, and that of a self-loop, of a row [source's | target's]."""
-        self.name, self.out_width, self.skip_loops = spec.type, spec.out_channels, spec.add_self_loops
+        super().__init__(spec)
         self.synopsis = SoftmaxSynopsis(score)
         self._terms, self._concat, self._loops = terms_of(loop_score), spec.concat, spec.add_self_loops
 

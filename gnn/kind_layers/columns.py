@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
+from freshet.gnn.layers.base import Context
 from freshet.gnn.layers.chain import linear
 from freshet.gnn.numerics.dense import Rows
+
+Contexts = Mapping[int, Context]
+"""Of some vertices their degrees in relations, by the numbers of these."""
+NO_CONTEXTS: Contexts = {}
+_Step = Callable[[Rows, Contexts], Rows]
 
 
 @dataclass(frozen=True, eq=False)
 class RowPiece:
-    """Columns made of the row of a vertex: x itself, W x + b, or what `make` makes of x.
+    """Columns made of the row of a vertex: x itself, W x + b, or what `make` makes of x, or `by_degree` of both.
 
     Pieces of one key are the same columns, which are sent once.
 
     Shapes: weight (in_width, width) float32; bias (width,); make turns (n, in_width) float32 rows, which it leaves as
-    they are, into new (n, width) ones.
+    they are, into new (n, width) ones, and by_degree rows with the degrees of their vertices.
     """
 
     key: Hashable
@@ -27,6 +33,7 @@ class RowPiece:
     weight: Rows | None = None
     bias: Rows | None = None
     make: Callable[[Rows], Rows] | None = None
+    by_degree: Callable[[Rows, Contexts], Rows] | None = None
 
     @property
     def is_linear(self) -> bool:
@@ -48,7 +55,7 @@ def as_it_is(width: int) -> RowPiece:
 class Columns:
     """Pieces side by side, each once, ready to be made of rows; linear ones beside each other are one product.
 
-    A row's bits depend on that row alone.
+    A row's bits depend on that row alone, and on the degrees of its vertex where pieces read these.
     """
 
     def __init__(self, pieces: Iterable[RowPiece]) -> None:
@@ -71,28 +78,29 @@ class Columns:
         """Return the columns of a piece; none for None."""
         return slice(0, 0) if piece is None else self._places[piece.key]
 
-    def made(self, x: Rows) -> Rows:
+    def made(self, x: Rows, contexts: Contexts = NO_CONTEXTS) -> Rows:
         """Return the columns of rows; x itself, where that is all.
 
         Shapes: x (n, in_width) float32 C-contiguous; result (n, width) float32 C-contiguous.
         """
-        found = [step(x) for step in self._steps]
+        found = [step(x, contexts) for step in self._steps]
         if not found:
             return np.empty((len(x), 0), np.float32)
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
 
-def _steps(pieces: Sequence[RowPiece], linear_ones: bool) -> list[Callable[[Rows], Rows]]:
-    if linear_ones:
-        return [_product(pieces)]
-    return [_same if piece.make is None else piece.make for piece in pieces]
+def _steps(pieces: Sequence[RowPiece], linear_ones: bool) -> list[_Step]:
+    return [_product(pieces)] if linear_ones else [_step(piece) for piece in pieces]
 
 
-def _same(x: Rows) -> Rows:
-    return x
+def _step(piece: RowPiece) -> _Step:
+    if piece.by_degree is not None:
+        return piece.by_degree
+    make = piece.make
+    return (lambda x, contexts: x) if make is None else (lambda x, contexts: make(x))
 
 
-def _product(pieces: Sequence[RowPiece]) -> Callable[[Rows], Rows]:
+def _product(pieces: Sequence[RowPiece]) -> _Step:
     """Return one product for several pieces W x + b."""
     weight = np.concatenate([piece.weight for piece in pieces if piece.weight is not None], axis=1)
     bias = None
@@ -101,4 +109,4 @@ def _product(pieces: Sequence[RowPiece]) -> Callable[[Rows], Rows]:
         bias = np.concatenate(
             [np.full(piece.width, -0.0, np.float32) if piece.bias is None else piece.bias for piece in pieces]
         )
-    return lambda x: linear(x, weight, bias)
+    return lambda x, contexts: linear(x, weight, bias)

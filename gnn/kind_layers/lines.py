@@ -103,11 +103,18 @@ def _in_front(model: KindsModel, stretch: Stretch) -> dict[str, set[str]]:
 def carries_by_kind(model: KindsModel, stretches: Sequence[Stretch]) -> list[dict[str, Carry]]:
     """Return for each hetero_conv and kind the rows that it reads, those carried across it, and those it makes.
 
-    The row that a kind's features are stands in front of the first conv, and of the layers before that.
+    The row that a kind's features are, with its learned ones, stands in front of the first conv, and of the layers
+    before that.
     """
-    values = {kind: NamedRows(width) for kind, width in model.kinds.items()}
-    flows = model.flows()
-    into = {kind: values[kind].layout([CURRENT] if names else []) for kind, names in stretches[0].behind.items()}
+    parts, flows = model.row_parts(), model.flows()
+    values = {kind: NamedRows(widths.get(CURRENT, 0)) for kind, widths in parts.items()}
+    for kind, widths in parts.items():
+        for name, width in widths.items():
+            if name != CURRENT:
+                values[kind].name(name, width)
+    into = {
+        kind: values[kind].layout(list(parts[kind]) if names else []) for kind, names in stretches[0].behind.items()
+    }
     _pass_by(values, stretches[0])
     found = []
     for number, stretch in enumerate(stretches[1:], 1):

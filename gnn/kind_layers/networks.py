@@ -26,7 +26,7 @@ class GINERelation(RelationConvPlan):
     def __init__(self, spec: GINEConv, model: WeightedModel, prefix: str, first: bool) -> None:
         """Take the declaration and the prefix of its weights' names."""
         weights, width, cost = model.weights_of(prefix), spec.in_channels, 0
-        self.name, self.out_width, self.edge_width = spec.type, spec.out_channels, spec.edge_channels
+        super().__init__(spec)
         edge = as_they_are
         if spec.edge_linear:
             edge = partial(linear, weight_t=transposed(weights["lin.weight"]), bias=weights["lin.bias"])
@@ -53,7 +53,8 @@ class EdgeConvRelation(RelationConvPlan):
 
     def __init__(self, spec: EdgeConv, model: WeightedModel, prefix: str, first: bool) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        self.name, self.out_width, self.reads_count = spec.type, spec.out_channels, "mean" in spec.aggr
+        super().__init__(spec)
+        self.reads_count = "mean" in spec.aggr
         layers, names = list(spec.nn), [f"{prefix}.nn.{i}" for i in range(len(spec.nn))]
         opening, size = layers[0] if layers else None, spec.in_channels
         self.source = self.target = as_it_is(size)

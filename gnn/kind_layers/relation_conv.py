@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from freshet.gnn.declarations import Conv
+from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.kind_layers.columns import RowPiece
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.edge_network import EdgeNetwork
 from freshet.gnn.synopses.of_messages import Synopsis
-from freshet.schema import WEIGHT
 
 Count = NDArray[np.int32]
+InEdges = Any
+"""A Count, or the Context of the vertices where the conv reads degrees."""
 
 
 class Root(NamedTuple):
@@ -38,6 +41,8 @@ class RelationConvPlan:
     name: str
     """The conv's type, e.g. sage_conv."""
     out_width: int
+    relation: int = -1
+    """Number of the relation."""
     source: RowPiece
     """Columns of a source that messages read."""
     target: RowPiece | None = None
@@ -48,23 +53,27 @@ class RelationConvPlan:
     """Term added to the result of `update`."""
     synopsis: Synopsis
     """Form of the aggregate, and so what the storage may do with it."""
-    weighted: bool = False
-    """Messages are multiplied by a value of their edge."""
-    edge_value: str = WEIGHT
-    """Name of the value of edges that messages read, as in schema.EDGE_COLUMNS."""
-    edge_width: int = 0
-    """Width of the attributes of edges that messages read."""
-    skip_loops: bool = False
-    """Self-loop edges are no messages."""
+    edge: EdgeReads
+    """Weight and attributes of an edge that messages read, and whether self-loops are messages."""
     network: EdgeNetwork | None = None
     """The network that makes each message of both ends of its edge, where one does."""
     reads_count: bool = False
     """`update` depends on the number of in-edges."""
+    reads_degrees: bool = False
+    """`update` depends on the degree of the vertex in the relation."""
+    sends_degrees: bool = False
+    """`source` depends on that of the source, so that a changed degree re-sends it."""
 
-    def update(self, agg: Rows, own: Sequence[Rows], count: Count) -> Rows:
+    def __init__(self, spec: Conv) -> None:
+        """Take the declaration."""
+        self.name, self.out_width = spec.type, spec.out_channels  # type: ignore[attr-defined]
+        self.edge = spec.edge
+
+    def update(self, agg: Rows, own: Sequence[Rows], count: InEdges) -> Rows:
         """Return what the conv makes of the synopses of messages, un-normalised, but for its root.
 
         Shapes: agg (n, synopsis width) float32; own (n, width) each, C-contiguous, of the pieces in `own`; count (n,)
-        int32; result (n, out_width) float32 in new rows. agg and own are left as they are.
+        int32, or a Context where the conv `reads_degrees`; result (n, out_width) float32 in new rows. agg and own are
+        left as they are.
         """
         raise NotImplementedError

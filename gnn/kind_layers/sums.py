@@ -24,15 +24,17 @@ class NeighbourRelation(RelationConvPlan):
 
     def __init__(self, spec: SAGEConv | GraphConv, model: WeightedModel, prefix: str, first: bool) -> None:
         """Take the declaration, the prefix of its weights' names, and whether sources are multiplied."""
-        weights, self.name, self.out_width = model.weights_of(prefix), spec.type, spec.out_channels
+        super().__init__(spec)
+        weights = model.weights_of(prefix)
         if isinstance(spec, GraphConv):
-            names, self.weighted, self._normalize = ("lin_rel", "lin_root"), spec.edge_weights, False
+            names, self._normalize = ("lin_rel", "lin_root"), False
         else:
             names, self._normalize = ("lin_l", "lin_r"), spec.normalize
         weight, bias = transposed(weights[f"{names[0]}.weight"]), weights.get(f"{names[0]}.bias")
         own = weights.get(f"{names[1]}.weight")
-        self.synopsis, self.reads_count = synopsis_of(spec.aggr, self.weighted), "mean" in spec.aggr
-        self._after = None if first else weight
+        self.synopsis, self.reads_count = synopsis_of(spec.aggr, self.edge.weighted), "mean" in spec.aggr
+        self.after = None if first else weight
+        self.is_sum = spec.aggr in ("sum", "mean") and not self._normalize
         self.source = as_it_is(spec.in_channels)
         if isinstance(spec, SAGEConv) and spec.project:
             projection = transposed(weights["lin.weight"]), weights["lin.bias"]
@@ -53,7 +55,7 @@ class NeighbourRelation(RelationConvPlan):
     def update(self, agg: Rows, own: Sequence[Rows], count: Count) -> Rows:
         """Return the aggregate, multiplied if sources were not."""
         out = self.synopsis.read(agg, count)
-        out = np.array(out, np.float32, order="C") if self._after is None else matmul(out, self._after)
+        out = np.array(out, np.float32, order="C") if self.after is None else matmul(out, self.after)
         if self._normalize:
             for row in own:
                 out += row
@@ -80,7 +82,7 @@ class GINRelation(RelationConvPlan):
 
     def __init__(self, spec: GINConv, model: WeightedModel, prefix: str, first: bool) -> None:
         """Take the declaration, the prefix of its weights' names, and whether sources are multiplied."""
-        self.name, self.out_width = spec.type, spec.out_channels
+        super().__init__(spec)
         self.synopsis, self.reads_count = synopsis_of(spec.aggr, weighted=False), spec.aggr == "mean"
         self._own_factor, self._bias = np.float32(1.0 + spec.eps), None
         layers, names = list(spec.nn), [f"{prefix}.nn.{i}" for i in range(len(spec.nn))]

@@ -11,19 +11,24 @@ from freshet.gnn.declarations import (
     EdgeConv,
     GATConv,
     GATv2Conv,
+    GCNConv,
     GINConv,
     GINEConv,
     GraphConv,
+    MessageConv,
+    OwnLayer,
+    Propagation,
     SAGEConv,
     TransformerConv,
 )
 from freshet.gnn.kinds.names import check_type
 from freshet.gnn.rows.dense import AnyDense
-from freshet.gnn.rows.jumps import Join, Keep
-from freshet.gnn.rows.layer import Layer
+from freshet.gnn.rows.jumps import CURRENT, Join, Keep
+from freshet.gnn.rows.layer import Layer, Width
 
 AnyRelationConv = (
-    SAGEConv | GraphConv | GATConv | GATv2Conv | TransformerConv | GINConv | GINEConv | EdgeConv
+    SAGEConv | GraphConv | GATConv | GATv2Conv | TransformerConv | GINConv | GINEConv | EdgeConv | GCNConv | Propagation
+    | MessageConv | OwnLayer
 )  # fmt: skip
 RowLayer = Annotated[AnyDense | Keep | Join, Field(discriminator="type")]
 Grouping = Literal["sum", "mean", "min", "max", "mul", "cat", "softmax"]
@@ -79,6 +84,33 @@ class DeclaredRelation(_Declared):
 
     def __str__(self) -> str:
         return ",".join(self.ends)
+
+
+class DeclaredLearned(_Declared):
+    """Rows learned for each vertex of a kind, looked up by its id; zeros for an id that was not there at training.
+
+    Args:
+        rows: Widths of the rows by name. Layers read them as rows that were kept under that name.
+        count: Number of ids.
+        ids: Type of the ids: int or string.
+    """
+
+    rows: Annotated[dict[str, Width], Field(min_length=1)]
+    count: Annotated[int, Field(ge=1)]
+    ids: Literal["int", "string"] = "int"
+
+    @field_validator("rows")
+    @classmethod
+    def _are_no_others(cls, rows: dict[str, int]) -> dict[str, int]:
+        if CURRENT in rows or "" in rows:
+            msg = f"learned rows are named {list(rows)}, expected names other than {CURRENT!r} and none empty"
+            raise ValueError(msg)
+        return rows
+
+    @property
+    def width(self) -> int:
+        """Width of all rows of a vertex side by side."""
+        return sum(self.rows.values())
 
 
 class RelationConv(_Declared):

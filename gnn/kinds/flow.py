@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from freshet.gnn.convs.attention import EdgeAttentionConv, TransformerConv
+from freshet.gnn.convs.degree_scaled import DegreeScaledConv, Propagation
+from freshet.gnn.convs.message_conv import MessageConv
 from freshet.gnn.kinds.declarations import AnyRelationConv, ByKind, DeclaredRelation, Grouping, HeteroConv, RelationConv
 from freshet.gnn.rows.chains import chain_widths
 from freshet.gnn.rows.jumps import CURRENT, Join
@@ -20,13 +22,17 @@ class Flow(NamedTuple):
 
 
 def flows(
-    kinds: Mapping[str, int], relations: Sequence[DeclaredRelation], layers: Sequence[HeteroConv | ByKind]
+    kinds: Mapping[str, Mapping[str, int]],
+    relations: Sequence[DeclaredRelation],
+    layers: Sequence[HeteroConv | ByKind],
 ) -> list[Flow]:
-    """Return the flow in front of the first layer, and that behind each layer.
+    """Return the flow in front of the first layer, and that behind each layer; `kinds`: see KindsModel.row_parts.
 
     Raises: ValueError naming the first layer that does not fit.
     """
-    found = [Flow(dict(kinds), {kind: {} for kind in kinds})]
+    widths = {kind: parts[CURRENT] for kind, parts in kinds.items() if CURRENT in parts}
+    kept = {kind: {name: parts[name] for name in parts if name != CURRENT} for kind, parts in kinds.items()}
+    found = [Flow(widths, kept)]
     for i, layer in enumerate(layers):
         if isinstance(layer, ByKind):
             found.append(_behind_rows(found[-1], layer, f"layers.{i}"))
@@ -78,6 +84,10 @@ def _check_numbers(numbers: Sequence[int], relations: Sequence[DeclaredRelation]
 
 def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: DeclaredRelation, where: str) -> None:
     conv = one.conv
+    if isinstance(conv, DegreeScaledConv) and (relation.source != relation.target or conv.degrees == "both"):
+        msg = f"{where} scales by degrees, which vertices have in a relation within one kind alone; {relation} "
+        more = "leads from one kind to another" if conv.degrees == "in" else "has no degrees of both ways"
+        raise ValueError(msg + more)
     ends = [("source", relation.source, conv.in_channels)]
     ends += [("target", relation.target, conv.target_width)] if conv.reads_own else []
     for end, kind, width in ends:
@@ -89,12 +99,18 @@ def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: Declared
                 f"{where} reads rows of width {width} of the kind {kind!r}, the {end} of {relation}, got {widths[kind]}"
             )
             raise ValueError(msg)
-    if conv.edge_width not in (0, relation.edge_features):
-        msg = f"{where} reads attributes of width {conv.edge_width}, but edge_features of {relation} is "
+    if conv.edge.attributes not in (0, relation.edge_features):
+        msg = f"{where} reads attributes of width {conv.edge.attributes}, but edge_features of {relation} is "
         raise ValueError(msg + str(relation.edge_features))
     if getattr(conv, "add_self_loops", False) and relation.source != relation.target:
         msg = f"{where}: add_self_loops in {relation}, but there are no self-loops between two kinds; export the model "
         raise ValueError(msg + "with add_self_loops=False")
+    if isinstance(conv, Propagation | MessageConv) and conv.existing_loops != "keep":
+        msg = f"{where}: existing_loops {conv.existing_loops} in {relation}; expected keep in models with kinds"
+        raise ValueError(msg)
+    if isinstance(conv, MessageConv) and conv.add_self_loops:
+        msg = f"{where}: add_self_loops in {relation}, which message_conv does not have in models with kinds"
+        raise ValueError(msg)
 
 
 def _grouped(aggr: Grouping, convs: Sequence[AnyRelationConv], what: str) -> int:

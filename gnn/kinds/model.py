@@ -6,24 +6,28 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from freshet.gnn.declarations import DENSE_TYPES, JUMP_TYPES
+from freshet.gnn.declarations import DENSE_TYPES, JUMP_TYPES, DenseLayer
 from freshet.gnn.kinds.declarations import (
     KINDS_LAYER_TYPES,
     OTHER_CONV_TYPES,
     RELATION_CONV_TYPES,
     AnyKindsLayer,
     ByKind,
+    DeclaredLearned,
     DeclaredRelation,
     HeteroConv,
     row_layers,
 )
 from freshet.gnn.kinds.flow import Flow, flows
-from freshet.gnn.kinds.names import check_kinds
+from freshet.gnn.kinds.learned import LearnedRows, as_kept, refuse_unordered, tensors_of
+from freshet.gnn.kinds.names import check_kinds, head_name
+from freshet.gnn.limits import MAX_CONVS
 from freshet.gnn.model import (
     KINDS_VERSION,
-    MAX_CONVS,
     Model,
     ModelError,
     WeightedModel,
@@ -32,8 +36,9 @@ from freshet.gnn.model import (
     read_folder,
     validated,
 )
-from freshet.gnn.rows.chains import chain_tensors
-from freshet.gnn.rows.layer import Layer, Shape, Width
+from freshet.gnn.rows.chains import chain_tensors, chain_width
+from freshet.gnn.rows.jumps import CURRENT
+from freshet.gnn.rows.layer import Layer, Shape
 from freshet.kinds import KINDS_MAX, NO_MIRROR, Kinds, Relation
 from freshet.schema import Features
 
@@ -42,16 +47,20 @@ class KindsModel(WeightedModel):
     """The layers of a trained GNN over vertices of several kinds, or over several relations, with their weights.
 
     A kind's number is its place in `kinds`, a relation's its place in `relations`. Weights are float32, named
-    `layers.<index>.convs.<number>.<tensor>` and `layers.<index>.layers.<kind>.<number>.<tensor>`.
+    `layers.<index>.convs.<number>.<tensor>` and `layers.<index>.layers.<kind>.<number>.<tensor>`. `learned`: kinds with
+    learned rows, of which no features are needed then; gnn/kinds/learned.py names the tensors. `heads`: layers that
+    make logits of the embeddings of a returned kind, with weights `heads.<kind>.<number>.<tensor>`.
     Invariant: widths chain by kind from layer to layer, 1 to MAX_CONVS hetero_convs, every weight there with its shape
     (checked here).
     """
 
     version: Literal[2] = KINDS_VERSION
-    kinds: Annotated[dict[str, Width], Field(min_length=1, max_length=KINDS_MAX)]
+    kinds: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=KINDS_MAX)]
+    learned: dict[str, DeclaredLearned] = Field(default_factory=dict)
     relations: Annotated[list[DeclaredRelation], Field(min_length=1)]
     layers: list[AnyKindsLayer]
     out: Annotated[list[str], Field(min_length=1)]
+    heads: dict[str, list[DenseLayer]] = Field(default_factory=dict)
 
     @field_validator("kinds")
     @classmethod
@@ -59,21 +68,51 @@ class KindsModel(WeightedModel):
         check_kinds(list(kinds))
         return kinds
 
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `learned` and `heads` where nothing is: models of before these were there keep their identity."""
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name not in ("learned", "heads") or value}
+
     @model_validator(mode="after")
     def _fits(self) -> KindsModel:
+        _check_features(self.kinds, self.learned)
         _check_relations(self.kinds, self.relations)
         convs = sum(isinstance(layer, HeteroConv) for layer in self.layers)
         if not 1 <= convs <= MAX_CONVS:
             msg = f"a model needs 1 to {MAX_CONVS} layers of hetero_conv, got {convs}"
             raise ValueError(msg)
         _check_out(self.out, self.kinds, self.flows()[-1].widths)
+        _check_heads(self.heads, self.out_widths)
         _check_attributes(self.relations, self.layers)
         self.check_weights()
+        for kind, rows in self.learned_rows().items():
+            refuse_unordered(kind, rows)
         return self
+
+    @classmethod
+    def kept_as(cls, name: str, given: NDArray[Any]) -> NDArray[Any]:
+        """Return a weight in the type that it is kept in: float32, but for ids of learned rows."""
+        ids = as_kept(name, given)
+        return super().kept_as(name, given) if ids is None else ids
+
+    def learned_rows(self) -> dict[str, LearnedRows]:
+        """Return the learned rows of each kind that has such."""
+        return {kind: LearnedRows.of(kind, declared, self.weights) for kind, declared in self.learned.items()}
+
+    def row_parts(self) -> dict[str, dict[str, int]]:
+        """Widths of the rows of each kind in front of the first layer, by name: its features, then its learned rows.
+
+        Features have the name of the current rows.
+        """
+        return {
+            kind: ({CURRENT: width} if width else {}) | (self.learned[kind].rows if kind in self.learned else {})
+            for kind, width in self.kinds.items()
+        }
 
     def flows(self) -> list[Flow]:
         """The kinds that are there, and how wide their rows are, in front of the first layer and behind each one."""
-        return flows(self.kinds, self.relations, self.layers)
+        return flows(self.row_parts(), self.relations, self.layers)
 
     @property
     def out_widths(self) -> dict[str, int]:
@@ -94,7 +133,7 @@ class KindsModel(WeightedModel):
     @property
     def is_approximate(self) -> bool:
         """True if a layer replaces one that reads the whole graph, by constants from the time of the export."""
-        found: list[Layer] = []
+        found: list[Layer] = list(chain.from_iterable(self.heads.values()))
         for layer in self.layers:
             if isinstance(layer, ByKind):
                 found += chain.from_iterable(row_layers(layer).values())
@@ -102,20 +141,31 @@ class KindsModel(WeightedModel):
                 found += chain.from_iterable(getattr(one.conv, "nn", ()) for one in layer.convs)
         return any(one.is_approximate for one in found)
 
+    @property
+    def parameters(self) -> int:
+        """Number of trained numbers."""
+        return sum(weight.size for weight in self.weights.values() if weight.dtype == np.float32)
+
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of all weights."""
         shapes: dict[str, Shape] = {}
+        for kind, declared in self.learned.items():
+            shapes |= tensors_of(kind, declared)
         for i, layer in enumerate(self.layers):
             if isinstance(layer, HeteroConv):
                 shapes |= chain_tensors([one.conv for one in layer.convs], f"layers.{i}.convs")
             else:
                 for kind, layers in row_layers(layer).items():
                     shapes |= chain_tensors(layers, f"layers.{i}.layers.{kind}")
+        for kind, head in self.heads.items():
+            shapes |= chain_tensors(head, head_name(kind))
         return shapes
 
     def identity(self) -> dict[str, Any]:
         """Return the declaration with the order of kinds, since kinds are counted."""
-        return self.declaration() | {"kinds": list(self.kinds.items())}
+        fields = self.declaration() | {"kinds": list(self.kinds.items())}
+        learned = {kind: [*one.rows.items(), one.ids] for kind, one in self.learned.items()}
+        return fields | ({"learned": learned} if learned else {})
 
 
 def build_kinds_model(**fields: Any) -> KindsModel:
@@ -131,6 +181,9 @@ def build_kinds_model(**fields: Any) -> KindsModel:
     for i, layer in enumerate(fields["layers"]):
         if isinstance(layer, dict):
             _check_layer(layer, f"layers.{i}")
+    heads = fields.get("heads")
+    for kind, head in heads.items() if isinstance(heads, dict) else ():
+        check_types(head, head_name(kind), DENSE_TYPES)
     return validated(KindsModel, fields)
 
 
@@ -177,6 +230,24 @@ def _kinds_of(kinds: dict[str, int], relations: list[DeclaredRelation]) -> Kinds
         for one in relations
     ]  # fmt: skip
     return Kinds(tuple(kinds), tuple(kinds.values()), tuple(found))
+
+
+def _check_features(kinds: dict[str, int], learned: dict[str, DeclaredLearned]) -> None:
+    """Refuse learned rows of no kind, and kinds that have neither features nor learned rows.
+
+    Raises: ValueError
+    """
+    for kind in learned:
+        if kind not in kinds:
+            msg = f"learned: {kind!r} is no kind; kinds are {', '.join(map(repr, kinds))}"
+            raise ValueError(msg)
+    if len(types := {one.ids for one in learned.values()}) > 1:
+        msg = f"learned: ids are {' and '.join(sorted(types))}, expected those of all kinds to be of one type"
+        raise ValueError(msg)
+    for kind, width in kinds.items():
+        if not width and kind not in learned:
+            msg = f"kinds: {kind!r} has features of width 0 and no learned rows, expected one of both"
+            raise ValueError(msg)
 
 
 def _check_relations(kinds: dict[str, int], relations: list[DeclaredRelation]) -> None:
@@ -241,10 +312,22 @@ def _check_out(out: list[str], kinds: dict[str, int], there: dict[str, int]) -> 
             raise ValueError(msg)
 
 
+def _check_heads(heads: dict[str, list[DenseLayer]], widths: dict[str, int]) -> None:
+    """Refuse a head of a kind that is not returned, and one that does not fit its embeddings.
+
+    Raises: ValueError
+    """
+    for kind, layers in heads.items():
+        if kind not in widths:
+            msg = f"heads: {kind!r} is not returned; kinds that are: {', '.join(map(repr, widths))}"
+            raise ValueError(msg)
+        chain_width(layers, widths[kind], head_name(kind))
+
+
 def _check_attributes(relations: list[DeclaredRelation], layers: list[AnyKindsLayer]) -> None:
     """Refuse attributes that no layer reads, neither in the relation nor in its mirror or what it mirrors."""
     convs = [one for layer in layers if isinstance(layer, HeteroConv) for one in layer.convs]
-    read = {one.relation for one in convs if one.conv.edge_width}
+    read = {one.relation for one in convs if one.conv.edge.attributes}
     for number, relation in enumerate(relations):
         if not relation.edge_features:
             continue

@@ -35,6 +35,11 @@ def check_kinds(names: Sequence[str]) -> None:
             raise ValueError(msg + "or topic")
 
 
+def head_name(kind: str) -> str:
+    """Return how the head of a kind is called in messages, and what the names of its weights begin with."""
+    return f"heads.{kind}"
+
+
 def check_type(name: str) -> None:
     """Refuse the name of a relation's type that no event can have or no line can show.
 

@@ -31,8 +31,7 @@ class AttentionConvPlan(AttributedAttention, LayerPlan):
 
     def __init__(self, spec: AttentionConv, score: Score, before: Chain, after: Chain) -> None:
         """Take the declaration, and the score with the places of its terms."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
-        self.name, self.weighted, self.skip_loops = spec.type, False, spec.add_self_loops
+        super().__init__(spec, before, after)
         self.synopsis = SoftmaxSynopsis(score)
         self.message_width = score.width
         self._terms, self._concat, self._loops = terms_of(score), spec.concat, spec.add_self_loops
@@ -210,7 +209,7 @@ class AGNNConvPlan(AttentionConvPlan):
 def with_terms(weight: Rows, *of_terms: Rows) -> Rows:
     """Return the matrix that makes values, and of them terms of each head: one product for [W x | a . W x | ...].
 
-    Shapes: weight (in_channels, heads * channels); of_terms (heads, channels) each.
+    Shapes: weight (in_channels, heads * channels); of_terms (heads, channels) each, or (heads, heads * channels).
     """
     terms = [terms_of_values(weight, of) for of in of_terms]
     return np.ascontiguousarray(np.concatenate([weight, *terms], axis=1), np.float32)
@@ -218,5 +217,7 @@ def with_terms(weight: Rows, *of_terms: Rows) -> Rows:
 
 def terms_of_values(weight: Rows, of: Rows) -> np.ndarray:
     """Return the matrix that makes a term of each head of what `weight` reads, (in_channels, heads) float64."""
+    if of.size > weight.shape[1]:  # each head's term reads the values of all heads
+        return np.asarray(weight.astype(np.float64) @ of.astype(np.float64).T)
     by_head = weight.astype(np.float64).reshape(len(weight), *of.shape)
     return np.asarray(np.einsum("ihc,hc->ih", by_head, of.astype(np.float64)))

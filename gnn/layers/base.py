@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from freshet.gnn.declarations import Conv
+from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.layers.chain import Chain
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.gnn.synopses.edge_network import EdgeNetwork
 from freshet.gnn.synopses.of_messages import Synopsis
-from freshet.schema import WEIGHT
 
 
 class Context(NamedTuple):
@@ -34,6 +35,10 @@ class Context(NamedTuple):
         """Return the properties of some of the vertices."""
         columns: list[Any] = [column[rows] if len(column) else column for column in self]
         return Context(*columns)
+
+    def in_edges(self, *, loops: bool) -> NDArray[Any]:
+        """Return the numbers of in-edges, (n,) integers: self-loops included if `loops`, else without."""
+        return self.count if loops else self.count - ~np.isnan(self.loop)
 
     @property
     def in_weight(self) -> NDArray[np.float64]:
@@ -57,8 +62,8 @@ class LayerPlan:
     """One conv with the dense layers around it, cut into what a source sends and what a destination updates.
 
     Invariant: update(synopsis of weight * send(x_u)[:message_width] over in-edges, own row, context) is x_l of PyG's
-    full pass (weight 1 unless `weighted`; self-loop edges left out where `skip_loops`). tests/unit/gnn/test_plan.py
-    checks.
+    full pass (weight 1 unless `edge.weighted`; self-loop edges left out where `edge.skip_loops`).
+    tests/unit/gnn/test_plan.py checks.
     Rows' bits depend on the row (and its context) alone.
     """
 
@@ -72,14 +77,8 @@ class LayerPlan:
     """Width of the self input that travels beside the message; 0 when there is none or it is the message."""
     out_width: int
     """Width of x_l."""
-    weighted: bool
-    """Messages are multiplied by a value of their edge."""
-    edge_value: str = WEIGHT
-    """Name of the value of edges that messages read, as in schema.EDGE_COLUMNS."""
-    edge_width: int = 0
-    """Width of the attributes of edges that messages read."""
-    skip_loops: bool = False
-    """Self-loop edges are no messages."""
+    edge: EdgeReads
+    """Weight and attributes of an edge that messages read, and whether self-loops are messages."""
     one_loop: bool = False
     """A self-loop that is there stands in for the one that the layer adds, so there may be one alone of all types."""
     source_scaled: bool = False
@@ -108,11 +107,12 @@ class LayerPlan:
     out_channels: int
     """Width of the conv's own rows, before what follows it."""
 
-    def __init__(self, before: Chain, after: Chain, in_width: int, out_width: int) -> None:
-        """Take the dense layers in front of the conv (layer 1 only) and those after it."""
+    def __init__(self, spec: Conv, before: Chain, after: Chain) -> None:
+        """Take the declaration, the dense layers in front of the conv (layer 1 only) and those after it."""
         self._before, self._after = before, after
-        self.in_width, self.out_width = in_width, out_width
-        self.out_channels = out_width
+        self.name, self.edge = spec.type, spec.edge  # type: ignore[attr-defined]
+        self.in_width, self.out_width = spec.in_channels, spec.out_channels
+        self.out_channels = spec.out_channels
 
     @property
     def synopsis_width(self) -> int:

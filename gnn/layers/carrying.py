@@ -51,7 +51,8 @@ class CarryingPlan(LayerPlan):
 
     def __init__(self, conv: LayerPlan, carry: Carry, before: Segment, after: Segment) -> None:
         """Take the plan of the conv without any chain, the layers before it (of the first conv) and those behind it."""
-        super().__init__(conv._before, conv._after, carry.into.width, carry.out.width)
+        self._before, self._after = conv._before, conv._after
+        self.in_width, self.out_width = carry.into.width, carry.out.width
         self._conv, self._carry, self._segments = conv, carry, (before, after)
         for name in LayerPlan.__annotations__.keys() - {"in_width", "out_width", "epilogue"}:
             if hasattr(conv, name):
@@ -125,6 +126,11 @@ class NamedRows:
         """Go on with new rows of that width."""
         self._made += 1
         self._named[CURRENT] = self._made, width
+
+    def name(self, name: str, width: int) -> None:
+        """Have further rows of that width under a name; the current ones stay."""
+        self._made += 1
+        self._named[name] = self._made, width
 
     def pass_by(self, layer: Layer) -> None:
         """Go on with what the layer makes."""

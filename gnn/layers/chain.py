@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from freshet.gnn.model import ModelError, WeightedModel
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
 from freshet.gnn.rows import steps
+from freshet.gnn.rows.chains import chain_width
 
 _FLAT: dict[str, Callable[[Any], None]] = {
     "relu": elementwise.relu,
@@ -47,6 +49,26 @@ class Chain:
             rows = step(rows)
             own = True
         return rows
+
+
+@dataclass(frozen=True, eq=False)
+class LogitsHead:
+    """Layers that make logits of an embedding, and the width of these, 0 where there are none."""
+
+    chain: Chain
+    width: int
+
+    @staticmethod
+    def of(model: WeightedModel, layers: Sequence[DenseLayer], prefix: str, in_width: int) -> LogitsHead:
+        """Return the head of these layers, which reads embeddings of `in_width`; none of none."""
+        chain = Chain(model, layers, [f"{prefix}.{i}" for i in range(len(layers))])
+        return LogitsHead(chain, chain_width(layers, in_width, prefix) if layers else 0)
+
+    def logits(self, embedding: Rows) -> Rows:
+        """Return the head's output for embedding rows; (n, 0) without layers."""
+        if not self.width:
+            return np.empty((embedding.shape[0], 0), np.float32)
+        return self.chain.apply(np.ascontiguousarray(embedding, np.float32), own=False)
 
 
 def linear(x: Rows, weight_t: Rows, bias: Rows | None) -> Rows:

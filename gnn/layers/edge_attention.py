@@ -61,7 +61,6 @@ class EdgeTermAttention:
 
     def __init__(self, score: Score, w: Rows, fill: Fill) -> None:
         self.synopsis = EdgeSoftmaxSynopsis(score, np.ascontiguousarray(w, np.float32), fill == "mean")
-        self.edge_width = len(w)
         of_all = np.zeros(0) if fill is None or self.synopsis.means else float(fill) * w.astype(np.float64).sum(axis=0)
         self.fill = of_all.astype(np.float32)
 
@@ -142,7 +141,6 @@ class AttributedAttention:
 
     network: EdgeNetwork | None
     synopsis: Synopsis
-    edge_width: int
     _loops: bool
     _terms: Terms
     _of_edges: EdgeAttention | None = None
@@ -151,13 +149,13 @@ class AttributedAttention:
     def _read_edges(self, score: Score, w: Rows, fill: Fill) -> None:
         """Read attributes of edges; `w` makes their term (see EdgeAttention)."""
         of_edges = EdgeAttention(score, w, fill if self._loops else None)
-        self.network, self.synopsis, self.edge_width = of_edges.network, of_edges.synopsis, of_edges.edge_width
+        self.network, self.synopsis = of_edges.network, of_edges.synopsis
         self._of_edges, self._terms = of_edges, terms_of(of_edges.given)
 
     def _add_edges(self, score: Score, w: Rows, fill: Fill) -> None:
         """Have the term that `w` makes of an edge's attributes beside that of its source, in an additive score."""
         of_edges = self._edge_terms = EdgeTermAttention(score, w, fill if self._loops else None)
-        self.synopsis, self.edge_width = of_edges.synopsis, of_edges.edge_width
+        self.synopsis = of_edges.synopsis
 
 
 def _maker(score: Score) -> Callable[[Rows, Rows], None]:

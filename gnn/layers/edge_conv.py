@@ -27,8 +27,8 @@ class EdgeConvPlan(LayerPlan):
 
     def __init__(self, spec: EdgeConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
-        self.name, self.weighted, self.reads_self, self.self_width = spec.type, False, False, 0
+        super().__init__(spec, before, after)
+        self.reads_self, self.self_width = False, 0
         self.reads_context = "mean" in spec.aggr  # a name, or a tuple of names
         layers, names = list(spec.nn), [f"{prefix}.nn.{i}" for i in range(len(spec.nn))]
         self._terms: tuple[Rows, Rows | None] | None = None
@@ -40,7 +40,7 @@ class EdgeConvPlan(LayerPlan):
         rest, ends = Chain(model, layers, names), _ends_of(self._terms)
         width, cost = spec.out_channels // spec.aggregates, sum(layer.multiplications for layer in layers)
         self.network = EdgeNetwork(source, target, size, ends, width, partial(rest.apply, own=True), cost)
-        self.synopsis = NetworkSynopsis(synopsis_of(spec.aggr, self.weighted), self.network)
+        self.synopsis = NetworkSynopsis(synopsis_of(spec.aggr, weighted=False), self.network)
         self.message_width = target + size
 
     def _send(self, x: Rows, ctx: Context) -> Rows:

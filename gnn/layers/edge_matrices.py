@@ -57,7 +57,6 @@ class _EdgeMatrixPlan(LayerPlan):
 
     def _keep(self, spec: NNConv | GMMConv, network: EdgeNetwork, root: Rows | None, bias: Rows | None) -> None:
         """Take the network, and what is made of the vertex's own row."""
-        self.name, self.weighted, self.edge_width = spec.type, False, spec.edge_channels
         self.network, self.synopsis = network, NetworkSynopsis(synopsis_of(spec.aggr, False), network)
         self.message_width, self.reads_context = network.size, spec.aggr == "mean"
         self.reads_self = root is not None
@@ -86,7 +85,7 @@ class NNConvPlan(_EdgeMatrixPlan):
 
     def __init__(self, spec: NNConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights, read, made = model.weights_of(prefix), spec.in_channels, spec.out_channels
         self._nn = Chain(model, spec.nn, [f"{prefix}.nn.{i}" for i in range(len(spec.nn))])
         cost = sum(layer.multiplications for layer in spec.nn) + read * made
@@ -112,7 +111,7 @@ class GMMConvPlan(_EdgeMatrixPlan):
 
     def __init__(self, spec: GMMConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights = model.weights_of(prefix)
         self._g, self._kernels = np.ascontiguousarray(weights["g"], np.float32), spec.kernels
         self._mu = weights["mu"].astype(np.float64)

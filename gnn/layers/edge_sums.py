@@ -22,9 +22,8 @@ class CGConvPlan(LayerPlan):
 
     def __init__(self, spec: CGConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights, width = model.weights_of(prefix), spec.in_channels
-        self.name, self.weighted, self.edge_width = spec.type, False, spec.edge_channels
         both = np.concatenate([weights["lin_f.weight"], weights["lin_s.weight"]])
         target, source, edge = np.split(both, [width, 2 * width], axis=1)
         self._all = transposed(np.concatenate([source, target]))
@@ -54,9 +53,8 @@ class GENConvPlan(LayerPlan):
 
     def __init__(self, spec: GENConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights, width = model.weights_of(prefix), spec.out_channels
-        self.name, self.weighted, self.edge_width = spec.type, False, spec.edge_channels
         self._both: tuple[Rows, Rows | None] | None = None
         if spec.in_channels != width:
             names = ("lin_src", "lin_dst")

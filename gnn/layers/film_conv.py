@@ -22,14 +22,14 @@ class FiLMConvPlan(LayerPlan):
 
     def __init__(self, spec: FiLMConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
-        self.name, self.weighted, self.reads_self, self.self_width = spec.type, False, False, 0
+        super().__init__(spec, before, after)
+        self.reads_self, self.self_width = False, 0
         self.reads_context = spec.aggr == "mean"
         self._width = width = spec.out_channels
         self._act = Chain(model, spec.act, [f"{prefix}.act.{i}" for i in range(len(spec.act))])
         cost = sum(layer.multiplications for layer in spec.act)
         self.network = EdgeNetwork(0, 2 * width, 3 * width, "sum", width, self._modulated, cost)
-        self.synopsis = NetworkSynopsis(synopsis_of(spec.aggr, self.weighted), self.network)
+        self.synopsis = NetworkSynopsis(synopsis_of(spec.aggr, weighted=False), self.network)
         self.message_width = 5 * width
 
     def _modulated(self, terms: Rows) -> Rows:

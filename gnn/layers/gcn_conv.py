@@ -7,10 +7,11 @@ import numpy as np
 from freshet.gnn.declarations import DegreeScaledConv
 from freshet.gnn.layers.base import Context, LayerPlan
 from freshet.gnn.layers.chain import Chain, transposed
-from freshet.gnn.model import Model
+from freshet.gnn.model import WeightedModel
 from freshet.gnn.numerics.dense import Rows, matmul
 from freshet.gnn.synopses.by_name import synopsis_of
-from freshet.gnn.synopses.of_messages import LEAST_VARIANCE, MomentsSynopsis, Synopsis
+from freshet.gnn.synopses.of_messages import MomentsSynopsis, Synopsis
+from freshet.gnn.synopses.own_message import deviation, extremum, variance
 
 _SUMS = ("sum", "mean", "weighted_mean")
 
@@ -22,15 +23,14 @@ class GCNConvPlan(LayerPlan):
 
     A source sends d_u^-1/2 x_u (times W where that does not widen, or the aggregate is not linear), so that a changed
     degree re-sends the source and not its edges. Where the layer adds self-loops, an existing one keeps its weight, as
-    in PyG's gcn_norm; where it adds none, self-loops are edges like any other.
+    in PyG's gcn_norm, or is an edge beside that which is added (`existing_loops`); where it adds none, self-loops are
+    edges like any other, or left out.
     """
 
-    def __init__(self, spec: DegreeScaledConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
+    def __init__(self, spec: DegreeScaledConv, model: WeightedModel, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights = model.weights_of(prefix)
-        self.name = spec.type
-        self.weighted = spec.edge_weights
         self._aggr: str = spec.aggr
         self.synopsis = _synopsis(spec)
         self._normalize = spec.normalize
@@ -38,8 +38,9 @@ class GCNConvPlan(LayerPlan):
         self.source_scaled = spec.normalize
         self._by_out_edges = self.reads_out_degrees = spec.degrees == "both"
         self.reads_context = spec.normalize or spec.add_self_loops or "mean" in spec.aggr
-        self.one_loop = spec.add_self_loops or self._by_out_edges  # a count of those of all types is not in the context
-        self.skip_loops = self.reads_self = self.self_is_message = spec.add_self_loops
+        self.reads_self = self.self_is_message = spec.add_self_loops
+        self._keeps = spec.loops_there == "keep"
+        self.one_loop = self.edge.skip_loops or self._by_out_edges  # the context does not count those of all types
         self._weight = transposed(weights["lin.weight"]) if "lin.weight" in weights else None
         self._bias = weights.get("bias")
         narrows = spec.out_channels <= spec.in_channels or not self.synopsis.is_linear
@@ -68,15 +69,15 @@ class GCNConvPlan(LayerPlan):
                 out += mine
             self._divide(out, ctx, loops)
         elif self._aggr in ("max", "min"):
-            out = self._extremum(agg, mine, ctx)
+            out = np.array(agg, np.float32, order="C")
+            out = out if mine is None else extremum(self._aggr, out, mine, ctx.in_edges(loops=not self.edge.skip_loops))
         else:
             out = self._variance(agg, mine)
             if scale is not None:  # what it is the root of has the square of the scale
                 out *= scale * scale
                 scale = None
             if self._aggr == "std":
-                least = np.float32(LEAST_VARIANCE)
-                out = np.where(out <= least, np.float32(0), np.sqrt(np.maximum(out, least)))
+                out = deviation(out)
         if scale is not None:
             out *= scale
         if not self._transform_first and self._weight is not None:
@@ -89,54 +90,41 @@ class GCNConvPlan(LayerPlan):
         """Make a mean of sums in place."""
         if self._aggr == "sum":
             return
-        if self._aggr == "mean" or not self.weighted:
-            total = self._others(ctx).astype(np.float64)
+        if self._aggr == "mean" or not self.edge.weighted:
+            total = ctx.in_edges(loops=not self.edge.skip_loops).astype(np.float64)
             if loops is not None:
                 total += 1 if self._aggr == "mean" else loops
         else:
-            total = ctx.in_weight if loops is None else ctx.degree + loops
+            total = self._in_weight(ctx) if loops is None else self._in_weight(ctx) + loops
         made = np.zeros(out.shape, np.float64)
         np.divide(out, total[:, None], out=made, where=(total != 0)[:, None])
         out[:] = made
 
-    def _extremum(self, agg: Rows, mine: Rows | None, ctx: Context) -> Rows:
-        out = np.array(agg, np.float32, order="C")
-        if mine is not None:
-            pair = np.maximum if self._aggr == "max" else np.minimum
-            pair(out, mine, out=out, where=(self._others(ctx) > 0)[:, None])
-            np.copyto(out, mine, where=(self._others(ctx) == 0)[:, None])
-            out += np.float32(0)  # -0.0 and 0.0 are equal, and which of them wins may depend on the place in the array
-        return out
-
     def _variance(self, agg: Rows, mine: Rows | None) -> Rows:
         """Return the variance of the messages, the own one among them where there is one."""
-        count, mean, rest, variance = np.split(agg, [1, 1 + self.message_width, 1 + 2 * self.message_width], axis=1)
         if mine is None:
-            return np.array(variance, np.float32, order="C")
-        count = count.astype(np.float64)
-        away = mine.astype(np.float64) - mean - rest
-        return ((count * variance + count / (count + 1) * away * away) / (count + 1)).astype(np.float32)
+            return np.array(agg[:, 1 + 2 * self.message_width :], np.float32, order="C")
+        return variance(agg, mine)
 
-    def _others(self, ctx: Context) -> np.ndarray:
-        """Return the numbers of in-edges that are messages."""
-        count: np.ndarray = ctx.count - ~np.isnan(ctx.loop) if self.skip_loops else ctx.count
-        return count
+    def _in_weight(self, ctx: Context) -> np.ndarray:
+        """Return the sums of the weights of in-edges that are messages."""
+        return ctx.degree if self.edge.skip_loops else ctx.in_weight
 
     def _loops(self, ctx: Context) -> Rows | None:
         """Return the weights of self-loops, those that the layer adds among them; None where it adds none."""
         if self._fill is None:
             return None
         fill = np.float32(self._fill)
-        return np.where(np.isnan(ctx.loop) if self.weighted else True, fill, ctx.loop)
+        return np.where(np.isnan(ctx.loop) if self.edge.weighted and self._keeps else True, fill, ctx.loop)
 
     def _scale(self, ctx: Context, loops: Rows | None) -> Rows:
         """Return degree^-1/2 (0 for degree 0, NaN for negative ones, as torch)."""
         if self._by_out_edges:
             degree = np.maximum(ctx.count, 1).astype(np.float64)
-        elif loops is not None:
-            degree = (ctx.degree if self.weighted else self._others(ctx)) + loops.astype(np.float64)
         else:
-            degree = ctx.in_weight if self.weighted else ctx.count.astype(np.float64)
+            count = ctx.in_edges(loops=not self.edge.skip_loops)
+            degree = self._in_weight(ctx) if self.edge.weighted else count.astype(np.float64)
+            degree = degree if loops is None else degree + loops
         scale = 1.0 / np.sqrt(degree)
         scale[np.isinf(scale)] = 0.0
         return scale.astype(np.float32)

@@ -21,11 +21,9 @@ class GINConvPlan(LayerPlan):
 
     def __init__(self, spec: GINConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         layers = list(spec.nn)
         names = [f"{prefix}.nn.{i}" for i in range(len(layers))]
-        self.name = spec.type
-        self.weighted = False
         self.synopsis = synopsis_of(spec.aggr, weighted=False)
         self.reads_context = spec.aggr == "mean"
         self.reads_self = self.self_is_message = True

@@ -21,9 +21,8 @@ class GINEConvPlan(LayerPlan):
 
     def __init__(self, spec: GINEConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights, width, cost = model.weights_of(prefix), spec.in_channels, 0
-        self.name, self.weighted, self.edge_width = spec.type, False, spec.edge_channels
         edge = as_they_are
         if spec.edge_linear:
             edge = partial(linear, weight_t=transposed(weights["lin.weight"]), bias=weights["lin.bias"])

@@ -20,11 +20,10 @@ class LaplacianPlan(LayerPlan):
 
     def __init__(self, spec: Laplacian, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration; there are no weights."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
-        self.name, self.weighted = spec.type, spec.edge_weights
-        self.synopsis = InvertibleSynopsis("sum", self.weighted)
+        super().__init__(spec, before, after)
+        self.synopsis = InvertibleSynopsis("sum", self.edge.weighted)
         self._kind, self._times = spec.normalization, np.float32(2 / spec.lambda_max)
-        self.skip_loops = self.reads_out_degrees = True
+        self.reads_out_degrees = True
         self.source_scaled = spec.normalization != "none"
         self.reads_context = spec.normalization != "rw"
         self.reads_self = spec.normalization == "none" or spec.lambda_max != 2
@@ -49,7 +48,7 @@ class LaplacianPlan(LayerPlan):
         return out
 
     def _degree(self, ctx: Context) -> np.ndarray:
-        degree: np.ndarray = ctx.out_degree if self.weighted else ctx.out_count.astype(np.float64)
+        degree: np.ndarray = ctx.out_degree if self.edge.weighted else ctx.out_count.astype(np.float64)
         return degree
 
     def _scale(self, ctx: Context) -> Rows:

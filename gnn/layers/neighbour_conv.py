@@ -22,19 +22,16 @@ class NeighbourConvPlan(LayerPlan):
 
     def __init__(self, spec: RootedConv | SAGEConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights = model.weights_of(prefix)
         if isinstance(spec, RootedConv):
             neighbour, own, bias = (weights.get(name) for name in ("lin_rel.weight", "lin_root.weight", "lin_rel.bias"))
             self._normalize, self._project = False, None
-            self.weighted = spec.edge_weights
         else:
             neighbour, own, bias = (weights.get(name) for name in ("lin_l.weight", "lin_r.weight", "lin_l.bias"))
             self._normalize = spec.normalize
             self._project = (transposed(weights["lin.weight"]), weights["lin.bias"]) if spec.project else None
-            self.weighted = False
-        self.name = spec.type
-        self.synopsis = synopsis_of(spec.aggr, self.weighted)
+        self.synopsis = synopsis_of(spec.aggr, self.edge.weighted)
         self.reads_context = "mean" in spec.aggr  # a name, or a tuple of names
         self.reads_self = own is not None
         self._bias = bias

@@ -21,10 +21,9 @@ class PinSAGEConvPlan(LayerPlan):
 
     def __init__(self, spec: PinSAGEConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights = model.weights_of(prefix)
-        self.name, self.weighted = spec.type, spec.edge_weights
-        self.synopsis = InvertibleSynopsis("sum", self.weighted)
+        self.synopsis = InvertibleSynopsis("sum", self.edge.weighted)
         self.reads_context = True
         self.reads_self, self.self_width = True, spec.out_channels
         self._project = transposed(weights["lin_neighbour.weight"]), weights["lin_neighbour.bias"]
@@ -41,7 +40,7 @@ class PinSAGEConvPlan(LayerPlan):
         return np.concatenate([message, matmul(x, self._of_self)], axis=1)
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
-        total = ctx.in_weight if self.weighted else ctx.count
+        total = ctx.in_weight if self.edge.weighted else ctx.count
         out = np.zeros(agg.shape, np.float64)
         np.divide(agg, total[:, None], out=out, where=(total != 0)[:, None])
         mean = out.astype(np.float32)

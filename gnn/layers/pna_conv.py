@@ -87,10 +87,9 @@ class PNAConvPlan(LayerPlan):
 
     def __init__(self, spec: PNAConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights, size = model.weights_of(prefix), spec.tower_in
-        self.name, self.weighted = spec.type, False
-        self.synopsis = inner = synopsis_of(spec.aggregators, self.weighted)
+        self.synopsis = inner = synopsis_of(spec.aggregators, weighted=False)
         self.message_width, self.self_width = spec.towers * size, spec.in_channels
         self.reads_self = self.reads_context = True
         self._towers, self._divided = spec.towers, spec.divide_input
@@ -104,7 +103,6 @@ class PNAConvPlan(LayerPlan):
             self.network = EdgeNetwork(0, target, width, "sum", width, self._messages, cost, edge)
             self.synopsis = NetworkSynopsis(inner, self.network)
             self.message_width *= 2 if spec.pre else 1
-        self.edge_width = spec.edge_channels
         of_target = [weights[f"pre.{t}.weight"][:, :size] for t in towers]
         of_source = [weights[f"pre.{t}.weight"][:, size : 2 * size] for t in towers]
         self._of_target, self._of_source = ([transposed(w) for w in some] for some in (of_target, of_source))

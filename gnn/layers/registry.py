@@ -21,7 +21,9 @@ from freshet.gnn.declarations import (
     GraphConv,
     Laplacian,
     Layer,
+    MessageConv,
     NNConv,
+    OwnLayer,
     PinSAGEConv,
     PNAConv,
     Propagation,
@@ -47,6 +49,8 @@ from freshet.gnn.layers.gin_conv import GINConvPlan
 from freshet.gnn.layers.gine_conv import GINEConvPlan
 from freshet.gnn.layers.laplacian import LaplacianPlan
 from freshet.gnn.layers.neighbour_conv import NeighbourConvPlan
+from freshet.gnn.layers.own.message_conv import MessageConvPlan
+from freshet.gnn.layers.own.own_layer import OwnLayerPlan
 from freshet.gnn.layers.pin_sage_conv import PinSAGEConvPlan
 from freshet.gnn.layers.pna_conv import PNAConvPlan
 from freshet.gnn.layers.res_gated_graph_conv import ResGatedGraphConvPlan
@@ -66,7 +70,9 @@ PLANS: dict[type[Layer], Callable[..., LayerPlan]] = {
     GMMConv: GMMConvPlan,
     GraphConv: NeighbourConvPlan,
     Laplacian: LaplacianPlan,
+    MessageConv: MessageConvPlan,
     NNConv: NNConvPlan,
+    OwnLayer: OwnLayerPlan,
     Propagation: GCNConvPlan,
     PNAConv: PNAConvPlan,
     PinSAGEConv: PinSAGEConvPlan,

@@ -25,10 +25,9 @@ class ResGatedGraphConvPlan(LayerPlan):
 
     def __init__(self, spec: ResGatedGraphConv, model: Model, prefix: str, before: Chain, after: Chain) -> None:
         """Take the declaration and the prefix of its weights' names."""
-        super().__init__(before, after, spec.in_channels, spec.out_channels)
+        super().__init__(spec, before, after)
         weights, names = model.weights_of(prefix), ["lin_value", "lin_query", "lin_key"]
         read, channels = spec.in_channels, spec.out_channels
-        self.name, self.weighted = spec.type, False
         self.synopsis = GatedSynopsis(spec.out_channels)
         self.message_width = 3 * spec.out_channels
         self.reads_self, self.self_width = spec.root_weight, spec.out_channels if spec.root_weight else 0
@@ -42,7 +41,7 @@ class ResGatedGraphConvPlan(LayerPlan):
             edge = partial(matmul, w=of_edges)
             self.network = EdgeNetwork(0, 2 * channels, 2 * channels, "sum", channels, gated, cost, edge)
             self.synopsis = NetworkSynopsis(InvertibleSynopsis("sum"), self.network)
-            self.edge_width, self.message_width = spec.edge_channels, 4 * channels
+            self.message_width = 4 * channels
             all_weights.insert(2, np.zeros_like(all_weights[0]))
             biases.insert(2, np.zeros_like(biases[0]))
         self._all, self._biases = transposed(np.concatenate(all_weights)), np.concatenate(biases)

@@ -30,6 +30,9 @@ def joined(operation: Operation, rows: Sequence[Rows]) -> Rows:
         out = np.array(rows[0], np.float32, order="C")
         kernels.times_length(out, np.ascontiguousarray(rows[1]))
         return out
+    if operation == "quotient":
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return np.divide(rows[0], rows[1])
     out = _PAIRS[operation](rows[0], rows[1])
     for more in rows[2:]:
         _PAIRS[operation](out, more, out=out)

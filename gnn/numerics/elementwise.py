@@ -7,11 +7,14 @@ Transcendental functions are computed in float64 and rounded once.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from freshet.kernels.compiled import compiling
 from freshet.kernels.kernel import exp, kernel
 
+_log: Any = math.log if compiling() else np.log  # where kernels are plain Python, math.log raises for 0 and below
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
 _SQRT_HALF = math.sqrt(0.5)
@@ -97,6 +100,32 @@ def silu(x: np.ndarray) -> None:
     for i in range(x.size):
         v = np.float64(x[i])
         x[i] = np.float32(v / (1.0 + exp(-v)))
+
+
+@kernel
+def exponential(x: np.ndarray) -> None:
+    """Apply e^v to a flat array."""
+    for i in range(x.size):
+        x[i] = np.float32(exp(np.float64(x[i])))
+
+
+@kernel
+def logarithm(x: np.ndarray) -> None:
+    """Apply the natural logarithm to a flat array."""
+    for i in range(x.size):
+        x[i] = np.float32(_log(np.float64(x[i])))
+
+
+@kernel
+def sum_groups(x: np.ndarray, out: np.ndarray) -> None:
+    """Write the sums of groups of neighbouring columns. Shapes: x (n, groups * size) float32; out (n, groups)."""
+    size = x.shape[1] // out.shape[1]
+    for i in range(x.shape[0]):
+        for j in range(out.shape[1]):
+            total = np.float64(0)
+            for c in range(j * size, (j + 1) * size):
+                total += np.float64(x[i, c])
+            out[i, j] = np.float32(total)
 
 
 @kernel

@@ -64,7 +64,7 @@ def attention_conv(
         def values(part: SortedEdges, h: int = h, head: Head = head) -> Scaled:
             return added(rows_at(head.value, part.src), _of_edges(layer, weights, h, part))
 
-        by_edge = values if layer.edge_width and isinstance(layer, TransformerConv) else None
+        by_edge = values if layer.edge.attributes and isinstance(layer, TransformerConv) else None
         found.append(_softmax(head.value, _logits(layer, weights, h, head, edges), edges, step, by_edge))
     return _ended(layer, weights, own, _side_by_side(layer, found), step)
 
@@ -95,7 +95,7 @@ def _logits(layer: AttentionConv, weights: Weights, h: int, head: Head, edges: S
     logits, far = np.empty(len(edges.dst)), np.empty(len(edges.dst))
     for vertices, here, part in edges.pieces():
         ends = rows_at(head.source, part.src), rows_at(rows_at(head.target, vertices), part.dst)
-        if layer.edge_width:
+        if layer.edge.attributes:
             ends = added(ends[0], _of_edges(layer, weights, h, part)), ends[1]
         logits[here] = _scores(layer, weights, h, *(end.rows for end in ends))
         far[here] = _score_scale(layer, weights, h, *ends)
@@ -135,7 +135,7 @@ def _with_skip(layer: TransformerConv, weights: Weights, x: Scaled, out: Scaled,
 
 def _of_edges(layer: AttentionConv, weights: Weights, head: int, edges: SortedEdges) -> Scaled:
     """The term of each edge's attributes in the scores of one head: (e, channels), or (e, 1) for GAT."""
-    attr = exact(edges.values.full_attr(layer.edge_width).astype(np.float64))
+    attr = exact(edges.values.full_attr(layer.edge.attributes).astype(np.float64))
     term = linear(attr, np.split(weights["lin_edge.weight"], layer.heads)[head])
     return linear(term, weights["att_edge"][head][None]) if isinstance(layer, GATConv) else term
 
@@ -198,16 +198,16 @@ def _looped(layer: AttentionConv, edges: SortedEdges) -> SortedEdges:
 def _with_loops(layer: AttentionConv, edges: SortedEdges, others: Array) -> EdgeValues:
     """The attributes of these edges, where the layer reads any, and then of the self-loop at each vertex."""
     count = int(others.sum()) + edges.vertices
-    if not layer.edge_width:
+    if not layer.edge.attributes:
         return EdgeValues.default(count)
     assert isinstance(layer, GATConv | GATv2Conv)
-    attr = edges.values.full_attr(layer.edge_width)[others].astype(np.float64)
+    attr = edges.values.full_attr(layer.edge.attributes)[others].astype(np.float64)
     if layer.fill_value == "mean":
-        loops = np.zeros((edges.vertices, layer.edge_width))
+        loops = np.zeros((edges.vertices, layer.edge.attributes))
         np.add.at(loops, edges.dst[others], attr)
         loops /= np.maximum(np.bincount(edges.dst[others], minlength=edges.vertices), 1)[:, None]
     else:
-        loops = np.full((edges.vertices, layer.edge_width), float(layer.fill_value))
+        loops = np.full((edges.vertices, layer.edge.attributes), float(layer.fill_value))
     return EdgeValues(count, {}, np.concatenate([attr, loops]))
 
 
@@ -217,13 +217,16 @@ def _heads_of(layer: AttentionConv, weights: Weights, x: Scaled, own: Scaled) ->
         direction = normalized(x)
         return [Head(x, direction, direction)]
     if isinstance(layer, GATConv | SuperGATConv):
-        values = _split(linear(x, weights["lin.weight"]), layer.heads)
+        every = linear(x, weights["lin.weight"])
+        values = _split(every, layer.heads)
         if isinstance(layer, GATConv):
-            targets = values
+            at_targets = every
             if own is not x or "lin_dst.weight" in weights:
-                targets = _split(linear(own, weights.get("lin_dst.weight", weights["lin.weight"])), layer.heads)
-            ends = zip(values, targets, weights["att_src"], weights["att_dst"], strict=True)
-            return [Head(value, linear(value, s[None]), linear(at, t[None])) for value, at, s, t in ends]
+                at_targets = linear(own, weights.get("lin_dst.weight", weights["lin.weight"]))
+            sides = (every, at_targets)
+            read_by = [[end] * layer.heads if layer.mixed_heads else _split(end, layer.heads) for end in sides]
+            ends = zip(values, *read_by, weights["att_src"], weights["att_dst"], strict=True)
+            return [Head(value, linear(at, s[None]), linear(to, t[None])) for value, at, to, s, t in ends]
         if layer.attention_type == "SD":
             return [Head(value, value, value) for value in values]
         terms = zip(values, weights["att_l"], weights["att_r"], strict=True)
@@ -286,3 +289,13 @@ def _score_scale(layer: AttentionConv, weights: Weights, head: int, source: Scal
 def _dot_scale(source: Array, target: Array, source_scale: Array, target_scale: Array) -> Array:
     own = np.abs(source * target).sum(axis=1)
     return own + np.sqrt(((source_scale * target) ** 2 + (source * target_scale) ** 2).sum(axis=1))
+
+
+def softmax_by_head(scores: Scaled, values: Scaled, edges: SortedEdges, step: float) -> Scaled:
+    """Softmax sums of the values of edges, with a score for each head, (e, heads)."""
+    found = []
+    for h, of_head in enumerate(_split(values, scores.rows.shape[1])):
+        far = np.abs(scores.rows[:, h]) + scores.scale[:, h]
+        alpha = _softmax_at_destinations(scores.rows[:, h], edges)
+        found.append(_softmax_piece(of_head, alpha, far, edges, step))
+    return side_by_side(found)

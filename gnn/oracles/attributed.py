@@ -41,7 +41,7 @@ def attributed_conv(
     found = []
     for vertices, _, part in edges.pieces():
         ends = rows_at(source, part.src), rows_at(rows_at(target, vertices), part.dst)
-        attr = exact(part.values.full_attr(layer.edge_width).astype(np.float64)) if layer.edge_width else None
+        attr = exact(part.values.full_attr(layer.edge.attributes).astype(np.float64)) if layer.edge.attributes else None
         if isinstance(layer, CGConv):
             messages = _gated(layer, weights, ends, attr, step)
         elif isinstance(layer, GENConv):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.declarations import DegreeScaledConv, Laplacian, PinSAGEConv, PNAConv
+from freshet.gnn.convs.base import ExistingLoops
+from freshet.gnn.declarations import DegreeScaledConv, Laplacian, MessageConv, PinSAGEConv, PNAConv
 from freshet.gnn.oracles.edges import SortedEdges
 from freshet.schema import WEIGHT, EdgeValues
 
@@ -42,21 +43,51 @@ def degree_factors(layer: PNAConv, weights: dict[str, Array], edges: SortedEdges
     return [factors[scaler] for scaler in layer.scalers]
 
 
+def with_loops(
+    edges: SortedEdges,
+    weight: Array,
+    fill: float | None,
+    there: ExistingLoops,
+    *,
+    keeps: bool,
+    attr: Array | None = None,
+) -> SortedEdges:
+    """Return the edges with a self-loop of weight and attributes `fill` at each vertex; None: with no further ones.
+
+    `there` is what becomes of self-loops that are there; of those that are kept the weight is, if `keeps`.
+    Shapes: weight (edges,); attr (edges, width).
+    """
+    is_loop, every = edges.src == edges.dst, np.arange(0 if fill is None else edges.vertices)
+    loop = np.full(len(every), fill or 0.0, weight.dtype)
+    if keeps and there == "keep":
+        loop[edges.src[is_loop]] = weight[is_loop]
+    kept = np.full(len(weight), True) if there == "beside" else ~is_loop
+    src, dst = np.r_[edges.src[kept], every], np.r_[edges.dst[kept], every]
+    if attr is not None:
+        attr = np.r_[attr[kept], np.full((len(every), attr.shape[1]), fill, attr.dtype)]
+    made = SortedEdges(edges.vertices, src, dst, EdgeValues(len(src), {WEIGHT: np.r_[weight[kept], loop]}, attr))
+    made.passed = edges.passed
+    return made
+
+
+def message_edges(layer: MessageConv, edges: SortedEdges) -> SortedEdges:
+    """Return the edges of whose messages a conv makes aggregates."""
+    if not layer.add_self_loops and layer.existing_loops != "drop":
+        return edges
+    attr = edges.values.full_attr(layer.edge_channels) if layer.edge_channels else None
+    fill = layer.self_value if layer.add_self_loops else None
+    return with_loops(edges, weights_of(edges), fill, layer.existing_loops, keeps=True, attr=attr)
+
+
 def gcn_factors(layer: DegreeScaledConv, edges: SortedEdges) -> tuple[SortedEdges, Array]:
     """Return the edges with the self-loops that the layer adds, and what it multiplies each message by.
 
     Shapes: factor (edges,) in the dtype of the weights
     """
     weight = weights_of(edges) if layer.edge_weights else np.ones(len(edges.src))
-    if layer.add_self_loops:  # an existing self-loop keeps its weight, where layers read weights
-        is_loop = edges.src == edges.dst
-        loop = np.full(edges.vertices, layer.loop_weight, weight.dtype)
-        if layer.edge_weights:
-            loop[edges.src[is_loop]] = weight[is_loop]
-        every = np.arange(edges.vertices)
-        src, dst = np.r_[edges.src[~is_loop], every], np.r_[edges.dst[~is_loop], every]
-        values = EdgeValues.from_columns({WEIGHT: np.r_[weight[~is_loop], loop]}, len(src))
-        edges = SortedEdges(edges.vertices, src, dst, values)
+    if layer.add_self_loops or layer.loops_there == "drop":
+        fill = layer.loop_weight if layer.add_self_loops else None
+        edges = with_loops(edges, weight, fill, layer.loops_there, keeps=layer.edge_weights)
         weight = weights_of(edges)
     if layer.degrees == "both":
         into, out = (np.maximum(np.bincount(ends, minlength=edges.vertices), 1) for ends in (edges.dst, edges.src))

@@ -10,9 +10,10 @@ import numpy as np
 from freshet.gnn.declarations import AttentionConv
 from freshet.gnn.kinds.declarations import ByKind, Grouping, HeteroConv
 from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.kinds.names import head_name
 from freshet.gnn.oracles.attention import Attended, attention_over
 from freshet.gnn.oracles.edges import SortedEdges
-from freshet.gnn.oracles.own_scale import conv, dense_by_rows, join_by_rows, step_of, tell_share
+from freshet.gnn.oracles.own_scale import conv, dense_by_rows, head_logits, join_by_rows, step_of, tell_share
 from freshet.gnn.oracles.scaled import Scaled, exact, multiplied, wide
 from freshet.gnn.rows.jumps import Join, Keep, Operation
 from freshet.kinds_graph import KindsGraph
@@ -42,14 +43,26 @@ def forward(
     return {kind: wide(pass_.rows[kind]) for kind in model.out}
 
 
+def logits(model: KindsModel, rows: Rows, *, tolerance: float = 1e-4) -> list[Scaled]:
+    """Return what heads make of embeddings, and the scale of each value, for the returned kinds that have a head."""
+    return [
+        head_logits(model, model.heads[kind], head_name(kind), rows[kind], tolerance=tolerance)
+        for kind in model.out
+        if kind in model.heads
+    ]
+
+
 class _FullPass:
     """The rows of all kinds, from layer to layer."""
 
     def __init__(self, model: KindsModel, graph: KindsGraph, step: float, tell: Callable[[str], None]) -> None:
         self._model, self._step, self._tell = model, step, tell
         self._sizes = {kind: len(x) for kind, x in zip(model.kinds, graph.x, strict=True)}
-        self.rows = {kind: exact(x) for kind, x in zip(model.kinds, graph.x, strict=True)}
-        self._kept: dict[str, dict[str, Scaled]] = {kind: {} for kind in model.kinds}
+        self.rows, self._kept = dict[str, Scaled](), dict[str, dict[str, Scaled]]()
+        for (kind, width), x in zip(model.kinds.items(), graph.x, strict=True):
+            self.rows[kind], self._kept[kind], end = exact(x[:, :width]), {}, width
+            for name, more in model.learned[kind].rows.items() if kind in model.learned else ():
+                self._kept[kind][name], end = exact(x[:, end : end + more]), end + more
         self._edges = [
             SortedEdges(
                 self._sizes[relation.target], np.asarray(one.src, np.int32), np.asarray(one.dst, np.int32), one.values

@@ -32,14 +32,16 @@ from freshet.gnn.declarations import (
     Laplacian,
     Layer,
     Linear,
+    MessageConv,
     NNConv,
+    OwnLayer,
     PinSAGEConv,
     PNAConv,
     ResGatedGraphConv,
     RootedConv,
     SAGEConv,
 )
-from freshet.gnn.model import Model
+from freshet.gnn.model import Model, WeightedModel
 from freshet.gnn.oracles.attention import attention_conv
 from freshet.gnn.oracles.attributed import attributed_conv
 from freshet.gnn.oracles.edges import SortedEdges
@@ -51,6 +53,8 @@ from freshet.gnn.oracles.factors import (
     tower_rows,
     weights_of,
 )
+from freshet.gnn.oracles.own_layer import own_layer
+from freshet.gnn.oracles.program import arithmetic, message_conv
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
@@ -123,12 +127,19 @@ def forward(
 
 def logits(model: Model, embedding: Scaled, *, tolerance: float = 1e-4) -> Scaled:
     """Return what the model's head makes of embeddings, and the scale of each value."""
+    return head_logits(model, model.head, "head", embedding, tolerance=tolerance)
+
+
+def head_logits(
+    model: WeightedModel, head: Sequence[Layer], prefix: str, embedding: Scaled, *, tolerance: float
+) -> Scaled:
+    """Return what a head makes of embeddings, and the scale of each value; `prefix` is that of its weights' names."""
     weights: Weights = {}
-    for i in range(len(model.head)):
-        of_layer = model.weights_of(f"head.{i}").items()
+    for i in range(len(head)):
+        of_layer = model.weights_of(f"{prefix}.{i}").items()
         weights |= {f"{i}.{name}": values.astype(np.float64) for name, values in of_layer}
     with np.errstate(all="ignore"):
-        return _chain(model.head, weights, "", embedding, step_of(tolerance))
+        return _chain(head, weights, "", embedding, step_of(tolerance))
 
 
 def step_of(tolerance: float) -> float:
@@ -176,6 +187,10 @@ def conv(layer: Conv, weights: Weights, x: Scaled, own: Scaled, edges: SortedEdg
         return attributed_conv(layer, weights, x, edges, step, lambda name, at: _chain(nn, weights, name, at, step))
     if isinstance(layer, AttentionConv):
         return attention_conv(layer, weights, x, own, edges, step)
+    if isinstance(layer, MessageConv):
+        return message_conv(layer, weights, x, own, edges, step, lambda one, of_it, at: _dense(one, of_it, at, step))
+    if isinstance(layer, OwnLayer):
+        return own_layer(layer, weights, x, own, edges, step)
     msg = f"the oracle knows no {type(layer).__name__}"
     raise TypeError(msg)
 
@@ -336,9 +351,8 @@ def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:
     if isinstance(layer, Identity):
         return x
     behind = scales.apply(layer, weights, *x, step)
-    if behind is not None:
-        return Scaled(*behind)
-    return activated(x, lambda rows: applied(layer, weights, rows), step)
+    at = activated(x, lambda rows: applied(layer, weights, rows), step) if behind is None else Scaled(*behind)
+    return Scaled(at.rows, known(at.scale + scales.cancelled(layer, x.rows, step)))
 
 
 def dense_by_rows(layer: Layer, weights: Weights, x: Scaled, step: float, into: Scaled | None) -> Scaled:
@@ -358,7 +372,9 @@ def _join(layer: Join, parts: list[Scaled], step: float) -> Scaled:
     for other in parts[1:]:
         if layer.operation == "times_length":  # a length is off by no more than the length of what its row is off by
             other = Scaled(*(np.linalg.norm(of, axis=1, keepdims=True) for of in other))
-        if layer.operation == "sum":
+        if layer.operation == "quotient":
+            at = arithmetic("div", at, other, step)
+        elif layer.operation == "sum":
             added, size = plus(at, other), np.abs(at.rows) + np.abs(other.rows)
             at = Scaled(added.rows, known(past_range(size) + added.scale))
         elif layer.operation in ("product", "times_length"):

@@ -38,14 +38,6 @@ def forward(plan: Plan, graph: Graph) -> list[Rows]:
 
 def aggregate(layer: LayerPlan, sent: Rows, graph: Graph) -> Rows:
     """Return the synopsis of every vertex's messages, of shape (n, synopsis_width)."""
-    _, src, dst, values = graph
-    if layer.skip_loops:
-        edges = np.flatnonzero(src != dst)
-        src, dst, values = src[edges], dst[edges], values[edges]
+    src, dst, values = layer.edge.kept(*graph[1:])
     targets = sent[:, : layer.message_width]
-    messages = targets[src]
-    if layer.weighted:
-        messages = messages * values.weight[:, None]
-    if layer.edge_width:
-        messages = np.concatenate([messages, values.full_attr(layer.edge_width)], axis=1)
-    return layer.synopsis.whole(messages, dst, targets)
+    return layer.synopsis.whole(layer.edge.messages(targets[src], values), dst, targets)

@@ -75,15 +75,22 @@ class Ours(NamedTuple):
     exact: Callable[[Any, float], list[Scaled]]
 
 
-def check(
-    module: Module, traced: Traced, model: Model, head: str | None, statistics: Statistics | None = None
-) -> float:
+def check(theirs: Theirs, ours: Ours, features: Features) -> float:
     """Return the largest difference of module and model on graphs with weights, self-loops and isolated vertices.
 
     Features are of several sizes, weights also zero and negative. Differences are relative to a value's own scale.
+    Raises: ExportError past the tolerance, with the difference.
+    """
+    return compare(theirs, ours, list(_trials(features)))
+
+
+def both_sides(
+    module: Module, traced: Traced, model: Model, head: str | None, statistics: Statistics | None = None
+) -> tuple[Theirs, Ours, Features]:
+    """Return a module and its model ready to run on graphs, and the features of these.
+
     Norms over all vertices are held to what they were frozen to: whether that is right was seen on the graph of
     `stats_from`.
-    Raises: ExportError past the tolerance, with the difference.
     """
 
     def run_both(copy: Module, graph: Graph, dtype: Any) -> Rows:
@@ -103,7 +110,7 @@ def check(
         rows = own_scale.forward(model, graph, tolerance=tolerance)
         return [rows] if head is None else [rows, own_scale.logits(model, rows, tolerance=tolerance)]
 
-    return compare(theirs, Ours(made, exact), list(_trials(plan.features)))
+    return theirs, Ours(made, exact), plan.features
 
 
 def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]]) -> float:
@@ -119,7 +126,7 @@ def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]]) -> fl
                 refuse_rows(theirs.in_float32, expected, partial(theirs.rows, graph))
             in_float64 = ours.exact(graph, TOLERANCE)
             largest = max(largest, _judged("incremental plan", ours.made(graph), in_float64, about))
-            if exact is None or _off(exact, ours.exact(graph, _TOLERANCE_OF_FLOAT64)) > _TOLERANCE_OF_FLOAT64:
+            if exact is None or off(exact, ours.exact(graph, _TOLERANCE_OF_FLOAT64)) > _TOLERANCE_OF_FLOAT64:
                 _judged("full pass", expected, in_float64, about)
     return largest
 
@@ -142,18 +149,18 @@ def _judged(what: str, made: Rows, ours: list[Scaled], about: str) -> float:
 
     Raises: ExportError past the tolerance.
     """
-    off = _off(made, ours)
-    if not off <= TOLERANCE:
+    largest = off(made, ours)
+    if not largest <= TOLERANCE:
         msg = (
-            f"the exported {what} differs from the module: largest difference {off:.3g} of what was summed to get a "
-            f"value, allowed {TOLERANCE:g}, on a random graph with {about}. A layer does something that Freshet did "
+            f"the exported {what} differs from the module: largest difference {largest:.3g} of what was summed to get "
+            f"a value, allowed {TOLERANCE:g}, on a random graph with {about}. A layer does something that Freshet did "
             "not see (a branch on what it reads, perhaps). Nothing was written"
         )
         raise ExportError(msg)
-    return off
+    return largest
 
 
-def _off(made: Rows, ours: list[Scaled]) -> float:
+def off(made: Rows, ours: list[Scaled]) -> float:
     """Return the difference of rows from ours, relative to each value's own scale.
 
     NaN is right where ours is NaN; what float32 may have no number for (an infinite scale) may be anything.
@@ -166,8 +173,8 @@ def _off(made: Rows, ours: list[Scaled]) -> float:
             raise ExportError(msg)
         with np.errstate(all="ignore"):
             same = (got == want) | (np.isnan(got) & np.isnan(want)) | (np.isinf(scale) & np.isfinite(want))
-            off = np.where(same, 0.0, np.abs(got - want) / np.maximum(scale, _SMALLEST))
-        found.append(float(np.where(np.isnan(off), np.inf, off).max(initial=0)))
+            apart = np.where(same, 0.0, np.abs(got - want) / np.maximum(scale, _SMALLEST))
+        found.append(float(np.where(np.isnan(apart), np.inf, apart).max(initial=0)))
     return max(found)
 
 

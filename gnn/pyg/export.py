@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from freshet.extras import need
+from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model, ModelError, build_model, save_model
-from freshet.gnn.pyg.check import check
+from freshet.gnn.pyg.check import both_sides, check
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.untouched import plain_copy
+from freshet.gnn.pyg.kinds.calling import reads_kinds
 from freshet.gnn.pyg.kinds.export import KindsAsked, kinds_model
-from freshet.gnn.pyg.kinds.whether import reads_kinds
+from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.layers import convert_chain, first_width
+from freshet.gnn.pyg.own.differing import SOME_VERTICES, Sides, TinyRelation, compare_written
 from freshet.gnn.pyg.running_sums import with_running_sums
-from freshet.gnn.pyg.statistics import gather, graph_of
-from freshet.gnn.pyg.steps import ExportError, Step
+from freshet.gnn.pyg.statistics import Statistics, gather, graph_of
+from freshet.gnn.pyg.steps import ExportError, Step, Traced, head_of
 from freshet.gnn.pyg.tensors import Weights
+from freshet.schema import Graph
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
 __all__ = ["ExportError", "export_model"]
 
+Checks = Callable[[Model | KindsModel], list[LayerAnswers]]
 _ONE_AT_A_TIME = threading.Lock()  # what traces modules changes things that all threads share: how they are called
 
 
@@ -39,13 +44,15 @@ def export_model(
     folder: str | Path,
     edge_types: Sequence[str] | None = None,
     stats_from: Any = None,
-    head: str | None = None,
+    head: str | Mapping[str, str] | None = None,
     features: int | Mapping[str, int] | None = None,
     output: int | str | None = None,
     method: str = "forward",
     edge_features: int | None = None,
     metadata: Any = None,
     mirrors: Mapping[Any, Any] | None = None,
+    ids: Any = None,
+    checks: Checks | None = None,
 ) -> Model | KindsModel:
     """Write a trained module as a model folder and return the model.
 
@@ -71,8 +78,17 @@ def export_model(
 
     A module of several kinds of vertices takes (x_dict, edge_index_dict[, edge_attr_dict][, edge_weight_dict]), one of
     relations within a kind (x, edge_index, edge_type). `metadata` is (kinds, relations) as data.metadata() has it,
-    where HeteroConv or to_hetero does not say it; `features` has the width of each kind, as {"user": 8}, where no layer
-    says it; `mirrors` names relations that follow others reversed, as {"rev_buys": "buys"}, by default all rev_X.
+    where HeteroConv or to_hetero does not say it; `stats_from` is a HeteroData; `head` may be one for each kind, as
+    {"user": "classifier"}, or a ModuleDict by kind; `features` has the width of each kind, as {"user": 8}, where no
+    layer says it; `mirrors` names relations that follow others reversed, as {"rev_buys": "buys"}, by default all rev_X.
+    Rows of an Embedding are looked up by the ids that the module is given: as x_dict["user"] of a kind without
+    features, or as one more argument, node_id_dict; or all of them are the rows of a kind. The weights of an RGCNConv
+    that is called without features, with None or ids, are such rows. `ids` has the id of each row, as
+    {"user": [...]}, or as a list for a module of one kind: whole numbers or strings, by default its number. A module
+    may take all in one HeteroData, `data`.
+
+    `checks` tries whether layers do what they declare; its answers stand in model.json. Those of freshet.export_model
+    are a short form of `freshet layer check`.
 
     Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
     not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
@@ -86,12 +102,14 @@ def export_model(
     model: Model | KindsModel
     with _ONE_AT_A_TIME:
         asked = Asked(method, output, bool(edge_features))
-        if metadata is not None or mirrors is not None or reads_kinds(module, method):
-            more = KindsAsked(metadata, features, mirrors, edge_types, edge_features, stats_from, head)
-            model = kinds_model(module, asked, more)
+        if metadata is not None or mirrors is not None or ids is not None or reads_kinds(module, method):
+            more = KindsAsked(metadata, features, mirrors, edge_types, edge_features, stats_from, head, ids)
+            model = kinds_model(module, asked, more, checks)
         else:
             widths = _one_width(features), edge_features
-            model = _checked(module, list(edge_types or []), stats_from, head, widths, asked)
+            model = _checked(module, list(edge_types or []), stats_from, _one_head(head), widths, asked, checks)
+    if checks is not None:
+        model = model.model_copy(update={"checks": checks(model)})
     save_model(model, folder)
     return model
 
@@ -103,6 +121,13 @@ def _one_width(features: int | Mapping[str, int] | None) -> int | None:
     return features
 
 
+def _one_head(head: str | Mapping[str, str] | None) -> str | None:
+    if isinstance(head, Mapping):
+        msg = f"head={dict(head)}: the module has no kinds of vertices, so name one submodule"
+        raise ExportError(msg)
+    return head
+
+
 def _checked(
     module: Module,
     edge_types: list[str],
@@ -110,10 +135,12 @@ def _checked(
     head: str | None,
     widths: tuple[int | None, int | None],
     asked: Asked,
+    checks: Checks | None,
 ) -> Model:
     """The model that a module is, which gives what the module gives; `widths` of features are those that were given."""
     features, edge_features = widths
-    graph = None if stats_from is None else graph_of(stats_from)
+    given = stats_from.plain() if isinstance(stats_from, StoredGraph) else stats_from
+    graph = None if given is None else graph_of(given)
     refuse_wrapped(module)
     module = plain_copy(module)
     with naming_weights(module):
@@ -121,7 +148,7 @@ def _checked(
     statistics = None if graph is None else gather(module, traced, head, graph)
     split = _split(module, traced.steps, head)
     frozen = None if statistics is None else statistics.take
-    body, tail = ([step._replace(frozen=frozen) for step in part] for part in split)
+    body, tail = ([step._replace(frozen=frozen, edge_width=edge_features) for step in part] for part in split)
     width = features if graph is None or features is not None else int(graph[0].shape[1])
     with naming_weights(module):
         layers, weights = convert_chain(body, first_width(body) if width is None else width, "layers")
@@ -135,13 +162,33 @@ def _checked(
     if edge_features is not None and model.edge_features != edge_features:
         msg = f"edge_features are {edge_features}, but the module reads attributes of width {model.edge_features}"
         raise ExportError(msg)
-    check(module, traced, model, head, statistics)
+    _compare(module, traced, model, head, statistics, checks)
     return model
+
+
+def _compare(
+    module: Module, traced: Traced, model: Model, head: str | None, statistics: Statistics | None, checks: Checks | None
+) -> None:
+    """Compare module and model on random graphs.
+
+    Raises: ExportError
+    """
+    theirs, ours, features = both_sides(module, traced, model, head, statistics)
+    relation, results = TinyRelation(0, 0, features.edge_width), ["", ""][: 1 + (head is not None)]
+    one_kind = (
+        [""],
+        [features.width],
+        [relation],
+        [SOME_VERTICES],
+        results,
+        lambda graph: Graph(*graph.x, *graph.edges[0]),
+    )
+    compare_written(lambda: check(theirs, ours, features), model, checks, Sides(theirs, ours, *one_kind))
 
 
 def _build(layers: list[Any], head: list[Any], weights: Weights, edge_types: list[str]) -> Model:
     try:
-        edges = max((layer.edge_width for layer in layers if isinstance(layer, Conv)), default=0)
+        edges = max((layer.edge.attributes for layer in layers if isinstance(layer, Conv)), default=0)
         return build_model(layers=layers, head=head, edge_types=edge_types, edge_features=edges, weights=weights)
     except (ModelError, ValidationError) as error:
         msg = f"the module's layers make no model: {error}"
@@ -152,12 +199,7 @@ def _split(module: Module, steps: list[Step], head: str | None) -> tuple[list[St
     """Cut the steps into those that make the embedding and those of the head."""
     if head is None:
         return steps, []
-    try:
-        part = module.get_submodule(head)
-    except AttributeError:
-        names = ", ".join(name for name, _ in module.named_children())
-        msg = f"head={head!r} is no submodule; there are {names}"
-        raise ExportError(msg) from None
+    part = head_of(module, head)
     inside = [step.name == head or step.name.startswith(head + ".") for step in steps]
     if not any(inside):
         return steps, dense_steps(head, part)

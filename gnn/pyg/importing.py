@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ import torch_geometric  # noqa: F401
 
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
-from freshet.gnn.pyg.export import export_model
+from freshet.gnn.pyg.export import Checks, export_model
+from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.saved.factory import build_module
 from freshet.gnn.pyg.saved.fitting import load_into
 from freshet.gnn.pyg.saved.weights import load_weights
 
-__all__ = ["build_module", "import_model"]
+__all__ = ["StoredGraph", "build_module", "import_model"]
 
 
 def import_model(
@@ -28,7 +29,8 @@ def import_model(
     edge_types: Sequence[str] | None = None,
     head: str | None = None,
     stats_from: Any = None,
-    features: int | None = None,
+    features: int | Mapping[str, int] | None = None,
+    checks: Checks | None = None,
 ) -> Model | KindsModel:
     """Build a module by `package.module:factory`, load its weights, and write it as a model folder.
 
@@ -36,13 +38,15 @@ def import_model(
     hidden=16)`. The package is looked for on the Python path and in the working directory. Weights are a state dict, in
     `.safetensors`, or in `.pt`, `.pth`, `.ckpt` or `.bin` (read with weights_only, so that it runs no code). Prefixes
     of what wrapped the module in training (`module.`, `_orig_mod.`, `model.`) are taken off, and names of an earlier
-    PyG become those of today; stderr has a line about each.
+    PyG become those of today; stderr has a line about each. `checks` are those of export_model.
 
     Raises: ExportError saying what of the factory or the file does not fit, and what export_model refuses.
     """
     module = build_module(factory)
     load_into(module, load_weights(Path(weights)), str(weights), _say)
-    return export_model(module, out, edge_types=edge_types, stats_from=stats_from, head=head, features=features)
+    return export_model(
+        module, out, edge_types=edge_types, stats_from=stats_from, head=head, features=features, checks=checks
+    )
 
 
 def _say(note: str) -> None:

@@ -27,7 +27,10 @@ from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of, kinds_of
 from freshet.gnn.pyg.forward.fx import dense_steps
 from freshet.gnn.pyg.functions import MODULES, callable_step
 from freshet.gnn.pyg.norms import NORMS
-from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module, why_not_own
+from freshet.gnn.pyg.own.conv import input_width, opened_own
+from freshet.gnn.pyg.own.declaring import convert_written
+from freshet.gnn.pyg.own.written import written_class
+from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module
 from freshet.gnn.pyg.steps import (
     ExportError,
     Hop,
@@ -36,6 +39,8 @@ from freshet.gnn.pyg.steps import (
     check_attributes,
     check_conv,
     class_name,
+    is_read,
+    naming,
     refuse_no_act,
     refuse_other,
 )
@@ -56,7 +61,9 @@ def first_width(steps: Sequence[Step]) -> int | None:
         elif isinstance(step.op, Join):
             if step.op.operation == "cat" and len(step.op.of) > 1:
                 return None
-        elif class_name(step.op) in _SIZED:
+        elif is_read(step.op):
+            return input_width(step)
+        elif class_name(step.op) in _SIZED or written_class(step.op) is not None:
             try:
                 return convert(step._replace(frozen=None), None)[0].in_width
             except (ExportError, ValueError):  # of which the conversion itself says more
@@ -76,14 +83,14 @@ def convert_chain(steps: Sequence[Step], width: int | None, prefix: str) -> tupl
     layers: list[Layer] = []
     weights: Weights = {}
     kept: dict[str, int | None] = {}
-    for step in steps:
-        try:
+    waiting = list(steps)
+    while waiting:
+        step = waiting.pop(0)
+        if is_read(step.op):
+            waiting = [*opened_own(step, width), *waiting]
+            continue
+        with naming(step):
             layer, tensors = convert(step, width)
-        except ExportError:
-            raise
-        except ValueError as error:  # a declaration that does not hold together
-            msg = f"{step.name}: {error}"
-            raise ExportError(msg) from None
         if isinstance(layer, Identity):
             continue
         if isinstance(layer, Keep):
@@ -102,11 +109,8 @@ def _joined_width(step: Step, layer: Join, widths: dict[str, int]) -> int | None
     """The width of joined rows, where those of all of them are known."""
     if not set(layer.of) <= widths.keys():
         return None
-    try:
+    with naming(step):
         return layer.width_of(widths)
-    except ValueError as error:
-        msg = f"{step.name}: {error}"
-        raise ExportError(msg) from None
 
 
 def convert(step: Step, width: int | None) -> Converted:
@@ -115,6 +119,8 @@ def convert(step: Step, width: int | None) -> Converted:
         return step.op, step.weights or {}
     if isinstance(step.op, Hop):
         return _hop(step, step.op, width), {}
+    if (code := written_class(step.op)) is not None:
+        return convert_written(step, code, width)
     name = class_name(step.op)
     if name in _CONVS:
         check_conv(step)
@@ -123,7 +129,7 @@ def convert(step: Step, width: int | None) -> Converted:
         return _DENSE[name](step)
     if name in MODULES:
         return MODULES[name](step.op), {}
-    reason = why_not_module(name) or why_not_own(type(step.op))
+    reason = why_not_module(name)
     if reason is not None:
         msg = f"{step.name}: {name} {reason}"
         raise ExportError(msg)

@@ -122,7 +122,7 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
     sizes = (layer.in_channels, layer.out_channels)
     if (apart := _APART.get(type(layer))) is not None:
         return apart(layer, weights, x, edges)
-    if layer.edge_width or isinstance(layer, CGConv | GENConv):
+    if layer.edge.attributes or isinstance(layer, CGConv | GENConv):
         return _attributed_conv(layer, weights, x, edges)
     if isinstance(layer, DegreeScaledConv) and layer.degrees == "both":
         return _by_both_degrees(layer, weights, x, edges)
@@ -167,7 +167,7 @@ def _attributed_conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: 
     module, weights = attributed_conv(layer, weights, _chain)
     module = module.to(x.dtype).eval()
     module.load_state_dict(weights)
-    rows: Tensor = module(x, edges.index, edge_attr=edges.attr if layer.edge_width else None)
+    rows: Tensor = module(x, edges.index, edge_attr=edges.attr if layer.edge.attributes else None)
     return rows
 
 
@@ -195,10 +195,14 @@ def _propagation(layer: Propagation, weights: dict[str, Tensor], x: Tensor, edge
 
     index, weight = edges.index, edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
     rows: Tensor
-    if layer.normalize and layer.aggr == "sum" and layer.add_self_loops and layer.self_weight == 1:
+    if layer.existing_loops == "drop":
+        index, weight = remove_self_loops(index, weight)
+    if layer.existing_loops == "beside":
+        index, weight = add_self_loops(index, weight, layer.self_weight, len(x))
+    elif layer.normalize and layer.aggr == "sum" and layer.add_self_loops and layer.self_weight == 1:
         rows = pyg.APPNP(K=1, alpha=0.0)(x, index, weight)
         return rows
-    if layer.add_self_loops and not layer.edge_weights:
+    elif layer.add_self_loops and not layer.edge_weights:
         index, weight = remove_self_loops(index, weight)
         index, weight = add_self_loops(index, weight, layer.self_weight, len(x))
     elif layer.add_self_loops:
@@ -289,6 +293,8 @@ def _join(layer: Join, rows: list[Tensor]) -> Tensor:
         return torch.cat(rows, dim=1)
     if layer.operation == "times_length":
         return rows[0] * rows[1].norm(dim=1, keepdim=True)
+    if layer.operation == "quotient":
+        return rows[0] / rows[1]
     stacked = torch.stack(rows)
     if layer.operation in ("max", "min"):
         return getattr(stacked, layer.operation)(dim=0).values

@@ -43,13 +43,9 @@ _HINTS: dict[str, str] = {
     "JumpingKnowledge": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "MessageNorm": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "SplineConv": _ATTRIBUTED.format("EdgeConv"),
-    "PDNConv": _ATTRIBUTED.format("GATConv"),
     "MFConv": "is not supported: it has weights for each degree. Nearest: PNAConv, which reads degrees by its scalers",
     "FAConv": "is not supported. Nearest: GATv2Conv, and x + h with the first rows",
-    "FeaStConv": "is not supported: its softmax is over heads. Nearest: GATv2Conv",
-    "GeneralConv": "is not supported. Nearest: GATConv or SAGEConv",
     "FusedGATConv": "is not supported. Nearest: GATConv",
-    "GatedGraphConv": "is not supported: its hops share a GRU. Nearest: ResGatedGraphConv",
     "DNAConv": "is not supported: it attends to earlier layers. Nearest: jumping knowledge by 'max' or 'cat'",
     "GPSConv": _ALL_PAIRS,
     "SGFormer": _ALL_PAIRS,
@@ -91,7 +87,8 @@ _HINTS: dict[str, str] = {
     "InstanceNorm1d": "is not supported. Nearest: torch_geometric.nn.InstanceNorm, with stats_from",
     "LSTM": "is not supported: Freshet's rows have no history; only what the vertex and its neighbours are now counts",
     "GRU": "is not supported: Freshet's rows have no history; only what the vertex and its neighbours are now counts",
-    "Embedding": "is not supported: vertices come and go, so rows come from features. Nearest: its rows as features",
+    "Embedding": "is not supported: vertices come and go, so rows come from features. Nearest: ids=[...], the id of "
+    "each of its rows, or its rows as features",
 }
 
 _OF_EDGES = {
@@ -159,20 +156,6 @@ def why_not_part(module: Any) -> tuple[str, str] | None:
     return None
 
 
-def why_not_own(kind: type) -> str | None:
-    """Return the end of a sentence about a conv of one's own, with the conv of PyG that it comes from; None for others.
-
-    Also where it changes nothing: what a class does beside that of its base is not looked into.
-    """
-    if kind.__module__.startswith("torch_geometric."):
-        return None
-    bases = [base.__name__ for base in kind.__mro__[1:] if base.__module__.startswith("torch_geometric.nn.conv.")]
-    if "MessagePassing" not in bases:
-        return None
-    nearest = "EdgeConv, with what makes a message as its nn" if bases[0] == "MessagePassing" else bases[0]
-    return f"is not supported: a conv of one's own may make any message, which is not looked into. Nearest: {nearest}"
-
-
 def why_not_function(label: str) -> str:
     """Return what to add to a refusal of a function."""
     if label in ("mean", "sum", "max", "amax", "min", "amin", "std", "var", "norm") or label.startswith("global_"):
@@ -188,8 +171,8 @@ def several_rows(where: str, label: str, names: list[str]) -> str:
     """Say why an operation on the rows of several layers is refused."""
     return (
         f"{where}: {label} reads the rows of {_listed(names)}. Rows of several layers can be added, subtracted, "
-        "multiplied, put side by side (torch.cat), compared (torch.maximum, torch.minimum), or stacked and reduced; "
-        "JumpingKnowledge and GCN2Conv read several as well"
+        "multiplied, divided, put side by side (torch.cat), compared (torch.maximum, torch.minimum), or stacked and "
+        "reduced; JumpingKnowledge and GCN2Conv read several as well"
     )
 
 
@@ -198,8 +181,9 @@ def whole_graph_norm(where: str, name: str, exact: Mapping[str, str]) -> str:
     instead = exact.get(name, "BatchNorm (with the statistics of training) or LayerNorm(mode='node')")
     return (
         f"{where}: {name} depends on the whole graph: every event would change the row of every vertex. Give "
-        "export_model the graph that its statistics are to be frozen at: stats_from=(x, edge_index), best the one the "
-        "model was trained on (freshet model import: --stats-from SNAPSHOT); the model is then marked as approximate. "
+        "export_model the graph that its statistics are to be frozen at: stats_from=(x, edge_index), or a HeteroData "
+        "for a module with kinds, best the one the model was trained on (freshet model import: --stats-from SNAPSHOT); "
+        "the model is then marked as approximate. "
         f"Exact instead: {instead}"
     )
 

@@ -77,7 +77,7 @@ def gather(module: Module, traced: Traced, head: str | None, graph: Graph) -> St
     for name, part in clone.named_modules():
         kind = reads_whole_graph(part)
         if kind is not None:
-            part.register_forward_hook(_freezing(found, name, kind))
+            part.register_forward_hook(freezing(found, name, kind))
     try:
         run(clone, traced, head, graph)
     except (RuntimeError, IndexError, ValueError) as error:
@@ -142,7 +142,12 @@ def _attributes(given: Any, edges: int) -> np.ndarray | None:
     return attr
 
 
-def _freezing(found: Statistics, name: str, kind: Frozen) -> Any:
+def freezing(found: Statistics, name: str, kind: Frozen) -> Any:
+    """Return a hook that freezes a norm at what it reads in each call, and notes that under its name.
+
+    It raises: ExportError where a frozen norm does not give what the norm gave.
+    """
+
     def hook(module: Any, args: Any, result: Any) -> None:
         rows = args[0].numpy().astype(np.float64)
         layer, weights = freeze(kind, module, rows)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from freshet.gnn.convs.base import ExistingLoops
+from freshet.gnn.own.loading import classes_of, layer_class
 from freshet.gnn.pyg.errors import ExportError as ExportError
 from freshet.gnn.rows.layer import Layer
 
@@ -19,7 +24,8 @@ if TYPE_CHECKING:
 class Hop(NamedTuple):
     """One hop of a conv: an aggregate of the in-edges, scaled by the degrees at both ends if `normalize`.
 
-    channels: the width of its rows, where the conv knows it. self_weight: of self-loops that it adds.
+    channels: the width of its rows, where the conv knows it. self_weight: of self-loops that it adds;
+    existing_loops: what becomes of those that are there.
     """
 
     normalize: bool
@@ -27,6 +33,22 @@ class Hop(NamedTuple):
     channels: int | None = None
     aggr: str = "sum"
     self_weight: float = 1.0
+    existing_loops: ExistingLoops = "keep"
+
+
+class ConvCall(NamedTuple):
+    """The parameters of a conv that take rows, edges, weights and attributes, and constants that others take.
+
+    pair: rows are given as a pair, those of sources and those of targets; two_kinds: these are of two kinds.
+    """
+
+    rows: str
+    edges: str
+    weights: str | None = None
+    attributes: str | None = None
+    constants: Mapping[str, Any] = MappingProxyType({})
+    pair: bool = False
+    two_kinds: bool = False
 
 
 class Step(NamedTuple):
@@ -34,7 +56,8 @@ class Step(NamedTuple):
 
     edge_weights: whether the module hands edge weights to it (convs only). weights: of a function. frozen: gives what
     a norm over all vertices has become, where there is a graph for it. attributes: whether the module hands attributes
-    of edges to it. relation: whether it is a conv on a relation, whose ends may have rows of two widths.
+    of edges to it. relation: whether it is a conv on a relation, whose ends may have rows of two widths. given: how a
+    conv that is read is called. edge_width: how wide attributes of edges are, where export_model is given it.
     """
 
     name: str
@@ -44,6 +67,20 @@ class Step(NamedTuple):
     frozen: Callable[[Any], tuple[Layer, dict[str, np.ndarray]]] | None = None
     attributes: bool = False
     relation: bool = False
+    given: ConvCall | None = None
+    edge_width: int | None = None
+
+
+@contextmanager
+def naming(step: Step) -> Iterator[None]:
+    """Have a declaration that does not hold together be an ExportError with the step's name."""
+    try:
+        yield
+    except ExportError:
+        raise
+    except ValueError as error:
+        msg = f"{step.name}: {error}"
+        raise ExportError(msg) from None
 
 
 class Traced(NamedTuple):
@@ -58,15 +95,53 @@ def takes_attributes(module: Any) -> bool:
 
     So are a basic model, a DeepGCNLayer and an AntiSymmetricConv of such convs, which hand it on.
     """
+    if written := classes_of(type(module)):
+        return "attr" in layer_class(written[0], None).reads_of("message")
+    if is_read(module):
+        return attributes_of(module) is not None
     kind = class_name(module)
     inside = [getattr(module, _HAND_ON[kind])] if kind in _HAND_ON else getattr(module, "convs", ())
-    if any(takes_attributes(conv) for conv in inside):
+    if isinstance(inside, Iterable) and any(takes_attributes(conv) for conv in inside):
         return True
     if kind == "torch_geometric.nn.CGConv":
         return bool(module.dim)
     if kind == "torch_geometric.nn.GENConv":
         return hasattr(module, "lin_edge")
     return kind in _ATTRIBUTED or (kind in _WITH_EDGE_DIM and module.edge_dim is not None)
+
+
+def takes_both(module: Any, weigh: Collection[str]) -> bool:
+    """Return whether a conv that takes attributes takes the weights of edges beside them, as these parameters."""
+    if written := classes_of(type(module)):
+        return "weight" in layer_class(written[0], None).reads_of("message")
+    return is_read(module) and attributes_of(module) not in weigh
+
+
+def is_read(module: Any) -> bool:
+    """Return whether a module is a conv that is read as it runs: one of the user's own, or of PyG's without a layer."""
+    from torch_geometric.nn import MessagePassing
+
+    home = type(module).__module__
+    if classes_of(type(module)):  # a written layer stands in its place
+        return False
+    return isinstance(module, MessagePassing) and (
+        not home.startswith("torch_geometric.") or class_name(module) in _READ
+    )
+
+
+_READ = {f"torch_geometric.nn.{name}" for name in ("FeaStConv", "GatedGraphConv", "GeneralConv", "PDNConv")}
+WIDTHS_OF_EDGES = ("edge_dim", "edge_channels", "edge_in_channels", "in_edge_channels")
+ATTRIBUTE_NAMES = ("edge_attr", "edge_attrs", "edge_features", "edge_feats", "edge_feat")
+
+
+def attributes_of(module: Any) -> str | None:
+    """Return the parameter of a conv that is read which takes attributes of edges, by its name.
+
+    None where there is none, or the conv was made for none (edge_dim=None).
+    """
+    if any(getattr(module, name, 0) is None for name in WIDTHS_OF_EDGES):
+        return None
+    return next((name for name in inspect.signature(module.forward).parameters if name in ATTRIBUTE_NAMES), None)
 
 
 def adds_attributes(module: Any) -> bool:
@@ -89,7 +164,7 @@ _WITH_EDGE_DIM = {
 
 def edge_width_of(module: Any) -> int | None:
     """Return how wide the attributes are that a conv reads, where it keeps that."""
-    width = getattr(module, "edge_dim", None) or getattr(module, "dim", None)
+    width = getattr(module, "edge_dim", None) or (None if is_read(module) else getattr(module, "dim", None))
     if width is None and class_name(module) == "torch_geometric.nn.GINEConv":
         width = getattr(module.lin, "in_channels", None)
     return width
@@ -131,6 +206,19 @@ def parts_of(module: Module) -> list[tuple[str, Module]]:
     return [(name, part) for name, part in module._modules.items() if part is not None]
 
 
+def head_of(module: Module, name: str) -> Module:
+    """Return the submodule that `head=` names.
+
+    Raises: ExportError where there is none.
+    """
+    try:
+        return module.get_submodule(name)
+    except AttributeError:
+        names = ", ".join(name for name, _ in module.named_children())
+        msg = f"head={name!r} is no submodule; there are {names}"
+        raise ExportError(msg) from None
+
+
 def refuse_other(step: Step, name: str, part: Any, *expected: str) -> None:
     """Refuse a part that was put in the place of the one that a class makes: it may do anything.
 
@@ -158,7 +246,8 @@ def check_conv(step: Step) -> None:
     """
     conv: Any = step.op
     if conv.flow != "source_to_target":
-        msg = f"{step.name}: flow={conv.flow!r} is not supported, messages flow source_to_target"
+        msg = f"{step.name}: flow={conv.flow!r} is not supported, messages flow source_to_target. Nearest: that "
+        msg += "flow, and edges the other way round in the stream"
         raise ExportError(msg)
     if conv.decomposed_layers > 1:
         msg = f"{step.name}: decomposed_layers={conv.decomposed_layers} is not supported"

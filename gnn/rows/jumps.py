@@ -17,7 +17,7 @@ CURRENT = "."
 """In `Join.of`: the rows of the layer before."""
 
 Rows = TypeVar("Rows")
-Operation = Literal["cat", "sum", "product", "max", "min", "times_length"]
+Operation = Literal["cat", "sum", "product", "max", "min", "times_length", "quotient"]
 
 
 class Keep(Layer):
@@ -42,11 +42,11 @@ class Keep(Layer):
 class Join(Layer):
     """Make one row of several of the same vertex: side by side (`cat`), or value by value.
 
-    `times_length` multiplies the first by the Euclidean lengths of the second (PyG's MessageNorm). Of a single one it
-    makes just that: the line goes on from there.
+    `times_length` multiplies the first by the Euclidean lengths of the second (PyG's MessageNorm), and `quotient`
+    divides the first by the second. Of a single one it makes just that: the line goes on from there.
 
     Args:
-        operation: cat, sum, product, max, min or times_length.
+        operation: cat, sum, product, max, min, times_length or quotient.
         of: One or more names of Keep, or "." for the rows of the layer before.
     """
 
@@ -70,10 +70,10 @@ class Join(Layer):
         found = [widths[name] for name in self.of]
         if self.operation == "cat":
             return sum(found)
+        if self.operation in ("times_length", "quotient") and len(found) != 2:
+            msg = f"{self.operation} of {len(found)} kinds of rows, expected 2"
+            raise ValueError(msg)
         if self.operation == "times_length":
-            if len(found) != 2:
-                msg = f"times_length of {len(found)} kinds of rows, expected 2"
-                raise ValueError(msg)
             return found[0]
         if len(set(found)) > 1:
             msg = f"{self.operation} of rows of widths {', '.join(map(str, found))}, expected the same"

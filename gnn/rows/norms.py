@@ -17,6 +17,7 @@ Frozen = Literal[
     "layer_norm",
     "mean_subtraction_norm",
     "pair_norm",
+    "semantic_attention",
 ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from freshet.gnn.rows import full_pass
+from freshet.gnn.rows.dense import Gelu
 from freshet.gnn.rows.functions import Affine, LogSoftmax, Normalize, Scale, Softmax
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.rows.norms import FrozenNorm, LayerNorm, RMSNorm
@@ -17,6 +18,9 @@ from freshet.gnn.rows.norms import FrozenNorm, LayerNorm, RMSNorm
 Array = np.ndarray
 Weights = Mapping[str, Array]
 Scaled = tuple[Array, Array]
+
+_CANCELLED_MAX = 2.0**-22
+"""Largest error of float32 in terms of up to 1 that cancel: a few roundings."""
 
 
 def apply(layer: Layer, weights: Weights, rows: Array, scale: Array, step: float) -> Scaled | None:
@@ -31,6 +35,19 @@ def apply(layer: Layer, weights: Weights, rows: Array, scale: Array, step: float
     assert made is not None  # every layer of this room has a full pass
     behind = rule(layer, weights, rows, scale, made, step)
     return made, np.where(np.isnan(behind), np.inf, behind)
+
+
+def cancelled(layer: Layer, rows: Array, step: float) -> Array | float:
+    """Return what terms that cancel inside the layer add to the scale: their rounding in float32, as steps.
+
+    PyTorch computes them in float32, where nothing is left of a small result. Its other functions (exponentials minus
+    1, logarithms of 1 plus something) are accurate at any size: tests/unit/gnn/rows/test_functions.py.
+    """
+    if isinstance(layer, Gelu):  # 1 + tanh or erf, far below 0
+        return np.abs(rows) * (_CANCELLED_MAX / step)
+    if isinstance(layer, LogSoftmax):  # a sum of exponentials of hardly more than 1
+        return _CANCELLED_MAX / step
+    return 0.0
 
 
 def _affine(layer: Layer, weights: Weights, rows: Array, scale: Array, made: Array, step: float) -> Array:

@@ -6,16 +6,38 @@ so a part can make any message of its edges by itself, also one of long ago.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
+from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.synopses.of_messages import Synopsis
 
 EndsForm = Literal["sum", "difference", "beside"]
+
+
+class MessageMaker(Protocol):
+    """A message of edges as a function of what it reads of each; a row of the result depends on its own edge alone."""
+
+    width: int
+    """Width of a message."""
+
+    def message(self, source: Rows, target: Rows, weight: Rows, attr: Rows) -> Rows:
+        """Return the messages of n edges, (n, width) float32.
+
+        Shapes: source and target (n, columns that are read of either end) float32, (n, 0) for none; weight (n, 1) or,
+        where it is not read, (n, 0); attr (n, edge width) or (n, 0).
+        """
+
+
+class ApartMaker(MessageMaker, Protocol):
+    """A maker of messages that takes longer where the ends of edges are columns of one array."""
+
+    def message(self, source: Rows, target: Rows, weight: Rows, attr: Rows, out: Rows | None = None) -> Rows:
+        """Return the messages of n edges; in `out`, (n, width) float32, if it is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +68,10 @@ class EdgeNetwork:
     """Columns that are read of a target which stands beside its source."""
     edge_size: int = 0
     """Columns of the edge's term where it stands beside its ends."""
+    edge_names: Sequence[str] = ("attributes",)
+    """Names for people of what `edge` reads, where there is one."""
+    apart: Callable[[Rows, Rows, Rows, Rows | None], Rows] | None = None
+    """Makes the same messages as `rest`, of source, target and edge in arrays of their own; in the fourth if given."""
 
     @property
     def reads(self) -> int:
@@ -85,6 +111,37 @@ class EdgeNetwork:
             return np.ascontiguousarray(self.rest(terms))
 
 
+def network_of(
+    message: MessageMaker,
+    source: tuple[int, int],
+    target: tuple[int, int] | None,
+    multiplications: int,
+    reads: EdgeReads,
+    maker: ApartMaker | None = None,
+) -> EdgeNetwork:
+    """Return the network of a message that reads these columns of a row of its source, and of one of its target.
+
+    `maker`: the same message where its ends are arrays of their own, if that takes less time.
+    """
+    size, (first, end) = source[1] - source[0], (-1, -1) if target is None else target
+    to, attr = size + end - first, size + end - first + reads.columns - reads.attributes
+
+    def rest(terms: Rows) -> Rows:
+        return message.message(terms[:, :size], terms[:, size:to], terms[:, to:attr], terms[:, attr:])
+
+    def apart(source: Rows, target: Rows, of_edge: Rows, out: Rows | None) -> Rows:
+        assert maker is not None
+        return maker.message(source, target, of_edge[:, : attr - to], of_edge[:, attr - to : reads.columns], out)
+
+    edge = _as_it_is if reads.columns else None
+    more = end - first, reads.columns, reads.names, None if maker is None else apart
+    return EdgeNetwork(source[0], first, size, "beside", message.width, rest, multiplications, edge, *more)
+
+
+def _as_it_is(of_edge: Rows) -> Rows:
+    return of_edge
+
+
 @dataclass(frozen=True)
 class NetworkSynopsis(Synopsis):
     """One or several synopses of messages that a network computes from the ends of an edge, and its attributes.
@@ -110,8 +167,9 @@ class NetworkSynopsis(Synopsis):
     def algebra(self) -> str:  # type: ignore[override]
         """Name for people of what a deletion, and another row of a target, cost."""
         read = [] if not self.reads_targets else ["both ends"]
-        read += [] if self.network.edge is None else ["attributes"]
-        return f"{self.inner.algebra} + reading {' and '.join(read)}"
+        read += [] if self.network.edge is None else self.network.edge_names
+        what = " and ".join(read).replace("weight", "weights")
+        return f"{self.inner.algebra} + reading {what}" if read else self.inner.algebra
 
     @property
     def name(self) -> str:
@@ -123,9 +181,22 @@ class NetworkSynopsis(Synopsis):
         """Describe the effect of a change, for people."""
         if self.reads_targets:
             made = "of both ends; of a changed target, or a row that is read anew, it makes all"
+        elif self.network.edge is None:
+            made = "of its source; of a recomputed row it makes all"
         else:
-            made = "of its source and its edge's attributes; of a recomputed row it makes all"
+            names = " and ".join(self.network.edge_names)
+            made = f"of its source and its edge's {names}; of a recomputed row it makes all"
         return *self.inner.changes, f"a network makes each message {made}"
+
+    @property
+    def merges(self) -> bool:
+        """True if the synopses inside can be merged."""
+        return self.inner.merges
+
+    @property
+    def needs_all(self) -> bool:
+        """True if the synopses inside are made of all messages at once."""
+        return self.inner.needs_all
 
     @property
     def needs_same_bits(self) -> bool:

@@ -57,6 +57,16 @@ class Synopsis:
         return False
 
     @property
+    def merges(self) -> bool:
+        """True if the states that several parts have of a vertex can be made one."""
+        return True
+
+    @property
+    def needs_all(self) -> bool:
+        """True if a state is made of all messages of a vertex at once."""
+        return False
+
+    @property
     def needs_same_bits(self) -> bool:
         """True if a message computed on another processor may not be found among the merged ones."""
         return False
@@ -115,8 +125,9 @@ class InvertibleSynopsis(Synopsis):
         """Return sum, or sum / count with 0 without messages (any rest of a sum there is rounding)."""
         if self.kind == "sum":
             return state
-        out = np.zeros_like(state)
-        np.divide(state, count[:, None].astype(np.float32), out=out, where=(count > 0)[:, None])
+        out = state / np.maximum(count, 1).astype(np.float32)[:, None]
+        if not count.all():
+            out[count == 0] = 0
         return out
 
     def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:

@@ -1,17 +1,19 @@
 """Manifests of a job as a Flink application: its options, and the FlinkDeployment for Flink's Kubernetes operator.
 
-The image is that of job/Dockerfile. Paths are the pods': the volume claim is mounted at DATA in all of them.
+The image is that of job/Dockerfile. Paths are the pods': the volume claim is mounted at DATA in all of them. Modules of
+layers that users write lie beside the options, where the program finds them (job/main.py).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
 
+from freshet.gnn.own.sources import is_package_of
 from freshet.job.application.secrets import references_in
 from freshet.job.machine.java import opened_modules
 from freshet.job.options.run_config import RunConfig, option_fields
@@ -56,8 +58,13 @@ def as_yaml(documents: list[dict[str, Any]]) -> str:
     return str(yaml.dump_all(documents, Dumper=_Manifest, sort_keys=False, width=1000))
 
 
-def manifests(given: Mapping[str, Any], config: RunConfig, slots: int) -> list[dict[str, Any]]:
-    """Return the manifests of a job; `given` are its options as they were written, `slots` those that it needs."""
+def manifests(
+    given: Mapping[str, Any], config: RunConfig, slots: int, modules: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the manifests of a job; `given` are its options as they were written, `slots` those that it needs.
+
+    `modules`: the sources of --layers, and of modules of the user's that they import, by the names of the modules.
+    """
     name = name_of(str(config.out))
     plain = (bool, int, float, list, dict)  # else a path, say
     options = {
@@ -65,20 +72,31 @@ def manifests(given: Mapping[str, Any], config: RunConfig, slots: int) -> list[d
         for key in option_fields()
         if (value := given.get(key)) is not None
     }
-    return [_options(name, options), _deployment(name, config, slots)]
+    return [_options(name, options, modules), _deployment(name, config, slots, modules)]
 
 
-def _options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+def _options(name: str, options: dict[str, Any], modules: Mapping[str, str]) -> dict[str, Any]:
     text = yaml.safe_dump(options, sort_keys=False, allow_unicode=True, width=1000)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": f"{name}-options"},
-        "data": {OPTIONS: _Text(text)},
+        "data": {OPTIONS: _Text(text)} | {_key(module): _Text(source) for module, source in modules.items()},
     }
 
 
-def _deployment(name: str, config: RunConfig, slots: int) -> dict[str, Any]:
+def _key(module: str) -> str:
+    """Return the key of a module's source among the options."""
+    return f"{module}.py"
+
+
+def _path(module: str, modules: Collection[str]) -> str:
+    """Return the path of a module's file below a folder of modules."""
+    inside = "/__init__" if is_package_of(module, modules) else ""
+    return f"{module.replace('.', '/')}{inside}.py"
+
+
+def _deployment(name: str, config: RunConfig, slots: int, modules: Collection[str]) -> dict[str, Any]:
     return {
         "apiVersion": "flink.apache.org/v1beta1",
         "kind": "FlinkDeployment",
@@ -88,7 +106,7 @@ def _deployment(name: str, config: RunConfig, slots: int) -> dict[str, Any]:
             "flinkVersion": "v2_2",
             "serviceAccount": "flink",
             "flinkConfiguration": flink_configuration(name, config),
-            "podTemplate": _pod(name, references_in(config.kafka)),
+            "podTemplate": _pod(name, references_in(config.kafka), modules),
             "jobManager": {"replicas": 1, "resource": {"memory": "2048m", "cpu": 1}},
             "taskManager": {"resource": {"memory": "4096m", "cpu": 1}},
             "job": {
@@ -129,7 +147,9 @@ def flink_configuration(name: str, config: RunConfig) -> dict[str, str]:
     }
 
 
-def _pod(name: str, secrets: list[str]) -> dict[str, Any]:
+def _pod(name: str, secrets: list[str], modules: Collection[str]) -> dict[str, Any]:
+    files = [{"key": _key(one), "path": _path(one, modules)} for one in modules]
+    items = {"items": [{"key": OPTIONS, "path": OPTIONS}, *files]} if files else {}
     environ = [{"name": one, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": one}}} for one in secrets]
     return {
         "spec": {
@@ -147,7 +167,7 @@ def _pod(name: str, secrets: list[str]) -> dict[str, Any]:
             ],
             "volumes": [
                 {"name": "data", "persistentVolumeClaim": {"claimName": CLAIM}},
-                {"name": "options", "configMap": {"name": f"{name}-options"}},
+                {"name": "options", "configMap": {"name": f"{name}-options", **items}},
             ],
         }
     }

@@ -11,6 +11,7 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.local.malloc import reserve_little
 from freshet.job.options.input_options import IdType
+from freshet.job.options.layers import LayersFlag, take_layers
 
 
 def check(
@@ -34,6 +35,11 @@ def check(
         bool | None, typer.Option("--undirected/--directed", help="Mirror every edge (default: as the run did).")
     ] = None,
     id_type: Annotated[IdType | None, typer.Option(help="Kind of vertex ids (default: that of the run).")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Kind of vertices to compare, of several that the model returns (default: all of them)."),
+    ] = None,
+    layers: LayersFlag = None,
     config: Annotated[
         Path | None,
         typer.Option(help="The run's YAML file, for model, events, snapshot, out and kafka; a flag wins."),
@@ -44,8 +50,9 @@ def check(
     The input is read by code that the job does not use. An error is relative to the scale of its value: the magnitude
     of the summed terms. Epochs must be complete and match the input's events, and run.json, status and rows must agree.
 
-    Prints one JSON line (vertices, max_abs_error, max_rel_error, worst, missing, extra, nan, faults, ...). Exits with
-    1 when an error exceeds the tolerance, an embedding is missing or superfluous, or there is another fault.
+    Prints one JSON line (vertices, max_abs_error, max_rel_error, worst, missing, extra, nan, faults, ...; by_kind where
+    the model returns several kinds). Exits with 1 when an error exceeds the tolerance, an embedding is missing or
+    superfluous, or there is another fault.
 
     [bold]Examples[/bold]
 
@@ -63,6 +70,7 @@ def check(
 
     given = load_inputs({"model": model, "events": events, "snapshot": snapshot, "out": out}, config)
     check_model(given.model)
+    take_layers(layers)
     if given.snapshot is not None:
         check_snapshot(given.snapshot)
     event_files(given.events, topics=True)
@@ -82,5 +90,6 @@ def check(
         id_type=id_type,
         properties=load_properties(config),
         every=every,
+        kind=kind,
     )
     raise typer.Exit(code)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from freshet.job.commands.query import KIND_HELP
 from freshet.job.errors import UsageError
 from freshet.job.units import parse_duration
 
@@ -17,8 +18,11 @@ def compact(
         str,
         typer.Option(help="Age up to which files covered by the base stay, such as 24h; all: keep them all."),
     ] = "all",
+    kind: Annotated[str | None, typer.Option(help=KIND_HELP)] = None,
 ) -> None:
     """Write a base file of the newest rows to O/embeddings, and remove older files of the change log.
+
+    Where the model returns several kinds of vertices, each has a log in O/embeddings/KIND: name it by --kind.
 
     The folder keeps its meaning: for each id, the row with the greatest epoch is current. Files of the last ten minutes
     always stay, since a restore may write them again. The job may run meanwhile. Prints a JSON line.
@@ -39,4 +43,4 @@ def compact(
 
     from freshet.job.serving.compaction import compact_log
 
-    print(orjson.dumps(asdict(compact_log(out.absolute(), keep_s))).decode(), flush=True)
+    print(orjson.dumps(asdict(compact_log(out.absolute(), keep_s, kind=kind))).decode(), flush=True)

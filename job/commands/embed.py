@@ -11,6 +11,7 @@ from freshet.job.errors import UsageError
 from freshet.job.local.malloc import reserve_little
 from freshet.job.options.config_file import load_direction, load_flink, load_partitioning
 from freshet.job.options.flink_keys import resolve
+from freshet.job.options.layers import LayersFlag, take_layers
 from freshet.job.options.runtime_options import is_address
 from freshet.job.units import size_in_bytes
 from freshet.partitioner.config import PLACEMENTS, STRATEGIES
@@ -20,7 +21,12 @@ EVICTIONS = ("min-pending", "lru", "random", "next-use")
 _STREAMING, _SERVING = "streaming", "serving"
 _LOCAL, _FLINK = "local", "flink"
 
-_Parts = Annotated[int | None, typer.Option(metavar="P", help="Streaming: --parts of the later job (default: 1).")]
+_Parts = Annotated[
+    int | None,
+    typer.Option(
+        metavar="P", help="Streaming: --parts of the later job (default: 1); serving: with kinds or attributes."
+    ),
+]
 _Partitioner = Annotated[
     str | None, typer.Option(metavar="NAME", help=f"Streaming: --partitioner of the job: {', '.join(STRATEGIES)}.")
 ]
@@ -78,16 +84,18 @@ def embed(
         str | None, typer.Option(metavar="HOST:PORT", help="Flink cluster that sees the same folders.")
     ] = None,
     define: _Define = None,
+    layers: LayersFlag = None,
 ) -> None:
     """Embed a whole graph on one machine, even if its features are many times larger than memory.
 
-    S2 gets the snapshot's files, S2/embeddings (the change log's rows of epoch 0), S2/base (the state of all operators)
-    and snapshot.json. `freshet run --snapshot S2` starts from that state at once, with its --parts, --partitioner and
-    direction; other values, or another model, are refused. The graph's topology is kept in memory, as in the job;
-    features, rows and sums are not. With --for serving the topology stays on disk, too, and no state is written;
-    --passes, --order and --eviction control that mode. The result's bits do not depend on --memory. The command
-    reports the memory and disk that it needs before it starts. Repeat it to continue after a kill or a full disk.
-    Prints a JSON line.
+    S2 gets the snapshot's files, S2/embeddings (the change log's rows of epoch 0, in a folder for each kind where the
+    model returns several), S2/base (the state of all operators) and snapshot.json. `freshet run --snapshot S2` starts
+    from that state at once, with its --parts, --partitioner and direction; other values, or another model, are refused.
+    The graph's topology is kept in memory, as in the job; features, rows and sums are not. With --for serving the
+    topology stays on disk, too, and no state is written; --passes, --order and --eviction control that mode. Only for
+    models with kinds of vertices, or layers that read attributes of edges, the topology is in memory in that mode, too,
+    and --parts applies. The result's bits do not depend on --memory. The command reports the memory and disk that it
+    needs before it starts. Repeat it to continue after a kill or a full disk. Prints a JSON line.
 
     With --runtime flink it is a PyFlink batch job. Flink distributes the parts of each operator, or with --for serving
     the passes of each layer, to --parallelism processes, on this machine or in --cluster, and retries failed ones. The
@@ -114,20 +122,19 @@ def embed(
     given = _passes(passes)
     placing = {"parts": parts, "partitioner": partitioner, "snapshot_placement": snapshot_placement}
     placed = load_partitioning(placing, config)
-    _check_spread(for_, runtime, parallelism, cluster, placed.parts or 1, given)
+    _check_spread(for_, runtime, parallelism, cluster, given)
     _check_mode(for_, given, order, eviction)
     flink = _flink_options(define, config, runtime)
     budget = _memory(memory)
     reserve_little()
-    _check_inputs(model, snapshot)
+    _check_inputs(model, snapshot, layers)
     from freshet.job.embed.batch_job import Spread
     from freshet.job.embed.runner import EmbedOptions
     from freshet.job.embed.runner import embed as run
 
-    placement = None if for_ == _SERVING else placed
     spread = Spread(parallelism, cluster, flink) if runtime == _FLINK else None
     mirrored = load_direction(undirected, config)
-    options = EmbedOptions(model, snapshot, out, budget, given, eviction, order, mirrored, placement, spread)
+    options = EmbedOptions(model, snapshot, out, budget, given, eviction, order, mirrored, for_, placed, spread)
     raise typer.Exit(run(options))
 
 
@@ -156,24 +163,20 @@ def _check_mode(for_: str, passes: int | None, order: str, eviction: str) -> Non
         raise UsageError(msg)
 
 
-def _check_inputs(model: Path, snapshot: Path) -> None:
+def _check_inputs(model: Path, snapshot: Path, layers: list[str] | None) -> None:
     from freshet.job.run.preflight import check_model, check_snapshot
 
     check_model(model)
     check_snapshot(snapshot)
+    take_layers(layers)
 
 
-def _check_spread(
-    for_: str, runtime: str, parallelism: int, cluster: str | None, parts: int, passes: int | None
-) -> None:
+def _check_spread(for_: str, runtime: str, parallelism: int, cluster: str | None, passes: int | None) -> None:
     if runtime == _LOCAL and (parallelism > 1 or cluster is not None):
         msg = "--parallelism, --cluster: go with --runtime flink; give that, or leave them out"
         raise UsageError(msg)
     if cluster is not None and not is_address(cluster):
         msg = f"--cluster: got {cluster!r}, expected HOST:PORT, such as localhost:8081"
-        raise UsageError(msg)
-    if for_ == _STREAMING and parallelism > parts:
-        msg = f"--parallelism {parallelism}: more than --parts {parts}; a part is made by one process"
         raise UsageError(msg)
     if for_ == _SERVING and passes is not None and parallelism > passes:
         msg = f"--parallelism {parallelism}: more than --passes {passes}; a pass is made by one process"

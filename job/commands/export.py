@@ -9,6 +9,7 @@ import typer
 
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
+from freshet.job.options.layers import LayersFlag, take_layers
 
 
 def export(
@@ -19,6 +20,7 @@ def export(
         typer.Option("--from", metavar="PATH", help="Savepoint or checkpoint of the job (default: its last state)."),
     ] = None,
     model: Annotated[Path | None, typer.Option(help="Model folder of the job, if it has moved.")] = None,
+    layers: LayersFlag = None,
     config: Annotated[
         Path | None,
         typer.Option(help="YAML file with client properties under `kafka:`, Flink's options under `flink:`."),
@@ -47,6 +49,7 @@ def export(
     from freshet.job.options.config_file import load_flink, load_properties
     from freshet.job.results import export as exporting
 
+    take_layers(layers)
     properties, flink = load_properties(config), load_flink(config)
     code = exporting.export(snapshot=out, job=job, state=from_, model=model, properties=properties, flink=flink)
     raise typer.Exit(code)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from freshet.job.commands.query import Format, print_table
+from freshet.job.commands.query import KIND_HELP, Format, print_table
 from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
 from freshet.job.folder import layout
 
@@ -25,6 +26,7 @@ def history(
     format_: Annotated[Format, typer.Option("--format", help="Output as a table, JSON Lines, or an Arrow stream.")] = (
         Format.TABLE
     ),
+    kind: Annotated[str | None, typer.Option(help=KIND_HELP)] = None,
     as_of: Annotated[
         Path | None,
         typer.Option(metavar="Q.parquet", help="Questions, in columns id and ts: the embeddings as they were then."),
@@ -60,7 +62,7 @@ def history(
         if names or to is None:
             msg = "history: --as-of goes with --to R.parquet, and without ids"
             raise UsageError(msg)
-        _join(folder, as_of, to, by)
+        _join(folder, as_of, to, by, kind)
         return
     if to is not None or by is not None:
         msg = f"history: {'--to' if to is not None else '--by'} goes with --as-of Q.parquet"
@@ -68,7 +70,7 @@ def history(
     if not names:
         msg = "history: give the ids of vertices, or --as-of Q.parquet"
         raise UsageError(msg)
-    raise typer.Exit(_show(folder, names, format_))
+    raise typer.Exit(_show(folder, names, format_, kind))
 
 
 def _folder(given: Path | None, names: list[str], least: int) -> Path:
@@ -91,10 +93,10 @@ def _holds_log(folder: Path) -> bool:
     return (folder / layout.EMBEDDINGS).is_dir()
 
 
-def _show(folder: Path, names: list[str], format_: Format) -> int:
+def _show(folder: Path, names: list[str], format_: Format, kind: str | None) -> int:
     from freshet.job.history.past_rows import history as past_rows
 
-    table = past_rows(folder, names)
+    table = past_rows(folder, names, kind=kind)
     print_table(table, format_)
     known = {str(one) for one in table["id"].to_pylist()}
     missing = [one for one in dict.fromkeys(names) if one not in known]
@@ -106,17 +108,19 @@ def _show(folder: Path, names: list[str], format_: Format) -> int:
     return EXIT_CHECK_FAILED if missing else 0
 
 
-def _join(folder: Path, questions: Path, to: Path, by: str | None) -> None:
+def _join(folder: Path, questions: Path, to: Path, by: str | None, kind: str | None) -> None:
     import orjson
     import pyarrow.parquet as pq
 
+    from freshet.files.whole import remove_left_behind
     from freshet.job.history.as_of import join_as_of, why_unknown
     from freshet.operators.sink.direct_file import replace_whole
 
     if not to.absolute().parent.is_dir():
         msg = f"--to {to}: there is no folder {to.absolute().parent}"
         raise UsageError(msg)
-    joined: Joined = join_as_of(folder, questions, by=by)
+    joined: Joined = join_as_of(folder, questions, by=by, kind=kind)
+    remove_left_behind(to.absolute().parent, f"{escape(to.name)}.*")  # of a command that was killed
     replace_whole(to.absolute(), lambda sink: pq.write_table(joined.table, sink))
     if joined.unknown:
         print(f"freshet: {why_unknown(joined)}", file=sys.stderr)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from freshet.extras import need
 from freshet.job.errors import UsageError
+from freshet.job.options.layers import LayersFlag, take_layers
 
 
 def import_model(
@@ -31,24 +33,28 @@ def import_model(
     stats_from: Annotated[
         Path | None,
         typer.Option(
-            help="Snapshot (the training graph) at whose statistics norms over all vertices are frozen: GraphNorm."
+            help="Snapshot (the training graph) at whose statistics norms over all vertices are frozen: GraphNorm; of "
+            "models with kinds, HANConv's weights of relations too."
         ),
     ] = None,
     features: Annotated[
         str | None,
         typer.Option(
             metavar="N|SNAPSHOT",
-            help="Feature width, or a snapshot with features, if no layer specifies one: LGConv or APPNP first.",
+            help="Feature width, or a snapshot with features (of each kind), if no layer specifies one: LGConv or "
+            "APPNP first.",
         ),
     ] = None,
     head: Annotated[
         str | None, typer.Option(help="Submodule whose output is served as logits beside the embedding.")
     ] = None,
+    layers: LayersFlag = None,
 ) -> None:
     """Turn a trained PyTorch Geometric model into a model folder.
 
     Needs torch and torch-geometric, from `make install` or the extra torch of the wheel. The result is compared with
-    the original on a random graph, and refused if they differ. From Python: freshet.export_model(module, folder).
+    the original on a random graph, and refused if they differ, or if a layer does not do what it declares (`freshet
+    layer check`). From Python: freshet.export_model(module, folder).
     docs/reference/models.md lists supported models. A norm over the whole graph (GraphNorm, LayerNorm(mode="graph"))
     needs --stats-from and makes the model approximate. Prefixes of weight names from training (module., _orig_mod.,
     model.) are removed, and names of PyG 1 are converted; stderr lists them.
@@ -59,6 +65,7 @@ def import_model(
 
     [cyan]freshet model import 'mymodels.sage:Net(8, hidden=16)' --weights net.ckpt --out M[/cyan]
     """
+    take_layers(layers)
     if ":" not in factory:
         msg = f"{factory}: expected PACKAGE.MODULE:FACTORY, such as mymodels.sage:make"
         raise UsageError(msg)
@@ -69,23 +76,23 @@ def import_model(
 
     check_new(out)
     importing = _import_with_torch()
-    graph = None
-    if stats_from is not None:
-        from freshet.operators.snapshot.arrays import read_arrays
+    from freshet.operators.checks.exporting import answers_at_export
 
-        graph = tuple(read_arrays(stats_from))
     importing.import_model(
         factory,
         weights,
         out,
         edge_types=edge_type or None,
         head=head,
-        stats_from=graph,
+        stats_from=None if stats_from is None else _stored(importing, stats_from),
         features=None if features is None else _width_of(features),
+        checks=answers_at_export,
     )
 
 
-def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_default=False)]) -> None:
+def describe(
+    model: Annotated[Path, typer.Argument(help="Model folder.", show_default=False)], layers: LayersFlag = None
+) -> None:
     """Explain a model: the algebra, the incremental operations and the state per vertex of each layer.
 
     [bold]Example[/bold]
@@ -95,6 +102,7 @@ def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_de
     from freshet.job.run.preflight import check_model
 
     check_model(model)
+    take_layers(layers)
     from rich import print as show
 
     from freshet.gnn import describe as describing
@@ -102,8 +110,16 @@ def describe(model: Annotated[Path, typer.Argument(help="Model folder.", show_de
     show(describing.describe(model))
 
 
-def _width_of(features: str) -> int:
-    """Return the given width, or that of a snapshot's features.
+def _stored(importing: ModuleType, snapshot: Path) -> Any:
+    """Return a snapshot as the graph of statistics, which is read when the module's kinds are known."""
+    from freshet.operators.snapshot.arrays import read_arrays
+    from freshet.operators.snapshot.kind_arrays import read_kinds
+
+    return importing.StoredGraph(lambda: tuple(read_arrays(snapshot)), partial(read_kinds, snapshot))
+
+
+def _width_of(features: str) -> int | dict[str, int]:
+    """Return the given width, or that of a snapshot's features; of one with kinds those of each.
 
     Raises: UsageError if it is neither; SnapshotError for a folder that is not a snapshot.
     """
@@ -113,8 +129,10 @@ def _width_of(features: str) -> int:
         msg = f"--features {features}: expected a number above 0, or a snapshot folder"
         raise UsageError(msg)
     from freshet.operators.snapshot.arrays import feature_width
+    from freshet.operators.snapshot.kind_arrays import widths_by_kind
 
-    return feature_width(Path(features))
+    by_kind = {kind: width for kind, width in widths_by_kind(Path(features)).items() if width}
+    return by_kind or feature_width(Path(features))
 
 
 def _import_with_torch() -> ModuleType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,7 @@ class Format(StrEnum):
 
 
 AT_HELP = "HOST:PORT of a server (with TLS: grpc+tls://HOST:PORT), or the folder O/tables of a job on this machine."
+KIND_HELP = "Kind of vertices, where the model returns several."
 TLS_ROOTS_HELP = "With grpc+tls://: PEM file of certificates to trust (default: the system's)."
 
 
@@ -36,6 +38,7 @@ def query(
     format_: Annotated[Format, typer.Option("--format", help="Output as a table, JSON Lines, or an Arrow stream.")] = (
         Format.TABLE
     ),
+    kind: Annotated[str | None, typer.Option(help=KIND_HELP)] = None,
     min_epoch: Annotated[int, typer.Option(help="Wait until this epoch is readable.")] = 0,
     timeout: Annotated[float, typer.Option(help="Maximum wait in seconds.")] = 5.0,
     token: Annotated[str | None, typer.Option(help="The server's token; better as FRESHET_TOKEN.")] = None,
@@ -49,6 +52,7 @@ def query(
 
     [cyan]freshet query 7 9[/cyan]
     [cyan]freshet query --at O/tables --format json 7[/cyan]
+    [cyan]freshet query --at O/tables --kind item 7[/cyan]
     """
     from freshet.job.serving.clients.asked import TOKEN_VARIABLE
     from freshet.job.serving.clients.client import EmbeddingClient
@@ -56,7 +60,9 @@ def query(
 
     try:
         token = token or os.environ.get(TOKEN_VARIABLE)
-        with EmbeddingClient(at, token=token, timeout=timeout, tls_roots=tls_roots) as client:
+        with EmbeddingClient(at_kind(at, kind), token=token, timeout=timeout, tls_roots=tls_roots) as client:
+            if kind is not None:
+                check_kind(client.health(), kind, at)
             table = _get(client, ids, min_epoch)
     except (BadRequestError, NotReadyError, NotYetError) as error:
         msg = f"query: {error}"
@@ -68,6 +74,32 @@ def query(
     unknown = f"; no row: {', '.join(missing[:20])}" if missing else ""
     print(f"epoch {epoch}: {table.num_rows} of {len(ids)} vertices{unknown}", file=sys.stderr)
     raise typer.Exit(EXIT_CHECK_FAILED if missing else 0)
+
+
+def at_kind(at: str, kind: str | None) -> str:
+    """Return the address of a kind's embeddings: of a folder of tables that of the kind.
+
+    Raises: UsageError where a kind is to be named, or is not returned.
+    """
+    tables = Path(at).absolute()
+    if not tables.is_dir():
+        return at
+    from freshet.job.serving.served_job import ServedJob
+
+    job = ServedJob.of_tables(tables, kind)
+    if job is None:  # perhaps the tables of a server that feeds from others
+        return str(tables / kind) if kind and (tables / kind).is_dir() else at
+    return str(job.log.tables)
+
+
+def check_kind(health: Mapping[str, Any], kind: str, at: str) -> None:
+    """Refuse a server of the embeddings of another kind.
+
+    Raises: UsageError.
+    """
+    if (served := health.get("kind")) is not None and served != kind:
+        msg = f"--kind {kind}: the server at {at} has the embeddings of {served}; give the address of another one"
+        raise UsageError(msg)
 
 
 def _get(client: Any, ids: list[str], min_epoch: int) -> pa.Table:

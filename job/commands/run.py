@@ -15,6 +15,7 @@ from freshet.job.errors import UsageError
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.flags import keys_of_the_file, parameter, parameters
 from freshet.job.options.flink_keys import bare_secrets, resolve
+from freshet.job.options.layers import take_layers
 from freshet.job.options.marks import IO
 from freshet.job.options.runtime_options import AUTO
 from freshet.job.uris import uri_in
@@ -70,6 +71,7 @@ def start(options: Mapping[str, Any], config: Path | None, *, in_application: bo
         check_application(settings)
     settle(settings.processor, resumed=settings.out if settings.resume else None)  # before anything loads numpy
 
+    take_layers(settings.layers)
     folders = _fetched({"model": settings.model, "snapshot": settings.snapshot}, settings.flink, settings.out)
     settings = settings.model_copy(update=folders)
     check_run(settings)

@@ -27,6 +27,10 @@ Tables = Annotated[
         show_default=False,
     ),
 ]
+Kind = Annotated[
+    Text,
+    typer.Option(help="With --tables: kind of vertices to serve, where the model returns several.", show_default=False),
+]
 From = Annotated[
     Text,
     typer.Option(
@@ -72,6 +76,7 @@ KeepChanges = Annotated[
 
 def serve(
     tables: Tables = None,
+    kind: Kind = None,
     from_: From = None,
     kafka: Kafka = None,
     config: Config = None,
@@ -99,6 +104,7 @@ def serve(
     [bold]Examples[/bold]
 
     [cyan]freshet serve --tables O/tables[/cyan]
+    [cyan]freshet serve --tables O/tables --kind item[/cyan]
     [cyan]freshet serve --from one:47470,other:47470[/cyan]
     [cyan]freshet serve --tables /var/lib/freshet/tables --from other:47470[/cyan]  beside a TaskManager
     [cyan]freshet serve --kafka kafka://localhost:9092/embeddings[/cyan]
@@ -112,7 +118,7 @@ def serve(
         keep_s = None if keep_changes == "all" else parse_duration(keep_changes)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    sources, topic = _sources(tables, from_, kafka), None if kafka is None else _topic(kafka)
+    sources, topic = _sources(tables, kind, from_, kafka), None if kafka is None else _topic(kafka)
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
     from freshet.job.options.config_file import load_properties
     from freshet.job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
@@ -124,6 +130,7 @@ def serve(
     of_job = tables is not None and topic is None
     options = ServeOptions(
         tables=tables,
+        kind=kind,
         host=host,
         port=port,
         http_port=http_port,
@@ -134,7 +141,7 @@ def serve(
         history_bytes=history_bytes,
         stale_after_s=stale_after_s,
         wait_s=wait_s,
-        compact=partial(_compact, tables.absolute().parent, keep_s) if compact and tables and of_job else None,
+        compact=partial(_compact, tables.absolute(), kind, keep_s) if compact and tables and of_job else None,
         compact_every_s=every_s,
         sources=sources,
         source_token=os.environ.get(SOURCE_TOKEN_VARIABLE) or token,
@@ -145,10 +152,12 @@ def serve(
     serving(options)
 
 
-def _compact(out: Path, keep_s: float | None) -> object:
+def _compact(tables: Path, kind: str | None, keep_s: float | None) -> object:
     from freshet.job.serving.compaction import compact_log
+    from freshet.operators.output_folders import LogFolders
 
-    return compact_log(out, keep_s)
+    log = LogFolders.of_tables(tables)
+    return compact_log(log.out, keep_s, kind=kind or log.kind or None)
 
 
 def _topic(given: str) -> KafkaAddress:
@@ -161,7 +170,13 @@ def _topic(given: str) -> KafkaAddress:
         raise UsageError(msg) from None
 
 
-def _sources(tables: Path | None, given: str | None, kafka: str | None) -> tuple[str, ...]:
+def _sources(tables: Path | None, kind: str | None, given: str | None, kafka: str | None) -> tuple[str, ...]:
+    if kind is not None and (tables is None or kafka is not None):
+        msg = (
+            f"--kind {kind}: goes with --tables O/tables; a server of --from has one kind, and the topic of --kafka is "
+            f"that of one, such as kafka://HOST:PORT/TOPIC.{kind}"
+        )
+        raise UsageError(msg)
     sources = tuple(filter(None, (one.strip() for one in (given or "").split(","))))
     if tables is None and not sources and kafka is None:
         msg = (
@@ -172,7 +187,7 @@ def _sources(tables: Path | None, given: str | None, kafka: str | None) -> tuple
     if sources and kafka is not None:
         msg = "serve: --from and --kafka are two feeds; leave one of the two out"
         raise UsageError(msg)
-    if (sources or kafka is not None) and tables is not None and tables.name != "tables":
+    if (sources or kafka is not None) and tables is not None and "tables" not in (tables.name, tables.parent.name):
         msg = f"--tables {tables}: expected a folder of the name tables, such as C/tables"
         raise UsageError(msg)
     from freshet.job.serving.protocol.tls import Address

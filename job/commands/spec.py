@@ -13,8 +13,9 @@ def spec(**given: Any) -> None:
     """Write the manifests of a job that runs as a Flink application on Kubernetes, and start nothing.
 
     Takes the options of `freshet run`, from flags, environment and --config; paths are those in the pods. What can be
-    checked here is checked. On stdout are a ConfigMap with the options, and a FlinkDeployment for Flink's Kubernetes
-    operator, which runs as `--resume auto` does: it begins in a new --out, and continues in a used one.
+    checked here is checked. On stdout are a ConfigMap with the options, and with the modules of --layers, and a
+    FlinkDeployment for Flink's Kubernetes operator, which runs as `--resume auto` does: it begins in a new --out, and
+    continues in a used one.
 
     [bold]Examples[/bold]
 
@@ -24,15 +25,18 @@ def spec(**given: Any) -> None:
     config = given.pop("config")
     options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
     settings = load_run_config(options, config)
+    from freshet.gnn.own.loading import loaded_sources
     from freshet.job.application import manifest
     from freshet.job.application.checks import check
     from freshet.job.flink.pipeline import processes_of
+    from freshet.job.options.layers import take_layers
 
     written = {name: value for name, value in options_given(options, config).items() if name != "resume"}
     written["cluster"] = settings.cluster or manifest.rest_address(manifest.name_of(str(settings.out)))
     settings = load_run_config({**options, "cluster": written["cluster"]}, config)
     check(settings)
-    documents = manifest.manifests(written, settings, processes_of(*settings.processes))
+    take_layers(settings.layers)
+    documents = manifest.manifests(written, settings, processes_of(*settings.processes), loaded_sources())
     print(manifest.as_yaml(documents), end="", flush=True)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from freshet.job.commands.query import TLS_ROOTS_HELP
+from freshet.job.commands.query import KIND_HELP, TLS_ROOTS_HELP, check_kind
 from freshet.job.errors import UsageError
 
 
@@ -20,6 +20,7 @@ def watch(
     at: Annotated[
         str, typer.Option(help="Folder O/tables of a job on this machine, or HOST:PORT of its server there.")
     ] = "127.0.0.1:47470",
+    kind: Annotated[str | None, typer.Option(help=KIND_HELP)] = None,
     tls_roots: Annotated[Path | None, typer.Option(help=TLS_ROOTS_HELP)] = None,
     class_changes: Annotated[
         bool, typer.Option("--class-changes", help="Only vertices whose predicted class changed.")
@@ -43,14 +44,14 @@ def watch(
     from freshet.job.serving.served_job import await_job
     from freshet.job.serving.watching import Classes, Watch, changes
 
-    tables = _tables(at, tls_roots)
-    if FedJob.read(tables) is not None:
+    tables = _tables(at, tls_roots, kind)
+    if FedJob.recorded(tables) is not None:
         msg = f"--at {at}: that server feeds from elsewhere; watch goes by the tails of the job, on the job's machine"
         raise UsageError(msg)
-    job, wanted = await_job(tables, 10.0), set(ids or ())
+    job, wanted = await_job(tables, 10.0, kind), set(ids or ())
 
     def lost(first: int, last: int) -> None:
-        print(f"epochs {first} to {last} came and went unseen; they are in {job.out}/embeddings", file=sys.stderr)
+        print(f"epochs {first} to {last} came and went unseen; they are in {job.log.embeddings}", file=sys.stderr)
 
     following = Watch(job, lost)
     classes = Classes(job, following.epoch) if class_changes else None
@@ -70,7 +71,7 @@ def watch(
     following.close()
 
 
-def _tables(at: str, tls_roots: Path | None) -> Path:
+def _tables(at: str, tls_roots: Path | None, kind: str | None) -> Path:
     """The folder of the tails; a server of this machine says where they are."""
     path = Path(at)
     if path.is_dir():
@@ -81,7 +82,10 @@ def _tables(at: str, tls_roots: Path | None) -> Path:
 
     try:
         with EmbeddingClient(at, token=os.environ.get(TOKEN_VARIABLE), tls_roots=tls_roots) as client:
-            told = Path(str(client.health().get("tables", "")))
+            health = client.health()
+            if kind is not None:
+                check_kind(health, kind, at)
+            told = Path(str(health.get("tables", "")))
     except NotReadyError as error:
         msg = f"--at {at}: {error}; give the folder O/tables of a job on this machine, or HOST:PORT of its server"
         raise UsageError(msg) from error

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,8 +59,8 @@ def _common(folder: Path) -> dict[str, str]:
         # Little on the way between operators: what one is ahead of another waits in their inboxes.
         "taskmanager.network.memory.buffer-debloat.enabled": "true",
         "taskmanager.network.memory.buffer-debloat.target": "50 ms",
-        "io.tmp.dirs": str(folder / "tmp"),
-        "env.java.opts.all": f"{opened_modules()} {_QUICK}",
+        **dict.fromkeys(("io.tmp.dirs", "web.tmpdir"), str(folder / "tmp")),
+        "env.java.opts.all": f"{opened_modules()} {_QUICK}{_scratch(folder / 'tmp')}",
         "python.execution-mode": "thread",
         "python.executable": sys.executable,
         "python.client.executable": sys.executable,
@@ -68,6 +69,14 @@ def _common(folder: Path) -> dict[str, str]:
         "execution.checkpointing.num-retained": "3",
         "metrics.fetcher.update-interval": "1000",
     }
+
+
+def _scratch(folder: Path) -> str:
+    """Return the option by which Java has its temporary files in a folder, such as those that Flink's client copies.
+
+    A process that is killed leaves them behind. Not for a path with spaces, at which Flink's scripts split options.
+    """
+    return f" -Djava.io.tmpdir={folder}" if shlex.quote(str(folder)) == str(folder) else ""
 
 
 if __name__ == "__main__":

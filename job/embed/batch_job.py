@@ -28,7 +28,7 @@ from freshet.job.errors import EXIT_FAILED, EXIT_SIGTERM, EXIT_USAGE, JobFailed
 from freshet.job.flink.dataflow import discard, named
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.runtime import FlinkRun
-from freshet.job.machine.python_path import own_folders
+from freshet.job.machine.python_path import python_environ
 from freshet.job.machine.signals import stop_signals
 from freshet.operators.embed.journal import StepJournal
 from freshet.operators.snapshot.reader import Snapshot
@@ -130,8 +130,7 @@ def draw(env: StreamExecutionEnvironment, waves: list[list[str]], settings: Step
 
     from freshet.operators.flink.step_shells import BarrierShell, FirstShell, StepShell
 
-    # an environment in which Python finds the packages where this process has them
-    where = f"PYTHONPATH={':'.join(own_folders())}"
+    where = f"PYTHONPATH={python_environ()['PYTHONPATH']}"
     command = ["env", where, sys.executable, "-P", "-m", "freshet.job.embed.step", str(settings.path)]
     source = NumberSequenceSource(0, len(waves[0]) - 1)
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "steps", type_info=Types.LONG())

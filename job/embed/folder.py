@@ -11,7 +11,7 @@ from typing import Any
 
 from freshet.files.json_file import read_json, write_json
 from freshet.files.owner_only import close_to_others
-from freshet.files.whole import sync_folder, sync_tree
+from freshet.files.whole import remove_all_left_behind, sync_folder, sync_tree
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout, lock
 from freshet.operators.embed.embedding import take_over
@@ -41,6 +41,7 @@ def taken(out: Path) -> Iterator[Path]:
             raise UsageError(msg)
         close_to_others(out)
         work.mkdir(exist_ok=True)
+        remove_all_left_behind(out)
         yield work
 
 
@@ -99,6 +100,7 @@ def finish(out: Path, snapshot: Path, info: Mapping[str, Any], also: Sequence[st
             sync_tree(work / name)
         except OSError as error:
             raise full_disk(work / name, error) from None
+    sync_folder(work / layout.EMBEDDINGS)  # with the folders of kinds in it
     for name in (layout.EMBEDDINGS, *also):
         shutil.rmtree(out / name, ignore_errors=True)
     for name in (*_GRAPH, layout.EMBEDDINGS, *also):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.plan import LayerPlan, Plan
 from freshet.job.errors import JobFailed, UsageError
 from freshet.job.units import format_size, readable
@@ -33,8 +34,13 @@ _EDGE_BYTES = 16  # while edges are sorted
 _MIB = 1 << 20
 # Of the streaming job (docs/reference/memory.md): the Partitioner's tables and its hash index; adjacency at a layer,
 # both ways.
-_JOB_EDGE_BYTES, _JOB_EDGE_LAYER_BYTES = 72, 12
-_JOB_VERTEX_BYTES, _JOB_VERTEX_LAYER_BYTES = 84, 60
+JOB_EDGE_BYTES, _EDGE_LAYER_BYTES = 72, 12
+JOB_VERTEX_BYTES, JOB_VERTEX_LAYER_BYTES = 84, 60
+
+
+def layer_edge_bytes(edge: EdgeReads) -> int:
+    """Bytes of an edge in the tables of a layer whose messages read this of it."""
+    return _EDGE_LAYER_BYTES + (12 + 4 * edge.row_width if edge.row_width else 0)
 
 
 @dataclass(frozen=True)
@@ -60,15 +66,39 @@ class Needs:
         return dictionary_bytes(self.vertices, self.text) + 4 * self.vertices + 2 * _MIB
 
     @property
+    def edge_width(self) -> int:
+        """Width of the attributes of edges."""
+        return self.features.edge_width
+
+    @property
+    def feature_bytes(self) -> int:
+        """Features of all vertices."""
+        return self.features.row_bytes * self.vertices
+
+    @property
+    def out_bytes(self) -> int:
+        """All embeddings."""
+        return 4 * self.shapes[-1].out * self.vertices
+
+    @property
+    def passed_bytes(self) -> int:
+        """The most that vertices send to a layer, with the rows that they have there."""
+        return 4 * max(self.features.width, *(shape.sent + shape.out for shape in self.shapes)) * self.vertices
+
+    @property
+    def operator_bytes(self) -> list[int]:
+        """Approximate size of the tables of a streaming job's operators: Partitioner, features, and each layer."""
+        found = [JOB_VERTEX_BYTES * self.vertices + JOB_EDGE_BYTES * self.edges, self.feature_bytes]
+        for shape, layer in zip(self.shapes, self.layers, strict=True):
+            rows = 12 * shape.message + 4 * (shape.sent - shape.message) + 4 * shape.out
+            vertices = (JOB_VERTEX_LAYER_BYTES + rows) * self.vertices
+            found.append(vertices + layer_edge_bytes(layer.edge) * self.edges)
+        return found
+
+    @property
     def job_memory(self) -> int:
         """Approximate size of the tables of a streaming job on this graph."""
-        layers = len(self.layers)
-        rows = self.features.row_bytes
-        for shape in self.shapes:
-            rows += 12 * shape.message + 4 * (shape.sent - shape.message) + 4 * shape.out
-        attributes = sum(12 + 4 * layer.edge_width for layer in self.layers if layer.edge_width)
-        vertex = _JOB_VERTEX_BYTES + _JOB_VERTEX_LAYER_BYTES * layers + rows
-        return vertex * self.vertices + (_JOB_EDGE_BYTES + _JOB_EDGE_LAYER_BYTES * layers + attributes) * self.edges
+        return sum(self.operator_bytes)
 
     def disk(self, options: EngineOptions, order: str, linked: bool) -> int:
         """The most that lies on the disk at a time; a cold store counts with every row that it can get."""
@@ -91,13 +121,23 @@ def needs_of(plan: Plan, snapshot: Snapshot, *, undirected: bool) -> Needs:
     return Needs(
         snapshot.vertices,
         snapshot.edges * (1 + undirected),
-        0 if snapshot.id_kind == INT else _bytes_of_column(snapshot.folder / "vertices.parquet", "id"),
+        text_bytes(snapshot),
         [shape_of(layer) for layer in plan.layers],
         plan.layers,
         plan.features,
-        any(layer.weighted for layer in plan.layers),
-        sum((snapshot.folder / name).stat().st_size for name in ("vertices.parquet", "edges.parquet")),
+        any(layer.edge.weighted for layer in plan.layers),
+        file_bytes(snapshot),
     )
+
+
+def text_bytes(snapshot: Snapshot) -> int:
+    """Return the bytes of all ids that are strings."""
+    return 0 if snapshot.id_kind == INT else _bytes_of_column(snapshot.folder / "vertices.parquet", "id")
+
+
+def file_bytes(snapshot: Snapshot) -> int:
+    """Return the bytes of the snapshot's own files."""
+    return sum((snapshot.folder / name).stat().st_size for name in ("vertices.parquet", "edges.parquet"))
 
 
 def _bytes_of_column(path: Path, name: str) -> int:

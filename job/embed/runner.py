@@ -5,36 +5,45 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
+from freshet.gnn.any_plan import AnyPlan, widths_of
+from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.gnn.plan import Plan
 from freshet.job.console import ProgressDisplay, say
 from freshet.job.embed import folder, serving, streaming
 from freshet.job.embed.batch_job import Spread
 from freshet.job.embed.needs import check_disk, needs_of
 from freshet.job.embed.serving import Serve
-from freshet.job.embed.step import plan_to_embed
 from freshet.job.embed.streaming import partitioning_of
 from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
 from freshet.job.folder import layout
 from freshet.job.local.malloc import give_freed_memory_back
 from freshet.job.machine.signals import handled
 from freshet.job.options.partitioning_options import PartitioningOptions
+from freshet.job.run.prepare.learned import learned_ids, unlearned_in_words
+from freshet.job.run.prepare.plan import plan_to_run
 from freshet.kernels.processor import running
 from freshet.operators.embed.engine import EngineOptions, unsupported
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.memory_plan import BudgetError
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+from freshet.operators.telemetry.figures import UNLEARNED
 from freshet.state.memory.machine_memory import available_memory
 from freshet.state.seed import new_seed
 
 SERVING, STREAMING = "serving", "streaming"
-_ALSO = layout.IMAGE, layout.EPOCHS  # what a stream gets beside the embeddings
+_ALSO = {SERVING: (), STREAMING: (layout.IMAGE, layout.EPOCHS)}  # what there is beside the embeddings
+_ENDS = {
+    SERVING: "; `freshet run --snapshot` on it computes the state of the job",
+    STREAMING: " and the state that `freshet run --snapshot` starts from",
+}
+_PASSES = "--passes, --order, --eviction"
 
 
 @dataclass(frozen=True)
@@ -50,8 +59,10 @@ class EmbedOptions:
     eviction: str = "min-pending"
     order: str = "given"
     undirected: bool | None = None
-    placement: PartitioningOptions | None = None
-    """Of the state that a streaming job starts from; None: embeddings alone, for serving."""
+    made_for: str = SERVING
+    """SERVING: embeddings alone; STREAMING: and the state that a job starts from."""
+    placement: PartitioningOptions = field(default_factory=PartitioningOptions)
+    """Of the operators of a streaming job; passes out of core have none."""
     spread: Spread | None = None
     """How Flink deals the steps; None: one after the other, without Flink."""
 
@@ -63,33 +74,52 @@ def embed(options: EmbedOptions) -> int:
     """
     began = time.perf_counter()
     give_freed_memory_back()
-    plan = plan_to_embed(str(options.model.absolute()))
-    if options.placement is None and (layer := unsupported(plan)) is not None:
-        msg = (
-            f"--model {options.model}: {layer}, which is not kept out of core by --for serving; leave that out: "
-            "embeddings for streaming have all layers, with the graph's edges in memory"
-        )
-        raise UsageError(msg)
+    plan = plan_to_run(options.model, undirected=bool(options.undirected))
+    is_in_passes = options.made_for == SERVING and why_not_in_passes(plan) is None
+    if not is_in_passes:
+        _check_by_operators(options, plan)
     snapshot = open_snapshot(options.snapshot.absolute(), plan.features, edge_types=plan.edge_types or None)
+    learned_ids(plan, {"--snapshot": snapshot.id_kind})
     undirected = _direction(options, snapshot)
     out = options.out.absolute()
     with handled(_leave, signal.SIGTERM), folder.taken(out) as work:
         memory = options.memory or folder.told_before(out).get("--memory") or available_memory() // 2
-        if options.placement is None:
+        if is_in_passes:
+            assert isinstance(plan, Plan)
             engine = EngineOptions(int(memory), options.passes, options.eviction)
             serve = Serve(engine, options.order, undirected, options.spread)
-            line = _for_serving(options, serve, plan, snapshot, work)
-            end = "a snapshot with its embeddings; `freshet run --snapshot` on it computes the job's state anew"
+            line = _in_passes(options, serve, plan, snapshot, work)
         else:
-            line = _for_streaming(options, options.placement, int(memory), plan, snapshot, work, undirected)
-            end = "a snapshot with its embeddings and the state that `freshet run --snapshot` starts from"
-    say(f"{options.out}: {end}")
+            line = _by_operators(options, int(memory), plan, snapshot, work, undirected)
+    say(f"{options.out}: a snapshot with its embeddings{_ENDS[options.made_for]}")
     print(orjson.dumps(line | {"seconds": round(time.perf_counter() - began, 2)}).decode(), flush=True)
     return EXIT_DONE
 
 
-def _for_serving(options: EmbedOptions, serve: Serve, plan: Plan, snapshot: Snapshot, work: Path) -> dict[str, Any]:
-    """Embeddings alone; the JSON line."""
+def why_not_in_passes(plan: AnyPlan) -> str | None:
+    """Return why a model is not embedded by passes over edges on disk, in words; None if it is."""
+    return "a model with kinds of vertices" if isinstance(plan, KindsPlan) else unsupported(plan)
+
+
+def _check_by_operators(options: EmbedOptions, plan: AnyPlan) -> None:
+    """Refuse options that do not fit an embedding by operators.
+
+    Raises: UsageError.
+    """
+    parts = options.placement.parts or 1
+    if options.spread is not None and options.spread.parallelism > parts:
+        msg = f"--parallelism {options.spread.parallelism}: more than --parts {parts}; a part is made by one process"
+        raise UsageError(msg)
+    if options.passes is not None or (options.order, options.eviction) != (EmbedOptions.order, EmbedOptions.eviction):
+        why = why_not_in_passes(plan) or "embedded for a stream"
+        msg = f"{_PASSES}: --model {options.model}: {why}: its edges are held in memory; leave these options out"
+        raise UsageError(msg)
+
+
+def _in_passes(options: EmbedOptions, serve: Serve, plan: Plan, snapshot: Snapshot, work: Path) -> dict[str, Any]:
+    """Compute embeddings alone, out of core; the JSON line."""
+    if options.placement != PartitioningOptions():
+        say("--parts and placement are not used: without the state of a job, it is embedded in passes, not parts")
     needs = needs_of(plan, snapshot, undirected=serve.undirected)
     say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.features}")
     serving.check(needs, serve, snapshot, work)
@@ -105,37 +135,50 @@ def _for_serving(options: EmbedOptions, serve: Serve, plan: Plan, snapshot: Snap
     return serving.line(report, memory) | more
 
 
-def _for_streaming(
+def _by_operators(
     options: EmbedOptions,
-    placement: PartitioningOptions,
     memory: int,
-    plan: Plan,
+    plan: AnyPlan,
     snapshot: Snapshot,
     work: Path,
     mirror: bool,
 ) -> dict[str, Any]:
-    """Embeddings and the base image; the JSON line."""
-    needs = needs_of(plan, snapshot, undirected=mirror)
+    """Compute embeddings by the operators of a streaming job, whose base image is kept for a stream; the JSON line."""
+    placement, made_for, rows_alone = options.placement, options.made_for, options.made_for == SERVING
+    needs = streaming.needs_to_stream(plan, snapshot, undirected=mirror)
     say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.features}")
-    for line in streaming.memory_lines(needs, memory, placement):
+    why = why_not_in_passes(plan)
+    if rows_alone:
+        say(f"--model {options.model}: {why}: its edges are held in memory, as for a stream")
+    other_ways = ["or --for serving"] if why is None else []
+    for line in streaming.memory_lines(needs, memory, placement, other_ways):
         say(line)
     linked = snapshot.folder.stat().st_dev == work.stat().st_dev
-    say(check_disk(streaming.disk_bytes(needs, linked), work.parent, folder.used_bytes(work)))
+    needed = streaming.disk_bytes(needs, linked, placement.parts or 1, rows_alone=rows_alone)
+    say(check_disk(needed, work.parent, folder.used_bytes(work)))
     seed = folder.told_before(work.parent).get(streaming.HASH_SEED, new_seed())
     parts, partitioning = placement.parts or 1, partitioning_of(placement, plan, snapshot, seed, undirected=mirror)
-    told = _told_of_all(plan, snapshot, memory, mirror) | streaming.decided_by(placement, partitioning)
-    _keep_told(options, work, told)
-    folder.take_back(work.parent, (layout.EMBEDDINGS, *_ALSO))
+    decided = streaming.decided_by(placement, partitioning, made_for)
+    _keep_told(options, work, _told_of_all(plan, snapshot, memory, mirror) | decided)
+    folder.take_back(work.parent, (layout.EMBEDDINGS, *_ALSO[made_for]))
     pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
     with ProgressDisplay("embed") as bar:
         try:
             report, more = streaming.make_image(
-                options.model, snapshot, work, memory, parts, partitioning, bar.update, options.spread
-            )
+                options.model, snapshot, work, memory, parts, partitioning, bar.update, options.spread,
+                rows_alone=rows_alone,
+            )  # fmt: skip
         except EmbedError as error:
             raise JobFailed(str(error)) from None
-    _finish(work, snapshot, _info(plan, snapshot, STREAMING, report.vertices, mirror), _ALSO)
-    return streaming.line(report, memory, parts) | more
+    found = streaming.learned_vertices(work)
+    _finish(work, snapshot, _info(plan, snapshot, made_for, report.vertices, mirror), _ALSO[made_for])
+    if words := unlearned_in_words(found):
+        say(words)
+    return (
+        streaming.line(report, memory, parts, made_for)
+        | more
+        | {name: found[name] for name in (UNLEARNED,) if name in found}
+    )
 
 
 def _keep_told(options: EmbedOptions, work: Path, told: dict[str, Any]) -> None:
@@ -164,7 +207,7 @@ def _direction(options: EmbedOptions, snapshot: Snapshot) -> bool:
     return bool(options.undirected)
 
 
-def _told_of_all(plan: Plan, snapshot: Snapshot, memory: int, undirected: bool) -> dict[str, Any]:
+def _told_of_all(plan: AnyPlan, snapshot: Snapshot, memory: int, undirected: bool) -> dict[str, Any]:
     files = {}
     for name in ("vertices.parquet", "edges.parquet"):
         stat = (snapshot.folder / name).stat()
@@ -179,7 +222,9 @@ def _told_of_all(plan: Plan, snapshot: Snapshot, memory: int, undirected: bool) 
     }
 
 
-def _info(plan: Plan, snapshot: Snapshot, made_for: str, vertices: int, undirected: bool) -> dict[str, Any]:
-    made = {"for": made_for, "epoch": 0, "vertices": vertices, "width": plan.out_width, "undirected": undirected}
+def _info(plan: AnyPlan, snapshot: Snapshot, made_for: str, vertices: int, undirected: bool) -> dict[str, Any]:
+    widths = widths_of(plan)
+    width: dict[str, Any] = {"widths": widths} if len(widths) > 1 else {"width": plan.out_width}
+    made = {"for": made_for, "epoch": 0, "vertices": vertices, **width, "undirected": undirected}
     info = snapshot.info | ({"undirected": True} if undirected else {})
     return info | {MODEL_SHA256: plan.sha256, folder.OF_EMBED: made}

@@ -10,7 +10,7 @@ import fcntl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +20,11 @@ import orjson
 from freshet.errors import FreshetError, InputError
 from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.files.owner_only import write_for_owner_only
-from freshet.gnn.any_plan import without_kinds
+from freshet.gnn.own.loading import install_layers, loaded_sources
 from freshet.gnn.plan import Plan
 from freshet.job.errors import EXIT_DONE, JobFailed, exit_code, one_line
 from freshet.job.folder import layout
+from freshet.job.machine.leaving import run_as_process
 from freshet.job.machine.processes import die_with_parent
 from freshet.operators.embed.embedding import Embedding
 from freshet.operators.embed.engine import EngineOptions
@@ -45,7 +46,7 @@ class _Failure:
 
 @dataclass(frozen=True)
 class Serving:
-    """Options of the steps of an embedding for serving; `passes` of each layer."""
+    """Options of the steps of an embedding out of core; `passes` of each layer."""
 
     model: str
     undirected: bool
@@ -59,7 +60,7 @@ class Serving:
 class StepSettings:
     """Options of all steps; `memory` is that of one step, in bytes, `work` the folder of the embedding.
 
-    `settings` are those of operators, if state for streaming is computed; otherwise `serving` is set.
+    `settings` are those of operators, if they compute the embeddings; otherwise `serving` is set.
     """
 
     settings: dict[str, Any] | None
@@ -67,6 +68,10 @@ class StepSettings:
     memory: int
     work: str
     serving: dict[str, Any] | None = None
+    rows_alone: bool = False
+    """True if operators write embeddings, and remove their state."""
+    layers: dict[str, str] = field(default_factory=loaded_sources)
+    """Sources of the modules of written layers, by name; the folder is temporary."""
 
     @property
     def path(self) -> Path:
@@ -124,20 +129,14 @@ def steps_of(settings: StepSettings, snapshot: Snapshot, progress: Callable[[str
         return Steps(made.waves, made.begin, partial(made.do, blocks=blocks), made.report)
     given = Serving(**settings.serving)
     options = EngineOptions(settings.memory, eviction=given.eviction)
+    plan = load_plan(given.model)
+    assert isinstance(plan, Plan)  # operators compute the embeddings of other models
     embedding = Embedding(
-        plan_to_embed(given.model), snapshot, settings.folder, Path(settings.work), options,
+        plan, snapshot, settings.folder, Path(settings.work), options,
         undirected=given.undirected, order=given.order, progress=progress, passes=given.passes,
         prepare_memory=given.prepare_memory,
     )  # fmt: skip
     return Steps(embedding.waves, embedding.begin, embedding.do, embedding.report)
-
-
-def plan_to_embed(model: str) -> Plan:
-    """Return the plan of a model that is embedded as a whole.
-
-    Raises: ModelError for one with kinds of vertices.
-    """
-    return without_kinds(load_plan(model), "`freshet embed`")
 
 
 def initial_image(
@@ -145,9 +144,9 @@ def initial_image(
 ) -> tuple[InitialImage, Any]:
     """The image that is to be made, and what gives the snapshot's events in blocks."""
     operators = Settings.from_dict(settings.settings or {})
-    plan = plan_to_embed(operators.model)
-    rows = max(256, min(65_536, settings.memory // 32 // (16 * max(plan.features.width, 8))))
-    image = InitialImage(operators, plan, settings.folder, settings.memory, progress)
+    plan = load_plan(operators.model)
+    rows = max(256, min(65_536, settings.memory // 32 // (16 * max(plan.features.row_bytes // 4, 8))))
+    image = InitialImage(operators, plan, settings.folder, settings.memory, progress, rows_alone=settings.rows_alone)
     return image, lambda: snapshot.blocks(rows, mapped=False)
 
 
@@ -204,6 +203,7 @@ def main() -> int:
     except EmbedError as error:
         print(error, file=sys.stderr)
         return exit_code(error)
+    install_layers(settings.layers)
     if (failure := failure_of(settings)) is not None:
         return exit_code(failure)
     try:
@@ -234,4 +234,4 @@ def failure_of(settings: StepSettings) -> FreshetError | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_process(main)

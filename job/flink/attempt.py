@@ -6,6 +6,7 @@ import shutil
 import time
 from typing import Any
 
+from freshet.files.whole import remove_left_behind
 from freshet.job.flink.job_spec import JobSpec, after_former
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.stop_file import forget_stop
@@ -17,6 +18,7 @@ def begin_attempt(spec: JobSpec) -> JobSpec:
     saved = spec.checkpoints / layout.SPEC
     spec = after_former(spec, saved)
     spec.checkpoints.mkdir(parents=True, exist_ok=True)
+    remove_left_behind(spec.checkpoints)
     spec.save(saved)
     shutil.rmtree(spec.tmp, ignore_errors=True)  # of a run that was killed
     spec.tmp.mkdir(parents=True)

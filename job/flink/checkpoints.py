@@ -9,6 +9,7 @@ import struct
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from freshet.files.listing import paths_in
 from freshet.job.flink.state_files import (
     METADATA,
     expect_metadata,
@@ -40,7 +41,7 @@ def _by_time(state: Path) -> tuple[int, str]:
 def complete_states(folder: Path) -> list[Path]:
     """All complete checkpoints and savepoints below `folder`."""
     patterns = ("chk-*", "*/chk-*", "savepoint-*", "*/savepoint-*")
-    return [state for pattern in patterns for state in folder.glob(pattern) if is_complete(state)]
+    return [state for pattern in patterns for state in paths_in(folder, pattern) if is_complete(state)]
 
 
 def states_of_job(folder: Path, savepoint: str, *, is_last: bool) -> list[Path]:

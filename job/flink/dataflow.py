@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from freshet.gnn.own.loading import loaded_sources
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.part_keys import part_keys
 from freshet.job.flink.pipeline import OperatorGroups, subtasks_of
@@ -55,10 +56,12 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     pipeline = spec.operators
     places = {"out": str(spec.out_path), "logs": str(spec.logs), "last_of_first": pipeline.last_of_first}
     letters = {"letters": spec.letters_to is not None}
-    told = {"factory": spec.factory, "stage": spec.stage, **places, **letters}
+    sources = loaded_sources()
+    stage = spec.stage | ({"layers": sources} if sources else {})
+    told = {"factory": spec.factory, "stage": stage, **places, **letters}
     config = json.dumps(told)
     login = ClientProperties(spec.kafka_properties).registry_login() if spec.topics else {}
-    of_parsers = json.dumps(told | {"stage": spec.stage | {"registry_login": login}}) if login else config
+    of_parsers = json.dumps(told | {"stage": stage | {"registry_login": login}}) if login else config
     events, parsers = _events(env, spec, of_parsers, *pipeline.place_of(PARSER))
     chained = chained_operators(spec, flow, pipeline)
     partitioner = PartitionerShell(with_secrets(spec, config), keys, spec.epoch_ms, FEATURES in chained)
@@ -75,17 +78,17 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
             same_thread = [kind for kind, name in row.receivers.items() if name in chained]
             shell = StageShell(row.name, config, keys, row.receivers, same_thread)
             streams[row.name] = named(in_task.process(shell, element_type()), row.name, subtasks, *place)
-        elif spec.embeddings_to is None:
+        elif not spec.embedding_topics:
             rows = in_task.process(StageShell(SINK, config, keys, {}), element_type())
             discard(named(rows, SINK, subtasks, *place))
         else:
-            blocks = in_task.process(OutletShell(config, keys), records_type())
-            _write_embeddings(spec, named(blocks, SINK, subtasks, *place))
+            shell = OutletShell(config, keys, list(spec.embeddings_by_kind))
+            _write_embeddings(spec, named(in_task.process(shell, records_type()), SINK, subtasks, *place))
 
 
 def _add_connector(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     """Add what reads and writes topics, if the job has any."""
-    written = spec.embeddings_to or spec.letters_to
+    written = spec.embedding_topics or spec.letters_to
     if not spec.topics and not written:
         return
     properties = ClientProperties(spec.kafka_properties)
@@ -122,9 +125,14 @@ def chained_operators(spec: JobSpec, flow: Dataflow, pipeline: OperatorGroups) -
 
 
 def _write_embeddings(spec: JobSpec, blocks: DataStream) -> None:
-    """Draw the way of a Sink's records to a topic."""
-    assert spec.embeddings_to is not None
-    write_records(blocks, spec.embeddings_to, ClientProperties(spec.kafka_properties), UID.format("embeddings"))
+    """Draw the way of a Sink's records to a topic, or to one of each kind."""
+    from freshet.operators.flink.shell import outlet_tag
+
+    properties = ClientProperties(spec.kafka_properties)
+    if spec.embeddings_to is not None:
+        write_records(blocks, spec.embeddings_to, properties, UID.format("embeddings"))
+    for kind, topic in spec.embeddings_by_kind.items():
+        write_records(_side_output(blocks, outlet_tag(kind)), topic, properties, UID.format(f"embeddings.{kind}"))
 
 
 def _write_letters(spec: JobSpec, streams: Sequence[DataStream]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from freshet.job.console import say
-from freshet.job.errors import JobFailed
+from freshet.job.errors import JobFailed, UsageError
 from freshet.job.flink import cluster
 from freshet.job.flink.checkpoints import new_savepoint
 from freshet.job.flink.errors import is_to_ask_again, root_cause
@@ -21,7 +21,7 @@ from freshet.job.flink.rest import FlinkRest, FlinkRestError
 from freshet.job.flink.state_files import CheckpointWatch, record_savepoint
 from freshet.job.flink.watch import figures
 from freshet.job.flink.watch.retained import RetainedNotice
-from freshet.job.folder import run_file
+from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.stop_file import read_stop
 from freshet.job.uris import is_remote, location
 from freshet.operators.telemetry.profile import input_ended
@@ -121,11 +121,12 @@ class JobRun(ABC):
         target = savepoint_target(savepoint_dir or self.spec.savepoint_uri)
         while True:
             try:
-                path = self._stop_with_savepoint(target)
+                with lock.locked(self.spec.out_path / layout.STOPPING, "freshet run", str):
+                    path = self._stop_with_savepoint(target)
                 break
             except Exception as error:
                 self._replace_dead()  # a job without it restarts for ever, and takes no savepoint
-                again = is_to_ask_again(str(error))
+                again = isinstance(error, UsageError) or is_to_ask_again(str(error))  # or somebody else stops it
                 # One that has just ended has no savepoint either, and Flink says so in many ways.
                 if self._ends_within(POLL_S if again else _END_S):
                     return self._ended()

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
-from freshet.gnn.model import MAX_CONVS
+from freshet.gnn.limits import MAX_CONVS
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import OperatorGroups, groups_max
 from freshet.job.folder import layout
@@ -40,6 +40,7 @@ class JobSpec(BaseModel):
     topics: tuple[TopicInput, ...] = ()
     topic_readers: tuple[int, ...] = ()  # subtasks that read each of them and parse; empty: one
     embeddings_to: TopicOutput | None = None
+    embeddings_by_kind: dict[str, TopicOutput] = Field(default_factory=dict)  # where the model returns several kinds
     letters_to: TopicOutput | None = None
     # Secrets may stand in them, so they are never written down: not in files, not in messages.
     kafka_properties: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
@@ -77,6 +78,11 @@ class JobSpec(BaseModel):
             msg = f"parts {self.parts} and parallelism {self.parallelism} must be <= {self.max_parallelism}"
             raise ValueError(msg)
         return self
+
+    @property
+    def embedding_topics(self) -> dict[str, TopicOutput]:
+        """The topics of changed embeddings by kind; of a model that returns one, under an empty name."""
+        return self.embeddings_by_kind if self.embeddings_to is None else {"": self.embeddings_to}
 
     @property
     def ends_by_itself(self) -> bool:

@@ -189,9 +189,13 @@ class ClusterRun(JobRun):
         run_file.update_run(self.spec.out_path, pids={"client": os.getpid()})
         self._reach(client.rest_address, client.job_id)
 
-    def attach(self) -> None:
-        """Take over the job that `run.json` describes: another process has started it, and is gone."""
+    def attach(self, ended: str = "") -> None:
+        """Take over the job that `run.json` describes: another process has started it, and is gone.
+
+        `ended`: Flink's word for its end, where that is known; the cluster may be gone, too, by now.
+        """
         run = run_file.read_run(self.spec.out_path)
+        self._flink = ended
         self._reach(self.spec.cluster or run["rest"], run["job_id"])
         self._began_ms = float(run.get("started_ms") or 0)
         with contextlib.suppress(FlinkRestError):
@@ -249,7 +253,9 @@ class ClusterRun(JobRun):
 
     def _expect_success(self) -> None:
         if self._flink == "FAILED":
-            causes = self._reached.causes()
+            causes: list[tuple[int, str]] = []
+            with contextlib.suppress(FlinkRestError):
+                causes = self._reached.causes()
             raise self._failed(JobFailed(causes[-1][1] if causes else "Flink calls it failed, and does not say why"))
 
     def _ended(self) -> RunResult:

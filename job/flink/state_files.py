@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from freshet.files.json_file import DamagedFileError
+from freshet.files.listing import paths_in
 from freshet.job.console import say
 from freshet.state.checksums.files import FileChecksums, crc32c_of
 
@@ -78,10 +79,10 @@ def record_savepoint(savepoint: Path) -> None:
 def recorded_states(folder: Path) -> list[Path]:
     """The checkpoints and savepoints below a folder that were complete once, by their checksums."""
     beside = [
-        (file, _BESIDE.fullmatch(file.name)) for at in ("", "*/") for file in folder.glob(f"{at}checksums-*.json")
+        (file, _BESIDE.fullmatch(file.name)) for at in ("", "*/") for file in paths_in(folder, f"{at}checksums-*.json")
     ]
     found = [file.with_name(f"{_CHECKPOINT}{match[1]}") for file, match in beside if match]
-    found += [file.parent for at in ("", "*/") for file in folder.glob(f"{at}savepoint-*/checksums.json")]
+    found += [file.parent for at in ("", "*/") for file in paths_in(folder, f"{at}savepoint-*/checksums.json")]
     return [state for state in found if state.is_dir()]
 
 

@@ -22,6 +22,7 @@ EMBEDDINGS, EPOCHS, STATUS = output_folders.EMBEDDINGS, output_folders.EPOCHS, o
 TABLES = output_folders.TABLES
 
 JOB = "job"  # the folder of what is decided when a job begins
+STOPPING = "job/.stop.lock"  # held by whoever has Flink stop the job (lock)
 PLACE = "job/place.json"  # where a cluster has the job, until an end is recorded (run_file)
 SAVED_JOB = output_folders.JOB_FILE  # what a resume needs (job_file); not Flink's SPEC, whose file has the same name
 CHUNKS = "job/chunks.jsonl"  # the reading plan of the files

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
+from freshet.job.folder.returned_kinds import logs_of
 from freshet.job.uris import is_remote
 from freshet.operators.epochs.cut_segments import newest_attempt, segments_in
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 
 # Names below the output folder, as patterns; a folder without any is Freshet's alone, whatever is in it.
 _OURS: dict[str, tuple[str, ...]] = {
-    layout.EMBEDDINGS: ("part-*.parquet", ".*"),
+    layout.EMBEDDINGS: ("part-*.parquet", ".*"),  # also in a folder for each kind
     layout.EPOCHS: ("epochs-*.parquet", ".*"),
     layout.STATUS: ("*.json", "*.damaged", ".*"),
     layout.IMAGE: (),
@@ -65,7 +66,11 @@ def _not_ours(item: Path) -> list[Path]:
     patterns = _OURS.get(item.name)
     if patterns is None:
         return [item]
-    return [one for one in item.iterdir() if patterns and not any(fnmatch(one.name, like) for like in patterns)]
+    found = list(item.iterdir())
+    if item.name in (layout.EMBEDDINGS, layout.EPOCHS):  # a kind's folder has files of the same names
+        kinds = {log.kind for log in logs_of(item.parent)}
+        found = [file for one in found for file in (one.iterdir() if one.name in kinds and one.is_dir() else (one,))]
+    return [one for one in found if patterns and not any(fnmatch(one.name, like) for like in patterns)]
 
 
 def _has_begun(out: Path) -> bool:
@@ -83,6 +88,6 @@ def _has_begun(out: Path) -> bool:
     if log is not None and any(log.parent.rglob("_metadata")):
         return True
     try:
-        return bool(ChangeLogReader(out).last_epoch())
+        return any(ChangeLogReader(out, log.kind).last_epoch() for log in logs_of(out))
     except NoChangeLogError:
         return False

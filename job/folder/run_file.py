@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.job.console import say
-from freshet.job.folder.layout import PLACE, RUN
+from freshet.job.folder.layout import PLACE, RUN, SAVED_JOB
 from freshet.job.machine.processes import Process, began_s
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
@@ -123,6 +123,8 @@ def glimpse_run(out: Path) -> dict[str, Any]:
 
 def _of_job_file(out: Path) -> dict[str, Any]:
     """Return the fields of a run that the job's own file has; empty if it is of no use."""
+    if not (out / SAVED_JOB).is_file():
+        return {}
     from freshet.job.folder.job_file import SavedJob  # what it needs takes long to load
 
     try:
@@ -200,6 +202,14 @@ def record_start(out: Path, **fields: Any) -> None:
     run = read_run(out)
     before = run.get("before") if run.get("state") == STARTING else run.get("state")
     update_run(out, state=STARTING, before=before, **fields, **this_process())
+
+
+def record_resume(out: Path, **fields: Any) -> None:
+    """Record that this process goes on with a job; a job that was killed while it ran is starting again."""
+    if read_run(out).get("state") == RUNNING:
+        record_start(out, **fields)
+    else:
+        update_run(out, **fields, **this_process())
 
 
 def record_no_start(out: Path) -> bool:

@@ -48,6 +48,7 @@ def as_of(
     id: str = "id",
     time: str = "ts",
     by: Literal["event", "arrival"] | None = None,
+    kind: str | None = None,
 ) -> pa.Table:
     """Return the table with the embedding of each row's vertex as it was at the row's time.
 
@@ -55,7 +56,7 @@ def as_of(
     of the last epoch whose time is not later than the asked one, so nothing comes from the future. By `event` the time
     of an epoch is the largest `ts` of all events up to it, by `arrival` when the last of them came; None: by event
     where any event has a `ts`. A time past the last visible epoch gets the row of that one. Epoch 0, the snapshot,
-    comes before all events, and arrives when the job begins.
+    comes before all events, and arrives when the job begins. `kind`: of the vertices, where the model returns several.
 
     Shapes: `table` is a pyarrow Table, a pandas DataFrame, or the path of a Parquet file; column `id` int64 or strings
         as in the job, column `time` int64 ms since 1970 or timestamps. The result has its rows and columns, in order,
@@ -64,7 +65,7 @@ def as_of(
     Raises: UsageError (of `InputError`) for a folder without a job, other columns, or a log without such times;
         DamagedFileError.
     """
-    joined = join_as_of(Path(out), table, id=id, time=time, by=by)
+    joined = join_as_of(Path(out), table, id=id, time=time, by=by, kind=kind)
     if joined.unknown:
         warnings.warn(why_unknown(joined), stacklevel=2)
     return joined.table
@@ -79,16 +80,18 @@ def why_unknown(joined: Joined) -> str:
     )
 
 
-def join_as_of(out: Path, table: Any, *, id: str = "id", time: str = "ts", by: str | None = None) -> Joined:
+def join_as_of(
+    out: Path, table: Any, *, id: str = "id", time: str = "ts", by: str | None = None, kind: str | None = None
+) -> Joined:
     """Return the table with embeddings, and what is to be said of it; see `as_of`."""
     given = _as_table(table)
-    return again(lambda: _joined(PastLog(out.absolute()), given, id, time, by))
+    return again(lambda: _joined(PastLog(out.absolute(), kind), given, id, time, by))
 
 
 def _joined(log: PastLog, given: pa.Table, id: str, time: str, by: str | None) -> Joined:
     ids, times = _ids(given, id, log), _times(given, time)
     basis = _basis(log, by)
-    upto = epochs_at(log.out, times, basis, log.upto)
+    upto = epochs_at(log.folders, times, basis, log.upto)
     known = pc.unique(ids)
     known = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
     newest = Newest(codes_of(ids, known), upto, len(known))
@@ -121,7 +124,7 @@ def _lists(rows: np.ndarray, there: np.ndarray) -> pa.Array:
 
 
 def _basis(log: PastLog, by: str | None) -> By:
-    latest = times_upto(log.out, log.upto)
+    latest = times_upto(log.folders, log.upto)
     if by is None:
         by = By.ARRIVAL if latest.event_ts is None else By.EVENT
     elif by not in list(By):

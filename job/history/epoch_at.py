@@ -7,12 +7,11 @@ come by then. An epoch holds what came up to its time, so a row of it is never f
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 
 import numpy as np
 
-from freshet.job.folder import layout
 from freshet.job.folder.begun import began_ms
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.epoch_files import EpochTimes, times_in
 from freshet.state.served.times import NO_TIME
 
@@ -61,12 +60,12 @@ class EpochsAt:
         self._largest = int(so_far[-1])
 
 
-def epochs_at(out: Path, times: np.ndarray, by: By, upto: int) -> np.ndarray:
+def epochs_at(log: LogFolders, times: np.ndarray, by: By, upto: int) -> np.ndarray:
     """Return the last epoch up to `upto` whose time is not later than each of `times`, (n,) int64; UNKNOWN before all.
 
     Raises: DamagedFileError.
     """
-    walk = EpochsAt(times, by, upto, began_ms(out))
-    for path in sorted((out / layout.EPOCHS).glob("[!._]*.parquet")):
+    walk = EpochsAt(times, by, upto, began_ms(log.out))
+    for path in sorted(log.epochs.glob("[!._]*.parquet")):
         walk.take(times_in(path))
     return walk.epochs

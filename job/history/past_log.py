@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.job.errors import UsageError
-from freshet.job.folder import layout
 from freshet.job.serving.change_log_rows import known_from
 from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.served_job import ServedJob
@@ -39,22 +38,23 @@ class NarrowBatch:
 class PastLog:
     """The files of a change log that count: the newest base, and all that are no base."""
 
-    def __init__(self, out: Path) -> None:
-        """Find the files.
+    def __init__(self, out: Path, kind: str | None = None) -> None:
+        """Find the files; `kind`: whose, where the model returns several.
 
-        Raises: UsageError where there is no job; DamagedFileError.
+        Raises: UsageError where there is no job, or a kind is to be named; DamagedFileError.
         """
-        job = ServedJob.read(out)
+        job = ServedJob.read(out, kind)
         if job is None:
             msg = f"{out}: no job in it; give the --out folder of a `freshet run`"
             raise UsageError(msg)
-        self._job, self.out, self.strings = job, out, job.strings
-        self.upto = job.complete_epoch()
-        found = sorted((out / layout.EMBEDDINGS).glob("[!._]*.parquet"))
-        bases = [path for path in found if path.name.startswith(BASE_PREFIX) and epoch_of_base(path) <= self.upto]
+        self._job, self.out, self.folders, self.strings = job, out, job.log, job.strings
+        upto = job.complete_epoch()
+        found = sorted(self.folders.embeddings.glob("[!._]*.parquet"))
+        bases = [path for path in found if path.name.startswith(BASE_PREFIX)]
         self.files = [*bases[-1:], *(path for path in found if not path.name.startswith(BASE_PREFIX))]
         self.has_base = bool(bases)
         self.base_epoch = epoch_of_base(bases[-1]) if bases else -1
+        self.upto = max(upto, self.base_epoch)  # a job and its compaction may have gone on meanwhile
         self.known_from = known_from(bases[-1]) if bases else 0
 
     @property

@@ -16,15 +16,17 @@ from freshet.job.serving.log_times import LogTimes
 from freshet.state.served.times import NO_TIME
 
 
-def history(out: str | Path, ids: Sequence[int | str]) -> pa.Table:
+def history(out: str | Path, ids: Sequence[int | str], *, kind: str | None = None) -> pa.Table:
     """Return all rows that the change log has of these vertices, epoch by epoch; a base may be all that is left.
+
+    `kind`: theirs, where the model returns several.
 
     Shapes: id as in the job; epoch int64; arrived_ms, event_ts int64 ms since 1970, of the row's epoch, null where it
         has none; deleted bool; embedding list of float32, null where deleted. The metadata has `epoch`, the
         last one that is visible, and `known_from`, the first of which compaction has removed no row.
     Raises: UsageError for a folder without a job, or ids of another kind; DamagedFileError.
     """
-    return again(lambda: _history(PastLog(Path(out).absolute()), list(ids)))
+    return again(lambda: _history(PastLog(Path(out).absolute(), kind), list(ids)))
 
 
 def _history(log: PastLog, ids: list[int | str]) -> pa.Table:
@@ -44,7 +46,7 @@ def _history(log: PastLog, ids: list[int | str]) -> pa.Table:
     keep[1:] = (np.diff(which[order]) != 0) | (np.diff(epoch[order]) != 0)  # a base repeats rows
     order = order[keep]
     which, epoch, lives = which[order], epoch[order], gone[order] == 0
-    times = LogTimes(log.out).of(epoch)
+    times = LogTimes(log.folders).of(epoch)
     columns = {
         "id": asked.take(pa.array(which)),
         "epoch": pa.array(epoch),

@@ -15,6 +15,7 @@ from freshet.job.machine.ports import why_silent
 CONNECT_S = 2.5  # in which a server takes a connection
 ANSWER_S = 3.5  # in which one that does also answers as a broker
 _POLL_S = 0.01
+GRACE_S = 1.0  # for a thread to tell of a connection that was refused in time: this process may wait for a core
 
 
 def await_brokers(named: Iterable[tuple[str, KafkaAddress]], properties: ClientProperties) -> None:
@@ -70,7 +71,7 @@ class _Asked:
                 f"something takes connections there, but does not answer as a Kafka broker within {ANSWER_S:g} s; "
                 "check the port, and login and TLS (`kafka:` in the --config file)"
             )
-        if None in self._silent or (seconds < CONNECT_S and len(self._silent) < self._count):
+        if None in self._silent or (seconds < CONNECT_S + GRACE_S and len(self._silent) < self._count):
             return None
         cause = self._silent[0] if self._silent else "no answer"
         return f"no broker is there ({cause}); check host and port, and that the broker runs"

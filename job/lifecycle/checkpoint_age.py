@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from freshet.files.listing import paths_in
 from freshet.job.flink.checkpoints import complete_states
-from freshet.job.folder import layout
-from freshet.job.folder.job_file import store_options
+from freshet.job.flink.state_files import written_ns
+from freshet.job.folder import layout, run_file
 from freshet.job.lifecycle.job_state import REST_S, JobState
 from freshet.job.uris import is_remote, local_path
 
@@ -17,17 +19,37 @@ from freshet.job.uris import is_remote, local_path
 def checkpoint_age_s(out: Path, state: JobState) -> float | None:
     """Return the age of the newest durable state; None where there is none, or nobody can look."""
     run = state.run
+    where = str(run.get("checkpoints") or out / layout.CHECKPOINTS)
     if run.get("runtime") == "local":
-        times = [path.stat().st_mtime for path in (out / layout.STATE).rglob("*") if path.is_file()]
-    elif is_remote(where := str(run.get("checkpoints") or "")):
-        times = _checkpoint_in_flink(run) if state.flink is not None else _checkpoint_in_store(where, out)
+        times = list(_written_here(paths_in(out / layout.STATE, "**")))
+    elif is_remote(where) and state.flink is not None:
+        times = _checkpoint_in_flink(run)
     else:
-        folder = local_path(where) if where else out / layout.CHECKPOINTS
-        times = [(found / "_metadata").stat().st_mtime for found in complete_states(folder)]
+        # A job that was stopped goes on with its savepoint, which may lie elsewhere; its checkpoints go with its end.
+        savepoint = run.get("savepoint") if run.get("state") == run_file.STOPPED else None
+        times = [done_s for place in (where, savepoint) if place for done_s in _states_in(str(place), out)]
     return round(max(0.0, time.time() - max(times)), 1) if times else None
 
 
-def _checkpoint_in_store(where: str, out: Path) -> list[float]:
+def _states_in(place: str, out: Path) -> list[float]:
+    """Return when the states in a folder, or the state that it is, were completed (seconds since 1970)."""
+    if is_remote(place):
+        return _states_in_store(place, out)
+    folder = local_path(place)
+    times = [written_ns(found) for found in (folder, *complete_states(folder))]
+    return [written / 1e9 for written in times if written]
+
+
+def _written_here(paths: Iterable[Path]) -> Iterator[float]:
+    """Yield when files were written; a running job may remove them while we look."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            if path.is_file():
+                yield path.stat().st_mtime
+
+
+def _states_in_store(where: str, out: Path) -> list[float]:
+    from freshet.job.folder.job_file import store_options  # takes long to load
     from freshet.job.stores.object_store import StoreError
     from freshet.job.stores.remote_states import RemoteStates
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from freshet.job.errors import JobFailed, UsageError
 from freshet.job.flink.errors import ENDS
 from freshet.job.folder import layout, lock, run_file
-from freshet.job.folder.job_file import SavedJob
 from freshet.job.lifecycle.job_state import ENDED, REST_S, JobState, state_of
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def settled(out: Path, rest_s: float = REST_S) -> JobState:
     if not _lacks_end(state):
         return state
     with suppress(UsageError), lock.taken(out, "freshet"):  # else somebody else is about to, or nobody may write there
-        record_end(out, state)
+        record_end(out, state_of(out, rest_s, has_lock=True))  # somebody may have gone on with it meanwhile
     return state_of(out, rest_s)
 
 
@@ -41,7 +40,7 @@ def record_end(out: Path, state: JobState) -> None:
 
     run = ClusterRun(spec_of_cluster_job(out))
     try:
-        run.attach()
+        run.attach(state.flink or "")
         with suppress(JobFailed):  # it is recorded
             run.wait()
     finally:
@@ -56,6 +55,7 @@ def _lacks_end(state: JobState) -> bool:
 def spec_of_cluster_job(out: Path) -> JobSpec:
     """Return what it takes to watch and to stop the job on a cluster that `run.json` describes, not to start it."""
     from freshet.job.flink.job_spec import JobSpec
+    from freshet.job.folder.job_file import SavedJob  # takes long to load
 
     saved, cluster = SavedJob.read(out), run_file.read_run(out).get("cluster")
     given, job_id = (None, "") if saved is None else (saved.options.get("checkpoint_dir"), saved.settings.job_id)

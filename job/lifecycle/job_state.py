@@ -82,11 +82,21 @@ def state_of(out: Path, rest_s: float = REST_S, *, has_lock: bool = False, at: s
 def _state_of(out: Path, rest_s: float, *, has_lock: bool, at: str | None) -> JobState:
     process = run_file.running_process(out)  # before the file: a process that ends has written its state first
     run = run_file.read_run(out)
-    if not run and not has_lock and lock.is_held(out):  # it compiles kernels, say, and has prepared nothing yet
-        return JobState(RUNNING, _somebody(run), run)
-    if not run:
+    found = _seen(out, run, process, rest_s, has_lock, at)
+    if (found is None or found.state == LOST) and run_file.read_run(out) != run:  # a process came and went meanwhile
+        return _state_of(out, rest_s, has_lock=has_lock, at=at)
+    if found is None:
         msg = f"{out}: no job in it (neither {layout.RUN} nor {layout.SAVED_JOB}); give the --out of a `freshet run`"
         raise UsageError(msg)
+    return found
+
+
+def _seen(
+    out: Path, run: Mapping[str, Any], process: int | None, rest_s: float, has_lock: bool, at: str | None
+) -> JobState | None:
+    """Return the state of a job by its `run.json` as it was read; None where there is none."""
+    if not run:  # one that has the lock compiles kernels, say, and has prepared nothing yet
+        return JobState(RUNNING, _somebody(run), run) if not has_lock and lock.is_held(out) else None
     if run.get("cluster") and "job_id" in run and "rest" in run:
         run = run if at is None else {**run, "cluster": at, "rest": at}
         return _on_cluster(out, run, process, rest_s, has_lock)

@@ -9,6 +9,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from freshet.operators.telemetry.positions import read_positions
 from freshet.operators.telemetry.status_file import read_statuses
 
 LAG = "lag"
@@ -64,8 +65,6 @@ def read_lag(
         return {FILES: max(0, status["records"] - events)}
     if any(one["ends"] is None or (one["asked"] or now_s) < now_s - STALE_S for one in topics):
         return None
-    from freshet.operators.parser.topic_stage import read_positions  # takes long to load
-
     read = read_positions(out)
     left: dict[str, int] = {}
     for topic in topics:

@@ -20,7 +20,10 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+import orjson
+
 from freshet.gnn.model import SPEC_FILE
+from freshet.gnn.own.loading import loaded_modules
 from freshet.job.errors import JobFailed
 from freshet.job.machine.processes import die_with_parent
 from freshet.job.machine.python_path import python_environ
@@ -60,12 +63,15 @@ class Jobs(NamedTuple):
         """Options of the rehearsal."""
         several = ["--several-parts"] * self.several_parts + ["--many-parts"] * self.many_parts
         ids = ["--ids", self.id_kind] if self.id_kind else []
-        return ["--model", str(self.model.absolute()), *several, *ids, *([] if self.to_topic else ["--no-topic"])]
+        layers = [word for name in loaded_modules() for word in ("--layers", name)]
+        to = [] if self.to_topic else ["--no-topic"]
+        return ["--model", str(self.model.absolute()), *several, *ids, *to, *layers]
 
     def stamp(self, of_all: Path) -> Path:
-        """The stamp of these, beside that of all jobs; weights decide nothing."""
-        declared = (self.model / SPEC_FILE).read_bytes()
-        digest = hashlib.sha256(declared + str(self[1:]).encode()).hexdigest()
+        """The stamp of these, beside that of all jobs; weights and answers of checks decide nothing."""
+        declared = orjson.loads((self.model / SPEC_FILE).read_bytes())
+        declared.pop("checks", None)
+        digest = hashlib.sha256(orjson.dumps(declared) + str(self[1:]).encode()).hexdigest()
         return of_all.with_name(f"{of_all.stem}-{digest[:16]}.ready")
 
     @property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 import time
+from collections import deque
 
 # Below what Linux gives to outgoing connections (32768 and up): while a server is down, a client that tries to reach it
 # again and again could otherwise be given the very port, connect to itself, and keep it.
@@ -14,19 +16,38 @@ _RETRY_S = 0.25
 # Neither two processes of one seed, nor two servers of a process that bind theirs later, are to get the same.
 _CHANCE = random.SystemRandom()
 _given: set[int] = set()
+_claims: deque[socket.socket] = deque()  # of the newest ones: by then servers have bound those before
+_CLAIMS_MAX = 64
 
 
 def server_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
-    """Return `wanted` where it is free, for 0 any free port that this process has not been given.
+    """Return `wanted` where it is free, for 0 any free port that neither this process nor another has been given.
 
     Raises: OSError when the wanted port is taken, or no port is free.
     """
     for port in [wanted] if wanted else _CHANCE.sample(range(_FIRST, _LAST), _TRIES):
-        if (wanted or port not in _given) and is_free(port, host):
+        if (wanted or port not in _given) and is_free(port, host) and (wanted or _could_claim(port)):
             _given.add(port)
             return port
     msg = f"port {wanted} is taken" if wanted else f"no free port from {_FIRST} to {_LAST}"
     raise OSError(msg)
+
+
+def _could_claim(port: int) -> bool:
+    """Claim a port for a server that binds it later; False when another process of this machine has done so.
+
+    A claim is a name of Linux's that only one process can have, and that goes with it; elsewhere there is none.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0freshet-port-{port}")
+    except OSError as error:
+        claim.close()
+        return error.errno != errno.EADDRINUSE
+    _claims.append(claim)
+    if len(_claims) > _CLAIMS_MAX:
+        _claims.popleft().close()
+    return True
 
 
 def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:

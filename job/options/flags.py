@@ -13,6 +13,7 @@ from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from freshet.job.options.layers import LAYERS_METAVAR
 from freshet.job.options.marks import FILE, Option, flag_of
 from freshet.job.options.run_config import option_fields
 from freshet.job.units import (
@@ -61,7 +62,7 @@ def parameter(name: str, annotation: Any) -> Parameter:
 
 def _flag(name: str, field: FieldInfo, mark: Option) -> Any:
     flag = mark.flag or (f"{flag_of(name)}/--no-{flag_of(name)[2:]}" if field.annotation is bool else flag_of(name))
-    metavar = {"events": "PATH", "flink": "KEY=VALUE"}.get(name)
+    metavar = {"events": "PATH", "flink": "KEY=VALUE", "layers": LAYERS_METAVAR}.get(name)
     return typer.Option(flag, help=help_of(field), rich_help_panel=mark.panel, show_default=False, metavar=metavar)
 
 

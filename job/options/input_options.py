@@ -13,6 +13,7 @@ from freshet.job.errors import UsageError
 from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import EARLIEST, parse_start
+from freshet.job.options.layers import LAYERS_HELP
 from freshet.job.options.marks import FILE, IO, Count, Holds, MillisecondsOrOff, Option, Options
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.formats import SUFFIXES
@@ -56,6 +57,7 @@ class InputOptions(Options):
     registry: Annotated[str | None, Option(IO, Holds.KEPT)] = Field(
         default=None, description="With --format: address of the schema registry, such as https://registry:8081."
     )
+    layers: Annotated[list[str], Option(IO)] = Field(default_factory=list, description=LAYERS_HELP)
     snapshot: Annotated[Path | None, Option(IO)] = Field(
         default=None,
         description="Graph to start from: a folder with vertices.parquet and edges.parquet. A snapshot of `freshet "
@@ -74,7 +76,7 @@ class InputOptions(Options):
         "conditions (`when`), for several events per record.",
     )
 
-    @field_validator("events", mode="before")
+    @field_validator("events", "layers", mode="before")
     @classmethod
     def _one_or_many(cls, value: object) -> object:
         return [value] if isinstance(value, str) else value

@@ -51,7 +51,9 @@ class OutputOptions(Options):
         "`freshet serve --tables` beside it; FRESHET_TABLES in a TaskManager's environment overrides it there.",
     )
     embeddings_to: Annotated[str | None, Option(KAFKA, Holds.KEPT)] = Field(
-        default=None, description="kafka://HOST:PORT/TOPIC for changed embeddings, keyed by vertex id (default: none)."
+        default=None,
+        description="kafka://HOST:PORT/TOPIC for changed embeddings, keyed by vertex id (default: none); TOPIC.KIND "
+        "for each kind of vertices where the model returns several.",
     )
     embedding_format: Annotated[EmbeddingFormat, Option(KAFKA, Holds.KEPT)] = Field(
         default="base64",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from freshet.gnn.any_plan import AnyPlan, compile_any
@@ -15,6 +16,7 @@ from freshet.gnn.kinds.model import load_any_model
 from freshet.gnn.model import ModelError
 from freshet.job.console import say
 from freshet.job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from freshet.job.folder.returned_kinds import folder_name
 from freshet.job.folder.run_file import ENDED, has_finished, read_run
 from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.brokers import await_brokers
@@ -23,7 +25,7 @@ from freshet.job.kafka.topic_specs import from_recorded
 from freshet.job.lifecycle.ending import settled
 from freshet.job.results.check_progress import CheckProgress, Tell
 from freshet.job.results.compare import compare
-from freshet.job.results.findings import Findings
+from freshet.job.results.findings import Compared, Findings
 from freshet.job.results.full_pass import (
     OWN,
     AnyModel,
@@ -33,6 +35,7 @@ from freshet.job.results.full_pass import (
     full_pass,
     ids_of,
     refuse_what_is_missing,
+    returned_kinds,
     sizes_of,
 )
 from freshet.job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
@@ -41,6 +44,7 @@ from freshet.job.results.plain_rules import ID_BYTES_MAX
 from freshet.job.run.preflight import check_registry
 from freshet.job.run.rejected import SAID_ABOVE, in_words
 from freshet.job.run.sources import load_starts
+from freshet.job.run.summary import complete_epoch
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_reasons
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
@@ -53,7 +57,7 @@ class Question:
     """Scope and precision of a check.
 
     `oracle` None: PyTorch Geometric if it is installed and has enough memory. `every`: number of epochs between checks;
-    None: only the last epoch.
+    None: only the last epoch. `kinds`: those whose embeddings are compared, of those that the model returns.
     """
 
     out: Path
@@ -62,6 +66,7 @@ class Question:
     oracle: str | None
     tolerance: float
     every: int | None
+    kinds: list[str]
 
 
 def check(
@@ -75,11 +80,13 @@ def check(
     id_type: str | None = None,
     properties: ClientProperties | None = None,
     every: int | None = None,
+    kind: str | None = None,
 ) -> int:
     """Print one JSON line about the difference of `out` from the oracle; 0 if all is well, else 1.
 
     The graph is the one after the last epoch that `out` records, so that a stopped run can be checked, too; with
-    `every` also the graphs at these intervals. Options that are not given are those of the run.
+    `every` also the graphs at these intervals. Options that are not given are those of the run. `kind`: the only one
+    to compare, of those that the model returns.
 
     Raises:
         UsageError: `out` holds no result, or model, snapshot or events are not those of the run.
@@ -113,7 +120,10 @@ def check(
         recorded=run.get("sources", []),
     )
     refuse_what_is_missing(loaded, oracle)
-    question = Question(out, loaded, run, oracle, tolerance, every)
+    returned = returned_kinds(loaded)
+    if kind is not None:
+        folder_name([one for one in returned if one], kind, out)
+    question = Question(out, loaded, run, oracle, tolerance, every, returned if kind is None else [kind])
     with CheckProgress() as progress:
         findings = _findings(question, given, progress.tell)
     for fault in findings.faults:
@@ -129,20 +139,27 @@ def _rules_of_run(plan: AnyPlan, run: dict[str, Any], undirected: bool | None) -
 
 
 def _findings(question: Question, given: Given, tell: Tell) -> Findings:
-    """Look at the log as a whole, then at the epochs in question one by one as the input is replayed."""
-    reader, last = _log_of(question.out)
+    """Look at the logs as a whole, then at the epochs in question one by one as the input is replayed."""
+    # A run that goes on has at least what is read of it before its files are listed, and no more than what is after.
+    has_ended = question.run.get("state") in ENDED
+    before, upto = read_statuses(question.out, needs=STATUS_FIELDS), complete_epoch(question.out)
+    readers, slowest = _logs_of(question)
+    last = slowest.last_epoch() or 0
+    last = last if has_ended else min(last, upto)
     statuses = read_statuses(question.out, needs=STATUS_FIELDS)
-    log = audit(reader, question.run, statuses, tell)
+    log = audit(list(readers.values()), question.run, before, statuses, tell)
     found = Findings(last, question.oracle or OWN, nonfinite=log.nonfinite, faults=list(log.faults))
     found.approximate = question.model.is_approximate
     if found.approximate:
         say(
             "the model is approximate: norms over all vertices keep the statistics of its export; it is what is checked"
         )
-    replay = PlainReplay(given, reader.positions(), tell)
+    found.faults += _of_positions(readers.values(), slowest, last)
+    replay = PlainReplay(given, slowest.positions(), tell)
     if given.snapshot is not None:
         say(f"snapshot: {len(replay.graph):,} vertices")
-        found.faults += _of_snapshot(reader, embedded_of(question.model, replay.graph))
+        for kind in question.kinds:
+            found.faults += _of_snapshot(readers[kind], embedded_of(replay.graph, kind))
     for epoch in replay.epochs(_sample(question, last, log)):
         graph = arrays_of(replay.graph)
         vertices, edges = sizes_of(graph)
@@ -154,10 +171,12 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
         behind = partial(_tell_behind, tell, size)
         expected = full_pass(question.model, graph, found.oracle, question.tolerance, behind)
         tell(f"{size} of {last:,}: comparing")
-        state = reader.state_at(epoch)
-        difference = compare(state.ids, state.vectors, ids_of(question.model, graph), expected.rows, expected.scale)
-        found.differences.append((epoch, difference))
-        found.duplicates = state.duplicates  # of all rows up to this epoch
+        found.duplicates = 0
+        for kind in question.kinds:
+            state, wanted = readers[kind].state_at(epoch), expected[kind]
+            difference = compare(state.ids, state.vectors, ids_of(graph, kind), wanted.rows, wanted.scale)
+            found.differences.append(Compared(epoch, difference, readers[kind].kind))
+            found.duplicates += state.duplicates  # of all rows up to this epoch
     tell("reading the input to its end")
     found.faults += replay.faults
     found.events, found.rejected = _read_to_the_end(question, replay, found)
@@ -216,13 +235,25 @@ def _of_rejected(question: Question, found: Findings) -> list[str]:
 
 def _of_snapshot(reader: ChangeLogReader, vertices: int) -> list[str]:
     there = len(reader.state_at(0, vectors=False).ids)
-    return [] if there == vertices else [f"embeddings/: epoch 0 has {there:,} vertices, the snapshot {vertices:,}"]
+    where = f"embeddings/{reader.kind}"
+    return [] if there == vertices else [f"{where}: epoch 0 has {there:,} vertices, the snapshot {vertices:,}"]
+
+
+def _of_positions(readers: Iterable[ChangeLogReader], slowest: ChangeLogReader, last: int) -> list[str]:
+    """Compare the input that the logs of several kinds say of the epochs up to the last one that all have."""
+    wanted, faults = slowest.positions().upto(last), []
+    for reader in readers:
+        there = reader.positions().upto(last)
+        columns = ("epoch", "source", "partition", "next_offset", "events")
+        if not all(np.array_equal(getattr(there, one), getattr(wanted, one)) for one in columns):
+            faults.append(f"epochs/{reader.kind}: its epochs end with other input than those of epochs/{slowest.kind}")
+    return faults
 
 
 def _sample(question: Question, last: int, log: Audit) -> set[int]:
     """The epochs to look at: the last, those asked for, and some that hold NaN or infinity."""
     asked = range(question.every, last, question.every) if question.every else ()
-    return {last, *asked, *log.suspects}
+    return {last, *asked, *(one for one in log.suspects if one <= last)}
 
 
 def _model_of_run(folder: Path, run: dict[str, Any]) -> tuple[AnyModel, AnyPlan]:
@@ -239,14 +270,20 @@ def _model_of_run(folder: Path, run: dict[str, Any]) -> tuple[AnyModel, AnyPlan]
     return model, plan
 
 
-def _log_of(out: Path) -> tuple[ChangeLogReader, int]:
+def _logs_of(question: Question) -> tuple[dict[str, ChangeLogReader], ChangeLogReader]:
+    """Return the log of each returned kind, and that which has the fewest epochs.
+
+    Raises: UsageError where one is not there, or has none.
+    """
+    out, returned = question.out, returned_kinds(question.model)
     try:
-        reader = ChangeLogReader(out)
+        readers = {kind: ChangeLogReader(out, kind if len(returned) > 1 else "") for kind in returned}
     except NoChangeLogError as error:
         msg = f"--out {error}"
         raise UsageError(msg) from None
-    epoch = reader.last_epoch()
-    if epoch is None:
-        msg = f"--out {out}: no epoch is complete in it yet (epochs/ has none), so there is nothing to check"
-        raise UsageError(msg)
-    return reader, epoch
+    for reader in readers.values():
+        if reader.last_epoch() is None:
+            where = f"epochs/{reader.kind}"
+            msg = f"--out {out}: no epoch is complete in it yet ({where} has none), so there is nothing to check"
+            raise UsageError(msg)
+    return readers, min(readers.values(), key=lambda reader: reader.last_epoch() or 0)

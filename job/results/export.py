@@ -20,6 +20,7 @@ from freshet.job.flink.rest import FlinkRestError
 from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.lock import taken
+from freshet.job.folder.returned_kinds import logs_of
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.lifecycle.ending import settled
@@ -125,8 +126,8 @@ def _leave(_number: int, _frame: object) -> None:
 def export_state(stopped: Stopped, state: str | None, work: Path) -> dict[str, Any]:
     """Write the snapshot to the work folder; the JSON line."""
     if not stopped.is_live:
-        with lock.read(stopped.out, "freshet export"):
-            return _from_state(stopped, state, work)
+        with lock.read(stopped.out, "freshet export"):  # from now on the end that is recorded is its last one
+            return _from_state(replace(stopped, run=run_file.read_run(stopped.out)), state, work)
     assert state is not None
     if not may_vanish(state, _states(stopped)):
         return _from_state(stopped, state, work)
@@ -282,18 +283,24 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
         _from_store(stopped, live)
     elif state is None and stopped.has_finished:
         say("the job has ended, and Flink keeps no state of such jobs: reading its events again")
-        log = ChangeLogReader(stopped.out)
+        log = _log_of(stopped.out)
         coverage.extend_to(max(log.last_epoch() or 0, stopped.run.get("epoch") or 0), log)
         rebuild(live, sources, log)
         return coverage
     else:
         _from_flink(stopped, live, state, work)
     if live.epoch:
-        coverage.extend_to(live.epoch, ChangeLogReader(stopped.out))
+        coverage.extend_to(live.epoch, _log_of(stopped.out))
     for epoch in live.replay():
         if epoch % _SAY_EPOCHS == 0:
             say(f"replayed to epoch {epoch:,}")
     return coverage
+
+
+def _log_of(out: Path) -> ChangeLogReader:
+    """Return the change log that says the input of the epochs: of several, that which has most of them."""
+    logs = [ChangeLogReader(out, log.kind) for log in logs_of(out)]
+    return max(logs, key=lambda log: log.last_epoch() or 0)
 
 
 def _from_store(stopped: Stopped, live: LiveState) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TypeAlias
 
 import numpy as np
 
 from freshet.extras import how_to_install
-from freshet.gnn.declarations import Conv
+from freshet.gnn.declarations import Conv, MessageConv, OwnLayer
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import kinds as scales_by_kind
@@ -18,9 +19,10 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.results.check_progress import Tell
 from freshet.job.results.plain_graph import PlainGraph
-from freshet.job.results.plain_kinds import KindsArrays, PlainKindsGraph
+from freshet.job.results.plain_kinds import PlainKindsGraph, with_learned
 from freshet.job.units import readable
-from freshet.partitioner.reference_graph import GraphArrays, Id
+from freshet.partitioner.reference.graph import GraphArrays, Id
+from freshet.partitioner.reference.kinds import KindsArrays
 from freshet.state.memory.machine_memory import available_memory
 
 PYG, OWN = "pyg", "own"
@@ -29,18 +31,14 @@ AnyModel: TypeAlias = Model | KindsModel
 AnyArrays: TypeAlias = GraphArrays | KindsArrays
 
 
-def returned_kind(model: KindsModel) -> str:
-    """Return the kind of the vertices that have embeddings."""
-    (kind,) = model.out
-    return kind
+def returned_kinds(model: AnyModel) -> list[str]:
+    """Return the kinds of the vertices that have embeddings; an empty name where vertices have no kinds."""
+    return list(model.out) if isinstance(model, KindsModel) else [""]
 
 
-def embedded_of(model: AnyModel, graph: PlainGraph) -> int:
-    """Return how many vertices of a graph have embeddings."""
-    if isinstance(model, KindsModel):
-        assert isinstance(graph, PlainKindsGraph)
-        return graph.count_of(returned_kind(model))
-    return len(graph)
+def embedded_of(graph: PlainGraph, kind: str) -> int:
+    """Return how many vertices of a graph are of a kind."""
+    return graph.count_of(kind) if isinstance(graph, PlainKindsGraph) else len(graph)
 
 
 def arrays_of(graph: PlainGraph) -> AnyArrays:
@@ -55,13 +53,9 @@ def sizes_of(arrays: AnyArrays) -> tuple[int, int]:
     return len(arrays.ids), len(arrays.src)
 
 
-def ids_of(model: AnyModel, arrays: AnyArrays) -> np.ndarray:
-    """Return the ids of the vertices that have embeddings, in the order of the rows of a full pass."""
-    if isinstance(model, KindsModel):
-        assert isinstance(arrays, KindsArrays)
-        return _as_array(list(arrays.ids[returned_kind(model)]))
-    assert isinstance(arrays, GraphArrays)
-    return _as_array(arrays.ids)
+def ids_of(arrays: AnyArrays, kind: str) -> np.ndarray:
+    """Return the ids of the vertices of a kind, in the order of the rows of a full pass."""
+    return _as_array(list(arrays.ids[kind]) if isinstance(arrays, KindsArrays) else arrays.ids)
 
 
 def _as_array(ids: list[Id]) -> np.ndarray:
@@ -75,8 +69,9 @@ def refuse_what_is_missing(model: AnyModel, oracle: str | None) -> None:
     """
     if oracle != PYG:
         return
-    if isinstance(model, KindsModel):
-        msg = "--oracle pyg: models with kinds of vertices are checked by Freshet's own full pass; take own"
+    if isinstance(model, KindsModel) or has_own_messages(model):
+        which = "with kinds of vertices" if isinstance(model, KindsModel) else "with messages of one's own"
+        msg = f"--oracle pyg: models {which} are checked by Freshet's own full pass; take own"
         raise UsageError(msg)
     from freshet.gnn.pyg import oracle as torch_oracle
 
@@ -85,9 +80,14 @@ def refuse_what_is_missing(model: AnyModel, oracle: str | None) -> None:
         raise UsageError(msg)
 
 
+def has_own_messages(model: Model) -> bool:
+    """Return whether PyTorch Geometric has no layer for one of the model's: a program, or functions of a user."""
+    return any(isinstance(layer, MessageConv | OwnLayer) for layer in model.layers)
+
+
 def fitting(model: AnyModel, arrays: AnyArrays) -> str:
     """Choose the oracle: PyTorch Geometric needs memory for messages by edge, our own pass does not."""
-    if isinstance(model, KindsModel) or isinstance(arrays, KindsArrays):
+    if isinstance(model, KindsModel) or isinstance(arrays, KindsArrays) or has_own_messages(model):
         return OWN
     widest = max(max(layer.in_channels, layer.out_channels) for layer in model.layers if isinstance(layer, Conv))
     needed, free = _PYG_MESSAGES * len(arrays.src) * widest * 8, available_memory()
@@ -104,12 +104,17 @@ def fitting(model: AnyModel, arrays: AnyArrays) -> str:
     return OWN
 
 
-def full_pass(model: AnyModel, arrays: AnyArrays, oracle: str, tolerance: float, tell: Tell) -> Scaled:
-    """Return the embeddings in float64, by the oracle, and the scale of each value, which is always our own."""
+def full_pass(model: AnyModel, arrays: AnyArrays, oracle: str, tolerance: float, tell: Tell) -> Mapping[str, Scaled]:
+    """Return the embeddings in float64 by kind, by the oracle, and the scale of each value, which is always our own."""
     if isinstance(model, KindsModel):
         assert isinstance(arrays, KindsArrays)
-        return scales_by_kind.forward(model, arrays.graph, tolerance=tolerance, tell=tell)[returned_kind(model)]
+        arrays = with_learned(model, arrays)
+        return scales_by_kind.forward(model, arrays.graph, tolerance=tolerance, tell=tell)
     assert isinstance(arrays, GraphArrays)
+    return {"": _of_one_kind(model, arrays, oracle, tolerance, tell)}
+
+
+def _of_one_kind(model: Model, arrays: GraphArrays, oracle: str, tolerance: float, tell: Tell) -> Scaled:
     if not len(arrays.ids):
         nothing = np.empty((0, model.out_width))
         return Scaled(nothing, nothing)

@@ -27,44 +27,55 @@ class Audit(NamedTuple):
     suspects: list[int]
 
 
-def audit(reader: ChangeLogReader, run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], tell: Tell) -> Audit:
-    """Hold a change log against what `run.json` and `status/` say of it.
+def audit(
+    readers: Sequence[ChangeLogReader],
+    run: Mapping[str, Any],
+    before: Sequence[Mapping[str, Any]],
+    statuses: Sequence[Mapping[str, Any]],
+    tell: Tell,
+) -> Audit:
+    """Hold the change log of each kind, or the only one, against what `run.json` and `status/` say of them.
 
-    Of a run that still goes on, or was killed, they give a lower bound. Totals are compared once a run has ended in
-    an orderly way.
+    Of a run that still goes on, or was killed, they give a lower bound (`before` the files of the log were listed) and
+    an upper one (`statuses`, since then). Totals are compared once a run has ended in an orderly way.
     """
-    recorded = np.unique(reader.epochs())
-    last = int(recorded.max(initial=0))
-    faults = _of_epochs(recorded[recorded > 0], last, run, statuses)
-    tell("reading the change log")
-    rows = reader.scan()
-    faults += _of_rows(rows.epochs, rows.counts, last, run, statuses)
-    if rows.dead_nonzero:
-        faults.append(f"embeddings/: {rows.dead_nonzero:,} rows of deleted vertices are not zero")
-    faults += _of_summary(run, statuses)
-    within = rows.nonfinite_epochs[rows.nonfinite_epochs <= last]
-    chosen = np.unique(np.linspace(0, len(within) - 1, min(len(within), _SUSPECTS_MAX)).astype(np.int64))
-    return Audit(faults, rows.nonfinite, within[chosen].tolist())
+    faults, nonfinite, suspects, there = list[str](), 0, set[int](), 0
+    for reader in readers:
+        recorded = np.unique(reader.epochs())
+        last = int(recorded.max(initial=0))
+        faults += _of_epochs(f"epochs/{reader.kind}", recorded[recorded > 0], last, run, before)
+        tell("reading the change log")
+        rows, where = reader.scan(), f"embeddings/{reader.kind}"
+        faults += _of_rows(where, rows.epochs, rows.counts, last, run, statuses)
+        if rows.dead_nonzero:
+            faults.append(f"{where}: {rows.dead_nonzero:,} rows of deleted vertices are not zero")
+        within = rows.nonfinite_epochs[rows.nonfinite_epochs <= last]
+        chosen = np.unique(np.linspace(0, len(within) - 1, min(len(within), _SUSPECTS_MAX)).astype(np.int64))
+        suspects.update(within[chosen].tolist())
+        nonfinite, there = nonfinite + rows.nonfinite, there + int(rows.counts[rows.epochs > 0].sum())
+    faults += _of_count(there, run, statuses) + _of_summary(run, statuses)
+    return Audit(faults, nonfinite, sorted(suspects))
 
 
 def _of_epochs(
-    recorded: np.ndarray, last: int, run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]
+    where: str, recorded: np.ndarray, last: int, run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     faults = []
     if len(recorded) < last:
         first = int(np.setdiff1d(np.arange(1, last + 1), recorded)[0])
-        faults.append(f"epochs/: {last - len(recorded):,} of {last:,} epochs are not there, the first is {first:,}")
+        faults.append(f"{where}: {last - len(recorded):,} of {last:,} epochs are not there, the first is {first:,}")
     summary = run.get(SUMMARY) or {}
     at_least = [("run.json", run["epoch"])] if run.get("epoch") is not None else []
     told = [("status/", min(one["visible"] for one in statuses))] if statuses else []
     told += [("the summary in run.json", summary["epochs"])] if "epochs" in summary else []
-    for where, epoch in at_least + told:
-        if last < epoch or (run_file.has_finished(run) and (where, epoch) in told and last > epoch):
-            faults.append(f"epochs/: the last epoch is {last:,}, by {where} it is {epoch:,}")
+    for by, epoch in at_least + told:
+        if last < epoch or (run_file.has_finished(run) and (by, epoch) in told and last > epoch):
+            faults.append(f"{where}: the last epoch is {last:,}, by {by} it is {epoch:,}")
     return faults
 
 
 def _of_rows(
+    where: str,
     epochs: np.ndarray,
     counts: np.ndarray,
     last: int,
@@ -79,14 +90,20 @@ def _of_rows(
     unknown = (epochs < 0) | (epochs > top) if ended or statuses else epochs < 0
     if unknown.any():
         faults.append(
-            f"embeddings/: {int(counts[unknown].sum()):,} rows are of epochs that never were, such as "
+            f"{where}: {int(counts[unknown].sum()):,} rows are of epochs that never were, such as "
             f"{int(epochs[unknown][0]):,}"
         )
-    if ended and statuses and not _lost(run, statuses) and all(one["visible"] == one["epoch"] for one in statuses):
-        written, there = sum(one["rows"] for one in statuses), int(counts[epochs > 0].sum())
-        if written != there:
-            faults.append(f"embeddings/: {there:,} rows after epoch 0, by status/ it is {written:,}")
     return faults
+
+
+def _of_count(there: int, run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Compare the rows of all kinds after epoch 0 with those that the parts have counted."""
+    ended = run.get("state") in (run_file.FINISHED, run_file.STOPPED)
+    if ended and statuses and not _lost(run, statuses) and all(one["visible"] == one["epoch"] for one in statuses):
+        written = sum(one["rows"] for one in statuses)
+        if written != there:
+            return [f"embeddings/: {there:,} rows after epoch 0, by status/ it is {written:,}"]
+    return []
 
 
 def _lost(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from freshet.files.listing import paths_in
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import savepoint_target
@@ -65,7 +66,7 @@ def _dispose(rest: FlinkRest, savepoint: str) -> None:
 @contextmanager
 def _folder_for_now(folder: Path) -> Iterator[None]:
     """Make a folder that goes afterwards, with all that is in it; and remove those of exports that were killed."""
-    for other in folder.parent.iterdir() if folder.parent.is_dir() else ():
+    for other in paths_in(folder.parent, "*"):
         with suppress(UsageError), taken(other, "freshet export"):
             shutil.rmtree(other, ignore_errors=True)
     try:

@@ -9,40 +9,91 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
+from typing import Any
 
 import numpy as np
 
 from freshet.job.results.plain_rules import Event
 from freshet.partitioner.config import NO_RULES, GraphRules
-from freshet.partitioner.reference_graph import GraphArrays, Id, ReferenceGraph
-from freshet.schema import EdgeRow, EdgeValues, Features, kept_of
+from freshet.partitioner.reference.graph import GraphArrays, Id, ReferenceGraph
+from freshet.schema import EdgeRow, EdgeValues, Features, attr_of, kept_of
 
 
 @dataclass
 class SnapshotGraph:
     """The graph of a snapshot; an edge's key is (type * n + source) * n + destination, by rows of `ids`.
 
-    Shapes: ids n ids; x (n, features) float32; keys (m,) int64 ascending, each once; values of m edges
+    Where vertices have kinds, `ids` are pairs of a kind's name and an id.
+
+    Shapes: ids n ids; x by kind (vertices of the kind, features) float32; keys (m,) int64 ascending, each once; values
+    of m edges, with attributes where the graph keeps these; kind (n,) uint8, the number of each vertex's kind
     """
 
-    ids: list[Id]
-    x: np.ndarray
+    ids: list[Any]
+    x: list[np.ndarray]
     keys: np.ndarray
     values: InitVar[EdgeValues]
     types: list[str]
+    kind: np.ndarray | None = None  # None: all are of one
     kept: np.ndarray = field(init=False)  # (values, m) float32: what the graph keeps of each edge
-    rows: dict[Id, int] = field(init=False)  # of the vertices that are still the snapshot's
+    attr: np.ndarray | None = field(init=False)  # (m, width) float32
+    rows: dict[Any, int] = field(init=False)  # of the vertices that are still the snapshot's
     live: np.ndarray = field(init=False)  # which vertices these are
     there: np.ndarray = field(init=False)  # which edges no event has deleted
-    x_row: np.ndarray = field(init=False)  # where in x each vertex has its features
+    x_row: np.ndarray = field(init=False)  # where in x of its kind each vertex has its features
     _into: tuple[np.ndarray, np.ndarray] | None = field(init=False, default=None)
 
     def __post_init__(self, values: EdgeValues) -> None:
         """Everything is there at first."""
-        self.kept = values.kept()
+        self.kept, self.attr = values.kept(), values.attr
         self.rows = dict(zip(self.ids, range(len(self.ids)), strict=True))
         self.live, self.there = np.ones(len(self.ids), bool), np.ones(len(self.keys), bool)
-        self.x_row = np.arange(len(self.ids))
+        self.x_row = self.numbers()
+
+    def live_of(self, kind: int) -> np.ndarray:
+        """Return which vertices are still the snapshot's and of a kind, (n,) bool."""
+        return self.live if self.kind is None else self.live & (self.kind == kind)
+
+    def numbers(self) -> np.ndarray:
+        """Return the place of each vertex among those of its kind that are still the snapshot's, (n,) int32."""
+        numbers = np.zeros(len(self.ids), np.int32)
+        for kind in range(len(self.x)):
+            live = self.live_of(kind)
+            numbers[live] = np.arange(np.count_nonzero(live), dtype=np.int32)
+        return numbers
+
+    def set_features(self, row: int, x: np.ndarray) -> None:
+        """Replace the features of a vertex."""
+        self.x[0 if self.kind is None else int(self.kind[row])][self.x_row[row]] = x
+
+    def with_features(self, kind: int, added: np.ndarray) -> np.ndarray:
+        """Return the features of all vertices of a kind: the snapshot's, then those of others, which are kept, too.
+
+        There is one copy of them: those of an earlier call change with the graph.
+        """
+        live = self.live_of(kind)
+        left = np.count_nonzero(live)
+        if len(added) or left < len(self.x[kind]):
+            self.x[kind] = np.concatenate([self.x[kind][self.x_row[live]], added])
+            self.x_row[live] = np.arange(left)
+        return self.x[kind]
+
+    def edges_of(self, *types: int) -> tuple[np.ndarray, np.ndarray, EdgeValues]:
+        """Return the edges of neighbouring types that are there: rows of sources and of destinations, and values."""
+        n = len(self.ids)
+        begin, end = self.keys.searchsorted([types[0] * n**2, (types[-1] + 1) * n**2]) if types else (0, 0)
+        there = self.there[begin:end]
+        src, dst = divmod(self.keys[begin:end][there] % max(1, n**2), max(1, n))
+        kept = EdgeValues.of_kept(list(self.kept[:, begin:end][:, there]))
+        return src, dst, EdgeValues(kept.edges, kept.given, None if self.attr is None else self.attr[begin:end][there])
+
+    def set_values(self, place: int, values: EdgeRow) -> None:
+        """Set what an edge carries, which is there from now on."""
+        self.there[place], self.kept[:, place] = True, kept_of(values)
+        if self.attr is not None:
+            attr = attr_of(values)
+            self.attr[place] = 0
+            self.attr[place, : len(attr)] = attr
 
     def find(self, src: Id, dst: Id, name: str) -> int | None:
         """Return the position of an edge, even a deleted one, if both ends are still the snapshot's."""
@@ -95,7 +146,8 @@ class PlainGraph(ReferenceGraph):
     ) -> None:
         super().__init__(features, rules)
         self.began_empty = snapshot is None
-        self._of = snapshot or SnapshotGraph([], features.empty(), np.empty(0, np.int64), EdgeValues.default(0), [])
+        x = [np.empty((0, width), np.float32) for width in features.widths]
+        self._of = snapshot or SnapshotGraph([], x, np.empty(0, np.int64), EdgeValues.default(0), [])
         for name in self._of.types:
             self.edges[name]
 
@@ -130,7 +182,7 @@ class PlainGraph(ReferenceGraph):
         if row is None:
             super().add_vertex(vertex, x)
         elif x is not None:
-            self._of.x[self._of.x_row[row]] = x
+            self._of.set_features(row, x)
 
     def del_vertex(self, vertex: Id) -> None:
         """Remove the vertex and all its edges."""
@@ -145,7 +197,7 @@ class PlainGraph(ReferenceGraph):
         if place is None:
             super()._put_edge(src, dst, values, name)
         else:
-            self._of.there[place], self._of.kept[:, place] = True, kept_of(values)
+            self._of.set_values(place, values)
 
     def _take_edge(self, src: Id, dst: Id, name: str) -> None:
         place = self._of.find(src, dst, name)
@@ -171,23 +223,19 @@ class PlainGraph(ReferenceGraph):
 
         There is one copy of the features: those of an earlier call change with the graph.
         """
-        of, n = self._of, len(self._of.ids)
+        of = self._of
         left = {vertex: row for row, vertex in enumerate(of.rows)}
         added = self._arrays(left | {vertex: len(left) + row for row, vertex in enumerate(self.x)})
-        if not n:
+        if not of.ids:
             return added
-        if added.ids or len(left) < len(of.x):
-            of.x = np.concatenate([of.x[of.x_row[of.live]], added.x])
-            of.x_row[of.live] = np.arange(len(left))
-        row = np.cumsum(of.live, dtype=np.int32) - np.int32(1)
-        src, dst = (row[ends] for ends in divmod(of.keys[of.there] % n**2, n))
-        kept = EdgeValues.of_kept(list(of.kept[:, of.there]))
+        numbers = of.numbers()
+        src, dst, values = of.edges_of(*range(len(of.types)))
         return GraphArrays(
             ids=list(left) + added.ids,
-            x=of.x,
-            src=np.append(src, added.src.astype(np.int32)),
-            dst=np.append(dst, added.dst.astype(np.int32)),
-            values=EdgeValues.concatenate([kept, added.values]),
+            x=of.with_features(0, added.x),
+            src=np.append(numbers[src], added.src.astype(np.int32)),
+            dst=np.append(numbers[dst], added.dst.astype(np.int32)),
+            values=EdgeValues.concatenate([values, added.values]),
         )
 
     def edge_types(self) -> list[str]:

@@ -6,24 +6,20 @@ A vertex is a pair here, the name of its kind and its id; an edge's type is the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
+from freshet.gnn.kinds.model import KindsModel
 from freshet.job.results.plain_graph import PlainGraph
 from freshet.job.results.plain_rules import Event, PlainRules, float32s
-from freshet.kinds import NO_MIRROR, Kinds, Relation
+from freshet.kinds import NO_MIRROR, Relation
 from freshet.kinds_graph import KindsGraph, RelationEdges
-from freshet.partitioner.config import GraphRules
-from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeRow, EdgeValues, Features, edge_row
+from freshet.partitioner.reference.kinds import KindsArrays, ReferenceKindsGraph, kinds_of, pair_of
+from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeRow, EdgeValues, edge_row
 
 KIND_FIELDS = ("kind", "src_kind", "dst_kind")
-
-
-def kinds_of(features: Features) -> Kinds:
-    """Return the kinds of a model that has them."""
-    assert features.kinds is not None
-    return features.kinds
 
 
 class PlainKindsRules(PlainRules):
@@ -42,14 +38,16 @@ class PlainKindsRules(PlainRules):
         row = None
         if op == "set_features" or (op == "add_vertex" and x is not None):
             row = float32s(x)
-            if row is None or len(row) != kinds.widths[kinds.names.index(kind)]:
+            width = kinds.widths[kinds.names.index(kind)]
+            if row is None or len(row) != width:
                 return None
+            row = row if width else None
         self._id_type = type(vertex)
         return Event(op, (kind, vertex), x=row)
 
     def _edge(self, op: str, record: dict[str, Any]) -> Event | None:
         kinds, src, dst = kinds_of(self.features), record.get("src"), record.get("dst")
-        number = self._relation(record)
+        number = self.relation_of(record)
         if number is None or not (self._is_id(src) and self._is_id(dst) and type(src) is type(dst)):
             return None
         values = self._values(kinds.relations[number], record) if op == "add_edge" else PLAIN_EDGE
@@ -59,10 +57,12 @@ class PlainKindsRules(PlainRules):
         source, _, target = kinds.triple(kinds.relations[number])
         return Event(op, (source, src), (target, dst), values=values, type=kinds.relation_names[number])
 
-    def _relation(self, record: dict[str, Any]) -> int | None:
-        """The one relation that an edge can be of, of those that events bring."""
+    def relation_of(self, record: Mapping[str, Any]) -> int | None:
+        """Return the one relation that an edge can be of, of those that events bring; None where that is not one."""
         kinds = kinds_of(self.features)
-        found = [number for number, one in enumerate(kinds.relations) if one.type == record.get("type")]
+        found, given = list(range(len(kinds.relations))), record.get("type")
+        if given is not None or kinds.are_named or len(kinds.types) > 1:
+            found = [number for number in found if kinds.relations[number].type == given]
         for field, place in (("src_kind", 0), ("dst_kind", 2)):
             given = record.get(field) if kinds.are_named else None
             found = [k for k in found if given is None or kinds.triple(kinds.relations[k])[place] == given]
@@ -87,72 +87,65 @@ class PlainKindsRules(PlainRules):
         return edge_row(carried | {ATTR: len(numbers)})
 
 
-class KindsArrays(NamedTuple):
-    """A graph with kinds of vertices as arrays: the ids of each kind, in the order of the graph's rows."""
-
-    ids: Mapping[str, list[int | str]]
-    graph: KindsGraph
-
-
-class PlainKindsGraph(PlainGraph):
-    """A graph whose vertices have kinds; edges are followed by those of the relation that mirrors theirs."""
-
-    def __init__(self, features: Features, rules: GraphRules) -> None:
-        super().__init__(features, rules)
-        self.kinds = kinds_of(features)
-        named = dict(zip(self.kinds.relation_names, self.kinds.relations, strict=True))
-        names = self.kinds.relation_names
-        self._mirror = {names[one.mirrors]: name for name, one in named.items() if one.mirrors != NO_MIRROR}
-        if rules.undirected:
-            own = {name for name, one in named.items() if one.mirrors == NO_MIRROR} - self._mirror.keys()
-            self._mirror |= {name: name for name in own}
-
-    def add_edge(self, src: Any, dst: Any, values: EdgeRow = PLAIN_EDGE, name: str = "", ts: int | None = None) -> None:
-        """Add the edge, and the one that follows it, or set what they carry."""
-        self.times.advance(ts)
-        for one, other, relation in self._both_ways(src, dst, name):
-            self.add_vertex(one)
-            self.add_vertex(other)
-            self._put_edge(one, other, values, relation)
-            self.times.added((one, other, relation), ts)
-
-    def del_edge(self, src: Any, dst: Any, name: str = "") -> None:
-        """Remove the edge, and the one that follows it; their ends stay."""
-        for one, other, relation in self._both_ways(src, dst, name):
-            self._take_edge(one, other, relation)
-
-    def _both_ways(self, src: Any, dst: Any, name: str) -> list[tuple[Any, Any, str]]:
-        return [(src, dst, name), *([(dst, src, self._mirror[name])] if name in self._mirror else [])]
+class PlainKindsGraph(ReferenceKindsGraph, PlainGraph):
+    """A graph whose vertices have kinds, with what a snapshot has in arrays."""
 
     def count_of(self, kind: str) -> int:
         """Return how many vertices are of a kind."""
-        return sum(name == kind for name, _ in map(_pair, self.x))
+        left = np.count_nonzero(self._of.live_of(self.kinds.names.index(kind))) if self._of.ids else 0
+        return int(left) + sum(name == kind for name, _ in map(pair_of, self.x))
 
     def kind_arrays(self) -> KindsArrays:
-        """Return the graph as arrays, by kind and by relation."""
-        rows: dict[str, dict[Any, int]] = {name: {} for name in self.kinds.names}
-        for kind, vertex in map(_pair, self.x):
-            rows[kind][vertex] = len(rows[kind])
-        x = [np.zeros((len(rows[name]), n), np.float32) for name, n in zip(rows, self.kinds.widths, strict=True)]
-        for one, own in self.x.items():
-            if own is not None:
-                kind, vertex = _pair(one)
-                x[self.kinds.names.index(kind)][rows[kind][vertex]] = own
-        edges = [self._relation_edges(number, rows) for number in range(len(self.kinds.relations))]
-        return KindsArrays({name: list(found) for name, found in rows.items()}, KindsGraph(x, edges))
+        """Return the graph as arrays, by kind and by relation; of each, what is left of the snapshot comes first.
 
-    def _relation_edges(self, number: int, rows: Mapping[str, Mapping[Any, int]]) -> RelationEdges:
-        relation, name = self.kinds.relations[number], self.kinds.relation_names[number]
-        listed = [(src, dst, one) for src, ends in self.edges[name].out.items() for dst, one in ends.items()]
-        source, target = rows[self.kinds.names[relation.source]], rows[self.kinds.names[relation.target]]
-        src = np.array([source[_pair(one)[1]] for one, _, _ in listed], np.int64)
-        dst = np.array([target[_pair(one)[1]] for _, one, _ in listed], np.int64)
-        carried, width = EdgeValues.of_rows([one for _, _, one in listed]), relation.edge_width
-        attr = carried.full_attr(width) if width else None
-        return RelationEdges(src, dst, EdgeValues(len(listed), carried.given, attr))
+        There is one copy of the features: those of an earlier call change with the graph.
+        """
+        of, numbers = self._of, self._of.numbers()
+        ids: dict[str, list[Any]] = {name: [] for name in self.kinds.names}
+        for kind, own in map(pair_of, of.rows):
+            ids[kind].append(own)
+        rows = self._added_rows(ids)
+        x = [
+            of.with_features(number, self._added_features(name, width))
+            for number, (name, width) in enumerate(zip(ids, self.kinds.widths, strict=True))
+        ]
+        edges = [self._relation_edges(number, numbers, rows) for number in range(len(self.kinds.relations))]
+        return KindsArrays(ids, KindsGraph(x, edges))
+
+    def _relation_edges(self, number: int, numbers: np.ndarray, rows: Mapping[Any, int]) -> RelationEdges:
+        """Return the edges of a relation; `numbers` of the snapshot's vertices within their kinds, `rows` of others."""
+        of, width = self._of, self.kinds.relations[number].edge_width
+
+        def number_of(vertex: Any) -> int:
+            row = of.rows.get(vertex)
+            return rows[vertex] if row is None else int(numbers[row])
+
+        src, dst, values = self._added_edges(number, number_of)
+        if not of.ids:
+            return RelationEdges(src, dst, values)
+        sources, targets, others = of.edges_of(number)
+        src, dst = np.append(numbers[sources], src), np.append(numbers[targets], dst)
+        attr = None
+        if values.attr is not None:
+            attr = np.concatenate([others.full_attr(width)[:, :width], values.attr])
+        both = EdgeValues.concatenate([EdgeValues(one.edges, one.given) for one in (others, values)])
+        return RelationEdges(src, dst, EdgeValues(len(src), both.given, attr))
 
 
-def _pair(vertex: Any) -> tuple[str, Any]:
-    """Return the kind and the id of a vertex."""
-    kind, own = vertex
-    return kind, own
+def with_learned(model: KindsModel, arrays: KindsArrays) -> KindsArrays:
+    """Return a graph whose features have the learned rows of their vertices behind them, zeros for other ids."""
+    x = list(arrays.graph.x)
+    for kind, declared in model.learned.items():
+        tensors, number = model.weights_of(f"learned.{kind}"), list(model.kinds).index(kind)
+        if declared.ids == "string":
+            places = {bytes(digest): place for place, digest in enumerate(tensors["digests"])}
+            asked: list[Any] = [blake2b(str(one).encode(), digest_size=16).digest() for one in arrays.ids[kind]]
+        else:
+            places = {one: place for place, one in enumerate(tensors["ids"].tolist())}
+            asked = list(arrays.ids[kind])
+        found = np.zeros((len(asked), declared.width), np.float32)
+        for row, one in enumerate(asked):
+            if one in places:
+                found[row] = tensors["rows"][places[one]]
+        x[number] = np.concatenate([x[number], found], axis=1)
+    return arrays._replace(graph=arrays.graph._replace(x=x))

@@ -210,7 +210,7 @@ class PlainReplay:
     def _begin(self) -> PlainGraph:
         """The graph of a snapshot that is read as a whole, else an empty one."""
         if self.given.features.kinds is not None:
-            return PlainKindsGraph(self.given.features, self.given.graph)
+            return PlainKindsGraph(self.given.features, self.given.graph, self._snapshot())
         return PlainGraph(self.given.features, self.given.graph, self._snapshot())
 
     def _snapshot(self) -> SnapshotGraph | None:

@@ -16,7 +16,7 @@ from freshet.job.errors import JobFailed
 from freshet.job.lifecycle.lag_file import LAG, left_in
 from freshet.job.run.sources import Sources
 from freshet.job.run.topic_source import TopicSource
-from freshet.operators.parser.topic_stage import read_positions
+from freshet.operators.telemetry.positions import read_positions
 from freshet.operators.telemetry.status_file import StatusFile
 
 _ASK_S = 5.0

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from freshet.gnn.any_plan import AnyPlan, returned_of
 from freshet.job.errors import UsageError
+from freshet.job.kafka.address import KafkaAddress, KafkaAddressError
 from freshet.job.kafka.topic_specs import EXACTLY_ONCE, TopicOutput
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.told import told, told_again
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
+from freshet.operators.output_folders import log_id
 from freshet.operators.settings import OutletConfig, Settings
 from freshet.operators.sink.kafka_records import record_bytes_max
 from freshet.partitioner.events import STRING
 
 _MODEL_DIGITS = 12
 _INT_ID_BYTES = 20
+_EMBEDDINGS = "--embeddings-to"
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """The topic of changed embeddings and the topic of rejected records; None where the job writes none."""
+    """The topic of changed embeddings and the topic of rejected records; None where the job writes none.
+
+    Where the model returns several kinds of vertices, `by_kind` has the topic of each in place of `embeddings`.
+    """
 
     embeddings: TopicOutput | None = None
     letters: TopicOutput | None = None
+    by_kind: Mapping[str, TopicOutput] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> Mapping[str, TopicOutput]:
+        """The topics of changed embeddings by kind; of a model that returns one, under an empty name."""
+        return self.by_kind if self.embeddings is None else {"": self.embeddings}
 
     @property
     def letter_bytes(self) -> int:
@@ -32,8 +45,8 @@ class Outputs:
         return self.letters.record_bytes if self.letters is not None else RECORD_BYTES
 
 
-def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None]) -> Outputs:
-    """Ask the brokers for the topics, and make those that are missing.
+def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None], plan: AnyPlan | None = None) -> Outputs:
+    """Ask the brokers for the topics, and make those that are missing: NAME.KIND for each of several returned kinds.
 
     Transactions go by the job's id: no two jobs may share one, and a resumed job must find those of its last attempt.
     Raises: UsageError when the brokers can't give what the options ask for; JobFailed when they can't be reached.
@@ -42,36 +55,65 @@ def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None]) -> 
         return Outputs()
     from freshet.job.kafka.make_topics import plan_output
 
-    found: dict[str, TopicOutput] = {}
-    for option, address in config.output_topics.items():
-        embeddings = option == "--embeddings-to"
-        found[option] = plan_output(
+    def of(option: str, address: KafkaAddress, kind: str = "") -> TopicOutput:
+        embeddings = option == _EMBEDDINGS
+        prefix = f"freshet-{log_id(job_id, kind)}" if embeddings and config.delivery == EXACTLY_ONCE else None
+        return plan_output(
             option,
             address,
             config.client_properties,
             say,
             compacted=embeddings,
-            prefix=f"freshet-{job_id}" if embeddings and config.delivery == EXACTLY_ONCE else None,
+            prefix=prefix,
             checkpoint_interval_ms=config.checkpoint_interval_ms,
         )
-    return Outputs(found.get("--embeddings-to"), found.get("--dead-letters"))
+
+    given, used = config.output_topics, [address.topic for _, address in config.topics]
+    kinds = [] if plan is None else [one.kind for one in returned_of(plan) if one.kind]
+    apart = {kind: _topic_of(given[_EMBEDDINGS], kind, used) for kind in kinds if _EMBEDDINGS in given}
+    found = {option: of(option, address) for option, address in given.items() if option != _EMBEDDINGS or not apart}
+    by_kind = {kind: of(_EMBEDDINGS, address, kind) for kind, address in apart.items()}
+    return Outputs(found.get(_EMBEDDINGS), found.get("--dead-letters"), by_kind)
 
 
-def refuse_large_records(settings: Settings, outputs: Outputs, width: int) -> None:
+def _topic_of(address: KafkaAddress, kind: str, used: Sequence[str]) -> KafkaAddress:
+    """Return the topic of a kind.
+
+    Raises: UsageError for a name that Kafka would refuse, or that of another topic of the job.
+    """
+    try:
+        found = KafkaAddress.parse(f"{address}.{kind}")
+    except KafkaAddressError as error:
+        msg = f"{_EMBEDDINGS}: the topic of the kind {kind}: {error}"
+        raise UsageError(msg) from None
+    if found.topic in used:
+        msg = f"{_EMBEDDINGS} {address}: the topic {found.topic}, of the kind {kind}, is one that the job uses already"
+        raise UsageError(msg)
+    return found
+
+
+def refuse_large_records(settings: Settings, outputs: Outputs, widths: Mapping[str, int]) -> None:
     """Refuse a job whose embeddings may be larger than a record of their topic: one such record would end it.
+
+    `widths`: numbers of an embedding, by kind as in `Outputs.topics`.
 
     Raises: UsageError when an embedding is too wide, or ids may be too long.
     """
-    if outputs.embeddings is None or settings.outlet is None:
+    for kind, topic in outputs.topics.items():
+        _refuse_large(settings, topic, widths[kind])
+
+
+def _refuse_large(settings: Settings, topic: TopicOutput, width: int) -> None:
+    if settings.outlet is None:
         return
-    most, form = outputs.embeddings.record_bytes, settings.outlet.embedding_format
+    most, form = topic.record_bytes, settings.outlet.embedding_format
     id_kind, id_bytes_max = settings.id_kind, settings.parsing.id_bytes_max
     longest = id_bytes_max if id_kind == STRING else _INT_ID_BYTES
     needed = record_bytes_max(width, form, "0" * _MODEL_DIGITS, longest) + RECORD_SPARE
     if needed > most:
         ids = f" with ids of up to {id_bytes_max} bytes (id-bytes-max)" if id_kind == STRING else ""
         msg = (
-            f"--embeddings-to {outputs.embeddings.address}: an embedding of {width:,} numbers as {form}{ids} may take "
+            f"--embeddings-to {topic.address}: an embedding of {width:,} numbers as {form}{ids} may take "
             f"{needed:,} bytes, and the producer and the topic take records of {most:,}; raise max.request.size in "
             "`kafka:` of --config and max.message.bytes of the topic"
         )

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from freshet.gnn.any_plan import widths_of
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import division_of, groups_max
@@ -56,14 +57,14 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     await_brokers(config.output_topics.items(), config.client_properties)  # the options may be those that it had
     sources = _moved_sources(config, former, saved.topics, out)
     job_id = former.job_id or new_job_id()
-    outputs = plan_outputs(config, job_id, say)
     plan = load_plan(former.model)
+    outputs = plan_outputs(config, job_id, say, plan)
     if config.runtime == "flink":
         _refuse_subtasks(*config.processes, former.parts, len(plan.layers), out)
     block_events = former.parsing.block_events or former.sealing.epoch_events
     former = replace(former, parsing=replace(former.parsing, block_events=block_events))
     settings = settings_of_run(former, config, out, job_id, outputs, saved.model_sha256)
-    refuse_large_records(settings, outputs, plan.out_width)
+    refuse_large_records(settings, outputs, widths_of(plan))
     if (folder := saved.cut_log(out, beside=Path(settings.cuts.folder))) is not None:  # where it was, if not there
         settings = replace(settings, cuts=replace(settings.cuts, folder=str(folder)))
     cuts = cut_log.of_resumed_job(settings.cuts, config.topics, config.client_properties, job_id, out)
@@ -76,7 +77,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     replace(saved, settings=settings, topics=topics, options=options, former_options=saved.options).write(out)
     now = {"model": settings.model, "processor": settings.processor, "topics": as_recorded(topics)}
     now["registry"] = settings.parsing.registry
-    run_file.update_run(out, **now, **run_file.this_process())
+    run_file.record_resume(out, **now)
     if not (out / layout.IMAGE_DONE).exists():
         if saved.snapshot and config.snapshot is None:
             msg = f"--snapshot: the job in {out} was killed before it had taken {saved.snapshot} in; give it"

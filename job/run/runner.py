@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from freshet.files.whole import remove_all_left_behind
+from freshet.gnn.any_plan import learned_rows_of
 from freshet.gnn.model import SPEC_FILE
 from freshet.job.console import ProgressDisplay, Stats, say
 from freshet.job.errors import EXIT_DONE, JobFailed, one_line
@@ -38,8 +40,9 @@ from freshet.job.run.job_states import JobStates
 from freshet.job.run.lag import Lag
 from freshet.job.run.prepare.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.prepare.job import Job, prepare
+from freshet.job.run.prepare.learned import unlearned_in_words
 from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
-from freshet.job.run.prepare.plan import plan_to_run
+from freshet.job.run.prepare.plan import plan_to_run, refuse_splits
 from freshet.job.run.readers import Processes, file_readers_of, readers_of
 from freshet.job.run.rejected import RejectWatch
 from freshet.job.run.resume import attach, has_finished, resume, state_to_resume
@@ -51,8 +54,11 @@ from freshet.job.stores.plugins import wanted_plugins
 from freshet.operators.factory import load_plan
 from freshet.operators.parser.letter_box import read_attrs
 from freshet.operators.snapshot.reader import id_kind_of
+from freshet.operators.telemetry.figures import UNLEARNED
 from freshet.operators.telemetry.load import Window
+from freshet.operators.telemetry.profile import read_figures
 from freshet.operators.telemetry.recent import EVENTS_S
+from freshet.schema import ATTR
 from freshet.state.task_parts import DENSE_PARTS
 
 
@@ -76,6 +82,8 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))
+        # A server may be at work in tables/, a compaction in embeddings/, which removes its own, as the Sink does.
+        remove_all_left_behind(out, but=(layout.TABLES, layout.EMBEDDINGS))
         run_file.update_run(out, attempt={"run": job.settings.run, "epoch": complete_epoch(out)})
         if config.embeddings_from_start:
             put_start(job, config.client_properties, out)
@@ -175,6 +183,8 @@ def _sum_up(out: Path) -> dict[str, Any]:
     run_file.update_run(out, summary=summary)
     if attrs := read_attrs(out):
         say(f"attr of {attrs:,} edges of the events was checked and not kept")
+    if words := unlearned_in_words(read_figures(out).gauges):
+        say(words)
     print(orjson.dumps(summary).decode(), flush=True)
     return summary
 
@@ -184,8 +194,10 @@ def _warm_up(config: RunConfig) -> None:
     jobs = None  # a job that goes on has its model in its folder
     if config.model is not None and (config.model / SPEC_FILE).is_file():
         kind = config.id_kind if config.snapshot is None or config.resume else id_kind_of(config.snapshot)
-        layers = len(plan_to_run(config.model, undirected=config.undirected).layers)
-        parts, to_topic = parts_of(config, layers), config.embeddings_to is not None
+        plan = plan_to_run(config.model, undirected=config.undirected)
+        parts, to_topic = parts_of(config, len(plan.layers)), config.embeddings_to is not None
+        if not config.resume:
+            refuse_splits(plan, parts, config.strategy)
         jobs = Jobs(config.model, parts > 1, kind, to_topic=to_topic, many_parts=parts > DENSE_PARTS)
     if not are_ready(jobs):
         say("compiling kernels, once per machine: about twenty seconds on two cores (see `freshet warm-up`)")
@@ -196,9 +208,12 @@ def _warm_up(config: RunConfig) -> None:
             say(f"{error}; the job will compile by itself what it needs, which takes longer")
 
 
-def _watch(lag: Lag, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: RejectWatch) -> Callable[[], None]:
+def _watch(
+    lag: Lag, job: Job, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: RejectWatch
+) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
-    last, told_of_attr, window = [0.0], list[int](), Window(EVENTS_S)
+    last, window = [0.0], Window(EVENTS_S)
+    told = set() if learned_rows_of(load_plan(job.settings.model)) else {UNLEARNED}
     before = progress(out)["epochs"]
 
     def update() -> None:
@@ -208,9 +223,12 @@ def _watch(lag: Lag, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: R
         last[0] = now
         figures = progress(out)
         events = figures["events"]
-        if not told_of_attr and (attrs := read_attrs(out)):
-            told_of_attr.append(attrs)
+        if ATTR not in told and read_attrs(out):
+            told.add(ATTR)
             say("edges come with attr: it is checked and not kept, no layer reads it and no export of this job has it")
+        if UNLEARNED not in told and (words := unlearned_in_words(read_figures(out).gauges)):
+            told.add(UNLEARNED)
+            say(words)
         if figures["epochs"] > before:
             clock.reached("first_epoch")
         bar.update(
@@ -244,25 +262,30 @@ def _run_local(job: Job, out: Path, clock: StartUp, rejects: RejectWatch) -> int
             os._exit(128 + number)
 
     runtime = LocalRuntime(job.settings, len(job.sources.chunks), out / layout.STATE)
-    with ProgressDisplay() as bar, stop_signals() as caught, bounded_stop(caught, drop):
-        tried = job.settings.run
-        run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms(), tried=tried)
-        update = _watch(Lag(out, job.sources), out, bar, clock, rejects)
+    with stop_signals() as caught:  # also of a job that ends just then, until that is recorded
+        with ProgressDisplay() as bar, bounded_stop(caught, drop):
+            tried = job.settings.run
+            run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms(), tried=tried)
+            update = _watch(Lag(out, job.sources), job, out, bar, clock, rejects)
 
-        def on_progress() -> None:
-            if caught or rejects.is_too_much():
-                runtime.stop()
-            update()
+            def on_progress() -> None:
+                if caught or rejects.is_too_much():
+                    runtime.stop()
+                update()
 
-        try:
-            finished = runtime.run(on_progress)
-        except Exception as error:
-            run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
-            raise JobFailed(one_line(error)) from error
-    seconds = {name: round(value, 3) for name, value in runtime.times.seconds.items()}
-    state, epoch = run_file.FINISHED if finished else run_file.STOPPED, complete_epoch(out)
-    ended: dict[str, Any] = {"profile_seconds": seconds, "memory_bytes": runtime.memory_bytes, "ended_ms": _now_ms()}
-    run_file.update_run(out, state=state, epoch=epoch, sums=runtime.sums, **ended)
+            try:
+                finished = runtime.run(on_progress)
+            except Exception as error:
+                run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
+                raise JobFailed(one_line(error)) from error
+        seconds = {name: round(value, 3) for name, value in runtime.times.seconds.items()}
+        state, epoch = run_file.FINISHED if finished else run_file.STOPPED, complete_epoch(out)
+        ended: dict[str, Any] = {
+            "profile_seconds": seconds,
+            "memory_bytes": runtime.memory_bytes,
+            "ended_ms": _now_ms(),
+        }
+        run_file.update_run(out, state=state, epoch=epoch, sums=runtime.sums, **ended)
     if not finished:
         say(f"stopped; {_go_on_after(epoch)}")
     return 128 + caught[0] if caught and not finished else EXIT_DONE
@@ -294,7 +317,7 @@ def run_on_flink(
 
     with ProgressDisplay() as bar, Lag(out, job.sources) as lag:
         try:
-            update = _watch(lag, out, bar, clock, rejects)
+            update = _watch(lag, job, out, bar, clock, rejects)
 
             def watch() -> None:
                 update()
@@ -355,6 +378,7 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
         "topics": job.sources.topic_specs,
         "topic_readers": readers,
         "embeddings_to": job.outputs.embeddings,
+        "embeddings_by_kind": dict(job.outputs.by_kind),
         "letters_to": job.outputs.letters,
         "kafka_properties": dict(config.client_properties),
         "user_options": flink,

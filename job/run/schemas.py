@@ -1,31 +1,39 @@
-"""Findings from the schemas of tables before a job reads a row: columns that are converted, ignored or rejected."""
+"""Findings from schemas of files before a job reads a row: columns that are converted, ignored or rejected."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from freshet.operators.parser.arrow.arrays import is_number, is_text
 from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.formats import JSONL, PARQUET
-from freshet.operators.parser.rules import ID_FIELDS, FieldKind, fields_of
+from freshet.operators.parser.line_files import LineReader
+from freshet.operators.parser.rules import ID_FIELDS, KIND_FIELDS, FieldKind, fields_of
 from freshet.partitioner.events import INT, STRING
 from freshet.schema import Features
 
 _NAMES_MAX = 12
+_FIRST_BYTES = 1 << 14  # of the decompressed JSON lines of a file, whose keys are looked at
 
 
 def tell_schemas(
     files: Iterable[EventFile], features: Features, id_kind: str | None, say: Callable[[str], None]
 ) -> None:
-    """Say of all tables, once each, what their columns show; `features` and `id_kind` (None: open) are the job's."""
+    """Say of all files, once each, what their columns show; `features` and `id_kind` (None: open) are the job's.
+
+    Of JSON lines only that they have the fields of kinds: the others are judged line by line.
+    """
     seen: dict[str, list[str]] = {}
     for file in files:
-        if file.format != JSONL:
-            for line in findings(_schema_of(file), features, id_kind):
-                seen.setdefault(line, []).append(file.name)
+        is_table = file.format != JSONL
+        found = findings(_schema_of(file), features, id_kind) if is_table else ignored_kinds(_keys_of(file), features)
+        for line in found:
+            seen.setdefault(line, []).append(file.name)
     for line, names in seen.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         say(f"{names[0]}{more}: {line}")
@@ -40,6 +48,30 @@ def _schema_of(file: EventFile) -> pa.Schema:
         return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).schema
 
 
+def _keys_of(file: EventFile) -> set[str]:
+    """Keys of the first whole lines of a file of JSON lines; of those that are no objects, none."""
+    keys: set[str] = set()
+    with closing(LineReader()) as lines:
+        first = lines.read(file.path, 0, _FIRST_BYTES)
+    for line in first.splitlines():
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        keys |= record.keys() if isinstance(record, dict) else set()
+    return keys
+
+
+def ignored_kinds(names: Iterable[str], features: Features) -> Iterator[str]:
+    """Say that fields of kinds are among these, where the model has no kinds to look for them."""
+    there = sorted(KIND_FIELDS.keys() & set(names) - fields_of(features).keys())
+    if there:
+        yield (
+            f"{', '.join(there)} ignored: the model has no kinds of vertices, so two kinds' vertices with the same id "
+            "are one"
+        )
+
+
 def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iterator[str]:
     """Describe each column that differs from those of events."""
     fields = fields_of(features)
@@ -50,6 +82,7 @@ def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iter
         there = ", ".join(names[:_NAMES_MAX]) or "none"
         yield f"no column op, only {there}: every row will be rejected; `events-map:` in --config reads foreign columns"
         return
+    yield from ignored_kinds(schema.names, features)
     for name, kind in kinds.items():
         if said := _JUDGES[fields[name]](kind, features, id_kind):
             yield f"column {name} is {kind}: {said}"

@@ -6,7 +6,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from freshet.job.flink.job_spec import savepoint_target
 from freshet.job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
 from freshet.job.flink.state_files import record_savepoint
 from freshet.job.folder import layout, lock, run_file
-from freshet.job.folder.job_file import store_options
 from freshet.job.folder.stop_file import forget_stop, write_stop
 from freshet.job.lifecycle.ending import settled
 from freshet.job.lifecycle.job_state import LOST, state_of
@@ -81,7 +81,8 @@ def stop_process(out: Path, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
     run = run_file.read_run(out)
     if run.get("state") == run_file.FAILED:
         raise JobFailed(str(run.get("error")))
-    return str(run.get("state"))
+    state = str(run.get("state"))
+    return state if state in run_file.ENDED else run_file.STOPPED  # it had not begun to go on
 
 
 def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> str | None:
@@ -105,7 +106,46 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
         msg = f"{out / layout.RUN}: does not say {' and '.join(lacking)} of the job; end the process that it names"
         raise NothingToStopError(msg)
     target = savepoint_target(savepoint_dir or f"{run['checkpoints']}/{layout.SAVEPOINTS}")
-    store = store_options(out) if is_remote(target) else None
+    with _one_at_a_time(out, timeout_s) as comes_second:
+        if comes_second:
+            _await_end(out, run, _PATIENCE_S)
+            if on_cluster:
+                settled(out, _ANSWER_S)
+            if run_file.read_run(out).get("state") in run_file.ENDED:
+                return _end_of_others(out, run, JobFailed(f"{out}: its job was stopped without a savepoint meanwhile"))
+        return _stop_by_flink(out, run, target, on_cluster, timeout_s)
+
+
+@contextmanager
+def _one_at_a_time(out: Path, timeout_s: float) -> Iterator[bool]:
+    """Have nobody else ask Flink to stop the job meanwhile, at which it would start the job again.
+
+    Yields whether somebody else has asked before. Raises: JobFailed when they are not done in time.
+    """
+    deadline, comes_second = time.monotonic() + timeout_s, False
+
+    def refused(owner: str) -> str:
+        return f"{out}: {owner} is stopping its job, and not done after {timeout_s:.0f} s"
+
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(lock.locked(out / layout.STOPPING, "freshet stop", refused))
+                break
+            except UsageError as error:
+                comes_second = True
+                if time.monotonic() >= deadline:
+                    raise JobFailed(str(error)) from None
+                time.sleep(_POLL_S)
+        yield comes_second
+
+
+def _stop_by_flink(out: Path, run: dict[str, Any], target: str, on_cluster: bool, timeout_s: float) -> str | None:
+    """Have Flink stop a job; return the savepoint once its end is recorded, None if it came to its end meanwhile.
+
+    Raises: FlinkRestError when Flink can't do it; JobFailed when it fails meanwhile.
+    """
+    store = _store_options(out) if is_remote(target) else None
     before = savepoints_in(target, store)
     request = {"job_id": run["job_id"], "savepoint_dir": target, "before": before}
     write_stop(out, request)
@@ -122,9 +162,7 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
             _await_end(out, run, _PATIENCE_S)
             if on_cluster:
                 settled(out, _ANSWER_S)
-            if run_file.read_run(out).get("state") == run_file.FINISHED:
-                return None
-            raise
+            return _end_of_others(out, run, error)
         savepoint = found
     finally:
         rest.close()
@@ -133,11 +171,35 @@ def stop_job(out: Path, savepoint_dir: Path | str | None = None, timeout_s: floa
     await_last(out, run["started_ms"], LAST_STATUS_S)  # where no process of ours has waited for it
     if not is_remote(savepoint):  # the same
         record_savepoint(local_path(savepoint))
-    now = run_file.read_run(out)
-    if now.get("state") not in run_file.ENDED or (now.get("savepoint") != savepoint and not is_worked_on(out)):
-        ended_ms, epoch = int(time.time() * 1e3), complete_epoch(out)
-        run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint, epoch=epoch, ended_ms=ended_ms)
+    with suppress(UsageError), lock.taken(out, "freshet stop"):  # else somebody goes on with the job by now, say
+        now = run_file.read_run(out)
+        is_unseen = now.get("state") not in run_file.ENDED or now.get("savepoint") != savepoint
+        if is_unseen and now.get("job_id") == run["job_id"]:
+            ended_ms, epoch = int(time.time() * 1e3), complete_epoch(out)
+            run_file.update_run(out, state=run_file.STOPPED, savepoint=savepoint, epoch=epoch, ended_ms=ended_ms)
     return savepoint
+
+
+def _end_of_others(out: Path, run: Mapping[str, Any], error: JobFailed) -> str | None:
+    """Return the savepoint with which somebody else has stopped a job meanwhile; None if it came to its end.
+
+    Raises: JobFailed with its cause if it failed; the given error, if it goes on.
+    """
+    now = run_file.read_run(out)
+    state, savepoint = now.get("state"), now.get("savepoint")
+    if state == run_file.FINISHED:
+        return None
+    if state == run_file.FAILED:
+        raise JobFailed(str(now.get("error"))) from error
+    if state == run_file.STOPPED and savepoint and savepoint != run.get("savepoint"):
+        return str(savepoint)
+    raise error
+
+
+def _store_options(out: Path) -> dict[str, str] | None:
+    from freshet.job.folder.job_file import store_options  # takes long to load
+
+    return store_options(out)
 
 
 def _told_or_placed(out: Path) -> dict[str, Any]:

@@ -12,13 +12,15 @@ import psutil
 from pydantic import Field
 
 from freshet.job.console import say
+from freshet.job.folder.returned_kinds import logs_of
 from freshet.job.folder.run_file import has_finished, read_run
 from freshet.operators.output_folders import STATUS
 from freshet.operators.parser.letter_box import read_dropped, read_reasons
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
+from freshet.operators.telemetry.figures import UNLEARNED
 from freshet.operators.telemetry.latency import KINDS, percentiles
-from freshet.operators.telemetry.profile import read_profiles
+from freshet.operators.telemetry.profile import read_figures, read_profiles
 from freshet.operators.telemetry.status_file import BUCKETS, FROM_FLINK, SINK_PREFIX, read_statuses
 
 _NEEDED = {name: int for name in ("events", "rejected", "epoch", "visible", "vertices", "rows")}
@@ -74,7 +76,9 @@ def complete_epoch(out: str | Path) -> int:
         return min(int(one["visible"]) for one in statuses)
     run, told = read_run(out), {one["part"]: one["visible"] for one in statuses}
     parts = run.get("parts") or len(told) or 1
-    return max(0, log_proof.complete_epoch(out, parts, told, has_finished=has_finished(run), noted=run.get("epoch")))
+    finished, noted = has_finished(run), run.get("epoch")
+    logs = logs_of(out)
+    return max(0, min(log_proof.complete_epoch(log, parts, told, has_finished=finished, noted=noted) for log in logs))
 
 
 def closing_summary(out: str | Path) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
     seconds, events = figures["seconds"], figures["events"] - figures["rejected"] + rejected
     vertices = figures["vertices"]
     if not vertices and figures["rows"]:
-        vertices = len(ChangeLogReader(out).final(vectors=False).ids)
+        vertices = sum(len(ChangeLogReader(out, log.kind).final(vectors=False).ids) for log in logs_of(out))
     return {
         "events": events,
         "rejected": rejected,
@@ -111,21 +115,30 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
         "vertices": vertices,
         "rows": figures["rows"],
         **{name: figure for name, figure in figures.items() if name.startswith(tuple(KINDS))},
+        **unlearned(out),
     }
+
+
+def unlearned(out: Path) -> dict[str, int]:
+    """Return the number of live vertices whose ids have no learned row; nothing where the model has no such rows."""
+    gauges = read_figures(out).gauges
+    return {UNLEARNED: gauges[UNLEARNED]} if UNLEARNED in gauges else {}
 
 
 def _of_log(out: Path, figures: Mapping[str, Any], rejected: int) -> dict[str, Any]:
     """Return the figures that can be counted in the change log."""
     try:
-        log = ChangeLogReader(out)
-        last = log.last_epoch() or 0
+        logs = [ChangeLogReader(out, log.kind) for log in logs_of(out)]
     except NoChangeLogError:
         return {}
-    found = log.scan()
-    accepted = int(log.positions().events.sum())
+    last, rows = min(log.last_epoch() or 0 for log in logs), 0
+    for log in logs:
+        found = log.scan()
+        rows += int(found.counts[found.epochs > 0].sum())
+    accepted = int(logs[0].positions().events.sum())
     rejected = max(rejected, figures["rejected"])
     counts = {"rejected": rejected, "events": max(accepted + rejected, figures["events"]), "vertices": 0}
-    return {**counts, "epochs": last, "rows": int(found.counts[found.epochs > 0].sum())}
+    return {**counts, "epochs": last, "rows": rows}
 
 
 def profile(out: str | Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from freshet.job.kafka.produce import explained, producer_to
 from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.run.prepare.job import Job
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.record_blocks import records_of
 from freshet.operators.sink.coalesce import Changes, TextIds
 from freshet.operators.sink.kafka_records import RecordBlocks
@@ -35,17 +36,18 @@ def put_start(job: Job, properties: ClientProperties, out: Path) -> None:
 
     Raises: JobFailed when they do not take them.
     """
-    topic, done = job.outputs.embeddings, out / layout.IN_TOPIC
-    if topic is None or done.exists():
+    topics, done = job.outputs.topics, out / layout.IN_TOPIC
+    if not topics or done.exists():
         return
     assert job.settings.outlet is not None
     records = RecordBlocks(job.settings.outlet.model_tag, job.settings.outlet.embedding_format)
-    count = _put(topic, properties, records, out)
+    for kind, topic in topics.items():
+        count = _put(topic, properties, records, LogFolders(out, kind))
+        say(f"embeddings-from-start: {count:,} embeddings of the snapshot are in the topic {topic.topic}")
     done.touch()
-    say(f"embeddings-from-start: {count:,} embeddings of the snapshot are in the topic {topic.topic}")
 
 
-def _put(topic: TopicOutput, properties: ClientProperties, records: RecordBlocks, out: Path) -> int:
+def _put(topic: TopicOutput, properties: ClientProperties, records: RecordBlocks, log: LogFolders) -> int:
     failed: list[Any] = []
     count = 0
 
@@ -56,7 +58,7 @@ def _put(topic: TopicOutput, properties: ClientProperties, records: RecordBlocks
     producer = producer_to(topic.address, properties)
     try:
         with ProgressDisplay("embeddings to the topic") as bar:
-            for changes in _changes(out):
+            for changes in _changes(log):
                 for block in records.blocks(changes):
                     for key, value, _ in records_of(block):
                         while not _takes(producer, topic.topic, key, value, reported):
@@ -91,9 +93,9 @@ def _raise(failed: list[Any]) -> None:
         raise KafkaException(failed[0])
 
 
-def _changes(out: Path) -> Iterator[Changes]:
+def _changes(log: LogFolders) -> Iterator[Changes]:
     """Return the rows of epoch 0, which the change log has before the job begins."""
-    for path in sorted((out / layout.EMBEDDINGS).glob("[!._]*.parquet")):
+    for path in sorted(log.embeddings.glob("[!._]*.parquet")):
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE):
                 ids = ids_of_column(batch.column("id"))

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.files.json_file import DamagedFileError
-from freshet.job.folder import layout
 from freshet.job.serving.protocol.columns import ids_of_column, numbers, rows_of
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log_reader import narrow_rows
 from freshet.operators.sink.epoch_files import times_in
 from freshet.operators.sink.log_proof import BASE_PREFIX, epoch_of_base, epochs_of, reading
@@ -50,22 +50,22 @@ class NewestRows(NamedTuple):
         return int(max(self.epochs.max(initial=-1), self.dead_epochs.max(initial=-1)))
 
 
-def rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> NewestRows:
+def rows_between(log: LogFolders, after: int, upto: int, strings: bool, width: int) -> NewestRows:
     """The rows of epochs past `after`, up to `upto`; a file that goes while it is read is looked for once more.
 
     Where `newest_base` is past `upto` afterwards, rows may be missing: compaction has removed files that it has.
     """
-    return again(lambda: _rows_between(out, after, upto, strings, width))
+    return again(lambda: _rows_between(log, after, upto, strings, width))
 
 
-def positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
+def positions_at(log: LogFolders, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     """Return the input positions after an epoch: (source, partition, next offset, epoch), (p, 4) int64."""
-    return again(lambda: _positions_at(out, upto, sources))
+    return again(lambda: _positions_at(log, upto, sources))
 
 
-def times_upto(out: Path, upto: int, after: int = -1) -> Moment:
+def times_upto(log: LogFolders, upto: int, after: int = -1) -> Moment:
     """Return the greatest times of the epochs past `after`, up to `upto`, as far as they are visible."""
-    return again(lambda: _times_upto(out, upto, after))
+    return again(lambda: _times_upto(log, upto, after))
 
 
 def known_from(base: Path) -> int:
@@ -88,9 +88,9 @@ def again(read: Callable[[], T]) -> T:
     return read()
 
 
-def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
+def _positions_at(log: LogFolders, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     numbers = {name: number for number, name in enumerate(sources)}
-    base = _base_of(out, upto)
+    base = _base_of(log, upto)
     newest: dict[tuple[int, int], tuple[int, int]] = {}
     if base is not None:
         with reading(base) as file:
@@ -99,7 +99,7 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
             msg = f"{base}: a base without positions of the input, of another version; {_ADVICE}"
             raise DamagedFileError(msg)
         newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
-    for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), -1 if base is None else epoch_of_base(base), upto):
+    for path in _past(log.epochs.glob("[!._]*.parquet"), -1 if base is None else epoch_of_base(base), upto):
         with reading(path) as file:
             table = pq.read_table(file, columns=["epoch", "source", "partition", "next_offset"])
         table = table.filter(pc.less_equal(table["epoch"], upto)).sort_by("epoch")
@@ -113,14 +113,14 @@ def _positions_at(out: Path, upto: int, sources: tuple[str, ...]) -> np.ndarray:
     return np.array([[*key, *value] for key, value in newest.items()], np.int64).reshape(-1, 4)
 
 
-def _times_upto(out: Path, upto: int, after: int) -> Moment:
-    base, found = _base_of(out, upto), NOTHING_KNOWN
+def _times_upto(log: LogFolders, upto: int, after: int) -> Moment:
+    base, found = _base_of(log, upto), NOTHING_KNOWN
     if base is not None and epoch_of_base(base) > after:
         with reading(base) as file:
             told = (pq.read_schema(file).metadata or {}).get(TIMES)
         if told is not None:
             after, found = epoch_of_base(base), Moment(*orjson.loads(told))
-    for path in _past((out / layout.EPOCHS).glob("[!._]*.parquet"), after, upto):
+    for path in _past(log.epochs.glob("[!._]*.parquet"), after, upto):
         one = times_in(path)
         within = one.times[(one.epochs > after) & (one.epochs <= upto)]
         largest = within.max(axis=0, initial=NO_TIME).tolist()
@@ -128,14 +128,14 @@ def _times_upto(out: Path, upto: int, after: int) -> Moment:
     return found
 
 
-def _rows_between(out: Path, after: int, upto: int, strings: bool, width: int) -> NewestRows:
-    base = _base_of(out, upto)
+def _rows_between(log: LogFolders, after: int, upto: int, strings: bool, width: int) -> NewestRows:
+    base = _base_of(log, upto)
     if base is not None and epoch_of_base(base) <= after:
         base = None
     if base is not None:
         epochs_of(base)  # is it whole?
-    log = (path for path in (out / layout.EMBEDDINGS).glob("[!._]*.parquet") if not path.name.startswith(BASE_PREFIX))
-    paths = _past(log, after if base is None else epoch_of_base(base), upto)
+    files = (path for path in log.embeddings.glob("[!._]*.parquet") if not path.name.startswith(BASE_PREFIX))
+    paths = _past(files, after if base is None else epoch_of_base(base), upto)
     paths = paths if base is None else [base, *paths]
     # Vectors are read once it is known which are wanted: most rows of a long log have been replaced.
     tables = [narrow_rows(path) for path in paths]
@@ -192,9 +192,9 @@ def _take_vectors(path: Path, at: np.ndarray, epochs: np.ndarray, rows: np.ndarr
         raise FileNotFoundError(path)
 
 
-def _base_of(out: Path, upto: int) -> Path | None:
+def _base_of(log: LogFolders, upto: int) -> Path | None:
     """The newest base up to an epoch: it has all that came before it."""
-    bases = [path for path in (out / layout.EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet") if epoch_of_base(path) <= upto]
+    bases = [path for path in log.embeddings.glob(f"{BASE_PREFIX}*.parquet") if epoch_of_base(path) <= upto]
     return max(bases, default=None)
 
 

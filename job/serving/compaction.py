@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from freshet.files.whole import remove_left_behind
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.lock import locked
@@ -54,32 +55,37 @@ class Compacted:
     removed_bytes: int
 
 
-def compact_log(out: Path, keep_s: float | None = None, now_s: float | None = None) -> Compacted:
+def compact_log(
+    out: Path, keep_s: float | None = None, now_s: float | None = None, kind: str | None = None
+) -> Compacted:
     """Write a base as of the last complete epoch; then remove covered files that are older than `keep_s` (None: none).
 
-    Raises: UsageError when `out` holds no job, or is being compacted already.
+    `kind`: whose log it is, where the model returns several.
+
+    Raises: UsageError when `out` holds no job, or is being compacted already, or a kind is to be named.
     """
-    job = ServedJob.read(out)
+    job = ServedJob.read(out, kind)
     if job is None:
-        lacking = next(name for name in (layout.SAVED_JOB, layout.IMAGE_DONE) if not (out / name).exists())
+        lacking = layout.IMAGE_DONE if (out / layout.SAVED_JOB).exists() else layout.SAVED_JOB  # it comes last
         msg = (
             f"{out}: no job in it, or one that prepares itself: there is no {lacking}; give the --out folder of a "
             "`freshet run`"
         )
         raise UsageError(msg)
-    folder = out / layout.EMBEDDINGS
+    folder = job.log.embeddings
 
     def refused(owner: str) -> str:
         return f"{folder}: {owner} compacts it; try again when that has ended"
 
     # A second one may remove files, or the base, that this one reads.
     with locked(folder / _LOCK, "freshet compact", refused):
+        remove_left_behind(folder, f"{BASE_PREFIX}*")
         return _compact(job, keep_s, time.time() if now_s is None else now_s)
 
 
 def _compact(job: ServedJob, keep_s: float | None, now: float) -> Compacted:
     upto = job.complete_epoch()
-    folder = job.out / layout.EMBEDDINGS
+    folder = job.log.embeddings
     series = in_series(folder.glob("[!._]*.parquet"))
     bases = {path for files in series for path in files if path.name.startswith(BASE_PREFIX)}
     series = [files for files in series if files[0] not in bases]
@@ -109,7 +115,7 @@ def _known_from(bases: Iterable[Path]) -> int:
 
 
 def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int, known_from: int) -> int:
-    found = rows_between(job.out, -1, upto, job.strings, job.width)
+    found = rows_between(job.log, -1, upto, job.strings, job.width)
     schema = embeddings_schema(job.width, "string" if job.strings else "int")
     # Deletions are needed only against rows that stay in older files.
     live, count = len(found.epochs), len(found.dead_epochs) if oldest_kept <= upto else 0
@@ -121,10 +127,10 @@ def _write(job: ServedJob, base: Path, upto: int, oldest_kept: int, known_from: 
         pa.chunked_array([vectors(found.rows), vectors(np.zeros((count, job.width), np.float32))]),
         pa.array(np.arange(live + count) >= live),
     ]
-    read = positions_at(job.out, upto, job.sources).tolist()
+    read = positions_at(job.log, upto, job.sources).tolist()
     positions = orjson.dumps([[job.sources[source], *rest] for source, *rest in read if source >= 0])
     cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
-    times = orjson.dumps(list(times_upto(job.out, upto)))
+    times = orjson.dumps(list(times_upto(job.log, upto)))
     schema = schema.with_metadata({POSITIONS: positions, TIMES: times, KNOWN_FROM: b"%d" % known_from})
     table = pa.Table.from_arrays(cast, schema=schema)
 

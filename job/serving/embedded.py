@@ -34,7 +34,8 @@ def server_of_run(flight_port: int | None, out: Path) -> Iterator[None]:
     if flight_port and not is_free(flight_port, _HOST):
         msg = f"--flight-port {flight_port}: the port is taken; give another one, or 0 for any that is free"
         raise UsageError(msg)
-    flight, http = flight_port or free_port(host=_HOST), free_port(_HTTP_PORT, _HOST)
+    # Of two runs that begin at once, both would find the same port from _HTTP_PORT on free.
+    flight, http = flight_port or free_port(host=_HOST), free_port(_HTTP_PORT if flight_port else 0, _HOST)
     process = start_server(out, "--port", str(flight), "--http-port", str(http))
     told = {"flight": f"{_HOST}:{flight}", "http": f"{_HOST}:{http}", "pid": process.pid}
     run_file.update_run(out, serving=told)

@@ -184,7 +184,7 @@ class Follower:
         before = self.table.epoch
         found = None
         if not self._is_behind_base():
-            found = rows_between(self.job.out, before, upto, self.job.strings, self.job.width)
+            found = rows_between(self.job.log, before, upto, self.job.strings, self.job.width)
         if found is None or self._is_behind_base():  # there may be one now, and the files are gone that it covers
             self._begin_anew()
             return True
@@ -193,27 +193,27 @@ class Follower:
             self.table.remove(upto, found.dead)
             self.table.put(found.epochs, found.ids, found.rows)
             self._read_positions(upto)
-            self.table.publish(upto, so_far=times_upto(self.job.out, upto, before))
+            self.table.publish(upto, so_far=times_upto(self.job.log, upto, before))
         self._offer()
         return True
 
     def _is_behind_base(self) -> bool:
         """Return whether deletions after the table's epoch may no longer be in the change log."""
-        return newest_base(self.job.out) > self.table.epoch
+        return newest_base(self.job.log) > self.table.epoch
 
     def _load(self) -> None:
         """Make a table of what the change log has."""
         upto = -1
-        while upto < 0 or newest_base(self.job.out) > upto:  # compaction took files away while they were read
+        while upto < 0 or newest_base(self.job.log) > upto:  # compaction took files away while they were read
             upto = self.job.complete_epoch()
-            found = rows_between(self.job.out, -1, upto, self.job.strings, self.job.width)
+            found = rows_between(self.job.log, -1, upto, self.job.strings, self.job.width)
         self.table = self._table_for(len(found.ids), text_bytes(found.ids))
         self.table.put(found.epochs, found.ids, found.rows)
         self._read_positions(upto)
-        self.table.publish(upto, so_far=times_upto(self.job.out, upto))
+        self.table.publish(upto, so_far=times_upto(self.job.log, upto))
 
     def _read_positions(self, upto: int) -> None:
-        for a, b, c, d in positions_at(self.job.out, upto, self.job.sources).tolist():
+        for a, b, c, d in positions_at(self.job.log, upto, self.job.sources).tolist():
             self._positions[a, b] = c, d
         self._set_positions()
 

@@ -11,6 +11,7 @@ from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import ROW
+from freshet.operators.output_folders import LogFolders
 from freshet.state.served.layout import (
     ENDED,
     STOPPED,
@@ -42,8 +43,9 @@ def status_of(figures: dict[str, Any], path: str, query: str = "") -> int:
 class Health:
     """Figures of a table and of what it follows, as of now."""
 
-    def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S) -> None:
+    def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S, kind: str = "") -> None:
         self._lookup, self._stale_after_s = lookup, stale_after_s
+        self.kind = kind or lookup.kind  # of the vertices, also where the model returns no other
         self.trouble: Callable[[], str | None] = lambda: None  # what whoever keeps the table knows
         self._asked_s, self._found = float("-inf"), _SILENT
 
@@ -80,6 +82,7 @@ class Health:
             "ready": not stale,
             "tables": str(self._lookup.folder),
             "reason": self.trouble() or (f"nothing was heard for {behind_s:.1f} s" if stale else None),
+            **({"kind": self.kind} if self.kind else {}),
             "epoch": table.epoch,
             "vertices": table.live,
             "consistency": self._lookup.consistency,
@@ -117,7 +120,7 @@ def _state_of(tables: Path) -> str:
     from freshet.job.lifecycle.job_state import FAILED, LOST, state_of
 
     try:
-        found = state_of(tables.parent).state
+        found = state_of(LogFolders.of_tables(tables).out).state
     except InputError:  # it is on another machine, or damaged
         return _SILENT
     return found if found in (FAILED, LOST) else _SILENT

@@ -31,7 +31,7 @@ from freshet.job.serving.bounds.sizes import OBJECT_BYTES
 from freshet.job.serving.health import Health, status_of
 from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, RETRY, as_json
 from freshet.job.serving.lookup import K_MAX, Answer, Lookup
-from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError
+from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError
 from freshet.job.serving.protocol.times import as_json_fields
 from freshet.job.serving.protocol.wanted import IDS_MAX, TIMEOUT_S, Wanted
 from freshet.job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
@@ -163,7 +163,7 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
     lookup.as_server()
     _refuse_by_kind(app)
     apart = Apart()
-    _add_lookups(app, lookup, apart)
+    _add_lookups(app, lookup, health, apart)
     _add_columns(app, lookup, apart)
     _add_health(app, lookup, health)
     return app
@@ -187,18 +187,23 @@ def _refuse_by_kind(app: FastAPI) -> None:
         return _json({"error": "; ".join(wrong), "kind": "bad-request"}, 422)
 
 
-def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
+def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> None:
     @app.get("/embeddings/{id:any}", responses=_OF_EPOCH)
     @app.get("/embeddings", responses=_OF_EPOCH)
     async def embedding(
         id: str,
         min_epoch: int = 0,
         timeout: float = Query(TIMEOUT_S, ge=0, le=TIMEOUT_MAX_S),  # what clients call it
+        kind: str | None = None,
     ) -> Response:
         """The embedding of one vertex; 404 where there is none.
 
-        `?id=` takes any id, also `.` and `..`, which most clients leave out of a path.
+        `?id=` takes any id, also `.` and `..`, which most clients leave out of a path. A `kind` other than that of this
+        server is refused.
         """
+        if kind is not None and health.kind not in ("", kind):
+            msg = f"kind: this server has the embeddings of {health.kind}, got {kind!r}; ask the server of that kind"
+            raise BadRequestError(msg)
         value: Any = int(id) if not lookup.table.strings and _NUMBER.fullmatch(id) else id
         await _wait(lookup, Wanted(min_epoch, None, timeout))
         answer = lookup.get(lookup.ids_of([value]))

@@ -14,7 +14,8 @@ from freshet.job.lifecycle.checkpoint_age import checkpoint_age_s
 from freshet.job.lifecycle.job_state import ENDED, FAILED, LOST, RUNNING, STOPPED, JobState, state_of
 from freshet.job.lifecycle.lag_file import read_lag
 from freshet.job.serving.bounds.calls import BOUNDS_S, Calls
-from freshet.operators.telemetry.figures import Figures, cumulative, seconds_of
+from freshet.operators.output_folders import LogFolders
+from freshet.operators.telemetry.figures import LEARNED, UNLEARNED, Figures, cumulative, seconds_of
 from freshet.operators.telemetry.load import read_loads
 from freshet.operators.telemetry.profile import read_figures
 
@@ -25,7 +26,12 @@ _COUNTS = {
     "rows_changed": "rows of the change log, without epoch 0",
     "redone_rows": "rows of sums that were summed again",
 }
-_SIZES = {"vertices": "live vertices of the graph", "edges": "live edges of the graph, each direction for itself"}
+_SIZES = {
+    "vertices": "live vertices of the graph",
+    "edges": "live edges of the graph, each direction for itself",
+    LEARNED: "live vertices of kinds with learned rows",
+    UNLEARNED: "those of them whose ids were not there at training, with zeros in the place of their learned rows",
+}
 _LATENCIES = {
     "applied_seconds": "from the arrival of an epoch's first event until its rows are computed",
     "freshness_seconds": "from the arrival of an epoch's first event until others can read its rows",
@@ -47,7 +53,7 @@ def of_requests(calls: Calls) -> Iterator[Metric]:
 
 def of_job(tables: Path) -> Iterator[Metric]:
     """Return the figures of the job with these tables; nothing where its folder is not here."""
-    out = tables.parent
+    out = LogFolders.of_tables(tables).out
     try:
         state = state_of(out)
     except InputError:

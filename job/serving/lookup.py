@@ -29,14 +29,15 @@ from freshet.job.serving.protocol.columns import (
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
 from freshet.job.serving.protocol.times import as_metadata
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
-from freshet.operators.output_folders import EPOCHS
+from freshet.job.serving.served_job import head_from
+from freshet.operators.output_folders import LogFolders
 from freshet.state.served.ids import Ids, Texts, frozen, slice_of
 from freshet.state.served.mapped import Found, NoTableError
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.times import NO_TIME, NOTHING_KNOWN, Moment
 
 if TYPE_CHECKING:
-    from freshet.gnn.any_plan import AnyPlan
+    from freshet.gnn.readout import Readout
     from freshet.job.serving.log_times import LogTimes
     from freshet.state.served.reader import TableReader
 
@@ -138,14 +139,15 @@ class Lookup:
         self,
         table: CurrentTable,
         sources: tuple[str, ...] = (),
-        plan: Callable[[], AnyPlan] | None = None,
+        model: Callable[[], Readout] | None = None,
         consistency: str = EPOCH,
+        kind: str = "",
     ) -> None:
-        """`sources` are the names of the job's inputs; `plan` gives the model, where there is one.
+        """`sources` are the names of the job's inputs; `model` gives its heads, where there is one.
 
-        `consistency`: EPOCH, or ROW where rows come without saying when an epoch is complete.
+        `consistency`: EPOCH, or ROW where rows come without saying when an epoch is complete. `kind`: of several.
         """
-        self._table, self.sources, self._plan, self.consistency = table, sources, plan, consistency
+        self._table, self.sources, self._model, self.consistency, self.kind = table, sources, model, consistency, kind
         self.ids_found = self.ids_missing = 0
         self._neighbours = NearestRows(lambda: self.table, consistency == EPOCH)
         self._log_times: LogTimes | None = None
@@ -181,10 +183,10 @@ class Lookup:
             return np.full((len(epochs), 2), NO_TIME)
         found = self.table.times(epochs)
         lacking = np.flatnonzero((found == NO_TIME).all(axis=1))
-        if len(lacking) and (self.folder.parent / EPOCHS).is_dir():
+        if len(lacking) and (log := LogFolders.of_tables(self.folder)).epochs.is_dir():
             from freshet.job.serving.log_times import LogTimes  # it reads Parquet, which takes long to load
 
-            self._log_times = self._log_times or LogTimes(self.folder.parent)
+            self._log_times = self._log_times or LogTimes(log)
             found[lacking] = self._log_times.of(epochs[lacking])
         return found
 
@@ -201,7 +203,7 @@ class Lookup:
     @property
     def head_width(self) -> int:
         """Number of logits; 0 without a head."""
-        return self._plan().head_width if self._plan is not None else 0
+        return 0 if (head := head_from(self._model, self.kind)) is None else head.width
 
     def get(self, ids: Ids, wanted: Wanted = NOTHING_SPECIAL) -> Answer:
         """The rows of these ids; those that the table does not know are left out.
@@ -293,11 +295,10 @@ class Lookup:
 
     def logits(self, rows: np.ndarray) -> np.ndarray:
         """The head's output for rows, (n, 0) without a head."""
-        if self._plan is None:
+        if (head := head_from(self._model, self.kind)) is None:
             return np.empty((len(rows), 0), np.float32)
-        plan, some = self._plan(), range(0, max(len(rows), 1), _ROWS_AT_ONCE)  # what lies between may be much wider
-        parts = [plan.logits(rows[first : first + _ROWS_AT_ONCE]) for first in some]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        some = range(0, max(len(rows), 1), _ROWS_AT_ONCE)  # what lies between may be much wider
+        return np.concatenate([head.logits(rows[first : first + _ROWS_AT_ONCE]) for first in some])
 
     def as_table(self, answer: Answer, *, logits: bool = False) -> pa.Table:
         """An answer as id, epoch, embedding (and logits, class); the schema's metadata has its epoch."""

@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.files.owner_only import close_to_others
+from freshet.files.whole import remove_left_behind
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.serving.served_job import ServedJob
@@ -57,6 +58,7 @@ def only_server(tables: Path) -> Iterator[None]:
             told = read_server(tables)
             msg = f"--tables {tables}: process {told.get('pid', '?')} serves it already, at {told.get('flight', '?')}"
             raise UsageError(msg) from error
+        remove_left_behind(tables)
         yield
 
 

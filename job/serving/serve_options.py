@@ -38,3 +38,4 @@ class ServeOptions:
     source_roots: bytes | None = None  # certificates that those servers are trusted by
     topic: KafkaAddress | None = None  # to feed from
     kafka_properties: ClientProperties | None = None
+    kind: str | None = None  # of the vertices, where the model returns several

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -15,14 +15,16 @@ from pydantic import Field
 from freshet.files.json_file import DamagedFileError, read_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
+from freshet.job.folder.returned_kinds import folder_name
 from freshet.job.folder.run_file import ENDED, FINISHED, STOPPED, glimpse_run, has_finished, running_process, told_run
-from freshet.operators.output_folders import tails_of
+from freshet.operators.output_folders import LogFolders, log_id, tails_of
 from freshet.operators.sink.tail.layout import beat_name, job_word
 from freshet.state.served import layout as served
 
 # The rest is loaded when it is needed: whatever brings numba in takes longer than a server needs to answer.
 if TYPE_CHECKING:
-    from freshet.gnn.any_plan import AnyPlan
+    from freshet.gnn.layers.chain import LogitsHead
+    from freshet.gnn.readout import Readout
     from freshet.operators.sink.tail.reader import Beat
 
 _POLL_S = 0.1
@@ -30,15 +32,20 @@ T = TypeVar("T")
 
 
 @lru_cache(maxsize=4)
-def _plan_of(model: str) -> AnyPlan:
-    from freshet.gnn.any_plan import load_any_plan
+def _readout_of(model: str) -> Readout:
+    from freshet.gnn.readout import load_readout
 
-    return load_any_plan(model)
+    return load_readout(model)
 
 
-def plan_of(model: str) -> Callable[[], AnyPlan]:
-    """Return a loader of the compiled model of a folder."""
-    return lambda: _plan_of(model)
+def readout_of(model: str) -> Callable[[], Readout]:
+    """Return a loader of the heads of a model folder, and of the widths of embeddings."""
+    return lambda: _readout_of(model)
+
+
+def head_from(readout: Callable[[], Readout] | None, kind: str) -> LogitsHead | None:
+    """Return the head of a kind in what `readout` loads; None without a model, and of a model without a head."""
+    return None if readout is None else readout().head(kind)
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class _Settings:
     model: str
     partitioning: _Partitioning
     tail: _Tail = _Tail()
+    returned: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -79,47 +87,66 @@ class TailsHere:
     strings: bool
     width: int  # 0: not known without the model
     begins_empty: bool
+    kind_name: str = ""  # see ServedJob
 
     def told(self) -> dict[str, Any]:
         """Return the fields that other servers need to begin without a table."""
-        names = ("parts", "begins_empty", "strings", "width")
+        names = ("parts", "begins_empty", "strings", "width", "kind_name")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
 class ServedJob:
-    """The job that writes to `out`, as a server needs to know it."""
+    """The job that writes to `out`, as a server of its embeddings, or of those of one kind, needs to know it."""
 
     out: Path
-    job_id: str
+    job_id: str  # of the change log (see `log_id`)
     parts: int
     strings: bool
     sources: tuple[str, ...]
     model: str
     tables_folder: str = ""  # where each machine has tails of its own; empty: below `out`
     begins_empty: bool = False  # epoch 0 has no rows
+    kind: str = ""  # where the model returns several
+    kind_name: str = field(default="", kw_only=True)  # name of that kind, or of the only one that the model returns
 
     @staticmethod
-    def read(out: Path) -> ServedJob | None:
-        """The job of an output folder; None where it holds none yet, or one that still prepares itself."""
+    def read(out: Path, kind: str | None = None) -> ServedJob | None:
+        """The job of an output folder; None where it holds none yet, or one that still prepares itself.
+
+        Raises: UsageError where the model returns several kinds, and `kind` is none of them.
+        """
         # Not by `Settings`: loading what all operators need would take most of the time that a server needs to start.
         found = read_json(out / layout.SAVED_JOB, _Saved, "no other file has all of it: put it back from a copy")
         if found is None or not (out / layout.IMAGE_DONE).exists():
             return None
-        told = found.settings
-        more = told.tail.tables_folder, told.tail.begins_empty
-        strings = told.partitioning.id_kind == "string"
-        return ServedJob(out, told.job_id, told.parts, strings, tuple(told.sources), told.model, *more)
+        job = found.settings
+        name = folder_name(job.returned, kind, out)
+        more = job.tail.tables_folder, job.tail.begins_empty, name
+        strings, identity = job.partitioning.id_kind == "string", log_id(job.job_id, name)
+        only = name or next(iter(job.returned), "")
+        return ServedJob(out, identity, job.parts, strings, tuple(job.sources), job.model, *more, kind_name=only)
+
+    @staticmethod
+    def of_tables(tables: Path, kind: str | None = None) -> ServedJob | None:
+        """The job with this folder of tables, O/tables or O/tables/KIND; see `read`."""
+        log = LogFolders.of_tables(tables)
+        return ServedJob.read(log.out, kind or log.kind or None)
 
     @property
-    def plan(self) -> AnyPlan:
-        """Its compiled model, for the head."""
-        return _plan_of(self.model)
+    def log(self) -> LogFolders:
+        """The folders of its change log."""
+        return LogFolders(self.out, self.kind)
+
+    @property
+    def readout(self) -> Readout:
+        """Its model's heads and widths."""
+        return _readout_of(self.model)
 
     @property
     def width(self) -> int:
         """Numbers of an embedding."""
-        return self.plan.out_width
+        return self.readout.widths[self.kind]
 
     @property
     def word(self) -> int:
@@ -129,13 +156,13 @@ class ServedJob:
     @property
     def tails(self) -> Path:
         """The folder of its tails on this machine."""
-        return tails_of(self.out, self.tables_folder)
+        return tails_of(self.log, self.tables_folder)
 
     @property
     def tails_here(self) -> TailsHere:
         """The same, for other processes."""
-        told = str(self.tails), self.job_id, self.parts, self.strings, self.quick_width, self.begins_empty
-        return TailsHere(*told)
+        job = str(self.tails), self.job_id, self.parts, self.strings
+        return TailsHere(*job, self.quick_width, self.begins_empty, self.kind_name)
 
     @property
     def quick_width(self) -> int:
@@ -159,7 +186,7 @@ class ServedJob:
                 told[part] = max(told.get(part, log_proof.NOTHING), beat.visible)
         run = glimpse_run(self.out)
         found = log_proof.complete_epoch(
-            self.out, self.parts, told, has_finished=has_finished(run), noted=run.get("epoch")
+            self.log, self.parts, told, has_finished=has_finished(run), noted=run.get("epoch")
         )
         return max(found, 0)
 
@@ -178,12 +205,12 @@ class ServedJob:
         return run.get("state") in ENDED or ("pids" in run and died)
 
 
-def await_job(tables: Path, timeout_s: float) -> ServedJob:
-    """The job whose tables these are; waits while it prepares itself.
+def await_job(tables: Path, timeout_s: float, kind: str | None = None) -> ServedJob:
+    """The job whose tables these are, or the tables of a kind; waits while it prepares itself.
 
-    Raises: UsageError when there is none in time.
+    Raises: UsageError when there is none in time, or where a kind is to be named.
     """
-    return await_tables(tables, timeout_s, lambda: ServedJob.read(tables.parent))
+    return await_tables(tables, timeout_s, lambda: ServedJob.of_tables(tables, kind))
 
 
 def await_tables(tables: Path, timeout_s: float, find: Callable[[], T | None]) -> T:
@@ -191,16 +218,16 @@ def await_tables(tables: Path, timeout_s: float, find: Callable[[], T | None]) -
 
     Raises: UsageError when nothing is in time.
     """
-    if tables.name != layout.TABLES:
+    if layout.TABLES not in (tables.name, tables.parent.name):
         msg = f"--tables {tables}: expected the folder {layout.TABLES} of a job's --out, such as O/{layout.TABLES}"
         raise UsageError(msg)
-    deadline = time.monotonic() + timeout_s
+    deadline, out = time.monotonic() + timeout_s, LogFolders.of_tables(tables).out
     while (found := find()) is None:
         if time.monotonic() >= deadline:
-            lacking = [name for name in (layout.SAVED_JOB, layout.IMAGE_DONE) if not (tables.parent / name).exists()]
+            lacking = [name for name in (layout.SAVED_JOB, layout.IMAGE_DONE) if not (out / name).exists()]
             which = f" (there is no {lacking[0]})" if lacking else ""
             msg = (
-                f"--tables {tables}: {tables.parent} holds no job after {timeout_s:g} s{which}; give the "
+                f"--tables {tables}: {out} holds no job after {timeout_s:g} s{which}; give the "
                 f"{layout.TABLES} of the --out folder of a `freshet run`"
             )
             raise UsageError(msg)

@@ -60,11 +60,12 @@ def serve(options: ServeOptions) -> NoReturn:
             allow_many_files()
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             current = CurrentTable(tables)
-            lookup = Lookup(current, job.sources, (lambda: job.plan) if job.model else None, feed.consistency)
+            readout = (lambda: job.readout) if job.model else None
+            lookup = Lookup(current, job.sources, readout, feed.consistency, job.kind)
             left = place.left_behind(job, tables)
             if left is not None:
                 current.begin_with(left)
-            health = Health(lookup, options.stale_after_s)
+            health = Health(lookup, options.stale_after_s, job.kind_name)
             servers = _Servers(options, lookup, health, job)
             follower: Follower | None = None
             try:
@@ -158,7 +159,7 @@ class _Servers:
         budget = Budget(0, processes, shared)
         lookup.as_server(budget)
         self._answering = Answering(self._doors, 0, lookup, health)
-        common = lookup.sources, lookup.consistency, options.stale_after_s
+        common = lookup.sources, lookup.consistency, options.stale_after_s, health.kind
         work = WorkerSettings(self._doors, 0, os.getpid(), str(lookup.folder), *common, shared)
         self._tables, self._workers, self._told = lookup.folder, list[int](), False
         self._keeper = Keeper(work, self._changed, budget.forget)

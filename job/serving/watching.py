@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from freshet.gnn.any_plan import AnyPlan
 from freshet.job.serving.change_log_rows import rows_between
 from freshet.job.serving.part_tails import PartTails
 from freshet.job.serving.served_job import ServedJob
@@ -39,11 +38,13 @@ class Watch:
                 yield self.epoch, [one for one in found if one is not None]
             elif time.monotonic() - moved > _LOST_S:
                 moved = time.monotonic()
-                newest = self.job.complete_epoch()
+                is_over, newest = self.job.is_over(), self.job.complete_epoch()  # nothing comes once it is over
+                if all(part.get(self.epoch + 1) is not None for part in self._parts):
+                    continue  # it has come just now
                 if newest > self.epoch:
                     self._lost(self.epoch + 1, newest)
                     self.epoch = newest
-                elif self.job.is_over():
+                elif is_over:
                     return
             else:
                 time.sleep(_POLL_S)
@@ -71,13 +72,13 @@ class Classes:
 
     def __init__(self, job: ServedJob, epoch: int) -> None:
         """Classes as of an epoch that the change log shows."""
-        self._plan: AnyPlan = job.plan
-        found = rows_between(job.out, -1, epoch, job.strings, job.width)
+        self._head = job.readout.head(job.kind)
+        found = rows_between(job.log, -1, epoch, job.strings, job.width)
         self._of: dict[Any, int] = dict(zip(_listed(found.ids), self.of(found.rows).tolist(), strict=True))
 
     def of(self, rows: np.ndarray) -> np.ndarray:
         """The classes of rows."""
-        scores = self._plan.logits(rows) if self._plan.head_width else rows
+        scores = rows if self._head is None else self._head.logits(rows)
         return scores.argmax(1) if scores.size else np.empty(0, np.int64)
 
     def changed(self, told: dict[str, Any], row: np.ndarray | None) -> dict[str, Any] | None:

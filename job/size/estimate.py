@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from freshet.gnn.any_plan import returned_of
 from freshet.job.size.miniature import ID_BYTES, GraphSize, operators_of
 from freshet.operators.factory import load_plan
 from freshet.operators.inbox import INBOX_BYTES
@@ -25,7 +26,8 @@ class Estimate:
     """Bytes by what takes them.
 
     `operators` is memory over all parts and processes. `process` comes once for each process of the job, and Java's
-    heap and buffers on top of it. `server` is shared memory of `freshet serve`; twice that while its table grows.
+    heap and buffers on top of it. `server` is shared memory of `freshet serve`; twice that while its table grows. Of
+    several returned kinds, of which each has a change log and a server, it is that of all.
     """
 
     operators: dict[str, int]
@@ -56,21 +58,26 @@ def estimate(model: Path, shape: GraphSize) -> Estimate:
     Raises: ModelError for a model that can't be read.
     """
     held = operators_of(model, shape)
-    width, strings = load_plan(str(model)).out_width, shape.id_kind == STRING
+    returned, strings = returned_of(load_plan(str(model))), shape.id_kind == STRING
     text = ID_BYTES * strings
-    row = _ROW_BYTES + 4 * width + (text - 4 if strings else 0)
+    sizes = [shape.vertices[one.number] for one in returned]
+    rows = [_ROW_BYTES + 4 * one.width + (text - 4 if strings else 0) for one in returned]
+    change_log = sum(row * n for row, n in zip(rows, sizes, strict=True))
+    served = [
+        TableShape.of(one.width, strings, 2 * n, 2 * text * n, HISTORY_BYTES)
+        for one, n in zip(returned, sizes, strict=True)
+    ]
     state = sum(one.state for one in held.values())
-    served = TableShape.of(width, strings, 2 * shape.vertices, 2 * text * shape.vertices, HISTORY_BYTES)
     return Estimate(
         operators={name: int(one.memory) for name, one in held.items()},
         tables=int(sum(one.memory for one in held.values())),
         process=PROCESS_BYTES,
-        buffers=int(min(_ROWS_BYTES * shape.parts, row * shape.vertices) + INBOX_BYTES * len(held)),
-        server=served.nbytes,
-        change_log=int(row * shape.vertices),
-        change_log_per_million_rows=int(row * 1e6),
+        buffers=int(min(_ROWS_BYTES * shape.parts * len(returned), change_log) + INBOX_BYTES * len(held)),
+        server=sum(one.nbytes for one in served),
+        change_log=int(change_log),
+        change_log_per_million_rows=int(change_log * 1e6 / sum(sizes)),
         base_image=int(state),
         checkpoint=int(state),
         journal=int(2 * max(_JOURNAL_BYTES, state)),
-        tails=TAIL_BYTES * shape.parts,
+        tails=TAIL_BYTES * shape.parts * len(returned),
     )

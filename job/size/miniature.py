@@ -6,18 +6,18 @@ So nothing here knows how tables are made up. The graph is smaller by a power of
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.any_plan import without_kinds
-from freshet.gnn.plan import Plan
+from freshet.gnn.any_plan import AnyPlan
+from freshet.kinds import NO_MIRROR
 from freshet.operators.control import control_values
-from freshet.operators.dataflow import PARTITIONER, SINK, STORAGE, Place
-from freshet.operators.factory import dataflow_of, load_plan, stages_of
-from freshet.operators.network import Network
+from freshet.operators.dataflow import PARTITIONER, STORAGE, Place
+from freshet.operators.factory import load_plan, open_network
+from freshet.operators.graph.rules import graph_rules
 from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.config import PartitionerConfig
@@ -30,6 +30,7 @@ from freshet.state.task_parts import TaskParts
 _VERTICES_MAX, EDGES_MAX = 60_000, 250_000
 _EPOCHS = 8  # in which the graph comes, so that tables grow as they do in a job
 _SKEW = 2.0  # of the sources: a few have many edges; destinations are even
+_KIND_MIN = 64  # vertices of a kind that are not divided: among fewer there are too few pairs for their edges
 _GROWN = 1.2  # tables of one part grow by half; the size at which one grows next is not that of the small graph
 ID_BYTES = 16  # of a string id, where nothing is said
 
@@ -42,95 +43,146 @@ class OperatorBytes(NamedTuple):
 
 
 class GraphSize(NamedTuple):
-    """The graph that a job holds; `edges` with both ways of an undirected one."""
+    """The graph that a job holds: vertices of each kind, and edges of each relation, 0 of those that follow others.
 
-    vertices: int
-    edges: int
+    Without kinds of either there is one.
+    """
+
+    vertices: tuple[int, ...]
+    edges: tuple[int, ...]
     parts: int = 1
     id_kind: str = INT
+    undirected: bool = False
 
 
 def operators_of(model: Path, shape: GraphSize) -> dict[str, OperatorBytes]:
     """Return what each operator of a job holds, over all parts, in the order of the dataflow."""
-    halvings = _halvings(shape)
-    n, m = shape.vertices >> halvings, shape.edges >> halvings
-    plan = without_kinds(load_plan(str(model)), "`freshet size`")
-    flow_settings = Settings(str(model), "", shape.parts, tasks=(shape.parts,))
-    settings = replace(flow_settings, partitioning=PartitionerConfig(id_kind=shape.id_kind))
-    core = Partitioner(shape.parts, plan.features, settings.partitioning, TaskParts.dealt(shape.parts, 1))
-    flow = dataflow_of(settings, plan)
-    stages = stages_of(settings, plan, [row for row in flow.staged if row.kind != SINK])
-    for stage in stages.values():
-        stage.restore(*((),) * len(stage.parts))
-    network = Network(flow, stages)
-    for epoch, events in enumerate(_epochs(plan, n, m, shape.id_kind), 1):
+    halvings = _halvings(load_plan(str(model)), shape)
+    tables, index_bytes = tables_of(model, _smaller(shape, halvings))
+    beside = {PARTITIONER: index_bytes}
+    return {name: _held(found, beside.get(name, 0), 1 << halvings) for name, found in tables.items()}
+
+
+def tables_of(model: Path, shape: GraphSize) -> tuple[dict[str, TableSet], int]:
+    """Return the tables of each operator that holds such a graph, and the bytes of the Partitioner's indexes."""
+    plan = load_plan(str(model))
+    rules = graph_rules(plan, undirected=shape.undirected)
+    partitioning = PartitionerConfig.of(rules, id_kind=shape.id_kind)
+    settings = Settings(str(model), "", shape.parts, tasks=(shape.parts,), partitioning=partitioning)
+    core = Partitioner(shape.parts, plan.features, partitioning, TaskParts.dealt(shape.parts, 1))
+    network = open_network(settings, plan, sinks=False)
+    for epoch, events in enumerate(_epochs(plan, shape), 1):
         change = core.partition(events)
         ctl = control_values(events=len(events), vertices=core.vertices)
-        blocks = core.split(change, ctl, epoch)
-        network.send(Place(PARTITIONER, 0), [Message(STORAGE, k, epoch, block) for k, block in enumerate(blocks)])
-        while not network.idle:
-            network.step()
-    larger = 1 << halvings
-    found = {PARTITIONER: _held(core.tables, core.index_bytes, larger)}
-    for place, stage in stages.items():
-        found[place.operator] = _held(stage.core.tables, 0, larger)
-        stage.close()
-    return found
+        messages = (Message(STORAGE, k, epoch, block) for k, block in enumerate(core.split(change, ctl, epoch)))
+        network.run(Place(PARTITIONER, 0), messages)
+    found = {PARTITIONER: core.tables}
+    found |= {place.operator: stage.core.tables for place, stage in network.stages.items()}
+    network.close()
+    return found, core.index_bytes
 
 
-def _halvings(shape: GraphSize) -> int:
-    most = max(shape.vertices / _VERTICES_MAX, shape.edges / EDGES_MAX, 1.0)
+def _halvings(plan: AnyPlan, shape: GraphSize) -> int:
+    """Return by which power of two the graph is to be divided."""
+    edges = sum(shape.edges) * (1 + shape.undirected)
+    if plan.features.kinds is not None:
+        followed = plan.features.kinds.mirrors(undirected=shape.undirected) != NO_MIRROR
+        edges = int(np.dot(shape.edges, 1 + followed))
+    most = max(sum(shape.vertices) / _VERTICES_MAX, edges / EDGES_MAX, 1.0)
     return int(np.ceil(np.log2(most)))
 
 
+def _smaller(shape: GraphSize, halvings: int) -> GraphSize:
+    vertices = tuple(max(n >> halvings, min(n, _KIND_MIN)) for n in shape.vertices)
+    return shape._replace(vertices=vertices, edges=tuple(m >> halvings for m in shape.edges))
+
+
 def _held(tables: TableSet, beside: int, larger: int) -> OperatorBytes:
-    used = sum(map(_used, tables))
+    used = sum(map(used_bytes, tables))
     one_part = all(table.parts == 1 for table in tables)
     memory = _GROWN * used if one_part else sum(table.nbytes for table in tables)
     return OperatorBytes(float((memory + beside) * larger), float(used * larger))
 
 
-def _used(table: Table) -> int:
+def used_bytes(table: Table) -> int:
     """Return the bytes of the rows in use; the kernel has given memory for no others, unless they hold a fill."""
     whole = int(table.data.nbytes)
     row = table.dtype.itemsize * (1 if table.width is None else table.width)
     return whole if table.fill else min(whole, int(table.part_rows.sum()) * row)
 
 
-def _epochs(plan: Plan, n: int, m: int, id_kind: str) -> list[Events]:
-    """Return the graph as events: vertices with features, and edges between them, an equal share an epoch."""
+def _epochs(plan: AnyPlan, shape: GraphSize) -> Iterator[Events]:
+    """Yield the graph as events: vertices with features, and edges between them, an equal share an epoch."""
     rng = np.random.default_rng(7)
-    ends = np.linspace(0, n, _EPOCHS + 1).astype(np.int64)
-    per_epoch = np.diff(np.linspace(0, m, _EPOCHS + 1).astype(np.int64))
-    name = rng.permutation(n).astype(np.int64)  # ids come in any order
-    made = []
-    for k, edges in enumerate(per_epoch.tolist()):
-        fresh, known = name[ends[k] : ends[k + 1]], int(ends[k + 1])
-        src = name[(known * rng.random(edges) ** _SKEW).astype(np.int64)] if known else np.empty(0, np.int64)
-        dst = name[rng.integers(0, max(known, 1), edges)] if known else np.empty(0, np.int64)
-        made.append(_events(plan, fresh, src, dst, id_kind, rng))
-    return made
+    names = [rng.permutation(n).astype(np.int64) for n in shape.vertices]  # ids come in any order
+    ends = [np.linspace(0, n, _EPOCHS + 1).astype(np.int64).tolist() for n in shape.vertices]
+    kinds = plan.features.kinds
+    between = [(0, 0)] if kinds is None else [(one.source, one.target) for one in kinds.relations]
+    drawn = [_Pairs(rng, len(names[target])) for _, target in between]
+    for k in range(1, _EPOCHS + 1):
+        known = [end[k] for end in ends]
+        edges = list[tuple[np.ndarray, np.ndarray]]()
+        for (source, target), pairs, m in zip(between, drawn, shape.edges, strict=True):
+            src, dst = pairs.up_to(m * k // _EPOCHS, known[source], known[target])
+            edges.append((names[source][src], names[target][dst]))
+        fresh = [name[end[k - 1] : end[k]] for name, end in zip(names, ends, strict=True)]
+        yield _events(plan, fresh, edges, shape.id_kind, rng)
+
+
+class _Pairs:
+    """Edges of a relation: pairs of places of a source and a target, each of which comes once."""
+
+    def __init__(self, rng: np.random.Generator, targets: int) -> None:
+        self._rng, self._targets, self._drawn = rng, max(targets, 1), np.empty(0, np.int64)
+
+    def up_to(self, many: int, sources: int, targets: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return further pairs of the first sources and targets, of which there are so `many` then, or all."""
+        many = min(many, sources * targets)
+        fresh = np.empty(0, np.int64)
+        while (wanted := many - len(self._drawn)) > 0:
+            src = (sources * self._rng.random(wanted) ** _SKEW).astype(np.int64)
+            codes = src * self._targets + self._rng.integers(0, targets, wanted)
+            codes = np.setdiff1d(codes, self._drawn)
+            if 2 * len(codes) < wanted:  # too few are left to meet them by chance
+                every = np.arange(sources)[:, None] * self._targets + np.arange(targets)
+                free = np.setdiff1d(every, self._drawn)
+                codes = self._rng.choice(free, wanted, replace=False)
+            fresh = np.concatenate([fresh, codes])
+            self._drawn = np.concatenate([self._drawn, codes])
+        fresh = self._rng.permutation(fresh)
+        return fresh // self._targets, fresh % self._targets
 
 
 def _events(
-    plan: Plan, fresh: np.ndarray, src: np.ndarray, dst: np.ndarray, id_kind: str, rng: np.random.Generator
+    plan: AnyPlan,
+    fresh: list[np.ndarray],
+    edges: list[tuple[np.ndarray, np.ndarray]],
+    id_kind: str,
+    rng: np.random.Generator,
 ) -> Events:
-    n, m = fresh.size, src.size
-    x = rng.random((n, plan.features.width), np.float32)
-    width = plan.features.edge_width
+    """Return new vertices by kind, and edges by relation, as events."""
+    features = plan.features
+    born, added = [len(one) for one in fresh], [len(src) for src, _ in edges]
+    n, m, width = sum(born), sum(added), features.edge_width
+    kind = np.repeat(np.arange(len(born), dtype=np.uint8), born)
+    x = [rng.random((many, wide), np.float32) for many, wide in zip(born, features.widths, strict=True)]
     attr = np.concatenate([np.zeros((n, width), np.float32), rng.random((m, width), np.float32)]) if width else None
+    if attr is not None and features.kinds is not None:
+        relation = np.repeat(np.arange(len(added)), added)
+        attr[n:][np.arange(width) >= features.kinds.edge_widths[relation][:, None]] = 0.0
     return Events(
         op=np.repeat(np.array([OP_ADD_VERTEX, OP_ADD_EDGE], np.uint8), [n, m]),
-        a=_ids(np.concatenate([fresh, src]), id_kind),
-        b=_ids(np.concatenate([np.zeros(n, np.int64), dst]), id_kind),
+        a=_ids(np.concatenate([*fresh, *(src for src, _ in edges)]), id_kind),
+        b=_ids(np.concatenate([np.zeros(n, np.int64), *(dst for _, dst in edges)]), id_kind),
         values=EdgeValues(n + m, {}, attr),
-        etype=np.zeros(n + m, np.int32),
+        etype=np.repeat(np.arange(-1, len(added), dtype=np.int32).clip(0), [n, *added]),
         x_row=np.concatenate([np.arange(n, dtype=np.int32), np.full(m, -1, np.int32)]),
-        x=FeatureRows(x),
+        x=FeatureRows.of_kinds(kind, x, features),
         position=np.arange(1, n + m + 1),
         source=np.zeros(n + m, np.int16),
         partition=np.zeros(n + m, np.int16),
-        types=tuple(plan.edge_types) or Events.empty(plan.features).types,
+        types=tuple(plan.edge_types) or Events.empty(features).types,
+        kind=None if features.kinds is None else np.concatenate([kind, np.zeros(m, np.uint8)]),
     )
 
 

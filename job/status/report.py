@@ -11,14 +11,12 @@ import numpy as np
 
 from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.flink.rest import FlinkRest
-from freshet.job.flink.watch.figures import look
 from freshet.job.folder import layout
-from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.lifecycle.checkpoint_age import checkpoint_age_s
 from freshet.job.lifecycle.job_state import REST_S, state_of
 from freshet.job.lifecycle.lag_file import read_lag
-from freshet.job.run.summary import complete_epoch, progress, sink_statuses
+from freshet.job.run.summary import complete_epoch, progress, sink_statuses, unlearned
 from freshet.job.status.asked_lag import AskedLag
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.dataflow import OUTLET
@@ -64,6 +62,7 @@ def report(out: Path) -> Report:
         "checkpoint_age_s": checkpoint_age_s(out, state),
         "vertices": figures["vertices"],
         "rows": figures["rows"],
+        **unlearned(out),
         "parts": run.get("parts"),
         "processes": 1 if spec is None else spec.parallelism,
         "started_ms": run.get("started_ms"),
@@ -82,6 +81,9 @@ def lag_asker(_out: Path) -> AskedLag:
 
 def _ask_flink(out: Path, run: Mapping[str, Any]) -> None:
     """Bring the status up to date if the job's processes do not see the folder."""
+    from freshet.job.flink.rest import FlinkRest  # takes long to load
+    from freshet.job.flink.watch.figures import look
+
     rest = FlinkRest(run["rest"], run["job_id"], REST_S)
     try:
         look(out, rest, run.get("parts") or 1, run.get("sources") or ())
@@ -132,7 +134,15 @@ def _operators(out: Path, run: Mapping[str, Any], spec: JobSpec | None, running:
         kind, _, index = place.partition("-")
         if kind == SOURCE and index.isdigit() and int(index) < len(names):
             load["topic"] = names[int(index)]
-        written = {OUTLET: spec.embeddings_to, LETTERS: spec.letters_to} if spec is not None else {}
-        if (output := written.get(place)) is not None:
-            load["topic"] = str(KafkaAddress(output.bootstrap, output.topic))
+        if written := _written(spec, place):
+            load["topic"] = ", ".join(str(one.address) for one in written)
     return found
+
+
+def _written(spec: JobSpec | None, place: str) -> list[TopicOutput]:
+    """Return the topics that a place in the flow writes."""
+    if spec is None or place not in (OUTLET, LETTERS):
+        return []
+    if place == OUTLET:
+        return list(spec.embedding_topics.values())
+    return [] if spec.letters_to is None else [spec.letters_to]

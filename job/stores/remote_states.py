@@ -14,7 +14,7 @@ _STATE = re.compile(r"chk-(\d+)|savepoint-.+")
 
 
 class RemoteStates:
-    """The complete states below a URI, to a depth of two folders: those of a job, with their ages.
+    """The complete states at a URI and below, to a depth of two folders: those of a job, with their ages.
 
     Raises: StoreError from every method where the store can't be looked into.
     """
@@ -60,7 +60,7 @@ class RemoteStates:
     def _complete(self) -> dict[str, float]:
         """Return when each complete state was, by its path."""
         here = self._store.folders(self._store.root)
-        states = [path for path in here if _STATE.fullmatch(_name(path))]
+        states = [path for path in (self._store.root, *here) if _STATE.fullmatch(_name(path))]
         for folder in here:
             if folder not in states:
                 states += [path for path in self._store.folders(folder) if _STATE.fullmatch(_name(path))]

@@ -41,7 +41,10 @@ class SynopsisStore(Protocol):
         `targets` are new rows of targets, where those have their own.
         """
 
-    def load(self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int) -> None:
+    def load(
+        self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int,
+        targets: SourceRows = NO_SOURCES,
+    ) -> None:  # fmt: skip
         """Apply epoch 0 like `merge`, if possible in passes that each change about `rows_at_once` rows."""
 
     def touched(self) -> np.ndarray:

@@ -15,7 +15,7 @@ test of an addition; Neumaier (1974) for the compensated summation.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -223,18 +223,35 @@ def replace_sum(sums: np.ndarray, note: np.ndarray, row: int, fresh: np.ndarray,
         note_loss(sums, note, row, lossy, 0.0)
 
 
+@inner
+def _row_at(sums: np.ndarray, slots: np.ndarray, i: int) -> Any:
+    """Return `slots[i]`, with the rows of the next ones on their way into the caches."""
+    for k in range(i + 8 if i else 0, min(i + 9, len(slots))):
+        prefetch_wide_row(sums, np.int64(slots[k]))
+    return slots[i]
+
+
 @kernel
 def read_sums(sums: np.ndarray, slots: np.ndarray, out: np.ndarray, first: int) -> None:
     """Write the rows `sums[slots]` to `out` as float32, from column `first` on."""
-    n = len(slots)
-    for i in range(min(8, n)):
-        prefetch_wide_row(sums, np.int64(slots[i]))
-    for i in range(n):
-        if i + 8 < n:
-            prefetch_wide_row(sums, np.int64(slots[i + 8]))
-        row = slots[i]
+    for i in range(len(slots)):
+        row = _row_at(sums, slots, i)
         for j in range(sums.shape[1]):
             out[i, first + j] = np.float32(sums[row, j])
+
+
+@kernel
+def read_means(sums: np.ndarray, note: np.ndarray, slots: np.ndarray, mean: bool, out: np.ndarray, first: int) -> None:
+    """Write the rows `sums[slots]`, or with `mean` as many messages as the note counts of them, as `read_sums` does.
+
+    The bits are those that InvertibleSynopsis.read makes of what `read_sums` writes.
+    """
+    for i in range(len(slots)):
+        row = _row_at(sums, slots, i)
+        count = note[row, IN_EDGES] if mean else np.int32(1)
+        divisor = np.float32(count)
+        for j in range(sums.shape[1]):
+            out[i, first + j] = np.float32(sums[row, j]) / divisor if count else np.float32(0)
 
 
 @kernel

@@ -68,6 +68,8 @@ class StepwiseFold:
 
     exchanges = False
     """It can change kept messages where they stand (`exchange`), and so reads each of its rows once and not twice."""
+    reads_changes = True
+    """It reads messages that come or go, and not only where they go to."""
     _exchanged = False
 
     def leave(
@@ -131,6 +133,10 @@ class MessageFold(Fold, Protocol):
 
     A fold of a network's messages (edge_networks/fold.py) recomputes rows itself, and ends an epoch by `finish`.
     """
+
+    @property
+    def reads_changes(self) -> bool:
+        """See StepwiseFold."""
 
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """See StepwiseFold."""

@@ -71,7 +71,8 @@ class FoldStore:
         self._touched = frozen(np.empty(0, np.int32))
 
     def _edges(self) -> Edges:
-        return Edges(self.z.view, self._count.view, self.lists.out.view, self.lists.inn.view, self._relation.skip_loops)
+        lists, skip_loops = self.lists, self._relation.edge.skip_loops
+        return Edges(self.z.view, self._count.view, lists.out.view, lists.inn.view, skip_loops)
 
     def merge(
         self, epoch: int, topology: Block, sources: SourceRows, own: Table | None, targets: SourceRows = NO_SOURCES
@@ -114,9 +115,12 @@ class FoldStore:
             count = edge_messages.find_turns(self.q.data, given, slots, places)
         return Turns(slots[:count], places[:count], targets.rows)
 
-    def load(self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int) -> None:
+    def load(
+        self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int,
+        targets: SourceRows = NO_SOURCES,
+    ) -> None:  # fmt: skip
         """Epoch 0 as `merge` has it; in one pass, whatever `rows_at_once`."""
-        self.merge(0, topology, sources, own)
+        self.merge(0, topology, sources, own, targets)
 
     def _take_out(
         self, edges: Edges, changes: EdgeChanges, sources: SourceRows, serial: int

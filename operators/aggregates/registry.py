@@ -14,6 +14,7 @@ from freshet.gnn.synopses.of_messages import (
     ProductSynopsis,
     Synopsis,
 )
+from freshet.gnn.synopses.redone import RedoneSynopsis
 from freshet.gnn.synopses.softmax import EdgeSoftmaxSynopsis, SoftmaxSynopsis
 from freshet.operators.aggregates.aggregate import Aggregate
 from freshet.operators.aggregates.attention.attention import ATTENTION, EDGE_ATTENTION
@@ -23,6 +24,7 @@ from freshet.operators.aggregates.gates.gates import GATES
 from freshet.operators.aggregates.moments.moments import MOMENTS
 from freshet.operators.aggregates.products.columns import columns_of
 from freshet.operators.aggregates.products.products import products_of
+from freshet.operators.aggregates.redone.redone import REDONE
 from freshet.operators.aggregates.sums.sums import SUMS
 
 
@@ -51,6 +53,7 @@ AGGREGATES: dict[type[Synopsis], Aggregate[Any]] = {
     SoftmaxSynopsis: ATTENTION,
     EdgeSoftmaxSynopsis: EDGE_ATTENTION,
     GatedSynopsis: GATES,
+    RedoneSynopsis: REDONE,
     NetworkSynopsis: edge_networks_of(aggregate_of),
     ProductSynopsis: products_of(aggregate_of),
     ColumnsSynopsis: columns_of(aggregate_of),

@@ -87,7 +87,7 @@ class Embedding:
         self._prepare_memory = prepare_memory or options.memory
         self._engine: Engine | None = None
         # A vertex waits for its messages, of which a layer that skips loops leaves out one alone (engine.pending_of).
-        one_loop = any(layer.skip_loops for layer in plan.layers)
+        one_loop = any(layer.edge.skip_loops for layer in plan.layers)
         self._rules = replace(graph_rules(plan, undirected=undirected), forbid_typed_loops=one_loop)
         pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
 

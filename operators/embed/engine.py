@@ -116,8 +116,10 @@ class UnsupportedModelError(InputError):
 def unsupported(plan: Plan) -> str | None:
     """The first layer that this engine can't do, in words; None where there is none."""
     for number, layer in enumerate(plan.layers, 1):
-        if layer.edge_width:
+        if layer.edge.attributes:
             return f"layer {number} ({layer.name}) reads attributes of edges"
+        if layer.synopsis.needs_all:
+            return f"layer {number} ({layer.name}) keeps {layer.synopsis.name}"
         if not is_known(layer.synopsis):
             return f"layer {number} ({layer.name}) keeps a {type(layer.synopsis).__name__}"
     return None
@@ -125,10 +127,8 @@ def unsupported(plan: Plan) -> str | None:
 
 def pending_of(layer: LayerPlan, context: Context, first: int, last: int) -> np.ndarray:
     """The messages that these vertices wait for, (n,) int32; an own row that is read is one more."""
-    pending = context.count[first:last] + np.int32(layer.reads_self)
-    if layer.skip_loops:
-        pending = pending - ~np.isnan(context.loop[first:last])
-    return pending.astype(np.int32)
+    messages = context.at(slice(first, last)).in_edges(loops=not layer.edge.skip_loops)
+    return (messages + np.int32(layer.reads_self)).astype(np.int32)
 
 
 class Engine:
@@ -305,8 +305,8 @@ class Engine:
         columns, own = (0, 0) if graduation is None else (shape.columns, shape.own)
         store = make_hot(pending_of(layer, self._context, first, last), use, min(slots, last - first), columns)
         task = Task(
-            first, self._topology.vertices, layer.skip_loops, layer.reads_self, shape.own_from, own,
-            layer.weighted and graduation is not None, policy,
+            first, self._topology.vertices, layer.edge.skip_loops, layer.reads_self, shape.own_from, own,
+            layer.edge.weighted and graduation is not None, policy,
         )  # fmt: skip
         return Orchestrator(store, cold, task, graduation)
 

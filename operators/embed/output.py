@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,6 @@ import pyarrow.parquet as pq
 
 from freshet.files.whole import sync_folder
 from freshet.operators.embed.files import full_disk
-from freshet.operators.embed.id_numbers import SavedIds
-from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.sink.change_log import embeddings_schema
 from freshet.partitioner.events import INT, Ids
 
@@ -22,17 +21,51 @@ _GROUP_BYTES = 4 << 20
 _OPTIONS = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
 
 
+class RowBlocks(Protocol):
+    """Rows of vertices, read block by block in the order of the vertices.
+
+    Shapes: a block (n, width) float32
+    """
+
+    @property
+    def vertices(self) -> int:
+        """Number of rows."""
+
+    @property
+    def width(self) -> int:
+        """Width of a row."""
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+
+    def read(self, block: int) -> np.ndarray:
+        """Return the rows of a block."""
+
+
+class IdRanges(Protocol):
+    """Ids of vertices in the order of their rows."""
+
+    def read(self, first: int, last: int) -> Ids:
+        """Return the ids of these vertices."""
+
+
 def write_embeddings(
-    folder: Path, rows: RowsFile, ids: SavedIds, id_kind: str, progress: Callable[[str], None] = lambda _: None
+    folder: Path,
+    rows: RowBlocks,
+    ids: IdRanges,
+    id_kind: str,
+    progress: Callable[[str], None] = lambda _: None,
+    part: int = 0,
 ) -> int:
-    """Write part-0-NUMBER.parquet files with one row a vertex; returns their bytes.
+    """Write part-PART-NUMBER.parquet files with one row a vertex; returns their bytes.
 
     Invariant: which rows a file and a row group hold follows from their width alone, so that equal embeddings make
     equal files.
     Raises: EmbedError when the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.iterdir():  # of an attempt that was killed
+    for left in folder.glob(f"*part-{part}-*"):  # of an attempt that was killed
         left.unlink()
     schema = embeddings_schema(rows.width, id_kind)
     group = max(64, min(65_536, _GROUP_BYTES // (4 * rows.width)))
@@ -44,7 +77,7 @@ def write_embeddings(
             if done % per_file == 0:
                 if writer is not None:
                     total += _finish(writer, path)
-                path = folder / f"part-0-{done // per_file:08d}.parquet"
+                path = folder / f"part-{part}-{done // per_file:08d}.parquet"
                 writer = pq.ParquetWriter(_aside(path), schema, **_OPTIONS)
             assert writer is not None
             writer.write_table(_table(schema, ids.read(done, done + len(some)), some))
@@ -62,7 +95,7 @@ def write_embeddings(
     return total
 
 
-def _in_groups(rows: RowsFile, group: int) -> Iterator[np.ndarray]:
+def _in_groups(rows: RowBlocks, group: int) -> Iterator[np.ndarray]:
     """All rows in order, `group` at a time, whatever the blocks of the file."""
     waiting: list[np.ndarray] = []
     count = 0

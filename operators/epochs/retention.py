@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from freshet.files.json_file import DamagedFileError, read_json
+from freshet.files.listing import paths_in
 
 TOLD_FILE = "retained.json"
 CLOCKS_MS = 600_000
@@ -40,13 +41,13 @@ class CheckpointFolder:
 
     def note(self) -> frozenset[str]:
         """The checkpoints that were begun by now."""
-        return frozenset(map(str, self._folder.glob("*/chk-*")))
+        return frozenset(map(str, paths_in(self._folder, "*/chk-*")))
 
     def has_passed(self, note: object) -> bool:
         """Return whether all complete checkpoints of Flink's present job are newer."""
         assert isinstance(note, frozenset)
         complete: dict[Path, int] = {}
-        for checkpoint in self._folder.glob("*/chk-*"):
+        for checkpoint in paths_in(self._folder, "*/chk-*"):
             try:
                 written = (checkpoint / "_metadata").stat()
             except OSError:  # under way, or removed while we look

@@ -21,7 +21,7 @@ from pyflink.common import Row
 from pyflink.common.typeinfo import TypeInformation, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 
-from freshet.operators.dataflow import PARTITIONER, SINK, TAIL, LayerTasks, Place
+from freshet.operators.dataflow import PARTITIONER, SINK, TAIL, LayerTasks, Place, outlet_of
 from freshet.operators.flink.metrics import OperatorMetrics
 from freshet.operators.flink.neighbours import Mailbox, Neighbours, TaskAddress, is_token
 from freshet.operators.flink.opening import counted_as_loading
@@ -62,6 +62,11 @@ def records_type() -> TypeInformation:
 def letters_tag() -> OutputTag:
     """Return the tag of the side output of rejected records, as blocks of Kafka records."""
     return OutputTag("letters", records_type())
+
+
+def outlet_tag(kind: str) -> OutputTag:
+    """Return the tag of the side output of a Sink's records of one of several kinds, as blocks of Kafka records."""
+    return OutputTag(outlet_of(kind), records_type())
 
 
 def load_factory(path: str) -> Any:

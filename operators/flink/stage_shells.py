@@ -9,9 +9,9 @@ from pyflink.common import Row
 from pyflink.datastream import RuntimeContext
 from pyflink.datastream.functions import KeyedProcessFunction as _Keyed
 
-from freshet.operators.dataflow import OUTLET, SINK
+from freshet.operators.dataflow import OUTLET, SINK, outlet_of
 from freshet.operators.epochs.under_way import UnderWay, of_attempt
-from freshet.operators.flink.shell import KeyedShell
+from freshet.operators.flink.shell import KeyedShell, outlet_tag
 from freshet.operators.outcome import Message
 from freshet.operators.stage import EpochStage, SendingStage
 from freshet.operators.telemetry.load import Sums
@@ -54,15 +54,17 @@ class StageShell(KeyedShell):
 
 
 class OutletShell(StageShell):
-    """A Sink that writes a topic: its messages are blocks of Kafka records."""
+    """A Sink that writes a topic, or one for each kind: its messages are blocks of Kafka records."""
 
-    def __init__(self, config: str, keys: list[int]) -> None:
-        """Take plain data only."""
+    def __init__(self, config: str, keys: list[int], kinds: Sequence[str] = ()) -> None:
+        """Take plain data only; `kinds` are those with a topic of their own."""
         super().__init__(SINK, config, keys, {})
+        self._kinds = list(kinds)
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Count the writer of the topic, which takes records in this thread, and its messages."""
         super().open(runtime_context)
+        self._tags = {outlet_of(kind): outlet_tag(kind) for kind in self._kinds}
         profile, stages = self._profile, cast(dict[int, SendingStage], self._stages_here)
         profile.loads.places[SINK] = lambda: {"busy_s": profile.own_s}
 
@@ -77,4 +79,5 @@ class OutletShell(StageShell):
             assert isinstance(message.block, bytes)
             self._profile.bytes_out += len(message.block)
             self._profile.bytes_away += len(message.block)
-            yield Row(message.block)
+            row = Row(message.block)
+            yield (self._tags[message.to], row) if self._tags else row

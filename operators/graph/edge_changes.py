@@ -8,7 +8,7 @@ import numpy as np
 
 from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.schema import kept_columns
-from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES
+from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES, EdgeGroup
 from freshet.state.codec import Block
 
 
@@ -26,6 +26,7 @@ class EdgeChanges(NamedTuple):
 
 _DELETED, _CHANGED, _ADDED = (group.name for group in (DELETED_EDGES, CHANGED_EDGES, ADDED_EDGES))
 _KEPT = kept_columns()
+_NAMES = [column.name for column in _KEPT]
 # By value, its columns in the three groups of records.
 _COLUMNS = {
     column.name: [group.names[2 + k :: len(_KEPT)] for group in (DELETED_EDGES, CHANGED_EDGES, ADDED_EDGES)]
@@ -35,6 +36,11 @@ _COLUMNS = {
 
 _ENDS, _NUMBERS = frozen(np.empty(0, np.int32)), frozen(np.empty(0, np.float32))
 NO_CHANGES = EdgeChanges((_ENDS, _ENDS, _NUMBERS), (_ENDS, _ENDS, _NUMBERS, _NUMBERS), (_ENDS, _ENDS, _NUMBERS))
+
+
+def value_now(block: Block, group: EdgeGroup, value: str) -> np.ndarray:
+    """Return a value that the edges of a group have once the epoch is over, (n,) float32."""
+    return block.get(group.names[_NAMES.index(value) - len(_NAMES)])
 
 
 def edge_changes(block: Block, sources: PartRows, targets: PartRows, value: str) -> EdgeChanges:

@@ -30,12 +30,12 @@ class EdgeLists:
 
     def __init__(self, tables: TableSet, sources: PartRows, targets: PartRows, relation: RelationMessages) -> None:
         """Keep the value of edges if messages read it, or their attributes."""
-        self.sources, self.targets, self._edge_value = sources, targets, relation.edge_value
+        self.sources, self.targets, self._edge_value = sources, targets, relation.edge.value
         self.attributes: EdgeTable | None = None
-        width = relation.edge_width
-        if width:
-            self.attributes = EdgeTable(tables, sources, targets, width, skip_loops=relation.skip_loops)
-        self.out, self.inn = (Lists(tables, name, relation.weighted or width > 0) for name in ("out", "in"))
+        if relation.edge.row_width:
+            self.attributes = EdgeTable(tables, sources, targets, relation.edge)
+        has_values = relation.edge.weighted or self.attributes is not None
+        self.out, self.inn = (Lists(tables, name, has_values) for name in ("out", "in"))
         self.out.end_at(self.inn)
         self.inn.end_at(self.out)
         sources.keep(self.out)

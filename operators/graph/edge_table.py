@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from freshet.gnn.edge_reads import EdgeReads
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch
-from freshet.operators.graph.edge_changes import EdgeChanges
+from freshet.operators.graph.edge_changes import EdgeChanges, value_now
 from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.state.adjacency import Lists, ListsView, base_of, length_of, place_of
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES, EdgeGroup
@@ -145,21 +146,20 @@ class EdgeTable:
 
     Shapes: type (rows,) int32, the Partitioner's code, or of a free number the next free one + 1; attr (rows, width)
     float32; free (parts * 16,) int64
-    With `skip_loops` it has no self-loops, as the layer's lists have none.
+    A row has the value that messages read, if they do, in front of the attributes. Without self-loops in the layer's
+    lists it has none, either.
     Invariant: in `changes` edges come, in `settle` they change and go: in between all messages of before can be made.
     """
 
-    def __init__(
-        self, tables: TableSet, sources: PartRows, targets: PartRows, width: int, *, skip_loops: bool = False
-    ) -> None:
-        self.width, self._parts, self._skip_loops = width, tables.parts, skip_loops
+    def __init__(self, tables: TableSet, sources: PartRows, targets: PartRows, reads: EdgeReads) -> None:
+        self._reads, self._parts, self.width = reads, tables.parts, reads.row_width
         self._sources, self._targets = sources, targets
         self.type = tables.add("edge.type", "i4")
-        self.attr = tables.add("edge.attr", "f4", width)
+        self.attr = tables.add("edge.attr", "f4", self.width)
         self.free = tables.add("edge.free", "i8")
         self.free.reserve(_FREE_ROWS)
         self._gone, self._changed = np.empty(0, np.int64), np.empty(0, np.int64)
-        self._new = np.empty((0, width), np.float32)
+        self._new = np.empty((0, self.width), np.float32)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -183,7 +183,7 @@ class EdgeTable:
         self._gone = self._rows(deleted[0], deleted[2])
         src, dst, numbers = changed
         if src.size:
-            here, new = numbers.view(np.int32) != 0, block.get(CHANGED_EDGES.attr)[self._kept(block, CHANGED_EDGES)]
+            here, new = numbers.view(np.int32) != 0, self._values(block, CHANGED_EDGES)
             rows, new = self._rows(src, numbers), new[here]
             differs = (self.attr.data[rows].view(np.int32) != new.view(np.int32)).any(axis=1)
             self._changed, self._new = rows[differs], new[differs]
@@ -208,7 +208,7 @@ class EdgeTable:
             self._gone = self._gone[:0]
 
     def of(self, dst: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Return the attributes of edges, (n, width) float32, by their destinations and numbers."""
+        """Return what messages read of edges, (n, width) float32, by their destinations and numbers."""
         found = np.empty((dst.size, self.width), np.float32)
         gather_attributes(self.attr.data, self.attr.stride, self._targets.shift, dst, numbers.view(np.int32), found)
         return found
@@ -217,7 +217,7 @@ class EdgeTable:
         """Return types, (n,) int32, and attributes, (n, width) float32, of edges after a restore, by their sources."""
         align(self.type, self.attr)
         rows = self._rows(src, numbers)
-        return self.type.data[rows], self.attr.data[rows]
+        return self.type.data[rows], self.attr.data[rows, self.width - self._reads.attributes :]
 
     def _reserve(self, src: np.ndarray) -> None:
         if src.size:
@@ -229,33 +229,41 @@ class EdgeTable:
     def _found(
         self, block: Block, group: EdgeGroup, out: ListsView, inn: ListsView
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        src, dst, etype, _ = self._edges_of(block, group)
+        src, dst, etype = self._edges_of(block, group)
         found = np.empty(src.size, np.int32)
         if src.size:
             find_edges(out, inn, self.type.data, self.type.stride, (src, dst, etype), found)
         return src, dst, frozen(found.view(np.float32))
 
     def _added(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        src, dst, etype, kept = self._edges_of(block, ADDED_EDGES)
+        src, dst, etype = self._edges_of(block, ADDED_EDGES)
         found = np.empty(src.size, np.int32)
         if src.size:
-            tables, attr = (self.free.view, self.type.view, self.attr.view), block.get(ADDED_EDGES.attr)[kept]
-            number_edges(*tables, self._sources.shift, self.type.stride, src, etype, attr, found)
+            tables, values = (self.free.view, self.type.view, self.attr.view), self._values(block, ADDED_EDGES)
+            number_edges(*tables, self._sources.shift, self.type.stride, src, etype, values, found)
         return src, dst, frozen(found.view(np.float32))
+
+    def _values(self, block: Block, group: EdgeGroup) -> np.ndarray:
+        """Return what messages read of the edges of a group from now on, (n, width) float32."""
+        kept = self._kept(block, group)
+        attr = block.get(group.attr)[kept]
+        if not self._reads.weighted:
+            return attr
+        values = np.concatenate([value_now(block, group, self._reads.value)[kept, None], attr], axis=1)
+        values.flags.writeable = attr.flags.writeable  # or kernels would be compiled once more
+        return values
 
     def _kept(self, block: Block, group: EdgeGroup) -> Kept:
         """Say which edges of a group it keeps."""
-        if not self._skip_loops:
+        if not self._reads.skip_loops:
             return slice(None)
         return self._sources.of(block, group.name, "src") != self._targets.of(block, group.name, "dst")
 
-    def _edges_of(
-        self, block: Block, group: EdgeGroup
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | slice]:
-        """Sources, destinations and types of the edges of a group that it keeps, and which these are."""
+    def _edges_of(self, block: Block, group: EdgeGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sources, destinations and types of the edges of a group that it keeps."""
         kept = self._kept(block, group)
         src, dst = self._sources.of(block, group.name, "src"), self._targets.of(block, group.name, "dst")
-        return frozen(src[kept]), frozen(dst[kept]), block.get(group.type)[kept], kept
+        return frozen(src[kept]), frozen(dst[kept]), block.get(group.type)[kept]
 
     def _rows(self, src: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The rows of numbered edges, without those that are not here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.synopses.of_messages import Synopsis
 
 
@@ -27,17 +28,5 @@ class RelationMessages(Protocol):
         """Width of a synopsis row."""
 
     @property
-    def weighted(self) -> bool:
-        """Messages are multiplied by a value of their edge."""
-
-    @property
-    def edge_value(self) -> str:
-        """Name of that value."""
-
-    @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges that messages read."""
-
-    @property
-    def skip_loops(self) -> bool:
-        """Self-loop edges are no messages; never where sources and targets are of two kinds."""
+    def edge(self) -> EdgeReads:
+        """Description of what messages read of an edge; self-loops are left out only within one kind."""

@@ -9,30 +9,32 @@ from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.state.table import View, touch
 
 _AHEAD = 8
+_LINE = 16  # values in a cache line
 _FAR = 16  # for single values, each in a cache line of its own
 
 
-def gather(data: np.ndarray, slots: np.ndarray, width: int | None = None) -> np.ndarray:
-    """The rows `data[slots]`, or their first `width` columns.
+def gather(data: np.ndarray, slots: np.ndarray, width: int | None = None, first: int = 0) -> np.ndarray:
+    """The rows `data[slots]`, or `width` of their columns from `first` on.
 
     Shapes: data (rows, width) of 4-byte values; slots (n,) int32; result (n, width).
     """
     out = np.empty((len(slots), data.shape[1] if width is None else width), data.dtype)
-    _gather(data, slots, out)
+    _gather(data, slots, first, out)
     return out
 
 
 @kernel
-def _gather(data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
-    n = len(slots)
-    for i in range(min(_AHEAD, n)):
-        prefetch_row(data, slots[i])
-    for i in range(n):
+def _gather(data: np.ndarray, slots: np.ndarray, first: int, out: np.ndarray) -> None:
+    n, width = len(slots), out.shape[1]
+    for i in range(-_AHEAD, n):
         if i + _AHEAD < n:
-            prefetch_row(data, slots[i + _AHEAD])
-        row = slots[i]
-        for j in range(out.shape[1]):
-            out[i, j] = data[row, j]
+            begin = np.int64(slots[i + _AHEAD]) * data.shape[1] + first
+            for j in range(0, width, _LINE):
+                prefetch(data, begin + j)
+        if i >= 0:
+            row = slots[i]
+            for j in range(width):
+                out[i, j] = data[row, first + j]
 
 
 @kernel

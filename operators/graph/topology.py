@@ -10,10 +10,11 @@ and in its lists their numbers there (edge_table.py).
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.plan import Context, LayerPlan
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_columns import PartColumns
@@ -37,8 +38,8 @@ class VertexRules(Protocol):
         """Sent rows depend on the context of their vertex."""
 
     @property
-    def skip_loops(self) -> bool:
-        """Self-loops are no messages."""
+    def edge(self) -> EdgeReads:
+        """Description of what messages read of an edge, and which edges are messages."""
 
     @property
     def reads_out_degrees(self) -> bool:
@@ -69,7 +70,7 @@ class Masters:
         self.count = tables.add("count", "i4")
         self.degree = tables.add("degree", "f8")
         # sums that former versions kept for such layers lack the self-loops: another name, so that they are refused
-        loops_are_edges = any(one and one.source_scaled and not one.skip_loops for one in (layer, following))
+        loops_are_edges = any(one and one.source_scaled and not one.edge.skip_loops for one in (layer, following))
         self.loop = tables.add("loops" if loops_are_edges else "loop", "f4", fill=float("nan"))
         self.replica = PartColumns.of(tables, "replica", at.tasks.parts)
         self._replicates = following is not None and at.tasks.parts > 1
@@ -118,6 +119,14 @@ class Masters:
         """The contexts of these vertices."""
         tables = self.count, self.degree, self.loop, *self._of_out_edges
         return Context(*(table.data[slots] for table in tables))
+
+    def send_context(self, slots: np.ndarray) -> Any:
+        """The contexts of these vertices, as the next layer's `send` takes them."""
+        return self.context(slots)
+
+    def rescaled(self, block: Block) -> np.ndarray:
+        """The vertices of an epoch's block whose contexts changed, and what they send with them, (n,) int32."""
+        return self.at.of(block, "c")
 
     def clear(self, dead: np.ndarray) -> None:
         """Clear these dropped masters at the end of the epoch."""

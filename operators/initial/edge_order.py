@@ -10,8 +10,8 @@ import numpy as np
 
 from freshet.kernels.kernel import kernel
 from freshet.operators.graph.part_rows import frozen
-from freshet.state.block_columns import ADDED_EDGES
-from freshet.state.codec import Block
+from freshet.state.block_columns import ADDED_EDGES, Columns
+from freshet.state.codec import Block, views
 
 
 @kernel
@@ -44,11 +44,13 @@ def edge_order(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 
 
 def in_edge_order(block: Block) -> Block:
-    """The TOPOLOGY block with its added edges in that order."""
-    order = edge_order(*map(block.get, ADDED_EDGES.names[:2]))
-    moved = {
-        name: frozen(block.columns[name][order])
-        for name in (ADDED_EDGES.part, *ADDED_EDGES.names, ADDED_EDGES.type, ADDED_EDGES.attr)
-        if name in block.columns
-    }
+    """The TOPOLOGY block with its added edges in that order, those of each relation by themselves."""
+    moved: Columns = {}
+    for prefix, section in views(block).items():
+        order = edge_order(*map(section.get, ADDED_EDGES.names[:2]))
+        moved |= {
+            prefix + name: frozen(section.columns[name][order])
+            for name in (ADDED_EDGES.part, *ADDED_EDGES.names, ADDED_EDGES.type, ADDED_EDGES.attr)
+            if name in section.columns
+        }
     return Block(block.header, block.columns | moved)

@@ -30,25 +30,28 @@ def write_events(
     Raises: EmbedError when the disk is full; SnapshotError for bad rows.
     """
     codes: dict[str, int] = {}
-    count = rows = 0
+    count = x_rows = 0
     given = set[str]()
     bases = {"a": 0, "b": 0}
     with ColumnWriter(folder) as out:
-        for name, column in FeatureRows(features.empty()).columns(X).items():
+        for name, column in FeatureRows.none(features).columns(X).items():
             out.add(name, column)
         for block in blocks:
             table = np.array([codes.setdefault(name, len(codes)) for name in block.types], np.int32)
             out.add("op", block.op)
-            for name, column in (block.values.full_columns(features) | block.x.columns(X)).items():
+            rows = {name: column for name, column in block.x.columns(X).items() if name != f"{X}_widths"}
+            for name, column in (block.values.full_columns(features) | rows).items():
                 out.add(name, column)
+            if features.kinds is not None:
+                out.add("kind", np.zeros(len(block), np.uint8) if block.kind is None else block.kind)
             given |= block.values.names
             out.add("etype", table[block.etype])
             if is_timed:
                 out.add("ts", np.full(len(block), NO_TS, np.int64) if block.ts is None else block.ts)
-            out.add("x_row", np.where(block.x_row >= 0, block.x_row + rows, -1).astype(np.int32))
+            out.add("x_row", np.where(block.x_row >= 0, block.x_row + x_rows, -1).astype(np.int32))
             for name, ids in (("a", block.a), ("b", block.b)):
                 bases[name] = _add_ids(out, name, ids, bases[name])
-            count, rows = count + len(block), rows + len(block.x)
+            count, x_rows = count + len(block), x_rows + len(block.x)
             progress(f"reading the snapshot: {count:,} rows")
         for name, end in bases.items() if id_kind != INT else ():
             out.add(f"{name}_off", np.array([end], np.int64))
@@ -94,4 +97,10 @@ def read_events(folder: Path, features: Features, id_kind: str) -> Events:
         partition=none,
         types=tuple(told["types"]),
         ts=columns.get("ts"),
+        kind=columns.get("kind"),
     )
+
+
+def read_features(folder: Path, features: Features) -> FeatureRows:
+    """Return the features that the events bring, mapped."""
+    return FeatureRows.from_columns(read_columns(folder), X, features)

@@ -1,7 +1,8 @@
 """The base image of a snapshot, operator by operator; a finished step is kept, and a later attempt goes on behind it.
 
 The Partitioner comes first and takes the topology alone. Then come, layer by layer and part by part, the Storages and
-Tails, and last the Sinks. Tables lie in the image's files, and what one operator sends to the next in others.
+Tails, and last the Sinks. Tables lie in the image's files, and what one operator sends to the next in others. For
+embeddings alone the image of an operator is removed as soon as it has sent its rows.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from freshet.gnn.plan import Plan
-from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator
+from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.kind_layers.plans import KindsPlan
+from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator, Place
 from freshet.operators.embed.files import EmbedError, full_disk
 from freshet.operators.embed.journal import StepJournal
 from freshet.operators.factory import dataflow_of
 from freshet.operators.initial.column_files import are_whole, check_columns, remove_columns
-from freshet.operators.initial.embeddings import write_sink
+from freshet.operators.initial.embeddings import write_rows, write_sink
 from freshet.operators.initial.graph_events import read_events, write_events
+from freshet.operators.initial.kind_layers import KindLayerImages
 from freshet.operators.initial.layers import EVENTS, LayerImages
 from freshet.operators.initial.topology import place_graph
 from freshet.operators.settings import Settings
+from freshet.operators.storage.kinds.learned import LOOKED_UP
 from freshet.partitioner.events import Events
 from freshet.state.checksums.files import checksum_of
 
@@ -55,16 +59,29 @@ class ImageReport:
 class InitialImage:
     """Writes the base images of a job that starts from a snapshot, and epoch 0 of its change log.
 
-    It writes to `image` and `out` of the settings. `work` has temporary files, and the journal.
+    It writes to `image` and `out` of the settings. `work` has temporary files, and the journal. With `rows_alone` only
+    embeddings are left in `out`, and in `image` whether vertices have learned rows.
     Invariant: the output depends on snapshot, model and settings alone, not on `memory` or on kills.
     Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file.
     """
 
     def __init__(
-        self, settings: Settings, plan: Plan, work: Path, memory: int, progress: Callable[[str], None] = lambda _: None
+        self,
+        settings: Settings,
+        plan: AnyPlan,
+        work: Path,
+        memory: int,
+        progress: Callable[[str], None] = lambda _: None,
+        *,
+        rows_alone: bool = False,
     ) -> None:
+        self._rows_alone = rows_alone
         self._settings, self._plan, self._work, self._progress = settings, plan, work, progress
-        self._layers = LayerImages(settings, plan, work, memory)
+        self._layers: LayerImages | KindLayerImages
+        if isinstance(plan, KindsPlan):
+            self._layers = KindLayerImages(settings, plan, work, memory)
+        else:
+            self._layers = LayerImages(settings, plan, work, memory)
         self._flow = dataflow_of(settings, plan)
 
     @property
@@ -131,6 +148,7 @@ class InitialImage:
         if journal.get(PLACED) is None:
             self._progress("partitioning the snapshot")
             vertices, edges = place_graph(self._settings, self._plan, read_events(events, features, kind), self._work)
+            self._drop_image(Place(PARTITIONER, 0))
             journal.put(PLACED, {"vertices": vertices, "edges": edges})
         return {}
 
@@ -138,10 +156,21 @@ class InitialImage:
         return (ImageStep(operator, part) for part in range(self._settings.parts))
 
     def _do(self, step: ImageStep, vertices: int) -> dict[str, int]:
-        if step.operator.kind == SINK:
+        if step.operator.kind != SINK:
+            found = self._layers.make(step.operator.name, step.part)
+            self._drop_image(Place(step.operator.name, step.part))
+            return found
+        if self._rows_alone:
+            write_rows(self._settings, self._plan, self._work, step.part, self._progress)
+        else:
             write_sink(self._settings, self._plan, self._work, step.part, vertices)
-            return {}
-        return self._layers.make(step.operator.name, step.part)
+        return {}
+
+    def _drop_image(self, place: Place) -> None:
+        """Remove the image of an operator if only its rows are wanted; no other step reads it."""
+        for file in (Path(self._settings.image) / str(place)).iterdir() if self._rows_alone else ():
+            if not file.name.endswith(f"{LOOKED_UP}.bin"):
+                file.unlink()
 
     def _forget_before(self, operator: Operator) -> None:
         """All operators before this one are done: remove what only they have read."""

@@ -23,7 +23,7 @@ from freshet.operators.graph.sources import SourceRows
 from freshet.operators.graph.topology import SPLIT
 from freshet.operators.initial.column_files import ColumnWriter, read_block, read_columns, remove_columns
 from freshet.operators.initial.graph_events import X
-from freshet.operators.initial.sent_rows import Sent, SlotRows, SplitRows, in_chunks, remove_sent, rows_path
+from freshet.operators.initial.sent_rows import Sent, SlotRows, SplitRows, in_chunks, incoming, remove_sent, rows_path
 from freshet.operators.initial.topology import read_topology
 from freshet.operators.settings import Settings
 from freshet.operators.storage.layer import FeatureStorage, LayerStorage
@@ -31,11 +31,10 @@ from freshet.operators.storage.tail import LayerTail
 from freshet.state.block_columns import PARTIAL
 from freshet.state.codec import Block, Header
 from freshet.state.image import write_image
-from freshet.state.memory.mapped_file import mapped
 
 EVENTS = "events"
 _MIB = 1 << 20
-_LISTS = "out.", "in."  # tables of edges, which are written at random places and are smaller than what placing took
+LISTS = "out.", "in."  # tables of edges, which are written at random places and are smaller than what placing took
 
 
 class LayerImages:
@@ -53,7 +52,7 @@ class LayerImages:
         row = self._flow[operator]
         core = make_core(self._settings, self._plan, row, part)
         image = Path(self._settings.image) / str(Place(operator, part))
-        core.tables.keep_in(image, _LISTS)
+        core.tables.keep_in(image, LISTS)
         block = read_topology(self._work, part)
         following = self._plan.layers[row.layer] if row.layer < len(self._plan.layers) else None
         if isinstance(core, LayerTail):
@@ -67,8 +66,7 @@ class LayerImages:
         return sums
 
     def _rows(self, *widths: int) -> int:
-        """Rows of a chunk that has arrays of these widths."""
-        return max(16, min(32 * _MIB, self._memory // 16) // (4 * sum(widths) + 64))
+        return rows_at_once(self._memory, *widths)
 
     def _make_features(self, core: FeatureStorage, part: int, block: Block, following: LayerPlan) -> dict[str, int]:
         owner = core.owner
@@ -138,21 +136,7 @@ class LayerImages:
             for some in in_chunks(masters, size):
                 put(own.view, some, frozen(sent[part].gather(some)), width)
                 core.tables.let_go()
-        if self._settings.parts == 1:
-            return SourceRows(masters, masters, sent[0].whole, [])
-        slots = np.concatenate([masters, block.get("r_slot")])
-        rows = SlotRows(path, len(slots), width)
-        places = np.arange(len(slots), dtype=np.int32)
-        for some, at in zip(in_chunks(masters, size), in_chunks(places[: len(masters)], size), strict=True):
-            rows.put(at, sent[part].gather(some, width))
-        places = places[len(masters) :]
-        for of, one in enumerate(sent):
-            mine = np.flatnonzero(block.get("r_part") == of)
-            for some in in_chunks(mine, size):
-                rows.put(places[some], one.gather(block.get("r_home")[some], width))
-        rows.finish()
-        order = np.argsort(slots, kind="stable").astype(np.int32)
-        return SourceRows(frozen(slots[order]), frozen(order), mapped(path, "f4", width), [])
+        return incoming(block, sent, part, (path, slice(0, width)), size)
 
     def _write_partials(self, core: LayerStorage, part: int, number: int, block: Block, touched: np.ndarray) -> None:
         """The partial synopses of the part's split vertices, for the tails of their masters."""
@@ -205,3 +189,8 @@ class LayerImages:
         remove_sent(self._work, number - 1, parts)
         for folder in (self._partials(number, part, to) for part in parts for to in parts):
             remove_columns(folder)
+
+
+def rows_at_once(memory: int, *widths: int) -> int:
+    """Return the number of rows in a chunk that has arrays of these widths, of all the memory for chunks and sums."""
+    return max(16, min(32 * _MIB, memory // 16) // (4 * sum(widths) + 64))

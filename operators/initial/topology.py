@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.gnn.plan import Plan
+from freshet.gnn.any_plan import AnyPlan
 from freshet.operators.control import control_values
 from freshet.operators.dataflow import PARTITIONER, Place
 from freshet.operators.initial.column_files import ColumnWriter, read_block
@@ -19,7 +19,7 @@ from freshet.partitioner.events import Events
 from freshet.partitioner.net_change import EpochChange
 from freshet.schema import FeatureRows
 from freshet.state.block_columns import CHANGED_EDGES, DELETED_EDGES, TOPOLOGY
-from freshet.state.codec import Block, Header
+from freshet.state.codec import Block, Header, views
 from freshet.state.image import write_image
 from freshet.state.task_parts import TaskParts
 
@@ -38,7 +38,7 @@ def refuse_rejected(change: EpochChange, events: Events) -> None:
         raise SnapshotError(msg)
 
 
-def place_graph(settings: Settings, plan: Plan, events: Events, work: Path) -> tuple[int, int]:
+def place_graph(settings: Settings, plan: AnyPlan, events: Events, work: Path) -> tuple[int, int]:
     """Write the Partitioner's image, and the blocks of epoch 0 into `work`; returns the numbers of vertices and edges.
 
     In place of features a block has their rows in `events.x`.
@@ -72,7 +72,7 @@ def save_topology(work: Path, part: int, block: Block) -> None:
 
     Raises: EmbedError when the disk is full.
     """
-    assert not any(block.get(name).size for name in _NEVER)  # a snapshot only adds
+    assert not any(one.get(name).size for one in views(block).values() for name in _NEVER)  # a snapshot only adds
     with ColumnWriter(_folder(work, part)) as out:
         for name, column in block.columns.items():
             out.add(name, column)

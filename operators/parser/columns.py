@@ -187,7 +187,8 @@ def _relations_of(fields: Fields, kinds: Kinds) -> np.ndarray:
     """(n,) int64 relations of edges, below 0 where the fields name none, several, or one that mirrors another."""
     types = {name: number for number, name in enumerate(kinds.by_type)}
     types_of = fields.types.places(types)
-    relation = np.array([*(kinds.sole.get(name, ABSENT) for name in types), ABSENT, ABSENT])[types_of]
+    untyped = ABSENT if kinds.untyped is None else kinds.untyped
+    relation = np.array([*(kinds.sole.get(name, ABSENT) for name in types), ABSENT, untyped])[types_of]
     if not kinds.are_named or not fields.kinds.keys() & {"src_kind", "dst_kind"}:
         return relation
     given = [_kinds_of(fields, kinds, name) for name in ("src_kind", "dst_kind")]
@@ -284,6 +285,8 @@ def _features(lists: ListColumn | None, op: np.ndarray, width: int) -> tuple[np.
     rows = np.flatnonzero((sets | (op == OP_ADD_VERTEX)) & lists.given)
     x, x_good = _rows_of_width(lists, rows, width)
     good[rows[~x_good]] = False
+    if not width:  # such lists are empty, and bring nothing
+        return x[:0], rows[:0], good
     return x, rows[x_good], good
 
 

@@ -11,6 +11,7 @@ from freshet.operators.parser.formats import SUFFIXES, begins_wrong, format_of, 
 
 _SOURCES_MAX = 32_767  # the source of an event is an int16
 _STREAMS = ("/dev/", "/proc/")
+_MEMORY = "/dev/shm/"  # plain files in memory
 # Folders of a table format: which of the files beside them hold, their own catalogue alone knows.
 _CATALOGUES = {"_delta_log": "Delta Lake", ".hoodie": "Hudi", "metadata": "Iceberg"}
 
@@ -72,7 +73,8 @@ def _inside(given: str) -> list[str]:
 
 
 def _event_file(path: Path, name: str, source: int) -> EventFile:
-    if name == "-" or str(path).startswith(_STREAMS) or (path.exists() and not path.is_file()):
+    stream = str(path).startswith(_STREAMS) and not str(path).startswith(_MEMORY)
+    if name == "-" or stream or (path.exists() and not path.is_file()):
         msg = (
             f"{name}: a pipe or a device, which can be read only once; --resume and `freshet check` read the input "
             "again: write it to a file first, or to a Kafka topic"

@@ -232,7 +232,9 @@ class Rules:
                 return numbers_error("x", x, width, whose)
             if not np.isfinite(row).all():
                 return numbers_error("x", x, width, whose)
-            if len(self.features.widths) > 1:
+            if not width:
+                row = None
+            elif len(self.features.widths) > 1:
                 row = kind, row
         elif op == OP_SET_FEATURES:
             return "x: missing, set_features needs it"
@@ -307,6 +309,8 @@ def kind_error(kinds: Kinds, name: str, value: Any) -> str | None:
 
 def relation_of(kinds: Kinds, etype: Any, source: Any, target: Any) -> int | str:
     """Return the relation of an edge by its type and, where they are given, the kinds of its ends; or why not."""
+    if etype is None and kinds.untyped is not None:
+        return kinds.untyped
     if type(etype) is not str:
         what = "missing" if etype is None else f"got {show(etype)}"
         expected = f"expected one of the model's edge types {some_names(kinds.types)}"

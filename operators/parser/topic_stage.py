@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from freshet.files.json_file import as_kind
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.file_stage import block_size, encoded_blocks
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.messages import MessageValues, messages_in
-from freshet.operators.telemetry.status_file import StatusFile, read_statuses
+from freshet.operators.telemetry.positions import POSITIONS_PREFIX, NextOffset, positions_in
+from freshet.operators.telemetry.status_file import StatusFile
 from freshet.operators.telemetry.traffic import Traffic
-
-STATUS_PREFIX = "kafka-"
-_NEXT = list[tuple[int, int] | tuple[int, int, int]]  # earlier versions wrote no times
-
-
-class _Next(NamedTuple):
-    """Offset of a partition's next message, as of a time."""
-
-    offset: int
-    time_ms: int = 0
 
 
 class MessageStage:
@@ -45,10 +34,10 @@ class MessageStage:
         """`origin` has the topic's index and name; `out`: where the task's status is written, None: nowhere."""
         self._parser, self._origin, self.dead_letters = parser, origin, dead_letters
         self._block_events = block_size(epoch_events)
-        name = f"{STATUS_PREFIX}{origin.source}" + (f"-{task}" if task else "")
+        name = f"{POSITIONS_PREFIX}{origin.source}" + (f"-{task}" if task else "")
         self._status = StatusFile(out, name) if out is not None else None
         # A partition may be another task's now, and have no message since: this task's file alone tells of it then.
-        self._next = {} if self._status is None else _next_in(self._status.read())
+        self._next = {} if self._status is None else positions_in(self._status.read())
         self._status_behind = False
         self.traffic = Traffic()
 
@@ -59,7 +48,7 @@ class MessageStage:
         for partition, found in messages_in(batch).items():
             blocks += self._blocks(partition, found, arrival_ms)
             self.traffic.add(len(found), int(found.size.clip(0).sum()))
-            self._next[partition] = _Next(int(found.offsets[-1]) + 1, int(arrival_ms))
+            self._next[partition] = NextOffset(int(found.offsets[-1]) + 1, int(arrival_ms))
             self._status_behind = self._status is not None
         self._tell(arrival_ms)
         return blocks
@@ -86,26 +75,3 @@ class MessageStage:
     def close(self) -> None:
         """Write the last status."""
         self._tell(float("inf"))
-
-
-def _next_in(status: dict[str, Any]) -> dict[int, _Next]:
-    """Return the positions in a status file, by partition; none where it has none."""
-    try:
-        found = as_kind(status.get("next", []), _NEXT)
-    except ValueError:
-        return {}
-    return {partition: _Next(*rest) for partition, *rest in found}
-
-
-def read_positions(out: Path) -> dict[str, dict[int, int]]:
-    """Return, by source and partition, the offset of the next message that the job will read.
-
-    A partition may have been read by several tasks, one after the other, of which some are gone: the last one counts.
-    """
-    newest: dict[str, dict[int, _Next]] = {}
-    for one in read_statuses(out, STATUS_PREFIX, needs={"source": str, "next": _NEXT}):
-        known = newest.setdefault(one["source"], {})
-        for partition, found in _next_in(one).items():
-            if partition not in known or found.time_ms >= known[partition].time_ms:
-                known[partition] = found
-    return {source: {partition: one.offset for partition, one in known.items()} for source, known in newest.items()}

@@ -5,7 +5,7 @@ replaces itself. It is written under a name that starts with a dot, synced to th
 is synced: visible files are complete, and survive a kill and a power loss (docs/design/durability.md). Checksums of all
 its bytes are between rows and footer (state/checksums/sealed.py).
 
-Layout:
+Layout (of one of several returned kinds in folders of its name, embeddings/KIND and epochs/KIND):
     embeddings/part-PART-NUMBER.parquet   id int64 or string, epoch int64, embedding fixed_size_list<float32>[width],
                                           deleted bool
     epochs/epochs-GROUP.parquet           see operators/sink/epoch_files.py
@@ -14,13 +14,12 @@ Layout:
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from freshet.files.whole import LEFT_BEHIND
-from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
+from freshet.files.whole import remove_left_behind
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.direct_file import DirectFile, replace_whole
 from freshet.operators.sink.epoch_files import PREFIX, EpochFiles, rows_in
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile, wall_ms
@@ -48,24 +47,18 @@ class ChangeLog:
     Invariant: the embeddings of a file are visible before the epochs that it covers.
     """
 
-    def __init__(self, out: Path, part: int, width: int, id_kind: str, sources: list[str]) -> None:
+    def __init__(self, folders: LogFolders, part: int, width: int, id_kind: str, sources: list[str]) -> None:
         """`sources` are the names that positions refer to by index; they are written by part 0 alone."""
-        self.out, self.part, self.width = out, part, width
+        self.folders, self.part, self.width = folders, part, width
         self.schema = embeddings_schema(width, id_kind)
         self.clock_ms: Callable[[], float] = wall_ms  # by which rows that nobody could read become readable
         self._rows_prefix = f"part-{part}-"
-        for name in (EMBEDDINGS, EPOCHS):
-            (out / name).mkdir(parents=True, exist_ok=True)
-        self._epochs = EpochFiles(out / EPOCHS, sources) if part == 0 else None
-        self._remove_leftovers()
-
-    def _remove_leftovers(self) -> None:
-        """Remove the files of an attempt that was killed."""
-        stale = list((self.out / EMBEDDINGS).glob(f".{self._rows_prefix}*{LEFT_BEHIND}"))
-        if self.part == 0:
-            stale += (self.out / EPOCHS).glob(f".{PREFIX}*{LEFT_BEHIND}")
-        for path in stale:
-            path.unlink(missing_ok=True)
+        for folder in (folders.embeddings, folders.epochs):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._epochs = EpochFiles(folders.epochs, sources) if part == 0 else None
+        remove_left_behind(folders.embeddings, f"{self._rows_prefix}*")
+        if part == 0:
+            remove_left_behind(folders.epochs, f"{PREFIX}*")
 
     def write(self, file: LogFile) -> None:
         """Write the file; complete and visible on return."""
@@ -74,7 +67,7 @@ class ChangeLog:
                 write_parquet,  # polars: half a second to load, for rows alone
             )
 
-            path = self.out / EMBEDDINGS / f"{self._rows_prefix}{file.number:08d}.parquet"
+            path = self.folders.embeddings / f"{self._rows_prefix}{file.number:08d}.parquet"
             table = self._embeddings(file.epochs)
 
             def write(sink: DirectFile) -> None:

@@ -8,7 +8,7 @@ memory follows the vertices and not the log.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.errors import InputError
-from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
+from freshet.operators.output_folders import EMBEDDINGS, LogFolders
 from freshet.operators.sink.log_proof import BASE_PREFIX, reading
 
 _ROW = ["id", "epoch", "deleted"]
@@ -53,6 +53,11 @@ class Positions:
     partition: np.ndarray
     next_offset: np.ndarray
     events: np.ndarray
+
+    def upto(self, epoch: int) -> Positions:
+        """Return those of the epochs up to this one."""
+        within = self.epoch <= epoch
+        return Positions(*(getattr(self, field.name)[within] for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +103,17 @@ def narrow_rows(path: Path) -> pa.Table:
 class ChangeLogReader:
     """A change log as it stands: names that start with `.` or `_` are ignored, and what was read is kept."""
 
-    def __init__(self, out: str | Path) -> None:
-        """Find the files of `out`.
+    def __init__(self, out: str | Path, kind: str = "") -> None:
+        """Find the files of `out`; `kind`: whose log it is, where the model returns several.
 
         Raises:
-            NoChangeLogError: there is no folder `embeddings` in it.
+            NoChangeLogError: there is no folder `embeddings` in it, or none of the kind.
         """
-        self.out = Path(out)
-        folder = self.out / EMBEDDINGS
+        self.kind, self._folders = kind, LogFolders(Path(out), kind)
+        folder = self._folders.embeddings
         if not folder.is_dir():
-            msg = f"{out} holds no folder {EMBEDDINGS}: expected the --out folder of a run"
+            name = f"{EMBEDDINGS}/{kind}" if kind else EMBEDDINGS
+            msg = f"{out} holds no folder {name}: expected the --out folder of a run"
             raise NoChangeLogError(msg)
         self.files = _visible(folder)
 
@@ -136,7 +142,7 @@ class ChangeLogReader:
 
     @cached_property
     def _positions(self) -> Positions:
-        tables = [_with_input(_epochs_in(path)) for path in _visible(self.out / EPOCHS)]
+        tables = [_with_input(_epochs_in(path)) for path in _visible(self._folders.epochs)]
         columns = {name: [] for name in ("epoch", "partition", "next_offset", "events")}  # type: dict[str, list[np.ndarray]]
         sources = [np.empty(0, object)]
         for table in tables:
@@ -159,7 +165,7 @@ class ChangeLogReader:
 
     @cached_property
     def _epochs(self) -> np.ndarray:
-        files = [_epochs_in(path)["epoch"].to_numpy() for path in _visible(self.out / EPOCHS)]
+        files = [_epochs_in(path)["epoch"].to_numpy() for path in _visible(self._folders.epochs)]
         return np.concatenate([np.empty(0, np.int64), *files])
 
     def scan(self) -> Scan:

@@ -1,4 +1,4 @@
-"""The Sink of one part: it puts the rows of an epoch together, hands them to its outputs, and counts them.
+"""The Sink of one part: it puts the rows of an epoch together by kind, hands them to the outputs, and counts them.
 
 An embedding's sink part is its key modulo the number of parts, so a vertex that dies in one part and comes back in
 another keeps its order. Everything that is written is a function of the epochs alone: a restore loads the tables as of
@@ -29,64 +29,65 @@ from freshet.operators.control import (
 )
 from freshet.operators.core import Core
 from freshet.operators.outcome import Message
-from freshet.operators.sink import scalars as at
-from freshet.operators.sink.dealing import Dealt, control_of, deal
+from freshet.operators.sink import output as at
+from freshet.operators.sink.dealing import control_of, deal
 from freshet.operators.sink.epoch_rows import EpochRows, wall_ms
-from freshet.operators.sink.output import Output, SinkPart
-from freshet.operators.sink.string_ids import Names
+from freshet.operators.sink.kind_outputs import FIRST_ROW, SCALARS, Brought, KindOutputs, blocks_by_kind
+from freshet.operators.sink.output import Output
 from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.latency import Latencies
-from freshet.operators.telemetry.level import Level
+from freshet.operators.telemetry.level import AnyLevel, joint
 from freshet.operators.telemetry.recent import Recent
 from freshet.operators.telemetry.status_file import LAST_STATUS, StatusFile
 from freshet.operators.threads import weakly
-from freshet.state.block_columns import POSITIONS
 from freshet.state.codec import Block
 from freshet.state.table import TableSet
 
 _LATENCIES = {"applied": "applied", "freshness": "readable"}  # by the name in metrics
-_FIRST_ROW = np.zeros(1, np.int64)
 
 
 class Sink(Core):
-    """Collects the rows of each epoch and hands them to its outputs.
+    """Collects the rows of each epoch and hands them to the outputs of their kind.
 
-    Invariant: an epoch has at most one row per id.
+    Invariant: an epoch has at most one row per kind and id.
     """
 
     def __init__(
         self,
         part: int,
         out_folder: str | Path,
-        width: int,
+        kinds: Sequence[KindOutputs],
         id_kind: str,
-        outputs: Sequence[Output],
         clock_ms: Callable[[], float] = wall_ms,
     ) -> None:
-        """`id_kind` is "int" or "string"; `outputs` get the rows in this order, and idle in the other one."""
+        """`kinds` are those that the model returns; `id_kind` is "int" or "string"."""
         out = Path(out_folder)
-        self.part, self.width, self._name = part, width, f"sink {part}"
+        self.part, self.kinds, self._name = part, kinds, f"sink {part}"
         self.tables = TableSet()
         self._scalars = self.tables.add("scalars", "i8")
-        self._scalars.reserve(16)
+        self._scalars.reserve(SCALARS)
         self._latencies, self._recent = Latencies(self.tables), Recent()
-        self._names = Names(self.tables) if id_kind == "string" else None
+        for kind in kinds:
+            kind.keep(self.tables, self._scalars, id_kind)
         self._clock_ms = clock_ms
-        self.outputs = outputs
         self._status = StatusFile(out, f"sink-{part}")
         self._status_lock, self._status_behind, self._told_visible = threading.Lock(), False, 0
-        self.levels: dict[str, Level] = {name: level for one in outputs for name, level in one.levels.items()}
+        self.levels: dict[str, AnyLevel] = joint(kind.levels for kind in kinds)
         self._ended = False
         self._restored_ms = 0.0  # no time before it is this attempt's
         self._streamed_until_ms: float | None = None  # of this attempt, once it has taken an event
-        shared = SinkPart(self._scalars, self._latencies, clock_ms, weakly(self._on_idle))
-        for output in outputs:  # last: from now on `_on_idle` may be called
-            output.begin(shared)
+        for kind in kinds:  # last: from now on `_tell` may be called
+            kind.begin(self._latencies, clock_ms, weakly(self._tell))
 
     @property
-    def outlets(self) -> list[Output]:
-        """The outputs whose progress keyed state keeps."""
-        return [one for one in self.outputs if one.leaves_by_epoch]
+    def outputs(self) -> list[Output]:
+        """The outputs of all kinds."""
+        return [output for kind in self.kinds for output in kind.outputs]
+
+    @property
+    def outlets(self) -> list[dict[str, Output]]:
+        """The outputs whose progress keyed state keeps, by the prefix of their kind; of this one part."""
+        return [{kind.prefix: one for kind in self.kinds for one in kind.outputs if one.leaves_by_epoch}]
 
     def after_restore(self) -> None:
         """Forget what an epoch before the restore left behind."""
@@ -104,8 +105,11 @@ class Sink(Core):
         """
         self.check()
         control = control_of(self._name, epoch, blocks)
-        (dealt,) = deal(self._name, epoch, blocks, self.width, 1)
-        return self.take(epoch, dealt, blocks, control, now_ms)
+        brought = []
+        for kind, some in zip(self.kinds, blocks_by_kind(blocks, self.kinds), strict=True):
+            (dealt,) = deal(self._name, epoch, some, kind.width, 1)
+            brought.append(Brought(dealt, some))
+        return self.take(epoch, brought, control, now_ms)
 
     def check(self) -> None:
         """See whether an output failed in the background.
@@ -116,19 +120,22 @@ class Sink(Core):
             output.check()
 
     def take(
-        self, epoch: int, dealt: Dealt, told: list[Block], control: np.ndarray, now_ms: float | None = None
+        self, epoch: int, brought: Sequence[Brought], control: np.ndarray, now_ms: float | None = None
     ) -> list[Message]:
-        """Apply an epoch to this part; `told` has only its string ids and positions."""
+        """Apply an epoch to this part, given its rows, string ids and positions by kind."""
         at_ms = self._clock_ms() if now_ms is None else now_ms
-        rows = self._named(epoch, dealt, told)
-        rows.applied_ms = at_ms
-        rows.last_arrival_ms, rows.event_ts = int(control[LAST_ARRIVAL_MS]) or None, event_ts_of(control)
-        self._time(rows, control, at_ms)
-        self._count(epoch, rows, control)
+        every = [kind.rows(epoch, given) for kind, given in zip(self.kinds, brought, strict=True)]
+        for rows in every:
+            rows.applied_ms = at_ms
+            rows.last_arrival_ms, rows.event_ts = int(control[LAST_ARRIVAL_MS]) or None, event_ts_of(control)
+        self._time(every, control, at_ms)
+        self._count(epoch, sum(rows.size for rows in every), control)
         marks = is_marker(control)
         if marks:
             self._latencies.settle()
-        messages = [one for output in self.outputs for one in output.take(epoch, dealt.keys, rows, control)]
+        messages: list[Message] = []
+        for kind, given, rows in zip(self.kinds, brought, every, strict=True):
+            messages += kind.take(given.dealt.keys, rows, control)
         for output in self.outputs if marks else ():
             output.pass_marker()
         self._ended = bool(control[FLAGS] & LAST)
@@ -148,10 +155,8 @@ class Sink(Core):
             self._ended = True
             self.write_status(self._clock_ms())
 
-    def _on_idle(self) -> None:
-        """Publish the last epochs when the stream pauses, and report it in the status; on the writer's thread."""
-        for output in reversed(self.outputs):  # the recent changes say what the change log shows
-            output.idle()
+    def _tell(self) -> None:
+        """Report in the status what was published when the stream paused; on a writer's thread."""
         behind = self._status_behind or self._told_visible != self._figures()["visible"]
         if behind and self._status.is_due(now_ms := self._clock_ms()):
             self.write_status(now_ms)
@@ -163,11 +168,10 @@ class Sink(Core):
             self._status.write(self.status(now_ms), now_ms)
 
     def _figures(self) -> dict[str, Any]:
-        """Return the figures of all outputs."""
-        found = {"visible": 0, "tail_failures": 0}
-        for output in self.outputs:
-            found |= output.figures()
-        return found
+        """Return the figures of all kinds together: `visible` is the last epoch that all show."""
+        every = [kind.figures() for kind in self.kinds]
+        counts = {name: sum(one[name] for one in every) for name in ("tail_failures", "files")}
+        return {"visible": min(one["visible"] for one in every), **counts}
 
     @property
     def figures(self) -> Figures:
@@ -186,7 +190,7 @@ class Sink(Core):
             "events": int(scalars[at.EVENTS]),
             "rejected": int(scalars[at.REJECTED]),
             "vertices": int(scalars[at.VERTICES]),
-            "files": int(scalars[at.NUMBER]),
+            "files": figures["files"],
             "tail_failures": figures["tail_failures"],
             "seconds": round(float(scalars[at.STREAMED_MS]) / 1e3, 3),
             **self._latencies.figures(),
@@ -195,27 +199,14 @@ class Sink(Core):
             "time": now_ms / 1e3,
         }
 
-    def _named(self, epoch: int, dealt: Dealt, told: list[Block]) -> EpochRows:
-        """The rows of an epoch with their ids, and the input that it ends with."""
-        ids: Any = [dealt.keys]
-        if self._names is not None:
-            gone = self._names.of(dealt.keys[dealt.changed :])
-            self._names.remove(dealt.keys[dealt.changed :])
-            for block in told:
-                self._names.put(block.get("m_key"), block.get("m_off"), block.get("m_name"))
-            ids = self._names.of(dealt.keys[: dealt.changed]) + gone
-        positions = [_positions(block) for block in told if "pos_next" in block.columns]
-        where = np.concatenate(positions) if positions else None
-        return EpochRows(epoch, ids, dealt.rows, dealt.changed, dealt.dead, where)
-
-    def _count(self, epoch: int, rows: EpochRows, control: np.ndarray) -> None:
-        self._scalars.touch_rows(_FIRST_ROW)
+    def _count(self, epoch: int, rows: int, control: np.ndarray) -> None:
+        self._scalars.touch_rows(FIRST_ROW)
         scalars = self._scalars.data
         scalars[at.EPOCH] = epoch
         scalars[at.VERTICES] = control[VERTICES]
         scalars[at.REJECTED] = control[REJECTED]
         scalars[at.EVENTS] = control[REJECTED] + control[ACCEPTED]
-        scalars[at.ROWS] += rows.size if epoch > 0 else 0
+        scalars[at.ROWS] += rows if epoch > 0 else 0
 
     def _count_time(self, epoch: int, control: np.ndarray, now_ms: float) -> None:
         """Count the time from the attempt's first event to this epoch's end, but none after the last event's epoch.
@@ -229,12 +220,12 @@ class Sink(Core):
             self._scalars.data[at.STREAMED_MS] += max(0.0, now_ms - begin_ms)
             self._streamed_until_ms = now_ms
 
-    def _time(self, rows: EpochRows, control: np.ndarray, now_ms: float) -> None:
-        """Count the epoch's latency, from the arrival of its first event at the Parser; that of a replay does not."""
+    def _time(self, every: Sequence[EpochRows], control: np.ndarray, now_ms: float) -> None:
+        """Count the epoch's latency, from the arrival of its first event at the Parser; that of a replay does not.
+
+        Each kind counts by itself when its rows are readable.
+        """
         if not int(control[FLAGS]) & REPLAY and int(control[EVENTS_IN_EPOCH]) > 0 and int(control[ARRIVAL_MS]) > 0:
-            rows.arrived_ms = int(control[ARRIVAL_MS])
-            self._latencies.applied(rows.arrived_ms, now_ms)
-
-
-def _positions(block: Block) -> np.ndarray:
-    return np.stack([block.columns[name].astype(np.int64) for name in POSITIONS], axis=1)
+            for rows in every:
+                rows.arrived_ms = int(control[ARRIVAL_MS])
+            self._latencies.applied(int(control[ARRIVAL_MS]), now_ms)

@@ -18,8 +18,7 @@ from freshet.operators.sink.background_writer import BackgroundWriter
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.epoch_files import LOG_FILES_PER_FILE, ROWS_PER_FILE, rows_of_epochs
 from freshet.operators.sink.epoch_rows import ID_BYTES, EpochRows, LogFile
-from freshet.operators.sink.output import SinkPart
-from freshet.operators.sink.scalars import EPOCH, GROUP, GROUP_ROWS, NUMBER
+from freshet.operators.sink.output import EPOCH, GROUP, GROUP_ROWS, NUMBER, SinkPart
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.traffic import Traffic

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from freshet.files.json_file import DamagedFileError
-from freshet.operators.output_folders import EMBEDDINGS, EPOCHS
+from freshet.operators.output_folders import LogFolders
 from freshet.state.checksums.sealed import SealedFile, SealError
 
 BASE_PREFIX = "base-"  # of a file that repeats the newest rows of others (`freshet compact`)
@@ -23,7 +23,9 @@ NOTHING = -1  # not even epoch 0
 _ANY = np.iinfo(np.int64).max
 
 
-def complete_epoch(out: Path, parts: int, told: Mapping[int, int], *, has_finished: bool, noted: int | None) -> int:
+def complete_epoch(
+    log: LogFolders, parts: int, told: Mapping[int, int], *, has_finished: bool, noted: int | None
+) -> int:
     """Return the last epoch up to which the change log shows all rows of all parts; NOTHING if none is proven.
 
     `told`: by part, the epoch of status and heartbeat; `has_finished`: every part has written all its rows; `noted`:
@@ -31,29 +33,29 @@ def complete_epoch(out: Path, parts: int, told: Mapping[int, int], *, has_finish
 
     Raises: DamagedFileError if a file that decides is damaged.
     """
-    recorded, base = last_recorded(out), newest_base(out)
+    recorded = last_recorded(log)
     if has_finished and recorded > NOTHING:
-        return max(recorded, base)
-    claimed = min((told[part] if part in told else last_of_part(out, part) for part in range(parts)), default=NOTHING)
+        return max(recorded, newest_base(log))
+    claimed = min((told[part] if part in told else last_of_part(log, part) for part in range(parts)), default=NOTHING)
     claimed = max(claimed, NOTHING if noted is None else noted)
     if claimed > recorded:  # epochs/ may wait for further files of the log
-        claimed = min(claimed, max(recorded, *(last_of_part(out, part) for part in range(parts))))
-    return max(claimed, base)
+        claimed = min(claimed, max(recorded, *(last_of_part(log, part) for part in range(parts))))
+    return max(claimed, newest_base(log))  # last of all: it is there before files go that it covers
 
 
-def last_recorded(out: Path) -> int:
+def last_recorded(log: LogFolders) -> int:
     """The last epoch that `epochs/` has."""
-    return _last(out / EPOCHS, "[!._]*.parquet")
+    return _last(log.epochs, "[!._]*.parquet")
 
 
-def last_of_part(out: Path, part: int) -> int:
+def last_of_part(log: LogFolders, part: int) -> int:
     """The last epoch in the files of a part, which come in order."""
-    return _last(out / EMBEDDINGS, f"part-{part}-*.parquet")
+    return _last(log.embeddings, f"part-{part}-*.parquet")
 
 
-def newest_base(out: Path) -> int:
+def newest_base(log: LogFolders) -> int:
     """The epoch of the newest base, which has all up to it."""
-    return max(map(epoch_of_base, (out / EMBEDDINGS).glob(f"{BASE_PREFIX}*.parquet")), default=NOTHING)
+    return max(map(epoch_of_base, log.embeddings.glob(f"{BASE_PREFIX}*.parquet")), default=NOTHING)
 
 
 def epoch_of_base(base: Path) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from freshet.operators.control import FLAGS, FLUSH, LAST, control_values, is_marker
-from freshet.operators.dataflow import OUTLET
+from freshet.operators.dataflow import outlet_of
 from freshet.operators.outcome import Message
 from freshet.operators.record_blocks import HEAD
 from freshet.operators.sink.coalesce import Coalescer
@@ -35,9 +35,16 @@ class Outlet:
     leaves_by_epoch = True
 
     def __init__(
-        self, part: int, width: int, id_kind: str, records: RecordBlocks, bytes_held: int = BYTES_HELD
+        self,
+        part: int,
+        width: int,
+        id_kind: str,
+        records: RecordBlocks,
+        bytes_held: int = BYTES_HELD,
+        kind: str = "",
     ) -> None:
-        self.part = part
+        """`kind`: whose topic it is, where a model returns several."""
+        self.part, self._to = part, outlet_of(kind)
         self.flushed = 0  # the epoch up to which rows were handed over; OutletStage keeps it
         self._width, self._id_kind = width, id_kind
         self._coalescer = Coalescer(width, id_kind)
@@ -97,4 +104,4 @@ class Outlet:
         self._level.set(0)
         blocks = list(self._records.blocks(changes))
         self.traffic.add(len(changes), sum(map(len, blocks)) - HEAD.size * len(changes))
-        return [Message(OUTLET, self.part, epoch, block) for block in blocks]
+        return [Message(self._to, self.part, epoch, block) for block in blocks]

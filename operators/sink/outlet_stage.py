@@ -11,7 +11,7 @@ from freshet.operators.stage import Stage
 from freshet.operators.telemetry.traffic import Traffic, all_traffic
 from freshet.state.codec import Block
 
-_FLUSHED = "flushed"  # the entry of keyed state
+_FLUSHED = "flushed"  # the entry of keyed state, behind the prefix of a kind where several are returned
 
 
 class OutletStage(Stage):
@@ -22,20 +22,23 @@ class OutletStage(Stage):
     def restore(self, *items: Iterable[tuple[str, bytes]]) -> None:
         """Load the newest complete cut, and the epochs up to which rows were handed over."""
         states = [dict(entries) for entries in items]
-        for outlet, entries in zip(self.core.outlets, states, strict=True):
-            outlet.flushed = int(entries.pop(_FLUSHED, b"0"))
+        for outlets, entries in zip(self.core.outlets, states, strict=True):
+            for prefix, outlet in outlets.items():
+                outlet.flushed = int(entries.pop(prefix + _FLUSHED, b"0"))
         super().restore(*(entries.items() for entries in states))
 
     @property
     def traffic(self) -> Traffic:
         """Messages to the topic, of all parts."""
-        return all_traffic(outlet.traffic for outlet in self.core.outlets)
+        return all_traffic(outlet.traffic for outlets in self.core.outlets for outlet in outlets.values())
 
     def act(self, blocks: list[Block | bytes]) -> Outcome:
         """Compute the epoch of these blocks."""
-        before = [outlet.flushed for outlet in self.core.outlets]
+        by_part = list(zip(self.parts, self.core.outlets, strict=True))
+        every = [(part, prefix, outlet) for part, outlets in by_part for prefix, outlet in outlets.items()]
+        before = [outlet.flushed for *_, outlet in every]
         outcome = super().act(blocks)
-        for part, outlet, flushed in zip(self.parts, self.core.outlets, before, strict=True):
+        for (part, prefix, outlet), flushed in zip(every, before, strict=True):
             if outlet.flushed != flushed:
-                outcome.of(part).puts.append((_FLUSHED, str(outlet.flushed).encode()))
+                outcome.of(part).puts.append((prefix + _FLUSHED, str(outlet.flushed).encode()))
         return outcome

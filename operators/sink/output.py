@@ -15,6 +15,9 @@ from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.traffic import Traffic
 from freshet.state.table import Table
 
+# The rows of the durable table `scalars`, int64.
+NUMBER, ROWS, EVENTS, REJECTED, EPOCH, VERTICES, STREAMED_MS, _, GROUP, GROUP_ROWS = range(10)
+
 
 @dataclass(frozen=True, slots=True)
 class SinkPart:

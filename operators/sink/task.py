@@ -10,11 +10,12 @@ from freshet.operators.core import Core
 from freshet.operators.outcome import Message
 from freshet.operators.sink.core import Sink
 from freshet.operators.sink.dealing import control_of, deal
+from freshet.operators.sink.kind_outputs import Brought, blocks_by_kind
 from freshet.operators.sink.output import Output
 from freshet.operators.storage.head import names_of
 from freshet.operators.storage.travelling import some_of
 from freshet.operators.telemetry.figures import Figures, all_figures
-from freshet.operators.telemetry.level import JointLevel, Level
+from freshet.operators.telemetry.level import joint
 from freshet.state.block_columns import POSITIONS, Columns
 from freshet.state.codec import Block
 from freshet.state.sweep import Sweepers
@@ -32,16 +33,12 @@ class TaskSink(Core):
     def __init__(self, sinks: Sequence[Sink], of: int) -> None:
         self.sinks, self._of = sinks, of
         self._name = f"sinks {sinks[0].part} to {sinks[-1].part}"
-        found: dict[str, list[Level]] = {}
-        for sink in sinks:
-            for name, level in sink.levels.items():
-                found.setdefault(name, []).append(level)
-        self.levels = {name: JointLevel(tuple(levels)) for name, levels in found.items()}
+        self.levels = joint(sink.levels for sink in sinks)
 
     @property
-    def outlets(self) -> list[Output]:
-        """The outlets of all parts, in order."""
-        return [outlet for sink in self.sinks for outlet in sink.outlets]
+    def outlets(self) -> list[dict[str, Output]]:
+        """The outlets of all parts, in order, by the prefix of their kind."""
+        return [outlets for sink in self.sinks for outlets in sink.outlets]
 
     def sweeper(self, images: Sequence[Path | None] | None, epoch: int) -> Sweepers:
         """Return the object that makes the tables of every part durable."""
@@ -71,11 +68,15 @@ class TaskSink(Core):
         for sink in self.sinks:
             sink.check()
         control = control_of(self._name, epoch, blocks)
-        dealt = deal(self._name, epoch, blocks, self.sinks[0].width, len(self.sinks))
-        told = [block for block in blocks if "m_name" in block.columns or "pos_next" in block.columns]
+        kinds, brought = self.sinks[0].kinds, list[list[Brought]]()
+        for kind, some in zip(kinds, blocks_by_kind(blocks, kinds), strict=True):
+            dealt = deal(self._name, epoch, some, kind.width, len(self.sinks))
+            told = [block for block in some if "m_name" in block.columns or "pos_next" in block.columns]
+            pairs = zip(self.sinks, dealt, strict=True)
+            brought.append([Brought(one, [self._told(block, sink.part) for block in told]) for sink, one in pairs])
         messages: list[Message] = []
-        for sink, one in zip(self.sinks, dealt, strict=True):
-            messages += sink.take(epoch, one, [self._told(block, sink.part) for block in told], control)
+        for sink, *given in zip(self.sinks, *brought, strict=True):
+            messages += sink.take(epoch, given, control)
         return messages
 
     def _told(self, block: Block, part: int) -> Block:

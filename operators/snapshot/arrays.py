@@ -32,7 +32,7 @@ def read_arrays(folder: Path) -> SnapshotArrays:
     """Return the snapshot's graph; of equal vertices, and of equal (src, dst, type), the last row holds.
 
     Raises:
-        SnapshotError: the folder is no snapshot.
+        SnapshotError: the folder is no snapshot, or one with kinds of vertices.
     """
     rows: dict[int | str, int] = {}
     types: dict[str, int] = {}
@@ -53,10 +53,15 @@ def read_arrays(folder: Path) -> SnapshotArrays:
     for at, rows_of_block in given:
         x[at] = rows_of_block
     every, carried = np.concatenate(edges), EdgeValues.concatenate(values)
-    _, last = np.unique(every[::-1], axis=0, return_index=True)
-    kept = np.sort(len(every) - 1 - last)
+    kept = last_of_equal(every)
     attr = carried.full_attr(features.edge_width)[kept] if features.edge_width else None
     return SnapshotArrays(x, np.ascontiguousarray(every[kept, :2].T), carried.weight[kept], attr)
+
+
+def last_of_equal(rows: np.ndarray) -> np.ndarray:
+    """Return the number of the last one of each set of equal rows, ascending."""
+    _, last = np.unique(rows[::-1], axis=0, return_index=True)
+    return np.sort(len(rows) - 1 - last)
 
 
 def _edge_width(folder: Path) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from freshet.errors import InputError
 from freshet.files.json_file import DamagedFileError, read_json
+from freshet.kinds import Kinds, some_names
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Origin, Parser
@@ -84,7 +83,9 @@ class Snapshot:
         for name in ("vertices", "edges"):
             columns = (*_COLUMNS[name], *(("ts",) if self.is_timed and name == "edges" else ()))
             columns += _OF_KINDS[name] if _names_kinds(self.features) else ()
-            needed = _required(name, self.features)
+            needed = dict.fromkeys(_required(name, self.features), "")
+            if 0 in self.features.widths and name == "vertices":
+                needed["x"] = ", expected an empty list for a kind without features"
             for block in _blocks(self.folder / f"{name}.parquet", name, (columns, needed), parser, block_rows, mapped):
                 yield self._stamped(block) if name == "vertices" else block
 
@@ -133,7 +134,9 @@ def open_snapshot(
         missing = [column for column in needed if column not in schemas[name].names]
         if missing:
             msg = f"{path}: expected columns {', '.join(needed)}, missing {', '.join(missing)}"
+            msg += _listed(features.kinds, missing)
             raise SnapshotError(msg)
+    _refuse_kinds(folder, schemas, features)
     _refuse_widths(folder, schemas, features)
     kind = _id_kind(folder, schemas, id_kind)
     types = tuple(edge_types) if edge_types else None
@@ -149,7 +152,36 @@ def _required(name: str, features: Features) -> tuple[str, ...]:
     """The columns that a file must have, for a model with such features."""
     if name == "vertices":
         return ("id", "kind", "x") if _names_kinds(features) else _REQUIRED[name]
-    return _REQUIRED[name] if features.kinds is None else (*_REQUIRED[name], "type")
+    may_lack = features.kinds is None or features.kinds.untyped is not None
+    return _REQUIRED[name] if may_lack else (*_REQUIRED[name], "type")
+
+
+def _listed(kinds: Kinds | None, missing: Sequence[str]) -> str:
+    """Names that a missing column of kinds or types would have, for a reason."""
+    if kinds is None or not {"kind", "type"} & set(missing):
+        return ""
+    names, which = (kinds.names, "kinds") if "kind" in missing else (kinds.types, "edge types")
+    return f"; the model's {which} {some_names(names)}"
+
+
+def _refuse_kinds(folder: Path, schemas: dict[str, pa.Schema], features: Features) -> None:
+    """See that no column names kinds of vertices which the model does not have.
+
+    Other columns that no model reads are ignored. Without these, vertices of two kinds that share an id become one.
+
+    Raises:
+        SnapshotError: one does.
+    """
+    for name, columns in _OF_KINDS.items():
+        fields = [] if _names_kinds(features) else [field for field in schemas[name] if field.name in columns]
+        there = [field.name for field in fields if not pa.types.is_null(field.type)]
+        if there:
+            msg = (
+                f"{folder / name}.parquet: has {' and '.join(there)}, but the model has no kinds of vertices, so that "
+                "two kinds' vertices with the same id would become one: give a model with kinds, or a snapshot of one "
+                "kind without this column (rename the column if it means something else)"
+            )
+            raise SnapshotError(msg)
 
 
 def _refuse_widths(folder: Path, schemas: dict[str, pa.Schema], features: Features) -> None:
@@ -168,23 +200,6 @@ def _refuse_widths(folder: Path, schemas: dict[str, pa.Schema], features: Featur
     if features.edge_width and found is not None and found not in wanted:
         msg = f"{folder / 'edges.parquet'}: attr: expected the model's {features.edge_width} numbers, got {found}"
         raise SnapshotError(msg)
-
-
-def count_by_kind(snapshot: Snapshot) -> list[int]:
-    """Return how many vertices a snapshot has of each kind of the model, as far as its rows name one."""
-    kinds = snapshot.features.kinds
-    if kinds is None or not kinds.are_named:
-        return [snapshot.vertices]
-    counts, path = Counter[str](), snapshot.folder / "vertices.parquet"
-    try:
-        with open_parquet(path, memory_map=True) as file:
-            for batch in file.iter_batches(BLOCK_ROWS, columns=["kind"]):
-                for one in pc.value_counts(batch.column(0)).to_pylist():
-                    counts[one["values"]] += one["counts"]
-    except (OSError, pa.ArrowException) as error:
-        msg = f"{path}: cannot be read: {error}"
-        raise SnapshotError(msg) from error
-    return [counts[name] for name in kinds.names]
 
 
 def dropped_columns(folder: Path | None, features: Features) -> list[str]:
@@ -244,20 +259,20 @@ def _read_info(folder: Path) -> dict[str, Any]:
 def _blocks(
     path: Path,
     name: str,
-    columns_of: tuple[tuple[str, ...], tuple[str, ...]],
+    columns_of: tuple[tuple[str, ...], dict[str, str]],
     parser: Parser,
     block_rows: int,
     mapped: bool,
 ) -> Iterator[Events]:
-    """`columns_of` it: all that are read, and those that have a value in every row."""
+    """`columns_of` it: all that are read, and those that have a value in every row, with a hint if one has none."""
     first, (wanted, needed) = 0, columns_of
     op = OP_NAMES[_OPS[name]]
     try:
         with open_parquet(path, memory_map=mapped, buffer_size=0 if mapped else _BUFFER_BYTES) as file:
             columns = [column for column in wanted if column in file.schema_arrow.names]
             for batch in file.iter_batches(block_rows, columns=columns, use_threads=True):
-                for column in needed:
-                    _refuse_nulls(path, first, column, batch.column(columns.index(column)))
+                for column, hint in needed.items():
+                    _refuse_nulls(path, first, column, batch.column(columns.index(column)), hint)
                 ops = pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int8), pa.array([op]))
                 table = pa.table([ops, *batch.columns], names=["op", *columns])
                 events, letters = parser.parse_table(table, Origin(name=str(path)), first, time.time() * 1e3)
@@ -272,8 +287,8 @@ def _blocks(
         raise SnapshotError(msg) from error
 
 
-def _refuse_nulls(path: Path, first: int, name: str, array: pa.Array) -> None:
+def _refuse_nulls(path: Path, first: int, name: str, array: pa.Array, hint: str) -> None:
     if array.null_count:
         row = first + int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
-        msg = f"{path}: row {row}: {name}: missing"
+        msg = f"{path}: row {row}: {name}: missing{hint}"
         raise SnapshotError(msg)

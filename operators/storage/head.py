@@ -48,7 +48,7 @@ def sent_columns(owner: Owner, rows: Changed, topology: Block) -> list[Columns]:
     layer, at, changed, x = owner.following, owner.at, rows.slots, rows.x
     assert layer is not None
     if layer.source_scaled:
-        degrees = owner.mine(at.of(topology, "c"))
+        degrees = owner.mine(owner.masters.rescaled(topology))
         degrees = degrees[~owner.are_in(degrees, changed)]
         changed, x = np.concatenate([changed, degrees]), np.concatenate([x, owner.rows(degrees)])
     new = _new_replicas(owner, changed, topology)

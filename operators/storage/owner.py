@@ -7,7 +7,7 @@ is up to the iteration head (operators/storage/head.py).
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -46,8 +46,8 @@ class Sender(Protocol):
     def message_width(self) -> int:
         """Width of what goes to every replica; more columns go to the own task alone."""
 
-    def send(self, x: np.ndarray, ctx: Context) -> np.ndarray:
-        """Return what vertices send."""
+    def send(self, x: np.ndarray, ctx: Any) -> np.ndarray:
+        """Return what vertices send; `ctx` is what `Masters.send_context` returns."""
 
 
 class Owner:
@@ -83,9 +83,9 @@ class Owner:
         """Return the contexts of these vertices that UPDATE reads; empty if it reads none."""
         return self.masters.context(slots) if self._reads_context else _NO_CONTEXT
 
-    def send_context(self, slots: np.ndarray) -> Context:
+    def send_context(self, slots: np.ndarray) -> Any:
         """Return the contexts of these vertices that the next layer's `send` reads; empty if it reads none."""
-        return self.masters.context(slots) if self._sends_context else _NO_CONTEXT
+        return self.masters.send_context(slots) if self._sends_context else _NO_CONTEXT
 
     def clear(self, dead: np.ndarray) -> None:
         """Clear the rows of dropped masters at the end of the epoch."""

@@ -11,60 +11,14 @@ import numpy as np
 from freshet.kernels.kernel import kernel
 from freshet.operators.aggregates.aggregate import SynopsisStore
 from freshet.operators.aggregates.registry import aggregate_of
-from freshet.operators.graph.part_columns import PartColumns, PartsView, drop_number, number_of, put_number
 from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.placed_rows import PlacedRows
 from freshet.operators.graph.relation import RelationMessages
 from freshet.operators.graph.routing import Partials
 from freshet.state.block_columns import Columns
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet, View, align, touch
 from freshet.state.task_parts import TaskParts
-
-_USED, _FREE = 0, 1
-
-
-@kernel
-def _place(
-    index: PartsView,
-    chain: View,
-    scalars: View,
-    slots: np.ndarray,
-    sources: np.ndarray,
-    counts: np.ndarray,
-    shifts: tuple[int, int, int],
-    rows: np.ndarray,
-    start: int,
-) -> int:
-    """Return the row of each (slot, source part), allocated or freed by `counts`; -1 if it is freed.
-
-    `shifts` are those of slots, rows and scalars: the bits below each count within a part, and so does the index.
-    From `start` on; returns how far it went before the index must grow.
-    """
-    for i in range(start, len(slots)):
-        slot, source = slots[i], sources[i]
-        part = np.int64(slot >> shifts[0])
-        base, first = part << shifts[1], part << shifts[2]
-        row = np.int64(number_of(index, slot, source))
-        touch(scalars, first)
-        if counts[i] == 0:
-            if row >= 0:
-                drop_number(index, slot, source)
-                touch(chain, base + row)
-                chain.data[base + row] = scalars.data[first + _FREE]
-                scalars.data[first + _FREE] = row + 1
-            rows[i] = -1
-            continue
-        if row < 0:
-            free, used = scalars.data[first + _FREE], scalars.data[first + _USED]
-            row = np.int64(free - 1 if free else used)
-            if not put_number(index, slot, source, row):
-                return i
-            if free:
-                scalars.data[first + _FREE] = chain.data[base + row]
-            else:
-                scalars.data[first + _USED] = used + 1
-        rows[i] = base + row
-    return len(slots)
 
 
 @kernel
@@ -77,10 +31,15 @@ def _keep(partial: View, places: np.ndarray, kept: np.ndarray, rows: np.ndarray)
                 partial.data[places[i], j] = rows[kept[i], j]
 
 
-def partial_columns(partials: Partials, store: SynopsisStore, task: int, tasks: TaskParts) -> Columns:
-    """Return the columns of partial synopses for one task's tail; none where it gets none."""
+def partial_columns(
+    partials: Partials, store: SynopsisStore, task: int, tasks: TaskParts, rows: np.ndarray | None = None
+) -> Columns:
+    """Return the columns of partial synopses for one task's tail; none where it gets none.
+
+    `rows` are those of the store, where they are not those of the vertices.
+    """
     chosen = slice(*partials.ends[task : task + 2])
-    rows = partials.rows[chosen]
+    rows = partials.rows[chosen] if rows is None else rows
     if not rows.size:
         return {}
     columns = {"p_slot": partials.slot[chosen], "p": store.read(rows), "p_count": store.in_edges(rows)}
@@ -100,20 +59,17 @@ class PartialRows:
     """
 
     def __init__(self, tables: TableSet, at: PartRows, relation: RelationMessages, *, counted: bool = False) -> None:
-        self._at, self._width, self._tables = at, relation.synopsis_width, tables
+        self._at, self._width = at, relation.synopsis_width
         self.partial = tables.add("partial", "f4", relation.synopsis_width)
-        self._chain = tables.add("chain", "i4")
         self._counts: Table | None = tables.add("counts", "i4") if counted else None
-        self.scalars = tables.add("scalars", "i8")
-        self.scalars.reserve(2)
-        self.index = PartColumns.of(tables, "index", at.tasks.parts)
+        self._placed = PlacedRows(tables, at.tasks.parts)
+        self._chain, self.index = self._placed.chain, self._placed.index
         at.keep(self.index.rows)
         self._merge = aggregate_of(relation.synopsis).merger(relation.synopsis)
 
     def reserve(self, more: int) -> None:
         """Have room for this many rows more in each part."""
-        used = self.scalars.data.reshape(self._tables.parts, -1)[:, _USED]
-        self._chain.reserve(used + more)
+        self._chain.reserve(self._placed.used + more)
         beside = [self.partial] if self._counts is None else [self.partial, self._counts]
         for table in beside:
             table.reserve(self._chain.part_rows)
@@ -121,20 +77,24 @@ class PartialRows:
 
     def keep(self, block: Block, flags: np.ndarray, owned: int) -> np.ndarray:
         """Keep the partials of a block; returns the split masters that they are of, whose flags are `owned`."""
-        slots, rows = self._at.of(block, "p"), block.columns.get("p")
+        slots = self._at.of(block, "p")
         kept = np.flatnonzero(flags[slots] == owned)
-        if not kept.size or rows is None:
+        if not kept.size:
             return slots[:0]
-        slots, counts = slots[kept], block.get("p_count")[kept]
+        self.put(slots[kept], kept, block)
+        return slots[kept]
+
+    def put(self, slots: np.ndarray, kept: np.ndarray, block: Block) -> None:
+        """Keep those records of a block that are in the places `kept`, as the partials of these slots."""
+        counts = block.get("p_count")[kept]
         sources = block.get("p_from")[kept] if "p_from" in block.columns else np.full(kept.size, block.header.source)
         self.reserve(kept.size)
-        places = self._place(slots, sources, counts)
-        _keep(self.partial.view, places, kept, rows)
+        places = self._placed.place(slots, sources, counts)
+        _keep(self.partial.view, places, kept, block.columns["p"])
         if self._counts is not None:
             there = places >= 0
             self._counts.touch_rows(places[there])
             self._counts.data[places[there]] = counts[there]
-        return slots
 
     def merged(self, slots: np.ndarray) -> np.ndarray:
         """Return the synopses of these vertices, (n, synopsis_width) float32."""
@@ -153,17 +113,11 @@ class PartialRows:
             total[some] = np.where(rows >= 0, self._counts.data[np.maximum(rows, 0) + base], 0).sum(axis=1)
         return total
 
+    def without_any(self, slots: np.ndarray) -> np.ndarray:
+        """Return those of these slots that have no partials."""
+        return np.setdiff1d(slots, self.index.held(slots)[0])
+
     def drop(self, slots: np.ndarray) -> None:
         """Keep nothing of these vertices, which are not split any more."""
         held, sources = self.index.held(slots)
-        self._place(held, sources, np.zeros(held.size, np.int32))
-
-    def _place(self, slots: np.ndarray, sources: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        rows, sources = np.empty(slots.size, np.int32), sources.astype(np.int16)
-        shifts = self.index.part_shift, self._chain.part_shift, self.scalars.part_shift
-        tables = self.index.view, self._chain.view, self.scalars.view
-        done = 0
-        while (done := _place(*tables, slots, sources, counts, shifts, rows, done)) < slots.size:
-            self.index.grow()
-            tables = self.index.view, *tables[1:]
-        return rows
+        self._placed.place(held, sources, np.zeros(held.size, np.int32))

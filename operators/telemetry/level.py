@@ -55,7 +55,7 @@ class Level:
 class JointLevel:
     """The levels of one name of several parts, as one; see `together`."""
 
-    of: tuple[Level, ...]
+    of: tuple[AnyLevel, ...]
 
     @property
     def now(self) -> int:
@@ -73,6 +73,17 @@ class JointLevel:
 
 
 AnyLevel = Level | JointLevel
+
+
+def joint(many: Iterable[Mapping[str, AnyLevel]]) -> dict[str, AnyLevel]:
+    """Return the levels of several as one each, by name; those of one alone as they are."""
+    found: dict[str, list[AnyLevel]] = {}
+    for levels in many:
+        for name, level in levels.items():
+            found.setdefault(name, []).append(level)
+    return {name: one[0] if len(one) == 1 else JointLevel(tuple(one)) for name, one in found.items()}
+
+
 Told = dict[str, int | None]
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +75,23 @@ class StatusFile:
 
     def read(self) -> dict[str, Any]:
         """Return the last status of an earlier attempt; a file that was damaged since is set aside, with a warning."""
-        found = _read(self.path)
-        if found is None and self.path.exists():
+        try:
+            return _read(self.path) or {}
+        except DamagedFileError:
             aside = self.path.with_name(f"{self.path.name}.damaged")
-            os.replace(self.path, aside)
-            _LOG.warning("%s: not a status file, counting begins anew; it is kept as %s", self.path, aside.name)
-        return found or {}
+            with suppress(FileNotFoundError):  # somebody else was quicker
+                os.replace(self.path, aside)
+                _LOG.warning("%s: not a status file, counting begins at zero; it is kept as %s", self.path, aside.name)
+            return {}
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A status, or None where there is none to be read: no file, or not what `write` makes."""
-    try:
-        return read_json(path, dict[str, Any], _ADVICE)
-    except DamagedFileError:
-        return None
+    """Return a status, or None where there is no file: one may go, and come again, while a job starts.
+
+    Raises: DamagedFileError for a file that is not what `write` makes.
+    """
+    found: dict[str, Any] | None = read_json(path, dict[str, Any], _ADVICE)
+    return found
 
 
 def _has(status: Mapping[str, Any], fields: Fields) -> bool:
@@ -108,11 +112,15 @@ def read_statuses(out: Path, prefix: str = SINK_PREFIX, needs: Fields | None = N
     """
     statuses = []
     for path in (out / STATUS).glob(f"{prefix}*.json"):
-        found = _read(path)
-        if found is not None and _has(found, needs or {}):
-            statuses.append(found)
-        elif path.exists():
+        try:
+            found = _read(path)
+            is_one = found is None or _has(found, needs or {})
+        except DamagedFileError:
+            found, is_one = None, False
+        if not is_one:
             _LOG.warning("%s: not a status file, left out", path)
+        elif found is not None:
+            statuses.append(found)
     return statuses
 
 

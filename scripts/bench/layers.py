@@ -50,6 +50,10 @@ LAYERS: dict[str, Kind] = {
     "transformer": {"type": "transformer_conv"},
     "supergat": {"type": "super_gat_conv"},
     "gates": {"type": "res_gated_graph_conv"},
+    # messages of one's own: a class of examples/, and a program that is linear, beside the same sum built in
+    "own gates": {"type": "own_layer", "code": "examples.gated_sum:GatedSum"},
+    "plain sum": {"type": "gcn_conv", "edge_weights": False, "normalize": False, "add_self_loops": False},
+    "row message": {"type": "message_conv"},
     # not roots, which jump to 0 where the variance is 1e-5: of millions one lies just there
     "var": {"type": "graph_conv", "edge_weights": False, "aggr": "var"},
     "pna": {"type": "pna_conv", "aggregators": ["mean", "min", "max", "var"]},
@@ -77,6 +81,11 @@ def model_of(kind: Kind, peers: Any, width: int) -> Model:
         conv = kind | {"in_channels": own.shape[0], "out_channels": own.shape[1]}
         if kind["type"] in ("edge_conv", "gin_conv", "gine_conv"):
             conv["nn"] = mlp(own.shape[0] * (2 if kind["type"] == "edge_conv" else 1), own.shape[1])
+        if kind["type"] == "message_conv":
+            linear = {"type": "linear", "in_channels": own.shape[0], "out_channels": own.shape[1], "bias": False}
+            conv["program"] = [{"op": "rows", "of": ["source"], "layer": linear}]
+        elif kind["type"] == "own_layer":
+            conv = written(kind["code"], *own.shape)
         layers += [conv] if i == 0 else [{"type": "relu"}, conv]
         at = f"layers.{2 * i}."
         aggregators = len(kind["aggr"]) if isinstance(kind.get("aggr"), list) else 1
@@ -95,6 +104,17 @@ def model_of(kind: Kind, peers: Any, width: int) -> Model:
     # versions of before attributes do not know that field
     fields = {"edge_features": kind["edge_channels"]} if "edge_channels" in kind else {}
     return build_model(layers=layers, head=[], edge_types=[], weights=weights, **fields)
+
+
+def written(code: str, read: int, made: int) -> Kind:
+    """Return the declaration of a written layer with the weights of a gated sum, whatever their values."""
+    from freshet.gnn.layers.own.own_layer import declared
+    from freshet.gnn.own.loading import load_layers, split_name
+
+    load_layers([split_name(code)[0]])
+    shapes = build_shapes({"type": "res_gated_graph_conv", "in_channels": read, "out_channels": made})
+    weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    return declared(code, weights, read).model_dump(mode="json")
 
 
 def give_attributes(workload: Any, name: str) -> None:

@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from freshet.gnn.convs.sums import GCNConv, SAGEConv
+from freshet.gnn.convs.degree_scaled import GCNConv
+from freshet.gnn.convs.sums import SAGEConv
 from freshet.gnn.model import build_model, save_model
 from freshet.gnn.rows.chains import chain_tensors
 from freshet.job.units import readable

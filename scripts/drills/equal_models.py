@@ -135,6 +135,7 @@ MODULES: dict[str, Make] = {
     "LE": hops(lambda a, b: pyg.LEConv(a, b)),
     "ClusterGCN": two(pyg.ClusterGCNConv, diag_lambda=0.5),
     "ARMA": hops(lambda a, b: pyg.ARMAConv(a, b, num_stacks=2, num_layers=2)),
+    "FeaSt": two(pyg.FeaStConv, heads=2, add_self_loops=False),
     "EG": two(pyg.EGConv, aggregators=["symnorm", "max"], num_heads=4),
     "GCN max": two(pyg.GCNConv, weighted=True, aggr="max"),
     "GIN mean": two(lambda a, b: pyg.GINConv(network(a, b), aggr="mean")),

@@ -8,7 +8,6 @@ gives the same files on the same machine. Needs torch (`make install`).
 from __future__ import annotations
 
 import argparse
-import copy
 import sys
 import time
 from pathlib import Path
@@ -24,11 +23,10 @@ from torch_geometric.nn import GATConv, GINEConv
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet import export_model
-from scripts.payments.quality import average_precision
+from scripts._training import HELD_BACK, best_pass
 from scripts.payments.stream import ATTRIBUTES, FEATURES
 
 HIDDEN, HEADS = 16, 2
-LEARNING_RATE, HELD_BACK = 0.01, 0.2
 
 
 class Scorer(nn.Module):
@@ -91,25 +89,13 @@ def train(name: str, data: TrainingGraph, seed: int, passes: int) -> tuple[Score
     """Return the model that is best on the accounts that are held back, and its average precision there."""
     torch.manual_seed(seed)
     model = MODELS[name]()
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    slower = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=passes)
     few = data.label[~data.held].mean()
-    best, kept = -1.0, copy.deepcopy(model.state_dict())
     weight = ((1 - few) / few).sqrt()
-    for number in range(passes):
-        scores = model(data.x, data.edge_index, data.edge_attr)[:, 0]
-        held = average_precision(scores.detach()[data.held].numpy(), data.label[data.held].numpy())
-        if held > best:
-            best, kept = held, copy.deepcopy(model.state_dict())
-        loss = F.binary_cross_entropy_with_logits(scores[~data.held], data.label[~data.held], pos_weight=weight)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        slower.step()
-        if number % 10 == 0:
-            print(f"{name} pass {number:3}  loss {loss.item():.3f}  held back {held:.3f}", flush=True)
-    model.load_state_dict(kept)
+
+    def scores() -> torch.Tensor:
+        return model(data.x, data.edge_index, data.edge_attr)[:, 0]
+
+    best = best_pass(name, model, scores, data.label, data.held, passes, weight)
     return model.eval(), best
 
 

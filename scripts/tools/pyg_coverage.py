@@ -47,7 +47,7 @@ CALLS: dict[str, tuple[str, str]] = {
     ),
     "EdgeConv": ("nn.Linear(8, 3)", " | aggr='mean' | aggr=['max', 'std']"),
     "FAConv": ("4", ""),
-    "FastRGCNConv": ("4, 3, 2", ""),
+    "FastRGCNConv": ("4, 4, 2", " | num_bases=2 | num_blocks=2 | aggr='sum'"),
     "FeaStConv": ("4, 3", ""),
     "FiLMConv": ("4, 3", " | num_relations=2"),
     "GATConv": ("4, 3", f"{_ATTENTION} | residual=True | edge_dim=2 | edge_dim=2, fill_value=0.5"),
@@ -73,9 +73,9 @@ CALLS: dict[str, tuple[str, str]] = {
     "GatedGraphConv": ("4, 2", ""),
     "GeneralConv": ("4, 3", ""),
     "GraphConv": ("4, 3", " | aggr='mean' | aggr='max' | aggr='std' | bias=False"),
-    "HANConv": (f"4, 3, {_KINDS}", ""),
+    "HANConv": (f"4, 4, {_KINDS}", " | heads=2 | dropout=0.5 | negative_slope=0.3"),
     "HEATConv": ("4, 3, 1, 1, 2, 2, 2", ""),
-    "HGTConv": (f"4, 3, {_KINDS}", ""),
+    "HGTConv": (f"4, 4, {_KINDS}", " | heads=2"),
     "HeteroConv": ("{('a', 'to', 'a'): GraphConv(4, 4)}", ""),
     "HypergraphConv": ("4, 3", ""),
     "LEConv": ("4, 3", " | bias=False | aggr='mean'"),
@@ -94,8 +94,12 @@ CALLS: dict[str, tuple[str, str]] = {
     "PointGNNConv": ("nn.Linear(4, 3), nn.Linear(7, 4), nn.Linear(4, 4)", ""),
     "PointNetConv": ("", ""),
     "PointTransformerConv": ("4, 3", ""),
-    "RGATConv": ("4, 3, 2", ""),
-    "RGCNConv": ("4, 3, 2", ""),
+    "RGATConv": (
+        "4, 4, 2",
+        " | heads=2 | heads=2, concat=False | num_bases=2 | num_blocks=2 | bias=False | mod='additive' | "
+        "attention_mechanism='within-relation' | attention_mode='multiplicative-self-attention' | edge_dim=2",
+    ),
+    "RGCNConv": ("4, 4, 2", " | num_bases=2 | num_blocks=2 | aggr='max' | root_weight=False | bias=False"),
     "ResGatedGraphConv": ("4, 3", " | root_weight=False | bias=False | act=nn.Tanh() | edge_dim=2"),
     "SAGEConv": (
         "4, 3",
@@ -145,6 +149,18 @@ class Attributed(Called):
         return self.conv(x, edge_index, edge_attr)
 
 
+class Typed(Called):
+    """The same with types of edges."""
+
+    def forward(self, x: Any, edge_index: Any, edge_type: Any) -> Any:  # type: ignore[override]
+        """Return what the conv gives."""
+        return self.conv(x, edge_index, edge_type)
+
+
+_OF_TYPES = ("FastRGCNConv", "RGATConv", "RGCNConv")
+_OF_DICTS = ("HANConv", "HGTConv", "HeteroConv")
+
+
 def why_refused(name: str, options: str) -> str:
     """Return why a call is refused; empty if it is taken."""
     needed = CALLS[name][0]
@@ -155,7 +171,8 @@ def why_refused(name: str, options: str) -> str:
         return f"PyG does not make it here: {error}"
     weighted = "edge_weight" in inspect.signature(conv.forward).parameters and name != "ChebConv"
     kind = Attributed if takes_attributes(conv) else Weighted if weighted else Called
-    module = kind(conv, reads_first=name == "GCN2Conv")
+    kind = Typed if name in _OF_TYPES else kind
+    module = conv if name in _OF_DICTS else kind(conv, reads_first=name == "GCN2Conv")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

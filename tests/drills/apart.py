@@ -10,7 +10,6 @@ from a server that sees the output folder, and that is started when it is needed
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -31,7 +30,7 @@ from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.operators.output_folders import TABLES_VARIABLE, TAIL
 from freshet.operators.sink.tail.layout import TailName
-from tests.support.runs.jobs import ROOT, Job, make_input
+from tests.support.runs.jobs import Job, make_input
 from tests.support.runs.judge import Say
 from tests.support.serving.server import Judge, Sampler, Server
 
@@ -83,7 +82,7 @@ class Apart:
         self.folder, self.say, self._loses = folder, say, lose
         self.job = Job(make_input(folder / "in", events, vertices=VERTICES), folder / "job" / "out")
         self.job.out.parent.mkdir(parents=True)
-        self.faults = {"slow": {"parser": 300}, "chunk": 50, "hurry": str(self.job._hurry)}
+        self.faults = {"slow": {"parser": 300}, "chunk": 50, "lull": 180}
         self.one, self.two, self.reader = (Machine(Server(folder / name / "local")) for name in NAMES)
         self.log = Machine(Server(self.job.out))  # sees the output folder
         self.serving = {"one": self.one, "two": self.two, "reader": self.reader}
@@ -92,9 +91,9 @@ class Apart:
 
     def run(self) -> Findings:
         """Stream, kill, rescale, stream on, and hold everything against the change log."""
-        environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(self.faults)}
         with ExitStack() as stack:
             stack.callback(self.job.end)
+            environ = self.job.environ_of_cluster(self.faults)
             cluster = stack.enter_context(LocalCluster(self.folder / "cluster", 0, environ))
             stack.enter_context(self._servers())
             self._stream(cluster)
@@ -233,7 +232,7 @@ class Apart:
         """Hold all rows of all servers, and what was seen on the way, against the change log."""
         tables = {}
         for name, machine in self.serving.items():
-            with EmbeddingClient(self._flight(machine)) as client:
+            with EmbeddingClient(self._flight(machine), timeout=60) as client:
                 tables[name] = client.all()
         for sampler in self.samplers:
             sampler.end()

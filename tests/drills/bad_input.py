@@ -9,6 +9,8 @@ the ways of `malformed`. `freshet run` reads it to its end. Then
   are known to be true of it; of a message with more than a thousand the first thousand, and one letter for the rest;
 - the embeddings equal the oracle's by `freshet check`, which reads the topic with rules of its own, and by a second
   graph of the events that were sent as good ones, from which all rules were kept away.
+
+Snapshots that are wrong about kinds are refused before the start, each with its reason (bad_snapshots.py).
 """
 
 from __future__ import annotations
@@ -22,19 +24,17 @@ from typing import Any
 
 import orjson
 
-from freshet.gnn.model import load_model, save_model
+from freshet.gnn.model import save_model
 from freshet.job.dev.broker import start_broker
 from freshet.job.results.compare import compare
 from freshet.operators.sink.change_log_reader import ChangeLogReader
-from freshet.schema import Features
+from tests.drills.bad_graphs import BadGraph, OneKind, SeveralKinds
 from tests.drills.bad_letters import Letters, judge
+from tests.drills.bad_snapshots import refused_snapshots
 from tests.drills.bad_stream import TYPE_FLOOD, BadStream, Sent, send
 from tests.drills.job_watch import JobWatch, states_in_log
-from tests.support.graphs.attributed import EDGE_WIDTH, gine
-from tests.support.graphs.models import IN_WIDTH, conv, make_model
-from tests.support.graphs.plain_graph import embeddings, replay
 from tests.support.kafka.topics import broker_folder
-from tests.support.malformed.records import all_ways
+from tests.support.malformed.records import Way
 from tests.support.runs.jobs import Ended, Job, TopicInput
 
 TOPIC = "bad-input"
@@ -47,13 +47,17 @@ _EVENTS_PER_S_MIN = 1000.0  # slower than that, and the job hangs
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked for. `restart`: one act of the job fails on purpose, to see the restart noticed."""
+    """What is asked for.
+
+    `restart`: one act of the job fails on purpose, to see the restart noticed. `kinds`: vertices have kinds.
+    """
 
     events: int
     share: float = 0.1
     seed: int = 1
     partitions: int = 4
     restart: bool = False
+    kinds: bool = False
 
 
 @dataclass
@@ -81,6 +85,8 @@ class BadInput:
     def __init__(self, case: Case, folder: Path, say: Callable[[str], None]) -> None:
         self.case, self.folder, self.say = case, folder, say
         self.out = folder / "out"
+        self.graph: BadGraph = SeveralKinds() if case.kinds else OneKind()
+        self.model = self.graph.model(case.seed)
 
     def run(self) -> Outcome:
         """Start a broker, fill the topic, run the job, and look at what it left.
@@ -88,7 +94,7 @@ class BadInput:
         Raises: JobFailed when the broker does not start; TimeoutExpired when the job does not end.
         """
         case, outcome = self.case, Outcome()
-        stream = BadStream(case.events, case.share, case.seed, refused=True)
+        stream = BadStream(case.events, case.share, case.seed, not case.kinds, self.graph)
         with ExitStack() as stack:
             data = stack.enter_context(broker_folder(self.folder))
             broker = stack.enter_context(start_broker(data, sasl=False, tls=False))
@@ -103,11 +109,12 @@ class BadInput:
             self._judge_letters(outcome, sent, given.topic)
             self._check(outcome, given)
         self._check_plainly(outcome, sent)
+        notes, outcome.figures["snapshots"] = refused_snapshots(self.folder, kinds=case.kinds)
+        outcome.notes += notes
         return outcome
 
     def _given(self, topic: str) -> TopicInput:
-        layers = [gine(IN_WIDTH, 8), {"type": "relu"}, conv("gcn_conv", 8, 4)]
-        save_model(make_model(self.case.seed, layers), self.folder / "model")
+        save_model(self.model, self.folder / "model")
         return TopicInput(self.folder / "model", self.folder, self.case.events, topic=topic)
 
     def _run_job(self, given: TopicInput, outcome: Outcome, sent: Sent) -> None:
@@ -153,7 +160,7 @@ class BadInput:
         outcome.expect(letters.right == sent.rejected, f"{letters.right:,} letters are right; {wrong}")
         outcome.expect(not any(wrong.values()), f"dead letters: {wrong}")
         outcome.figures |= {"letters": letters.right, **wrong, "letters_mb": round(path.stat().st_size / 1e6)}
-        outcome.by_way = by_way(sent, letters)
+        outcome.by_way = by_way([*self.graph.ways, *([] if self.case.kinds else [TYPE_FLOOD])], sent, letters)
         self.say(f"dead letters: {letters.right:,} right in {len(outcome.by_way)} ways, {wrong}")
 
     def _check(self, outcome: Outcome, given: TopicInput) -> None:
@@ -174,21 +181,20 @@ class BadInput:
         """By what was sent as good, not by what anybody makes of it."""
         reader = ChangeLogReader(self.out)
         try:
-            graph, events = replay(sent.good, reader.positions(), Features(IN_WIDTH, EDGE_WIDTH))
+            events, ids, expected = self.graph.embeddings(sent.good, reader.positions(), self.model)
         except AssertionError as error:
             outcome.notes.append(f"good events: {error}")
             return
         state = reader.final()
-        ids, expected = embeddings(graph, load_model(self.folder / "model"))
         difference = compare(state.ids, state.vectors, ids, expected.rows, expected.scale)
         self.say(f"from {events:,} good events without any rules: {difference}")
         outcome.expect(difference.is_within(TOLERANCE) and difference.vertices > 0, f"without rules: {difference}")
         outcome.figures["without_parser"] = {"events": events, "max_rel_error": difference.max_rel_error}
 
 
-def by_way(sent: Sent, letters: Letters) -> dict[str, dict[str, Any]]:
+def by_way(ways: list[Way], sent: Sent, letters: Letters) -> dict[str, dict[str, Any]]:
     """How many records of each way were sent and found in the dead letters, and a reason."""
-    counts: dict[str, int] = {way.name: 0 for way in (*all_ways(), TYPE_FLOOD)}
+    counts: dict[str, int] = {way.name: 0 for way in ways}
     for place in sent.bad.values():
         for bad in place:
             counts[bad.way.name] += bad.records

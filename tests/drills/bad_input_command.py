@@ -28,6 +28,9 @@ def bad_input(
     restart: Annotated[
         bool, typer.Option("--break", help="Let one act of the job fail, to see the restart noticed (and exit 1).")
     ] = False,
+    kinds: Annotated[
+        bool, typer.Option("--kinds", help="Vertices of several kinds, and what may be wrong about these.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Work in this new folder (default: one for temporary files).")
     ] = None,
@@ -51,7 +54,7 @@ def bad_input(
     """
     folder = _folder(out)
     began = time.monotonic()
-    case = Case(events, share, seed, partitions, restart)
+    case = Case(events, share, seed, partitions, restart, kinds)
     try:
         outcome = BadInput(case, folder, say).run()
     except TooFewError as error:

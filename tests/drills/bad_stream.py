@@ -20,12 +20,11 @@ from kafka import KafkaProducer
 from freshet.job.dev.broker import Broker
 from freshet.operators.parser.rejects import LETTERS_MAX
 from freshet.partitioner.config import TYPES_MAX
+from tests.drills.bad_graphs import BadGraph, OneKind
 from tests.support.graphs.attributed import EDGE_WIDTH
-from tests.support.graphs.models import IN_WIDTH
-from tests.support.graphs.streams import Record, random_records, with_attributes
 from tests.support.kafka.topics import make_topic
 from tests.support.malformed.arrow import SCHEMA, rows_to_ipc
-from tests.support.malformed.records import FLOOD, LINE, REFUSED, ROW, VERTICES, Way, all_ways
+from tests.support.malformed.records import FLOOD, LINE, REFUSED, ROW, Way
 
 HEAVY_SHARE, HEAVY_MAX = 1 / 1000, 30  # of the bad records, for each heavy way
 SEVERAL = 0.05  # how often a message gets several records
@@ -34,7 +33,6 @@ BLANK = 0.002  # how often a message of blank lines comes before the next
 FIRST = 10_000_000  # of vertices that the rest of the stream does not know
 TYPE_FLOOD = Way("one type too many", lambda _: None, ("type: expected at most", "one more"), REFUSED)
 NOTHING = b"null"  # among good events: one that the epochs count, but the Partitioner refuses
-_PIECE = 20_000
 _FLUSH_BYTES = 32 << 20
 
 Place = tuple[int, int]  # partition, offset
@@ -113,20 +111,17 @@ def ways_for(count: int, rng: random.Random, ways: list[Way]) -> list[Way]:
 class BadStream:
     """Draws the messages: `events` records, of which a share is malformed."""
 
-    def __init__(self, events: int, share: float, seed: int, refused: bool = False) -> None:
+    def __init__(
+        self, events: int, share: float, seed: int, refused: bool = False, graph: BadGraph | None = None
+    ) -> None:
         """`refused`: with edges at the end that only the Partitioner can tell to be wrong."""
+        graph = graph or OneKind()
         self._refused = refused
         self._rng = random.Random(f"bad input {seed}")
         bad = round(events * share)
-        self._ways = ways_for(bad, self._rng, all_ways())
+        self._ways = ways_for(bad, self._rng, graph.ways)
         self._left = events - bad
-        self._good = self._events(random.Random(f"good input {seed}"), events - bad)
-
-    @staticmethod
-    def _events(rng: random.Random, count: int) -> Iterator[Record]:
-        for begin in range(0, count, _PIECE):
-            records = random_records(rng, min(_PIECE, count - begin), IN_WIDTH, vertices=VERTICES)
-            yield from with_attributes(records, EDGE_WIDTH)
+        self._good = graph.records(random.Random(f"good input {seed}"), events - bad)
 
     def messages(self) -> Iterator[Message]:
         """All messages, in order."""

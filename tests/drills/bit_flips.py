@@ -126,7 +126,7 @@ def local_drill(folder: Path, events: int = 1500) -> Drill:
     expected = _uninterrupted(given, folder, *_EPOCHS)
     job = Job(given, folder / "out")
     job.start("--runtime", "local", *_EPOCHS, faults=_SLOWLY)
-    job.until_epoch(30)
+    job.until_epoch(15)
     job.kill()
     restore = _kept(job.out, folder / "kept")
 
@@ -145,7 +145,7 @@ def flink_drill(folder: Path, *, savepoint: bool, checksums: bool = True, events
     expected = _uninterrupted(given, folder, *_EPOCHS)
     job = Job(given, folder / "out")
     job.start(*_EPOCHS, "--checkpoint-interval", "500ms", faults=_SLOWLY)
-    job.until_epoch(30)
+    job.until_epoch(15)
     checkpoints = job.out / "checkpoints"
     if savepoint:
         stopped = job.stop()

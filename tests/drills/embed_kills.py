@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -80,16 +81,17 @@ class KilledEmbed:
 
     def _told(self) -> bytes:
         """What an attempt is told, of which the seed of its hashes is drawn: all of them are to have the same."""
-        out = self._work / "first"
-        process = self._start(out)
-        path, until = out / folder.WORK / folder.TOLD, time.monotonic() + DEADLINE_S
-        while not path.exists():
-            if process.poll() is not None or time.monotonic() > until:
-                raise KillsError(process.communicate()[1])
-            time.sleep(0.005)
-        self._end(process)
-        told = path.read_bytes()
-        shutil.rmtree(out)
+        out, told, until = self._work / "first", b"", time.monotonic() + DEADLINE_S
+        while not told:  # an attempt may end before this process has a core to look, and then it is gone
+            process = self._start(out)
+            while process.poll() is None and not told and time.monotonic() < until:
+                with suppress(FileNotFoundError):
+                    told = (out / folder.WORK / folder.TOLD).read_bytes()
+                time.sleep(0.005)
+            errors = self._end(process)
+            if time.monotonic() > until or process.returncode not in (0, -signal.SIGKILL):
+                raise KillsError(errors)
+            shutil.rmtree(out)
         return told
 
     def _undisturbed(self, told: bytes) -> dict[str, str]:
@@ -128,9 +130,9 @@ class KilledEmbed:
         return False
 
     @staticmethod
-    def _end(process: subprocess.Popen[str]) -> None:
+    def _end(process: subprocess.Popen[str]) -> str:
         process.send_signal(signal.SIGKILL)
-        process.communicate()
+        return process.communicate()[1]
 
 
 def _compare(found: dict[str, str], wanted: dict[str, str]) -> None:

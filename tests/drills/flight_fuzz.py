@@ -29,7 +29,7 @@ _LOOK = 500  # messages between two looks at the server
 _DESCRIPTOR, _HEADER, _METADATA, _BODY = 1, 2, 3, 1000  # fields of FlightData
 _ANSWERED = re.compile(rb'\{"(error|epoch)"')
 _VALUES = (0, 1, 2, 7, 0x7F, 0xFF, 1 << 16, 1 << 30, (1 << 31) - 1, (1 << 63) - 1, (1 << 64) - 1)
-_ANSWER_S, _START_S = 20.0, 120.0
+_ANSWER_S, _START_S = 60.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)

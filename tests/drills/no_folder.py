@@ -37,11 +37,13 @@ import orjson
 from freshet.job.dev.broker import start_broker
 from freshet.job.folder.run_file import read_run
 from freshet.operators.epochs.cut_topic import decode_record
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.log_proof import last_recorded
 from tests.drills.machines import ApartCluster, Machine, client_environ
 from tests.support.kafka.records import parse
 from tests.support.kafka.topics import broker_folder, make_topic, read_topic
 from tests.support.runs.jobs import FRESHET, ROOT, Job, TopicInput, keys_in_file, make_input, read_log
+from tests.support.runs.light_python import python_path
 from tests.support.stores.moto_server import KEY_ID, SECRET, moto_server
 
 TASK_MANAGER, JOB_MANAGER, CLIENT, ZOMBIE = "taskmanager", "jobmanager", "client", "zombie"
@@ -106,7 +108,7 @@ class NoFolder:
         with ExitStack() as stack:
             server = stack.enter_context(moto_server())
             logging.getLogger("werkzeug").setLevel(logging.CRITICAL)  # moto stumbles where files go; Flink asks again
-            self.environ = server.environ() | {"PYTHONPATH": str(ROOT)}
+            self.environ = server.environ() | {"PYTHONPATH": python_path(ROOT)}
             data = stack.enter_context(broker_folder(self.folder))
             self.broker = stack.enter_context(start_broker(data, sasl=False, tls=False))
             made = make_input(self.folder / "in", self.events, vertices=800, seed=self._seed)
@@ -289,7 +291,7 @@ class NoFolder:
     def _judge(self, twin: Job) -> None:
         """Hold the topic against a run without kills."""
         found, job = self.found, read_run(self.out)
-        if (epoch := last_recorded(self.out)) > 0:
+        if (epoch := last_recorded(LogFolders(self.out))) > 0:
             found.note(f"the client's folder has a change log up to epoch {epoch}")
         cuts = [name for name in _topics(self.broker.address) if name.startswith("freshet-cuts-")]
         for name in cuts:

@@ -30,6 +30,7 @@ from tests.support.graphs.streams import random_records
 from tests.support.kafka.topics import broker_folder, standing
 from tests.support.runs.jobs import ROOT, Input, Job, read_log
 from tests.support.runs.judge import Delivery, Outcome, Say, check_count, check_embeddings, check_topic
+from tests.support.runs.light_python import python_path
 
 WIDTH = 64  # of the embeddings
 VERTICES = 30_000
@@ -115,7 +116,7 @@ class PauseRun:
             self.cluster = stack.enter_context(LocalCluster(self.folder / "cluster", PARTS, options=OPTIONS))
             self.say(f"{self.case.events:,} events from seed {self.case.seed}")
             given = make_pause_input(self.folder / "in", self.case.events, self.case.seed)
-            self.job = Job(given, self.folder / "out", {"PYTHONPATH": str(ROOT)})
+            self.job = Job(given, self.folder / "out", {"PYTHONPATH": python_path(ROOT)})
             stack.callback(self.job.end)
             topic = f"kafka://{self.broker.address}/embeddings"
             shape = ("--parts", PARTS, "--parallelism", PARTS, "--checkpoint-interval", "5s")

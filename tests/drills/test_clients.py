@@ -13,4 +13,4 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_clients_are_killed_and_the_job_goes_on(tmp_path: Path) -> None:
-    ClientKills(tmp_path, 12_000, ("other host",), say).run()
+    ClientKills(tmp_path, 20_000, ("other host",), say).run()

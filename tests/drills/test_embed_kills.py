@@ -19,8 +19,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Input:
 @pytest.mark.parametrize("options", [("--parts", "2", "--memory", "64MiB"), ("--for", "serving", "--memory", "8MiB")])
 def test_kills_leave_the_same_files(given: Input, options: tuple[str, ...], tmp_path: Path) -> None:
     assert given.snapshot is not None
-    found = KilledEmbed(given.model, given.snapshot, tmp_path, *options).run(4, Random(5))
-    assert found.kills == len(found.at_s) == 4
+    found = KilledEmbed(given.model, given.snapshot, tmp_path, *options).run(3, Random(5))
+    assert found.kills == len(found.at_s) == 3
     assert found.finished
     assert digests(tmp_path / "whole").keys() >= {"snapshot.json", "vertices.parquet"}
 

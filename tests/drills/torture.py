@@ -44,6 +44,7 @@ from freshet.job.run.summary import progress
 from tests.support.kafka.topics import add_partitions, broker_folder, count_messages, make_topic
 from tests.support.runs.jobs import FRESHET, ROOT, Job, TopicInput, make_input, read_log
 from tests.support.runs.judge import Delivery, Outcome, check_count, check_embeddings, check_topic
+from tests.support.runs.light_python import python_path
 
 TASK_MANAGER, JOB_MANAGER, BROKER = "taskmanager", "jobmanager", "broker"
 BREAKS = ("offset", "page", "cut")
@@ -124,11 +125,11 @@ class Torture:
             self.broker = start_broker(data, sasl=False, tls=False)
             stack.callback(lambda: self.broker.stop())
             given = self.given = self._input()
-            environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(self._faults())}
+            environ = {"PYTHONPATH": python_path(ROOT), "FRESHET_FAULTS": json.dumps(self._faults())}
             self.cluster = stack.enter_context(
                 LocalCluster(self.folder / "cluster", case.task_managers(), environ=environ)
             )
-            self.job = Job(given, self.folder / "out", {"PYTHONPATH": str(ROOT)})
+            self.job = Job(given, self.folder / "out", {"PYTHONPATH": python_path(ROOT)})
             stack.callback(self.job.end)
             make_topic(self.broker, "events", PARTITIONS)
             self._start("--id-type", "int")

@@ -17,6 +17,7 @@ def test_the_program_takes_a_job_to_its_end(tmp_path: Path) -> None:
     cluster = application(tmp_path / "application", ROOT, options)
     with cluster:
         await_true(lambda: "summary" in run_file.read_run(out), 300, "the end of the job")
+        assert (cluster.folder / "tmp" / "pyflink").is_dir(), "what Flink's client copies goes with the cluster"
         run = run_file.read_run(out)
         assert (state_of(out).state, run["cluster"], run["summary"]["epochs"]) == (ENDED, cluster.rest, 10)
     assert Job(Input(MODEL, events, 1000), out).check("--oracle", "own")["epoch"] == 10

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 EVENTS, STEP_MS, TTL_MS = 4_000, 1000, 600_000
 TTL = ("--edge-ttl", "10min", "--ts-jump", "1h", "--epoch-events", 100, "--epoch-ms", 0, "--parts", 2)
-SLOW = {"slow": {"parser": 800}, "chunk": 100}
+SLOW = {"slow": {"parser": 800}, "chunk": 100, "lull": 20}
 
 
 def timed(records: list[Record]) -> list[Record]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from freshet.operators.snapshot.reader import open_snapshot
 from tests.support.runs.elsewhere import other_flink
 from tests.support.runs.embeds import killing_steps, start_embed
 from tests.support.runs.jobs import DEADLINE_S, Input, Job, make_input
+from tests.support.runs.listening import is_shut, watched
+from tests.support.runs.modes import no_umask, ours_open_to_others
 
 pytestmark = pytest.mark.slow
 PARTS = 3
@@ -52,6 +55,7 @@ def made(given: Input, work: Path, spread: Spread | None) -> dict[str, bytes]:
     return images(work)
 
 
+@pytest.mark.long
 def test_the_image_is_the_same_bit_by_bit_though_a_step_is_killed(given: Input, tmp_path: Path) -> None:
     expected = made(given, tmp_path / "local", None)
     with killing_steps() as killed:
@@ -64,22 +68,42 @@ def test_the_image_is_the_same_bit_by_bit_though_a_step_is_killed(given: Input, 
     assert [name for name in found if found[name] != expected[name]] == []
 
 
-def test_a_command_that_is_killed_leaves_nothing_running_and_is_gone_on_with(given: Input, tmp_path: Path) -> None:
-    out, options = tmp_path / "S2", ("--parts", "2", "--memory", "64MiB", "--runtime", "flink", "--parallelism", "2")
-    other = other_flink(tmp_path / "other")
-    process = start_embed(given, out, *options, **other)
+def await_step(process: subprocess.Popen[str], out: Path, step: str) -> None:
+    """Wait until a running command's journal has a step."""
     until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
-    while not journal.exists() or "storage0-1" not in orjson.loads(journal.read_bytes()):
+    while not journal.exists() or step not in journal.read_text():
         assert process.poll() is None and time.monotonic() < until
         time.sleep(0.01)
+
+
+def test_what_was_killed_leaves_nothing_running_and_is_gone_on_with(given: Input, tmp_path: Path) -> None:
+    """First the command, at an early step, then Java, at a later one; all is of its owner alone."""
+    assert given.snapshot is not None
+    out, options = tmp_path / "S2", ("--parts", "2", "--memory", "64MiB", "--runtime", "flink", "--parallelism", "2")
+    process = start_embed(given, out, *options, **other_flink(tmp_path / "other"))
+    await_step(process, out, '"storage0-1"')
     family = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []
+
     process = start_embed(given, out, *options)
-    said, errors = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0, errors
+    await_step(process, out, '"storage1-1"')
+    for child in psutil.Process(process.pid).children():
+        if child.name() == "java":
+            child.kill()
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 3, errors
+    assert errors.splitlines()[-1].startswith("freshet: the Java process died (killed by SIGKILL)"), errors
+    assert "going on where an earlier attempt ended" in errors
+
+    with no_umask(), watched() as seen:
+        process = start_embed(given, out, *options)
+        said, errors = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0, errors
+    is_shut(seen, "java")
+    assert not ours_open_to_others(out, given.snapshot)
     assert "going on where an earlier attempt ended" in errors
     line = orjson.loads(said.splitlines()[-1])
     assert (line["runtime"], line["parallelism"], line["resumed"]) == ("flink", 2, True)
@@ -94,41 +118,16 @@ def test_a_command_that_is_killed_leaves_nothing_running_and_is_gone_on_with(giv
         job.end()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_command_and_all_that_it_has_started(
-    given: Input, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
-    out = tmp_path / "S2"
-    process = start_embed(given, out, "--parts", "2", "--runtime", "flink", "--parallelism", "2")
-    until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
-    while not journal.exists():
-        assert process.poll() is None and time.monotonic() < until
-        time.sleep(0.01)
+def test_a_signal_ends_the_command_and_all_that_it_has_started(given: Input, tmp_path: Path) -> None:
+    process = start_embed(given, tmp_path / "S2", "--parts", "2", "--runtime", "flink", "--parallelism", "2")
+    await_step(process, tmp_path / "S2", "")
     family = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == code, errors
-    assert "Exception" not in errors and "Traceback" not in errors
-    _, alive = psutil.wait_procs(family, timeout=20)
-    assert alive == []
-
-
-def test_the_death_of_java_is_the_last_line_and_late_layers_are_gone_on_with(given: Input, tmp_path: Path) -> None:
-    out, options = tmp_path / "S2", ("--parts", "2", "--runtime", "flink", "--parallelism", "2")
-    process = start_embed(given, out, *options)
-    until, journal = time.monotonic() + DEADLINE_S, out / folder.WORK / "steps" / "journal.json"
-    while not journal.exists() or b'"storage2-1"' not in journal.read_bytes():
-        assert process.poll() is None and time.monotonic() < until
-        time.sleep(0.01)
-    for child in psutil.Process(process.pid).children():
-        if child.name() == "java":
-            child.kill()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 3, errors
-    assert errors.splitlines()[-1].startswith("freshet: the Java process died (killed by SIGKILL)"), errors
-    process = start_embed(given, out, *options)
+    process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0, errors
+    assert process.returncode == 143, errors
+    assert "Exception" not in errors and "Traceback" not in errors
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert alive == []
 
 
 def test_a_cluster_that_is_not_there_is_named(given: Input, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Input:
 def made(given: Input, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A snapshot with the state of a job; its embedding was killed once."""
     out = tmp_path_factory.mktemp("made") / "S2"
-    process = start_embed(given, out, *OPTIONS, "--memory", "64MiB")
+    process = start_embed(given, out, *OPTIONS, "--memory", "64MiB", faults={"placed": 60_000})
     until = time.monotonic() + DEADLINE_S
     while not (out / folder.WORK / "steps" / "topology-1" / "columns.json").exists():
         assert process.poll() is None and time.monotonic() < until

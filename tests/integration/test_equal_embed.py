@@ -13,14 +13,14 @@ pytest.importorskip("torch_geometric")
 SCRIPT = ROOT / "scripts" / "drills" / "equal_embed.py"
 
 
-def test_two_layers_are_equal(tmp_path):
+def test_a_layer_is_equal(tmp_path):
     command = [sys.executable, SCRIPT, "--graphs", "synthetic", "--vertices", 2000]
-    command += ["--edges", 9000, "--layers", "GCN", "GAT", "--memory", "256MiB", "--work", tmp_path]
+    command += ["--edges", 9000, "--layers", "GAT", "--memory", "256MiB", "--work", tmp_path]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     line = orjson.loads(done.stdout.splitlines()[-1])
     runs = [(one["layer"], one["mode"]) for one in line["found"]]
-    assert {("GCN", "streaming"), ("GCN", "serving"), ("GAT", "streaming")} <= set(runs)
+    assert {("GAT", "streaming"), ("GAT", "serving")} <= set(runs)
     assert len(set(runs)) == len(runs)
     assert not line["wrong"]
     for one in line["found"]:

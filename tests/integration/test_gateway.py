@@ -39,8 +39,8 @@ try:
         except Py4JError as error:
             print("refused", type(error).__name__)
     ours.jvm.java.lang.Thread(Task()).run()  # on a connection of its own: the watchdog keeps the first one busy
-    with socket.create_connection(("127.0.0.1", ours.get_callback_server().get_listening_port()), 5) as stranger:
-        stranger.settimeout(5)
+    with socket.create_connection(("127.0.0.1", ours.get_callback_server().get_listening_port()), 60) as stranger:
+        stranger.settimeout(60)
         stranger.sendall(b"c\\np0\\nrun\\ne\\n")
         try:
             print("python", stranger.recv(100).decode().strip() or "refused")
@@ -75,8 +75,8 @@ def stranger_of_java():
         print("java refuses", type(error).__name__)
 
 def stranger_of_python(gateway):
-    with socket.create_connection(("127.0.0.1", gateway.get_callback_server().get_listening_port()), 5) as stranger:
-        stranger.settimeout(5)
+    with socket.create_connection(("127.0.0.1", gateway.get_callback_server().get_listening_port()), 60) as stranger:
+        stranger.settimeout(60)
         stranger.sendall(b"c\\nnobody\\nrun\\ne\\n")
         try:
             print("python answers" if stranger.recv(100) else "python refuses")
@@ -125,7 +125,7 @@ def _said(program: str, folder: Path) -> list[str]:
         command, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        out, errors = process.communicate(timeout=120)
+        out, errors = process.communicate(timeout=250)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

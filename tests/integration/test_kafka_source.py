@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import httpx
 import numpy as np
 import orjson
 import pyarrow.parquet as pq
@@ -20,15 +19,15 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
 from freshet.job.run.summary import progress
-from freshet.operators.parser.topic_stage import read_positions
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.operators.telemetry.load import read_loads
+from freshet.operators.telemetry.positions import read_positions
 from freshet.operators.telemetry.profile import read_profiles
 from scripts.cora.graph import FOLDER, load
 from scripts.cora.stream import make_stream
 from tests.support.graphs.streams import random_records
 from tests.support.kafka.topics import add_partitions, make_topic, read_topic, require_jars
-from tests.support.runs.jobs import Job, TopicInput, make_input
+from tests.support.runs.jobs import Job, TopicInput, asked_of_flink, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -53,9 +52,11 @@ def send(broker: Broker, topic: str, messages: Sequence[tuple[int, bytes | None]
     """Write messages (partition, value) as they are, to a new topic or one that is there."""
     make_topic(broker, topic, partitions)
     producer = KafkaProducer(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())
-    for partition, value in messages:
-        producer.send(topic, value, key=None if value else b"key", partition=partition)
+    sent = [
+        producer.send(topic, value, key=None if value else b"key", partition=partition) for partition, value in messages
+    ]
     producer.close()
+    assert all(one.succeeded() for one in sent)
 
 
 def positions(out: Path) -> dict[int, tuple[int, int]]:
@@ -73,8 +74,8 @@ def positions(out: Path) -> dict[int, tuple[int, int]]:
 
 def processes_of(out: Path) -> dict[str, set[str]]:
     """By operator, the TaskManagers that it runs in."""
-    run, found = read_run(out), dict[str, set[str]]()
-    with httpx.Client(base_url=f"http://{run['rest']}/v1/jobs/{run['job_id']}", trust_env=False) as http:
+    found = dict[str, set[str]]()
+    with asked_of_flink(out) as http:
         for vertex in http.get("").json()["vertices"]:
             subtasks = http.get(f"/vertices/{vertex['id']}").json()["subtasks"]
             for name in vertex["name"].split(" -> "):

@@ -25,7 +25,7 @@ def test_processes_of_a_cluster_are_killed_and_replaced(tmp_path: Path) -> None:
         cluster.start_task_manager()
         cluster.await_ready()
         os.kill(second.pid, signal.SIGKILL)
-        psutil.wait_procs([psutil.Process(second.pid)], timeout=5)
+        psutil.wait_procs([psutil.Process(second.pid)], timeout=60)
         assert (cluster.replace_dead(), cluster.replace_dead()) == ([second], [])
         cluster.await_ready()
         assert cluster.get("/overview")["slots-total"] == cluster.slots == 2

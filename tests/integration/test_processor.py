@@ -13,6 +13,7 @@ from freshet.kernels.processor import BLAS_VARIABLE, runs_here
 from tests.support.runs.jobs import Job, assert_same_rows, make_input, read_log
 
 LOCAL = ("--runtime", "local", "--epoch-events", "20", "--epoch-ms", "0")
+SLOW = {"slow": {"parser": 150}, "chunk": 100}  # so that it is killed in mid-stream
 AVX2, OLD = "Haswell", "Prescott"  # not the same order of sums
 
 pytestmark = pytest.mark.skipif(
@@ -25,7 +26,7 @@ def test_a_killed_job_goes_on_with_the_same_bits_or_is_refused(tmp_path: Path) -
     job = Job(given, tmp_path / "out", {BLAS_VARIABLE: AVX2})
     whole = Job(given, tmp_path / "whole", {BLAS_VARIABLE: AVX2})
     try:
-        job.start(*LOCAL, "--checkpoint-interval", "200ms")
+        job.start(*LOCAL, "--checkpoint-interval", "200ms", faults=SLOW)
         job.until_epoch(30)
         job.kill()
         job.environ = {BLAS_VARIABLE: OLD}

@@ -6,7 +6,6 @@ On two of them layer 2 has both, and layer 1 has one. Three times it is `freshet
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +18,9 @@ from freshet.job.run.summary import progress
 from freshet.job.status.report import report
 from tests.support.runs.jobs import ROOT, Job, assert_as_uninterrupted, make_input
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
-FAULTS = {"slow": {"parser": 300}, "chunk": 50}  # a stream that outlasts all stops
+FAULTS = {"slow": {"parser": 300}, "chunk": 50, "lull": 140}  # a stream that outlasts all stops
 FACTORY = "freshet.operators.factory:make_stage"  # that of a user's job
 EPOCHS = 15  # that each number of TaskManagers sees at least
 
@@ -35,8 +34,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 def test_the_number_of_task_managers_changes_during_a_stream(job: Job, tmp_path: Path) -> None:
     shape = ("--parts", 4, "--hybrid-threshold", 20, "--epoch-events", 80, "--epoch-ms", 0)
-    environ = {"PYTHONPATH": str(ROOT), "FRESHET_FAULTS": json.dumps(FAULTS)}
-    with LocalCluster(tmp_path / "cluster", 1, environ) as cluster:
+    with LocalCluster(tmp_path / "cluster", 1, job.environ_of_cluster(FAULTS)) as cluster:
         for number, *shared in ((1,), (2, "--layer-parallelism", "1,2"), (4, "--parallelism", 4, "--pipeline", 2)):
             while len(cluster.task_managers) < number:
                 cluster.start_task_manager()

@@ -19,7 +19,7 @@ from tests.support.stores.moto_server import KEY_ID, SECRET, MotoServer, moto_se
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 # So slow that the stream is not over before it is stopped, on a busy machine, too.
-SLOW = {"slow": {"parser": 2_000}, "chunk": 100}
+SLOW = {"slow": {"parser": 2_000}, "chunk": 100, "lull": 20}
 BRISK = {"slow": {"parser": 40}, "chunk": 100}
 SHAPE = ("--parts", 2, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms", "--epoch-events", 40)
 PAGES = ("/jobmanager/config", "/jobmanager/environment", "/config", "/jobs/{job}/config", "/jobs/{job}/plan")
@@ -47,7 +47,7 @@ def assert_secret_is_nowhere(one: Job) -> None:
     lines = [process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"])]
     assert not [line for line in lines if any(SECRET in word for word in line)]
     run = read_run(one.out)
-    with httpx.Client(base_url=f"http://{run['rest']}/v1", trust_env=False) as http:
+    with httpx.Client(base_url=f"http://{run['rest']}/v1", trust_env=False, timeout=60) as http:
         pages = {page: http.get(page.format(job=run["job_id"])) for page in (*PAGES, "/taskmanagers")}
     assert pages["/jobmanager/config"].is_success
     assert "s3.secret-key" in pages["/jobmanager/config"].text, "the page that would show it"
@@ -79,7 +79,7 @@ def has_checkpoint(one: Job, server: MotoServer) -> bool:
 def test_a_job_with_its_state_on_s3_survives_kills(
     job: Callable[[Input], Job], server: MotoServer, tmp_path: Path
 ) -> None:
-    one = job(make_input(tmp_path / "stream", 4_000))
+    one = job(make_input(tmp_path / "stream", 6_000))
     place = ("--checkpoint-dir", f"{server.uri}/jobs", *server.options())
     one.start(*SHAPE, *place, "--parallelism", 2, "--epoch-ms", 0, faults=SLOW)
     one.until(lambda: has_checkpoint(one, server))
@@ -112,10 +112,11 @@ def test_a_job_with_its_state_on_s3_survives_kills(
 def test_processes_fetch_the_model_and_the_image_that_they_do_not_have(
     job: Callable[[Input], Job], server: MotoServer, tmp_path: Path
 ) -> None:
-    one = job(make_input(tmp_path / "stream", 3_000, snapshot=True))
+    one = job(make_input(tmp_path / "stream", 4_000, snapshot=True))
     s3_jars()
     cache, options = tmp_path / "cache", options_of_cluster(server)
-    with LocalCluster(tmp_path / "cluster", 2, {"FRESHET_CACHE": str(cache)}, options) as cluster:
+    environ = {"FRESHET_CACHE": str(cache), **one.environ_of_cluster(SLOW)}
+    with LocalCluster(tmp_path / "cluster", 2, environ, options) as cluster:
         place = ("--cluster", cluster.rest, "--checkpoint-dir", f"{server.uri}/jobs", *server.options())
         one.start(*SHAPE, *place, "--parallelism", 2, "--epoch-ms", 0, faults=SLOW)
         one.until(lambda: has_checkpoint(one, server))

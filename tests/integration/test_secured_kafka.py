@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx
@@ -19,7 +19,7 @@ from freshet.job.kafka.produce import produce
 from freshet.job.kafka.read_topics import plan_topic, read_partition
 from freshet.job.run.summary import progress
 from freshet.job.serving.feeds.topic_reader import topic_id
-from tests.support.graphs.debezium import AVRO, MAPS, changes, envelope, row
+from tests.support.kafka.debezium import AVRO, MAPS, changes, envelope, row
 from tests.support.kafka.registry import USER_INFO, RegistryServer, avro_message, registry_server
 from tests.support.kafka.secured import CLIENT_SECRET, STORE_PASSWORD, Secured, secured_broker
 from tests.support.kafka.topics import require_jars
@@ -46,14 +46,12 @@ def secret_of(job: Job) -> list[str]:
     login = USER_INFO.partition(":")[2]
     secrets = CLIENT_SECRET.encode(), STORE_PASSWORD.encode(), login.encode(), b"eyJhbGci"
     run = read_run(job.out)
-    texts = {str(path): path.read_bytes() for path in job.out.rglob("*") if path.is_file()}
-    texts["stderr"] = job.log().encode()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+    texts = {"stderr": job.log().encode()}
+    for path in (*job.out.rglob("*"), *Path("/proc").glob("[0-9]*/cmdline")):
+        with suppress(OSError):  # a folder, or gone by now: the job goes on, and so do others
             texts[str(path)] = path.read_bytes()
-        except OSError:
-            continue
-    with httpx.Client(base_url=f"http://{run['rest']}", trust_env=False) as http:
+    assert str(job.out / "run.json") in texts
+    with httpx.Client(base_url=f"http://{run['rest']}", timeout=60, trust_env=False) as http:
         of_job = [
             f"/jobs/{run['job_id']}{page}" for page in ("", "/config", "/plan", "/exceptions", "/jobmanager/config")
         ]
@@ -113,10 +111,10 @@ def test_a_job_logs_in_by_tokens(
     failing = {"operator": "sink", "part": 0, "epoch": 10, "folder": str(tmp_path)}
     written_to = ("--embeddings-to", topics["rows"], "--dead-letters", topics["letters"])
     job.start(*written_to, *by_count, faults={"fail": [failing]})
-    job.until(lambda: progress(job.out)["events"] >= count - 14)
     job.until(lambda: "RuntimeError: on purpose" in job.log())
+    job.until(lambda: progress(job.out)["events"] > count - 7)  # all but an epoch that is not full
     assert not secret_of(job)
-    assert job.status()["lag"] is not None
+    job.until(lambda: job.status()["lag"] is not None)  # a broker that is busy is asked again
     stopped = job.stop()
     assert stopped.code == 0, stopped.errors
     done = job.wait().result

@@ -22,7 +22,7 @@ from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.serving.server import Judge, Sampler, Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-EVENTS = 16_000
+EVENTS = 40_000  # more than three minutes', of which the job is stopped in mid-stream
 IDS = np.arange(300) * 7 - 5
 SLOW = {"slow": {"parser": 500}, "chunk": 100}
 Make = Callable[[Input], Job]
@@ -39,9 +39,9 @@ def test_a_server_and_a_job_that_are_stopped_for_a_while(job: Make, servers: lis
     told = server.start("--stale-after", "1s")
     assert server.process is not None
     mapped, flight = Sampler(str(server.tables), IDS), Sampler(told["flight"], IDS[::3])
-    with EmbeddingClient(told["flight"], timeout=20) as asked, EmbeddingClient(server.tables) as beside:
+    with EmbeddingClient(told["flight"], timeout=60) as asked, EmbeddingClient(server.tables) as beside:
         seen = asked.rows(IDS).epoch
-        one.until(lambda: len({answer[0] for answer in flight.answers}) > 3)
+        one.until(lambda: all(len({answer[0] for answer in each.answers}) > 3 for each in (mapped, flight)))
         server.process.send_signal(signal.SIGSTOP)
         until(lambda: stands_still(server.process.pid))
         began = time.monotonic()
@@ -52,7 +52,7 @@ def test_a_server_and_a_job_that_are_stopped_for_a_while(job: Make, servers: lis
             pytest.raises(NotReadyError, match="no server answers there"),
         ):
             newcomer.get([2])
-        assert time.monotonic() - began < 15, "both were told soon"
+        assert time.monotonic() - began < 45, "both were told long before the time that calls have by themselves"
         stale = beside.rows(IDS).epoch
         until(lambda: beside.health()["behind_s"] > 2)
         reads = len(mapped.answers)
@@ -64,11 +64,10 @@ def test_a_server_and_a_job_that_are_stopped_for_a_while(job: Make, servers: lis
         until(lambda: asked.health()["ready"])
 
         os.killpg(process.pid, signal.SIGSTOP)
-        until(lambda: not asked.health()["ready"])
-        assert "nothing was heard" in asked.health()["reason"]
-        assert httpx.get(f"http://{told['http']}/readyz", trust_env=False).status_code == 503
+        until(lambda: "nothing was heard" in str(asked.health()["reason"]))  # with all that it said before it stood
+        assert httpx.get(f"http://{told['http']}/readyz", trust_env=False, timeout=60).status_code == 503
         last = asked.rows(IDS).epoch
-        assert asked.rows(IDS).epoch == last, "what there is can still be read"
+        assert last >= stale, "what there is can still be read"
         os.killpg(process.pid, signal.SIGCONT)
         until(lambda: asked.health()["ready"])
         until(lambda: asked.rows(IDS).epoch > last or progress(one.out)["events"] == EVENTS)
@@ -107,12 +106,14 @@ def test_a_table_that_is_replaced_again_and_again_under_its_readers(servers: lis
         hand.apply(epoch, (rows_of_epoch(sizes, epoch), []))
         until(lambda epoch=epoch: all(reader.epoch >= epoch for reader in readers) or any(map(broken, readers)))
         tables.add(place.read_table_file(server.tables))
+    until(lambda: all(reader.reads > 50 for reader in readers) or any(map(broken, readers)))
     for reader in readers:
         reader.end()
     print(f"{len(tables)} tables, {[reader.reads for reader in readers]} reads")
     assert len(tables) > 3
     assert all(reader.reads > 50 for reader in readers)
-    assert len(list(place.SHM.glob(f"freshet-{JOB_ID}-*"))) == 1, "of all tables one is left"
+    mine = f"freshet-{JOB_ID}-{place.mark_of(server.tables)}-*"
+    until(lambda: len(list(place.SHM.glob(mine))) == 1)  # of all tables one is left
     until(lambda: deleted_tables(os.getpid()) <= others)  # its memory too: nobody maps the others any more
     until(lambda: not deleted_tables(server.process.pid))
     for reader in readers:
@@ -131,7 +132,7 @@ class Growing:
     """Reads random ids all the time, on a thread of its own, and knows what each must be."""
 
     def __init__(self, address: object, sizes: np.ndarray, seed: int) -> None:
-        self.client, self._sizes, self._rng = EmbeddingClient(address, timeout=20), sizes, np.random.default_rng(seed)
+        self.client, self._sizes, self._rng = EmbeddingClient(address, timeout=60), sizes, np.random.default_rng(seed)
         self.epoch, self.reads = 0, 0
         self.broken: BaseException | None = None
         self._stop = threading.Event()
@@ -161,7 +162,7 @@ class Growing:
 
     def end(self) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(120)
         if self.broken is not None:
             raise self.broken
 
@@ -183,7 +184,7 @@ def stands_still(pid: int) -> bool:
     return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -31,7 +31,7 @@ def test_everything_by_tls(servers: list[Server], tmp_path: Path, monkeypatch: p
     servers += [source, fed]
     told = source.start(*SHOWN, "--host", "localhost")
     assert told["flight"].startswith("grpc+tls://localhost:")
-    with EmbeddingClient(told["flight"], token="secret", tls_roots=CERT, timeout=20) as client:
+    with EmbeddingClient(told["flight"], token="secret", tls_roots=CERT, timeout=60) as client:
         assert client.get([2, 9])["embedding"].to_pylist() == [[1.0] * WIDTH]
     plain = told["flight"].removeprefix("grpc+tls://")
     by_system = told["flight"]  # whose roots do not know this certificate
@@ -40,19 +40,20 @@ def test_everything_by_tls(servers: list[Server], tmp_path: Path, monkeypatch: p
             client.rows([2])
     trusts = ssl.create_default_context(cafile=str(CERT))
     header = {"authorization": "Bearer secret"}
-    answer = httpx.get(f"{told['http']}/embeddings/2", headers=header, verify=trusts, trust_env=False)
+    answer = httpx.get(f"{told['http']}/embeddings/2", headers=header, verify=trusts, trust_env=False, timeout=60)
     assert answer.json()["embedding"] == [1.0] * WIDTH
     with pytest.raises(httpx.ConnectError, match="certificate"):
-        httpx.get(f"{told['http']}/readyz", trust_env=False)
+        httpx.get(f"{told['http']}/readyz", trust_env=False, timeout=60)
     here = fed.start("--from", told["flight"], "--tls-roots", str(CERT), *SHOWN)
     hand.apply(2, ({2: 2.0}, []))
-    with EmbeddingClient(here["flight"], token="secret", tls_roots=CERT, timeout=20) as client:
+    with EmbeddingClient(here["flight"], token="secret", tls_roots=CERT, timeout=60) as client:
         assert client.rows([2], min_epoch=2)[2].tolist() == [[2.0] * WIDTH]
     query = [sys.executable, "-m", "freshet.job.cli", "query", "--at", told["flight"], "--format", "json", "2"]
-    done = subprocess.run([*query, "--tls-roots", CERT], cwd=ROOT, capture_output=True, check=False)
-    assert orjson.loads(done.stdout)["id"] == 2, done.stderr
+    done = subprocess.run([*query, "--tls-roots", CERT, "--timeout", "60"], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert orjson.loads(done.stdout)["id"] == 2
     done = subprocess.run([*query, "--timeout", "0.5"], cwd=ROOT, capture_output=True, check=False)
-    assert (done.returncode, b"no server answers" in done.stderr) == (2, True)
+    assert (done.returncode, b"no server answers" in done.stderr) == (2, True), done.stderr
     watch = [
         sys.executable,
         "-m",
@@ -65,10 +66,11 @@ def test_everything_by_tls(servers: list[Server], tmp_path: Path, monkeypatch: p
         "--epochs",
         "2",
     ]
-    done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=60)
-    assert orjson.loads(done.stdout.splitlines()[-1])["embedding"] == [2.0] * WIDTH, done.stderr
+    done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert orjson.loads(done.stdout.splitlines()[-1])["embedding"] == [2.0] * WIDTH
     watch[watch.index(told["flight"])] = here["flight"]
-    done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=120)
     assert (done.returncode, b"from elsewhere" in b" ".join(done.stderr.split())) == (2, True), done.stderr
     assert (fed.stop(), source.stop()) == (0, 0)
     hand.close()

@@ -159,7 +159,7 @@ def test_until_latest_ends_by_itself_after_a_resume(broker: Broker, tmp_path: Pa
     job = Job(TopicInput(given.model, given.events, 0, topic=long), tmp_path / "out")
     jobs.append(job)
     options = ("--events", short, "--until", "latest", "--id-type", "int", "--epoch-events", 100)
-    job.start(*options, "--readers", 3, faults={"slow": {"parser-0": 3000}})
+    job.start(*options, "--readers", 3, faults={"slow": {"parser-0": 1000}, "chunk": 1000})
     job.until(lambda: topic_ended(job.out, 1).exists() and progress(job.out)["events"] >= 500)
     assert job.stop().code == 0
     assert 500 <= job.wait().result["events"] < 60_150

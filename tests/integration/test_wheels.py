@@ -69,7 +69,7 @@ for name in ("numba", "polars", "pyflink", "pydantic", "httpx", "psutil", "typer
     except ModuleNotFoundError:
         continue
     raise AssertionError(name + " is there")
-with EmbeddingClient(sys.argv[1]) as client:
+with EmbeddingClient(sys.argv[1], timeout=60) as client:
     table, (ids, epochs, rows) = client.get([1, 3, 99]), client.rows([1, 3])
     assert table["id"].to_pylist() == ids.tolist() == [1, 3]
     assert table["embedding"].to_pylist() == rows.tolist()
@@ -78,7 +78,7 @@ with EmbeddingClient(sys.argv[1]) as client:
 import asyncio
 
 async def ask():
-    async with AsyncEmbeddingClient(sys.argv[1]) as client:
+    async with AsyncEmbeddingClient(sys.argv[1], timeout=60) as client:
         return (await client.get([1, 3]))["embedding"].to_pylist()
 
 assert asyncio.run(ask()) == rows.tolist()
@@ -225,7 +225,7 @@ def server(freshet: Path, user: Path) -> Iterator[Server]:
 def test_beside_files_of_the_names_of_our_folders(server: Server, freshet: Path, user: Path) -> None:
     flight = server.until_ready()["flight"]
     for at in (flight, "O/tables"):
-        rows = run_in(user, freshet, "query", "--at", at, "--format", "json", 1, 3).stdout.splitlines()
+        rows = run_in(user, freshet, "query", "--at", at, "--format", "json", "--timeout", 60, 1, 3).stdout.splitlines()
         assert [json.loads(row)["id"] for row in rows] == [1, 3]
     assert run_in(user, freshet, "--version").stdout.startswith("freshet ")
 

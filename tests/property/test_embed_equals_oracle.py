@@ -24,13 +24,15 @@ def graphs(draw: st.DrawFn) -> Graph:
     n = draw(st.integers(1, 30))
     ends = st.integers(0, n - 1)
     pairs = draw(st.lists(st.tuples(ends, ends), max_size=80, unique=True))
-    weight = draw(st.lists(st.floats(0, 4, width=32), min_size=len(pairs), max_size=len(pairs)))
+    # Where a degree is as small as 1e-45, messages of float32 have a bit or two: no embedding of such a graph is exact.
+    weights = st.just(0.0) | st.floats(2.0**-60, 4, width=32)
+    weight = draw(st.lists(weights, min_size=len(pairs), max_size=len(pairs)))
     x = np.random.default_rng(draw(st.integers(0, 1000))).standard_normal((n, IN_WIDTH)).astype(np.float32)
     src, dst = np.array([p[0] for p in pairs], np.int64), np.array([p[1] for p in pairs], np.int64)
     return weighted(x, src, dst, np.array(weight, np.float32))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     graph=graphs(),
     seed=st.integers(0, 199),

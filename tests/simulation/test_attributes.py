@@ -2,108 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 
-from freshet.operators.epochs.cut_log import CutLog
-from freshet.partitioner.config import STRATEGIES
 from tests.support.graphs.attributed import EDGE_WIDTH, attending, attributed_layers, gine
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
-from tests.support.graphs.streams import Record, to_events
-from tests.support.simulation.oracle import NO_FAULTS, assert_exact, cuts_of, job_settings, run, sealed_by
-from tests.support.simulation.pages import page_bytes
-from tests.support.simulation.simulator import Faults
-from tests.support.stages.cuts import copied
+from tests.support.graphs.streams import to_events
+from tests.support.simulation.changing_edges import HUB, LEAVES, TYPES, Changes, crashes_of
+from tests.support.simulation.oracle import NO_FAULTS, assert_exact, cuts_of, job_settings, run
 
 WIDTHS = {"edge_channels": EDGE_WIDTH}
 MODELS = attributed_layers(IN_WIDTH) | {
     "gat_conv-loops-of-means": [attending("gat", IN_WIDTH, 4, heads=2), {"type": "elu"}, attending("gat", 4, 3)],
     "res_gated_graph_conv": [conv("res_gated_graph_conv", IN_WIDTH, 4, **WIDTHS), {"type": "relu"}, gine(4, 3)],
 }
-HUB, LEAVES = 0, range(1, 9)
-TYPES = (None, "a", "b")
-Attr = tuple[float, ...] | None
-
-
-class Changes:
-    """A hub and its leaves, with what their edges carry now, so that each event says what it changes."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = random.Random(f"attributes {seed}")
-        self.edges: dict[tuple[int, int, str | None], tuple[float, Attr]] = {}
-        self.records: list[Record] = [
-            {"op": "set_features", "id": k, "x": [self.rng.gauss(0, 1) for _ in range(IN_WIDTH)]}
-            for k in (HUB, *LEAVES)
-        ]
-
-    def add(self, src: int, dst: int, kind: str | None, weight: float, attr: Attr) -> None:
-        self.edges[src, dst, kind] = weight, attr
-        record: Record = {"op": "add_edge", "src": src, "dst": dst, "weight": weight, "attr": attr}
-        self.records.append(record | ({} if kind is None else {"type": kind}))
-
-    def delete(self, src: int, dst: int, kind: str | None) -> None:
-        self.edges.pop((src, dst, kind), None)
-        self.records.append({"op": "del_edge", "src": src, "dst": dst} | ({} if kind is None else {"type": kind}))
-
-    def drawn(self) -> Attr:
-        """Attributes, sometimes so large that a sum of them has lost what else is in it when they go."""
-        scale = self.rng.choice([1.0, 1.0, 1.0, 64.0])
-        return tuple(round(scale * self.rng.gauss(0, 1), 2) for _ in range(EDGE_WIDTH))
-
-    def step(self) -> None:
-        """Change something, by one to three events."""
-        rng = self.rng
-        there = rng.choice(list(self.edges)) if self.edges else None
-        match rng.randrange(10) if there else 9:
-            case 0:  # attributes alone
-                self.add(*there, self.edges[there][0], self.drawn())
-            case 1:  # the weight alone
-                self.add(*there, rng.choice([0.5, 2.0, 3.0]), self.edges[there][1])
-            case 2:  # nothing
-                self.add(*there, *self.edges[there])
-            case 3:  # to zeros
-                self.add(*there, self.edges[there][0], None)
-            case 4:  # bits of zeros alone
-                self.add(*there, self.edges[there][0], tuple(rng.choice([0.0, -0.0]) for _ in range(EDGE_WIDTH)))
-            case 5:  # edges of one pair, which differ in type alone; one of them may go
-                for kind in TYPES if there[0] != there[1] else TYPES[:1]:
-                    self.add(*there[:2], kind, 1.0, self.drawn())
-                if rng.random() < 0.5:
-                    self.delete(*there[:2], rng.choice(TYPES))
-            case 6:  # of several adds the last one holds
-                self.add(*there, 1.0, self.drawn())
-                self.delete(*there)
-                self.add(*there, 1.0, self.drawn())
-                self.add(*there, 1.0, rng.choice([self.drawn(), None]))
-            case 7:
-                self.delete(*there)
-            case 8:  # the hub's own loop, and that of a vertex without any other in-edge
-                vertex = rng.choice([HUB, HUB, rng.choice(LEAVES)])
-                if (vertex, vertex, None) in self.edges and rng.random() < 0.5:
-                    self.delete(vertex, vertex, None)
-                else:
-                    self.add(vertex, vertex, None, 1.0, rng.choice([self.drawn(), None]))
-            case _:
-                ends = (rng.choice(LEAVES), HUB) if rng.random() < 0.7 else (HUB, rng.choice(LEAVES))
-                self.add(*ends, rng.choice(TYPES), 1.0, self.drawn())
-
-
-def stream(seed: int) -> list[Record]:
-    """A hub that gains in-edges, of which attributes change, and loses them again, to the last one."""
-    changes = Changes(seed)
-    for leaf in LEAVES:
-        changes.add(leaf, HUB, None, 1.0, changes.drawn())
-    for _ in range(70):
-        changes.step()
-    into = [edge for edge in changes.edges if edge[1] == HUB]
-    for k, edge in enumerate(into):
-        if k % 3 == 2 and edge[0] != HUB:
-            changes.records.append({"op": "del_vertex", "id": edge[0]})
-        changes.delete(*edge)
-    changes.add(LEAVES[0], HUB, "a", 1.0, changes.drawn())
-    return changes.records
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -115,20 +28,7 @@ def test_each_layer_is_exact_however_attributes_change_and_through_crashes(name:
 
 def _crashes(name: str, seed: int) -> int:
     """Hold a job against the full pass and against itself without crashes; how many there were."""
-    model = make_model(seed, MODELS[name])
-    events = to_events(stream(seed), IN_WIDTH, edge_width=EDGE_WIDTH)
-    shape: dict[str, Any] = {"strategy": STRATEGIES[seed // 4 % 4], "undirected": seed % 5 == 4, "hybrid_threshold": 2}
-    parts = 1 + seed % 4
-    settings = sealed_by(job_settings(model, parts, 7, **shape), marker_interval_ms=2)
-    # Late enough that state from before is read again: an epoch has as many steps as there are channels.
-    faults = Faults(barrier=0.15 / parts, tick=0.005, crashes=8, crash=0.04 / parts)
-    with page_bytes(1):
-        log = CutLog()
-        crashed = run(settings, model, events, log, seed, faults)
-        calm = run(settings, model, events, copied(log), seed + 1, NO_FAULTS)
-    assert assert_exact(model, events, crashed)[0] > 100
-    assert crashed.rows() == calm.rows()
-    return crashed.crashes
+    return crashes_of(make_model(seed, MODELS[name]), seed)
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -8,7 +8,7 @@ import pytest
 
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.partitioner.config import GraphRules
-from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH, all_small_models
 from tests.support.graphs.streams import random_records, to_events

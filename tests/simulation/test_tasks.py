@@ -17,6 +17,7 @@ from tests.support.graphs.models import IN_WIDTH, all_small_models
 from tests.support.graphs.streams import random_records, to_events
 from tests.support.simulation.dealt_tasks import Tasks, check_tasks
 from tests.support.simulation.drawn import draw
+from tests.support.simulation.drawn_kinds import MESSAGES, draw_kinds
 from tests.support.simulation.oracle import NO_FAULTS, assert_exact, job_settings
 from tests.support.simulation.simulator import Faults, Simulation
 from tests.support.stages.cuts import copied
@@ -99,3 +100,8 @@ def test_each_layer_has_tasks_of_its_own() -> None:
 def test_drawn_jobs_have_the_same_bits_on_any_tasks(seed: int) -> None:
     """1,000 of them: `scripts/drills/simulate.py --seed 0 --count 1000 --parts 64`."""
     assert check_tasks(draw(seed), PARTS).epochs > 3
+
+
+@pytest.mark.parametrize("family", [0, MESSAGES])
+def test_jobs_with_kinds_have_the_same_bits_on_any_tasks(family: int) -> None:
+    assert check_tasks(draw_kinds(0, family), 4).epochs > 3

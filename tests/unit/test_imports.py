@@ -181,6 +181,17 @@ assert not {"numpy", "pyarrow", "numba"} & set(sys.modules), "loaded too early"
     assert done.returncode == 0, done.stderr
 
 
+def test_status_and_stop_begin_without_the_engine() -> None:
+    """They are called again and again, and the operators and layers take a second to load."""
+    code = """
+import sys
+import freshet.job.run.stop, freshet.job.status.page
+assert not {"numba", "pandas", "freshet.gnn.model", "freshet.operators.factory"} & set(sys.modules), "slow to load"
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_packages_are_imported_by_one_name() -> None:
     """`job.cli` beside `freshet.job.cli` would be a second module of one file, with classes and caches of its own."""
     files = [*package_files(), *(f for top in ("tests", "scripts") for f in sorted((ROOT / top).rglob("*.py")))]

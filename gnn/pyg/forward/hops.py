@@ -49,7 +49,8 @@ def _checked(name: str, module: Any) -> str:
     Raises: ExportError for one that is not known, and for messages against their edges.
     """
     if module.flow != "source_to_target":
-        msg = f"{name}: flow={module.flow!r} is not supported, messages flow source_to_target"
+        msg = f"{name}: flow={module.flow!r} is not supported, messages flow source_to_target. Nearest: "
+        msg += "that flow, and edges the other way round in the stream"
         raise ExportError(msg)
     kind: str = aggr_of(Step(name, module), AGGREGATORS)
     return kind

@@ -15,6 +15,7 @@ from freshet.gnn.rows.jumps import Operation
 
 _BESIDE = ("cat", "concat", "concatenate", "hstack", "column_stack")
 _PAIRS: dict[str, Operation] = {"maximum": "max", "minimum": "min", "max": "max", "min": "min"}
+_ARITHMETIC: dict[str, Operation] = {"add": "sum", "mul": "product", "div": "quotient"}
 _REDUCED: dict[str, Operation] = {
     **{"sum": "sum", "mean": "sum", "prod": "product"},
     **{"max": "max", "min": "min", "amax": "max", "amin": "min"},
@@ -47,13 +48,13 @@ def joined_rows(
         if dim not in (1, -1):
             msg = f"{where}: {label} over dim={dim} puts vertices together; dim=-1 puts channels side by side"
             raise ExportError(msg)
-        return ops.join(name, "cat", rows)
+        return rows[0] if len(rows) == 1 else ops.join(name, "cat", rows)
     if len(rows) == 2 and label in _PAIRS and "dim" not in options:
         return ops.join(name, _PAIRS[label], rows)
     if len(rows) == 2 and label == "sub":
         rows, label = [rows[0], _scaled(ops, f"{name}.negative", rows[1], -1.0)], "add"
-    if len(rows) == 2 and label in ("add", "mul"):
-        return ops.join(name, "sum" if label == "add" else "product", rows)
+    if len(rows) == 2 and label in _ARITHMETIC:
+        return ops.join(name, _ARITHMETIC[label], rows)
     raise ExportError(several_rows(where, label, rows))
 
 
@@ -65,6 +66,8 @@ def reduced(ops: Operations, where: str, name: str, label: str, stack: Stack, di
     if label not in _REDUCED or not isinstance(dim, int) or dim % 3 != stack.dim:
         msg = f"{where}: stacked rows must be reduced over the dimension that stacks them, by {', '.join(_REDUCED)}"
         raise ExportError(msg)
+    if len(stack.rows) == 1:
+        return stack.rows[0]
     rows = ops.join(name, _REDUCED[label], stack.rows)
     return _scaled(ops, f"{name}.share", rows, 1 / len(stack.rows)) if label == "mean" else rows
 

@@ -63,10 +63,15 @@ class Operations:
         self._ops[name] = self._ops[name]._replace(writes=True)
 
     def _named(self, name: str, op: _Op) -> str:
-        wanted, number = name, 2
+        name = self._free(name)
+        self._ops[name] = op
+        return name
+
+    def _free(self, wanted: str) -> str:
+        """Return a name that no rows have yet."""
+        name, number = wanted, 2
         while name in self._ops or name in (*self._inputs, CURRENT):
             name, number = f"{wanted}:{number}", number + 1
-        self._ops[name] = op
         return name
 
     def steps(self, result: str) -> Iterator[Step]:

@@ -14,8 +14,9 @@ from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.functions import callable_step
+from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.refusals import LSTM_JUMPS, TYPED, several_rows, why_not_module
-from freshet.gnn.pyg.steps import Step, adds_attributes, array_of, class_name, parts_of, takes_attributes
+from freshet.gnn.pyg.steps import ConvCall, Step, adds_attributes, array_of, class_name, parts_of, takes_attributes
 from freshet.gnn.rows.functions import Normalize, Scale
 from freshet.gnn.rows.jumps import Operation
 
@@ -37,15 +38,20 @@ def opened(
     attributes: bool = False,
     other: Other | None = None,
     options: Mapping[str, Any] = MappingProxyType({}),
+    given: ConvCall | None = None,
 ) -> str:
     """Note the operations of a module that is called with these rows; returns the name of the rows that it makes.
 
     `edge_weights` and `attributes`: whether it is called with those of edges. `other` opens modules that are neither
-    torch's nor PyG's; without it they stay whole. `options`: constants that the module is called with.
+    torch's nor PyG's; without it they stay whole. `options`: constants that the module is called with. `given`: how
+    it is called, where that is known.
     """
     from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer, FiLMConv
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 
+    if written_class(module) is not None:  # a written layer stands in its place
+        attributes = attributes and takes_attributes(module)
+        return ops.add(rows, Step(name.removeprefix("."), module, edge_weights, attributes=attributes, given=given))
     if class_name(module) in _SEQUENTIALS:
         for child_name, child in parts_of(module):
             rows = opened(ops, f"{name}.{child_name}", child, rows, edge_weights=edge_weights, other=other)
@@ -68,7 +74,7 @@ def opened(
     if other is not None and not class_name(module).startswith(("torch.nn.", "torch_geometric.nn.")):
         return other(name, module, rows)
     attributes = attributes and (takes_attributes(module) or adds_attributes(module))
-    return ops.add(rows, Step(name, module, edge_weights, attributes=attributes))
+    return ops.add(rows, Step(name, module, edge_weights, attributes=attributes, given=given))
 
 
 def opened_with(

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.steps import adds_attributes, edge_width_of, takes_attributes
+from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, edge_width_of, takes_attributes
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
 WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
-_ATTRIBUTE_NAMES = ("edge_attr", "edge_attrs", "edge_features", "edge_feats", "edge_feat")
-_EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
+EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
 _OF_SAMPLES = "batch_size"
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
 _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
@@ -94,7 +93,7 @@ def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str 
     """
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    named = sorted((p for p in by_name[1:] if p.name in _EDGE_NAMES), key=lambda p: _EDGE_NAMES.index(p.name))
+    named = sorted((p for p in by_name[1:] if p.name in EDGE_NAMES), key=lambda p: EDGE_NAMES.index(p.name))
     second = positional[1] if len(positional) > 1 else None
     if not positional or (not named and (second is None or second.default is not inspect.Parameter.empty)):
         msg = f"{name} takes ({', '.join(p.name for p in parameters)}), expected (x, edge_index[, edge_weight])"
@@ -110,7 +109,7 @@ def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str 
 
 def _attribute_parameter(parameters: list[inspect.Parameter]) -> str | None:
     """The parameter of a forward whose module reads attributes of edges that takes them; None where none does."""
-    named = [p.name for p in parameters if p.name in _ATTRIBUTE_NAMES]
+    named = [p.name for p in parameters if p.name in ATTRIBUTE_NAMES]
     required = [p.name for p in parameters if p.default is p.empty and p.name not in WEIGHT_NAMES]
     return next(iter([*named, *required[:1]]), None)
 
@@ -127,7 +126,7 @@ def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | N
     if others := [one for one in required if one != weight_name]:
         msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
         msg += ", batch=None, and leave out what makes a row for each graph" if "batch" in others else ""
-        if unread := [one for one in others if one in _ATTRIBUTE_NAMES]:
+        if unread := [one for one in others if one in ATTRIBUTE_NAMES]:
             msg += f". No conv in it reads {unread[0]} as attributes of edges (GATConv does with edge_dim)"
         raise ExportError(msg)
     return weight_name

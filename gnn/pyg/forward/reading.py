@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from freshet.gnn.pyg.errors import ExportError
@@ -13,8 +13,9 @@ from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.forward.nodes import label_of, name_of, nodes_in, place_of
 from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.functions import Made, arithmetic, function_layer
+from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
-from freshet.gnn.pyg.steps import Step, adds_attributes, refuse_weights, takes_attributes
+from freshet.gnn.pyg.steps import ConvCall, Step, adds_attributes, is_read, refuse_weights, takes_attributes, takes_both
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -97,7 +98,7 @@ class Reader:
             self._rows[node] = rows[0]
         elif any(one not in self._rows and one not in self._constants for one in read) or not rows:
             raise ExportError(self._reads_other(node))
-        elif len(rows) > 1:
+        elif len(rows) > 1 or isinstance(node.args[0] if node.args else None, tuple | list):
             made = joined_rows(self._ops, self._place(node), self._name(node), _label(node), rows, _options(node, read))
             if isinstance(made, str) and writes(node):
                 self._ops.in_place(made)
@@ -129,16 +130,29 @@ class Reader:
         weigh = {name for name, value in given.arguments.items() if any(value is one for one in weights)}
         attributes = {one for one in others if self._samples.is_attributes(one)}
         known = all(one in weights or one in attributes or self._samples.is_edges(one) for one in others)
-        self._refuse_confused(node, op, weighted=bool(weights), attributed=bool(attributes))
-        if read[0] not in self._rows or not known or not weigh <= _WEIGHTS:
+        self._refuse_confused(node, op, weigh, attributed=bool(attributes))
+        own = is_read(op)
+        if read[0] not in self._rows or not known or not (own or weigh <= _WEIGHTS):
             raise ExportError(self._reads_other(node))
-        weighted, special = bool(weights), self._opens(name)
+        weighted, special = bool(weights), None if written_class(op) else self._opens(name)
         if len(rows) > 1:
             return opened_with(self._ops, self._place(node), name, op, rows, edge_weights=weighted)
         if special is not None:
             return special(self._ops, name, op, rows[0])
         attributed = bool(attributes)
-        return opened(self._ops, name, op, rows[0], edge_weights=weighted, attributes=attributed, options=options)
+        how = self._given(given.arguments, weigh) if own else None
+        return opened(
+            self._ops, name, op, rows[0], edge_weights=weighted, attributes=attributed, options=options, given=how
+        )
+
+    def _given(self, arguments: Mapping[str, Any], weights: set[str]) -> ConvCall:
+        """Return how a conv that is read is called."""
+        nodes = {name: value for name, value in arguments.items() if list(nodes_in(value))}
+        rows = next(name for name, value in nodes.items() if value in self._rows)
+        edges = next((name for name, value in nodes.items() if self._samples.is_edges(value)), "edge_index")
+        attributes = next((name for name, value in nodes.items() if self._samples.is_attributes(value)), None)
+        constants = {name: value for name, value in arguments.items() if name not in nodes}
+        return ConvCall(rows, edges, next(iter(weights), None), attributes, constants)
 
     def _unpair(self, node: Any, op: Module, arguments: dict[str, Any]) -> None:
         """Have `conv((x, x), ...)` be `conv(x, ...)`.
@@ -154,8 +168,10 @@ class Reader:
             raise ExportError(msg)
         arguments[name] = pair[0]
 
-    def _refuse_confused(self, node: Any, op: Any, *, weighted: bool, attributed: bool) -> None:
-        """Refuse attributes where a conv takes a weight or none, and weights where it takes attributes.
+    def _refuse_confused(self, node: Any, op: Any, weigh: Collection[str], *, attributed: bool) -> None:
+        """Refuse attributes where a conv takes a weight or none, and weights where it takes attributes alone.
+
+        `weigh` are the parameters that get weights.
 
         Raises: ExportError naming the conv.
         """
@@ -165,10 +181,10 @@ class Reader:
             msg += f" (edge_dim={op.edge_dim})" if hasattr(op, "edge_dim") else ""
             msg += ". Leave them out of its call, or name what are weights edge_weight"
             raise ExportError(msg)
-        if weighted and takes_attributes(op):
+        if weigh and takes_attributes(op) and not takes_both(op, weigh):
             msg = f"{self._place(node)}: {kind} is given weights of edges, and reads attributes: hand it edge_attr"
             raise ExportError(msg)
-        if weighted:
+        if weigh:
             refuse_weights(self._place(node), op)
 
     def _function(self, node: Any, rows: str) -> str:

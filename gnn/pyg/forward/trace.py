@@ -12,8 +12,16 @@ from freshet.gnn.pyg.forward.hops import light_gcn
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.forward.untouched import is_plain
+from freshet.gnn.pyg.own.conv import call_by_names
 from freshet.gnn.pyg.refusals import TAKEN, several_rows
-from freshet.gnn.pyg.steps import Traced, adds_attributes, class_name, parts_of, takes_attributes
+from freshet.gnn.pyg.steps import (
+    Traced,
+    adds_attributes,
+    class_name,
+    is_read,
+    parts_of,
+    takes_attributes,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -131,6 +139,11 @@ def _run_module_list(
 def _run_conv(
     module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor, *, added: bool
 ) -> Tensor:
+    if is_read(module):
+        how = call_by_names(module)
+        given = {how.rows: x, how.edges: edge_index, how.weights: edge_weight, how.attributes: edge_attr}
+        by_name: Tensor = module(**{name: value for name, value in given.items() if name is not None})
+        return by_name
     if takes_attributes(module) or (added and adds_attributes(module)):
         of_attributes: Tensor = module(x, edge_index, edge_attr=edge_attr)
         return of_attributes
@@ -196,9 +209,9 @@ def _attributes_of(module: Any, inputs: list[str]) -> str | None:
     """
     child_of = {child.name: getattr(module, child.name) for child in module._children}
     uses = [
-        (name, takes_attributes(child_of[child.name]) or adds_attributes(child_of[child.name]), child.name)
+        (name, _takes_as_attributes(child_of[child.name], place), child.name)
         for child in module._children
-        for name in child.param_names
+        for place, name in enumerate(child.param_names)
         if name in inputs
     ]
     found = next((name for name, is_attribute, _ in uses if is_attribute), None)
@@ -208,6 +221,13 @@ def _attributes_of(module: Any, inputs: list[str]) -> str | None:
             msg = f"{child} gets {name} as {what}, and another conv as something else: have an input for each"
             raise ExportError(msg)
     return found
+
+
+def _takes_as_attributes(op: Any, place: int) -> bool:
+    """Return whether a child of a Sequential takes its argument at a place as attributes of edges."""
+    if is_read(op):
+        return list(inspect.signature(op.forward).parameters)[place] == call_by_names(op).attributes
+    return takes_attributes(op) or adds_attributes(op)
 
 
 def _child(

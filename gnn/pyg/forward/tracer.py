@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -18,8 +19,10 @@ from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import Shapes
+from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS
 
+_MADE_BY_PYG = re.compile(r"_(propagate|edge_updater)(_\w+)?\.py$")  # a conv's own propagate, from a template
 _LIBRARIES = ("torch", "torch_geometric", "freshet", "importlib", "inspect", "contextlib")
 
 
@@ -91,7 +94,7 @@ class Tracer(torch.fx.Tracer):
             return False
         if self._head is not None and module_qualified_name == f"inner.{self._head}":
             return True
-        if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric."):
+        if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric.") or written_class(m):
             return True
         return super().is_leaf_module(m, module_qualified_name)
 
@@ -120,7 +123,7 @@ def _where(frames: Iterable[FrameType]) -> tuple[str, str]:
     inside = ""
     for frame in frames:
         module = str(frame.f_globals.get("__name__", ""))
-        if module.split(".")[0] not in _LIBRARIES:
+        if module.split(".")[0] not in _LIBRARIES and not _MADE_BY_PYG.search(frame.f_code.co_filename):
             return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", inside
         if module.startswith("torch_geometric.") and frame.f_code.co_name in EDGE_FUNCTIONS:
             inside = frame.f_code.co_name

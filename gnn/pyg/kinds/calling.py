@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.whole import is_of_kinds
+from freshet.gnn.pyg.kinds.convs.typed import is_typed
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
 
 if TYPE_CHECKING:
@@ -15,14 +17,20 @@ if TYPE_CHECKING:
 _EDGES = ("edge_index_dict", "edge_index", "adj_t_dict", "adj_t")
 _WEIGHTS = ("edge_weight_dict", "edge_weight")
 _ATTRIBUTES = ("edge_attr_dict", "edge_attr", "edge_features_dict")
+_IDS = ("node_id_dict", "node_ids_dict", "n_id_dict", "id_dict", "ids_dict", "node_id", "node_ids", "n_id")
+_DATA = ("data", "batch", "hetero_data")
 _TYPES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
-_CALLS = "expected (x_dict, edge_index_dict[, edge_attr_dict][, edge_weight_dict]) or (x, edge_index, edge_type)"
+_CALLS = (
+    "expected (x_dict, edge_index_dict[, edge_attr_dict][, edge_weight_dict][, node_id_dict]), (x, edge_index, "
+    "edge_type) or (data)"
+)
 
 
 class ModuleInputs(NamedTuple):
     """Inputs of a module: rows by kind, and edges, weights and attributes by relation; placeholders or tensors.
 
-    types: of one kind with relations, the type of every edge; `edges` has then one entry.
+    types: of one kind with relations, the type of every edge; `edges` has then one entry. ids: of vertices by kind, by
+    which a module looks learned rows up.
     """
 
     rows: list[Any]
@@ -30,13 +38,15 @@ class ModuleInputs(NamedTuple):
     weights: list[Any]
     attributes: list[Any]
     types: Any = None
+    ids: Sequence[Any] = ()
 
 
 class ModuleCall(NamedTuple):
     """The parameters of a method that take edges, weights, attributes and types; None where none does.
 
     edges: None where they are the second argument, by place. unattributed: relations that are given no attributes,
-    since a HeteroConv hands on all that it gets.
+    since a HeteroConv hands on all that it gets. data: it takes all in one HeteroData. rows: whether it takes
+    any; else learned rows are all that it reads. plain: it has one kind and one relation, and takes no dicts.
     """
 
     method: str
@@ -45,27 +55,67 @@ class ModuleCall(NamedTuple):
     attributes: str | None = None
     types: str | None = None
     unattributed: frozenset[Relation] = frozenset()
+    ids: str | None = None
+    data: bool = False
+    rows: bool = True
+    plain: bool = False
 
     def __call__(self, module: Any, kinds: Metadata, given: ModuleInputs) -> Any:
         """ModuleCall the method, so that its other parameters keep their defaults."""
         function = module if self.method == "forward" else getattr(module, self.method)
-        if self.types is not None:
+        if self.data:
+            return function(_data_of(kinds, given))
+        if self.plain:
+            x, edges = given.rows[0], given.edges[0]
+            every = ((self.weights, given.weights), (self.attributes, given.attributes), (self.ids, given.ids))
+            options = {name: values[0] for name, values in every if name is not None}
+        elif self.types is not None:
             x, edges, options = given.rows[0], given.edges[0], {self.types: given.types}
+            options |= {} if self.ids is None else {self.ids: given.ids[0]}
         else:
             x = dict(zip(kinds.names, given.rows, strict=True))
             edges, weights, attributes = (dict(zip(kinds.relations, values, strict=True)) for values in given[1:4])
             attributes = {one: values for one, values in attributes.items() if one not in self.unattributed}
             named = ((self.weights, weights), (self.attributes, attributes))
             options = {name: values for name, values in named if name is not None}
+            options |= {} if self.ids is None else {self.ids: dict(zip(kinds.names, given.ids, strict=True))}
+        if not self.rows:
+            return function(edges, **options)
         if self.edges is None:
             return function(x, edges, **options)
         return function(x, **{self.edges: edges}, **options)
+
+
+def _data_of(kinds: Metadata, given: ModuleInputs) -> Any:
+    """Return a HeteroData of the inputs; ids are there under both of PyG's names."""
+    from torch_geometric.data import HeteroData
+
+    data = HeteroData()
+    for name, rows, ids in zip(kinds.names, given.rows, given.ids, strict=True):
+        data[name].x, data[name].node_id, data[name].n_id = rows, ids, ids
+    for number, relation in enumerate(kinds.relations):
+        edges = data[relation]
+        edges.edge_index, edges.edge_weight = given.edges[number], given.weights[number]
+        edges.edge_attr = given.attributes[number]
+    return data
 
 
 def typed_parameter(function: Any) -> inspect.Parameter | None:
     """Return the parameter of a forward that takes the types of edges; None where none does."""
     parameters = list(inspect.signature(function).parameters.values())
     return next((p for p in parameters[1:] if p.name in _TYPES), None)
+
+
+def reads_kinds(module: Module, method: str) -> bool:
+    """Return whether a module is called with dicts by kind, or with the types of edges."""
+    function = getattr(module, method, None)
+    if not callable(function):
+        return False
+    names = list(inspect.signature(function).parameters)
+    if any(name.endswith("_dict") for name in names) or any(is_of_kinds(part) for part in module.modules()):
+        return True
+    typed = typed_parameter(function)
+    return typed is not None and (typed.default is typed.empty or any(is_typed(part) for part in module.modules()))
 
 
 def call_of(module: Module, method: str, name: str) -> ModuleCall:
@@ -84,20 +134,24 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
     every = inspect.signature(function).parameters.values()
     parameters = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     types = typed_parameter(function)
-    if len(parameters) < 2:
+    if parameters and parameters[0].name in _DATA and all(p.default is not p.empty for p in parameters[1:]):
+        return ModuleCall(method, data=True)
+    rows = not parameters or parameters[0].name not in _EDGES
+    if len(parameters) < 1 + rows:
         msg = f"{name} takes ({', '.join(p.name for p in parameters)}), {_CALLS}"
         raise ExportError(msg)
-    if parameters[0].name in (*_EDGES, *_TYPES):
-        msg = f"{name} takes no rows: a learned row of each id is not supported yet. Nearest: forward(x, edge_index, "
-        raise ExportError(msg + "edge_type), with these rows as features")
-    named = next((p for p in parameters[1:] if p.name in _EDGES), parameters[1])
-    edges = None if named is parameters[1] else named.name
-    rest = [p for p in parameters[1:] if p.name not in (named.name, "" if types is None else types.name)]
+    named = next((p for p in parameters[rows:] if p.name in _EDGES), parameters[rows])
+    edges = None if named is parameters[rows] else named.name
+    rest = [p for p in parameters[rows:] if p.name not in (named.name, "" if types is None else types.name)]
     weights = attributes = None
     if types is None:
-        weights, attributes = (_named(rest, names) for names in (_WEIGHTS, _ATTRIBUTES))
-    _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes)])
-    return ModuleCall(method, edges, weights, attributes, None if types is None else types.name, _unattributed(module))
+        reads = _may_read_attributes(module)  # to_hetero of PyG's GAT hands on attributes that no conv of it reads
+        weights = _named(rest, _WEIGHTS)
+        attributes = _named([p for p in rest if reads or p.default is p.empty], _ATTRIBUTES)
+    ids = _named(rest, _IDS)
+    _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes, ids)])
+    typed = None if types is None else types.name
+    return ModuleCall(method, edges, weights, attributes, typed, _unattributed(module), ids, rows=rows)
 
 
 def _unattributed(module: Module) -> frozenset[Relation]:
@@ -114,6 +168,12 @@ def _unattributed(module: Module) -> frozenset[Relation]:
     if any(map(_has_attributes, elsewhere)):
         return frozenset()
     return frozenset(relation for relation, are_read in reads.items() if not are_read)
+
+
+def _may_read_attributes(module: Module) -> bool:
+    from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
+
+    return any(takes_attributes(part) or adds_attributes(part) for part in module.modules())
 
 
 def _has_attributes(conv: Any) -> bool:

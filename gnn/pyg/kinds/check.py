@@ -14,9 +14,10 @@ from freshet.gnn.oracles import kinds as oracle
 from freshet.gnn.oracles import whole_kinds
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.pyg.check import SIZES, Ours, Rows, Theirs, compare
-from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.kinds.layered.widths import Widths
+from freshet.gnn.pyg.kinds.looking_up import shortened
 from freshet.gnn.pyg.kinds.running import Run
-from freshet.gnn.pyg.kinds.widths import Widths
+from freshet.gnn.pyg.own.differing import SOME_VERTICES, Sides, TinyRelation
 from freshet.gnn.pyg.running import clone_of
 from freshet.kinds_graph import KindsGraph, RelationEdges
 from freshet.schema import WEIGHT, EdgeValues
@@ -40,28 +41,61 @@ class Parts(NamedTuple):
         return KindsGraph([graph.x[k] for k in self.kinds], [graph.edges[j] for j in self.relations])
 
 
-def check(module: Module, run: Run, widths: Widths, model: KindsModel, there: Parts) -> float:
+def check(theirs: Theirs, ours: Ours, run: Run, widths: Widths) -> float:
     """Return the largest difference of module and model on graphs with weights, self-loops and isolated vertices.
 
     Among them are graphs in which relations, and all relations of a kind, have no edges, and in which relations between
     the same kinds have edges of the same ends. Raises: ExportError past the tolerance.
     """
+    return compare(theirs, ours, list(_trials(run, widths)))
+
+
+def both_sides(module: Module, run: Run, model: KindsModel, there: Parts) -> tuple[Theirs, Ours]:
+    """Return a module and its model ready to run on graphs of what the module takes."""
     plan, out = compile_kinds(model), [list(model.kinds).index(kind) for kind in model.out]
 
     def made(graph: KindsGraph) -> Rows:
-        rows = whole_kinds.forward(plan, there.of(graph))[-1]
-        return [rows[kind] for kind in out]
+        rows = whole_kinds.forward(plan, there.of(_with_rows(graph, run)))[-1]
+        heads = [(plan.heads[kind], rows[k]) for kind, k in zip(model.out, out, strict=True) if kind in plan.heads]
+        return [rows[kind] for kind in out] + [head.logits(embedding) for head, embedding in heads]
 
     def exact(graph: KindsGraph, tolerance: float) -> list[Scaled]:
-        return list(oracle.forward(model, there.of(graph), tolerance=tolerance).values())
+        given = there.of(_with_rows(graph, run))
+        rows = oracle.forward(model, given, tolerance=tolerance)
+        return [*rows.values(), *oracle.logits(model, rows, tolerance=tolerance)]
 
-    theirs = Theirs(clone_of(module), clone_of(module).double(), run)
-    return compare(theirs, Ours(made, exact), list(_trials(run.kinds, widths)))
+    short = shortened(clone_of(module), run.learned)
+    theirs = Theirs(short, clone_of(short).double(), run)
+    if run.frozen is not None:
+        run.frozen.put_into(theirs.in_float32)
+        run.frozen.put_into(theirs.in_float64)
+    return theirs, Ours(made, exact)
 
 
-def _trials(kinds: Metadata, widths: Widths) -> Iterator[tuple[str, KindsGraph]]:
+def tiny_graphs(theirs: Theirs, ours: Ours, run: Run, widths: Widths, model: KindsModel) -> Sides:
+    """Return both with what the smallest graphs have of kinds and relations."""
+    kinds, names = run.kinds, run.kinds.names
+    relations = [TinyRelation(*kinds.ends(j), width, kinds.relations[j][1]) for j, width in enumerate(widths.edges)]
+    shown = dict(zip(kinds.stored, names, strict=True))
+    results = [shown[kind] for kind in [*model.out, *(kind for kind in model.out if kind in model.heads)]]
+    vertices = [
+        run.learned[k].vertices(SOME_VERTICES) if k in run.learned else SOME_VERTICES for k in range(len(names))
+    ]
+    return Sides(theirs, ours, names, widths.features, relations, vertices, results)
+
+
+def _with_rows(graph: KindsGraph, run: Run) -> KindsGraph:
+    """Return the graph with learned rows behind the features."""
+    x = [
+        np.concatenate([x, run.learned[kind].rows(len(x))], axis=1) if kind in run.learned else x
+        for kind, x in enumerate(graph.x)
+    ]
+    return graph._replace(x=x)
+
+
+def _trials(run: Run, widths: Widths) -> Iterator[tuple[str, KindsGraph]]:
     """Yield random graphs, and what is said of them."""
-    graph = _graph(kinds, widths)
+    graph, kinds = _graph(run, widths), run.kinds
     for size in SIZES:
         yield f"features around {size:g}", graph._replace(x=[x * np.float32(size) for x in graph.x])
     yield (
@@ -106,15 +140,16 @@ def _without(graph: KindsGraph, relations: set[int]) -> KindsGraph:
     return graph._replace(edges=edges)
 
 
-def _graph(kinds: Metadata, widths: Widths) -> KindsGraph:
-    rng = np.random.default_rng(7)
+def _graph(run: Run, widths: Widths) -> KindsGraph:
+    rng, kinds = np.random.default_rng(7), run.kinds
     sizes = [_VERTICES[k % len(_VERTICES)] for k in range(len(kinds.names))]
+    sizes = [run.learned[k].vertices(n) if k in run.learned else n for k, n in enumerate(sizes)]
     x = [rng.standard_normal((n, width)).astype(np.float32) for n, width in zip(sizes, widths.features, strict=True)]
     first, edges = dict[tuple[int, int], np.ndarray](), list[RelationEdges]()
     for j, width in enumerate(widths.edges):
         source, target = kinds.ends(j)
         count = _EDGES_A_VERTEX * sizes[target]
-        src, dst = (rng.integers(0, sizes[kind] - _ISOLATED, count) for kind in (source, target))
+        src, dst = (rng.integers(0, max(1, sizes[kind] - _ISOLATED), count) for kind in (source, target))
         if source == target:
             src[:10] = dst[:10]
         pairs = np.unique(src * sizes[target] + dst)

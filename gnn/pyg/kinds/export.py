@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
@@ -15,23 +15,30 @@ from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.trace import refuse_no_method, refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.forward.whole import encoder_hint, made_with_bases
-from freshet.gnn.pyg.kinds.alike import distinct
-from freshet.gnn.pyg.kinds.building import Built, build
-from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of
-from freshet.gnn.pyg.kinds.check import Parts, check
-from freshet.gnn.pyg.kinds.grouping import grouped
-from freshet.gnn.pyg.kinds.lazy import initialised
-from freshet.gnn.pyg.kinds.levels import levels_of
+from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of, reads_kinds
+from freshet.gnn.pyg.kinds.check import Parts, both_sides, check, tiny_graphs
+from freshet.gnn.pyg.kinds.heads import heads_of
+from freshet.gnn.pyg.kinds.layered.alike import distinct
+from freshet.gnn.pyg.kinds.layered.building import Built, build
+from freshet.gnn.pyg.kinds.layered.grouping import grouped
+from freshet.gnn.pyg.kinds.layered.levels import levels_of
+from freshet.gnn.pyg.kinds.layered.widths import Widths, kinds_there, widths_of
+from freshet.gnn.pyg.kinds.looking_up import Learned, learned_of, listed_ids
 from freshet.gnn.pyg.kinds.metadata import Metadata, kinds_of
 from freshet.gnn.pyg.kinds.operations import KindsOperations
 from freshet.gnn.pyg.kinds.reading import read
-from freshet.gnn.pyg.kinds.running import Run
+from freshet.gnn.pyg.kinds.running import Run, initialised
+from freshet.gnn.pyg.kinds.statistics import gather
+from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.kinds.tracing import graph_of
-from freshet.gnn.pyg.kinds.typed import MOST_RELATIONS
-from freshet.gnn.pyg.kinds.widths import Widths, kinds_there, widths_of
+from freshet.gnn.pyg.own.differing import compare_written
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+
+PLAIN_TYPE = "edge"
+"""The type of the edges of a module without kinds whose rows are learned."""
 
 
 class KindsAsked(NamedTuple):
@@ -43,16 +50,19 @@ class KindsAsked(NamedTuple):
     edge_types: Sequence[str] | None = None
     edge_features: int | None = None
     stats_from: Any = None
-    head: str | None = None
+    head: str | Mapping[str, str] | None = None
+    ids: Any = None
 
 
-def kinds_model(module: Module, asked: Asked, more: KindsAsked) -> KindsModel:
+def kinds_model(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[Any], object] | None) -> KindsModel:
     """Return the model that a module with kinds is, which gives what the module gives.
+
+    `checks` are those of export_model, for a layer that a user wrote and that is not its module.
 
     Raises: ExportError naming the layer or option that is not supported, or the difference on random graphs.
     """
     try:
-        return _checked(module, asked, more)
+        return _checked(module, asked, more, checks)
     except ExportError as error:
         hint = encoder_hint(module, str(error), asked.method)
         if not hint:
@@ -61,32 +71,47 @@ def kinds_model(module: Module, asked: Asked, more: KindsAsked) -> KindsModel:
         raise ExportError(msg) from error
 
 
-def _checked(module: Module, asked: Asked, more: KindsAsked) -> KindsModel:
-    _refuse_later(more)
+def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[Any], object] | None) -> KindsModel:
     refuse_wrapped(module)
     refuse_no_method(module, asked.method)
     if reason := made_with_bases(module):
         raise ExportError(reason)
     module = plain_copy(module)
     call = call_of(module, asked.method, f"{type(module).__name__}.{asked.method}")
+    if more.metadata is None and more.mirrors is None and not reads_kinds(module, asked.method):
+        call = call._replace(plain=True)
     kinds = _kinds(module, call, more)
-    features = _features(kinds, more.features)
+    features, ids = _features(kinds, more.features), _ids_by_kind(kinds, more.ids)
     module = initialised(module, call, kinds, features)
+    stored = more.stats_from if isinstance(more.stats_from, StoredGraph) else None
+    given = more.stats_from if stored is None else stored.given(kinds, call)
+    frozen = None if given is None else gather(module, call, kinds, given)
     with naming_weights(module):
-        found = read(*graph_of(module, f"{type(module).__name__}.{asked.method}", call, kinds), kinds, asked)
+        name = f"{type(module).__name__}.{asked.method}"
+        by_ids = {kind: of for kind, of in ids.items() if kind not in features}
+        found = read(*graph_of(module, name, call, kinds), kinds, asked, frozen, by_ids)
         ops = found.operations
-        made, results = distinct(ops, found.results)
-        levels = levels_of(grouped(made, results, kinds, ops.kind), ops.inputs, results, ops.kind)
+        embeddings, heads = heads_of(module, ops, found.results, kinds, more.head)
+        made, results = distinct(ops, embeddings)
+        levels = levels_of(grouped(made, results, kinds, ops.kind), ops.inputs, ops.tables, results, ops.kind)
         widths = widths_of(ops, found.unread, kinds, features)
-        built = build(made, levels, kinds, widths.features)
+        learned = learned_of(ops, kinds, ids)
+        if stored is not None:
+            stored.refuse_other_ids(learned, kinds, call)
+        named = {kind: {name: t.shape[1] for name, t in one.tables.items()} for kind, one in learned.items()}
+        built = build(made, levels, kinds, widths.features, named)
+        built.add_heads({kind: head.steps for kind, head in heads.items() if head is not None}, kinds)
     refuse_weights(module, built.weights)
     there = _there(ops, kinds)
-    model = _model(kinds, widths, built, there, [ops.kind[name] for name in results])
+    model = _model(kinds, widths, built, there, [ops.kind[name] for name in results], learned)
     read_edges = {width for j, width in enumerate(widths.edges) if width and j in there.relations}
     if more.edge_features is not None and read_edges != {more.edge_features}:
         msg = f"edge_features are {more.edge_features}, but the module reads attributes of width "
         raise ExportError(msg + ", ".join(map(str, sorted(read_edges) or [0])))
-    check(module, Run(call, kinds, asked), widths, model, there)
+    run = Run(call, kinds, asked, learned, frozenset(ops.ids), heads, frozen)
+    theirs, ours = both_sides(module, run, model, there)
+    tiny = tiny_graphs(theirs, ours, run, widths, model)
+    compare_written(lambda: check(theirs, ours, run, widths), model, checks, tiny)
     return model
 
 
@@ -100,20 +125,23 @@ def _there(ops: KindsOperations, kinds: Metadata) -> Parts:
     return Parts(sorted(there), relations)
 
 
-def _refuse_later(more: KindsAsked) -> None:
-    """Refuse what there is for modules without kinds alone.
-
-    Raises: ExportError
-    """
-    if more.stats_from is not None:
-        msg = "stats_from is not supported for modules with kinds or relations yet: norms over all vertices of a kind "
-        raise ExportError(msg + "are refused there. Nearest: BatchNorm, or LayerNorm(mode='node')")
-    if more.head is not None:
-        msg = f"head={more.head!r} is not supported for modules with kinds or relations yet: export the module that "
-        raise ExportError(msg + "returns the embedding, or the one that returns the head's rows")
+def _ids_by_kind(kinds: Metadata, given: Any) -> dict[str, list[Any]]:
+    """The ids that are given by kind; where there is one kind, they may be given as they are."""
+    if given is None or isinstance(given, Mapping):
+        return {str(kind): listed_ids(kind, of) for kind, of in (given or {}).items()}
+    if len(kinds.names) > 1:
+        msg = f"ids is {type(given).__name__}, expected those of each kind, as {{{kinds.names[0]!r}: [...]}}"
+        raise ExportError(msg)
+    return {kinds.names[0]: listed_ids(kinds.names[0], given)}
 
 
 def _kinds(module: Module, call: ModuleCall, more: KindsAsked) -> Metadata:
+    if call.plain:
+        named = list(more.edge_types or [PLAIN_TYPE])
+        if len(named) > 1:
+            msg = f"edge_types are {named}, but the module has no types: with ids it has one relation, so name one"
+            raise ExportError(msg)
+        return kinds_of(module, (["vertex"], [("vertex", named[0], "vertex")]), more.mirrors)
     if call.types is None:
         if more.edge_types:
             msg = "edge_types are those of metadata here: leave edge_types out, and give metadata=(kinds, relations)"
@@ -127,9 +155,6 @@ def _kinds(module: Module, call: ModuleCall, more: KindsAsked) -> Metadata:
     kinds = kinds_of(module, metadata, more.mirrors)
     if len(kinds.names) > 1:
         msg = f"metadata names {len(kinds.names)} kinds, but {call.types} is of edges between vertices of one"
-        raise ExportError(msg)
-    if len(kinds.relations) > MOST_RELATIONS:
-        msg = f"the module has {len(kinds.relations)} types of edges: past eight relations are not supported yet"
         raise ExportError(msg)
     return kinds
 
@@ -153,7 +178,14 @@ def _features(kinds: Metadata, given: Mapping[str, int] | int | None) -> dict[st
     raise ExportError(msg + f"features={{{kinds.names[0]!r}: {given}}}")
 
 
-def _model(kinds: Metadata, widths: Widths, built: Built, there: Parts, returned: Sequence[int]) -> KindsModel:
+def _model(
+    kinds: Metadata,
+    widths: Widths,
+    built: Built,
+    there: Parts,
+    returned: Sequence[int],
+    learned: Mapping[int, Learned],
+) -> KindsModel:
     stored, relations = kinds.stored, list[dict[str, Any]]()
     for j in there.relations:
         source, target = kinds.ends(j)
@@ -164,13 +196,19 @@ def _model(kinds: Metadata, widths: Widths, built: Built, there: Parts, returned
     for layer in built.layers:
         for one in layer.get("convs", ()):
             one["relation"] = there.relations.index(one["relation"])
+    declared, weights = dict[str, Any](), dict(built.weights)
+    for kind, one in learned.items():
+        declared[stored[kind]], tables = one.declared(stored[kind])
+        weights |= tables
     try:
         return build_kinds_model(
             kinds={stored[kind]: widths.features[kind] for kind in there.kinds},
+            learned=declared,
             relations=relations,
             layers=built.layers,
             out=[stored[kind] for kind in returned],
-            weights=built.weights,
+            heads=built.heads,
+            weights=weights,
         )
     except (ModelError, ValidationError) as error:
         msg = f"the module's layers make no model: {error}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.line import Operations
@@ -44,10 +44,29 @@ class KindsOperations(Operations):
     def __init__(self, kinds: Metadata) -> None:
         """Begin with the features of each kind alone."""
         self.inputs = [f"x of {name}" for name in kinds.names]
-        super().__init__(self.inputs)
+        self._rows = list(self.inputs)
+        super().__init__(self._rows)
         self._kinds = kinds
         self.made: dict[str, Made] = {}
         self.kind = {name: k for k, name in enumerate(self.inputs)}
+        self.tables: dict[str, Any] = {}
+        """Learned rows by name: (ids, width) tensors."""
+        self.ids = set[int]()
+        """Kinds whose features are ids."""
+        self.refused: dict[str, str] = {}
+        """Why operations are refused, by name, where a result depends on them."""
+        self.whole = set[int]()
+        """Kinds whose vertices have all learned rows that there are, in their order."""
+
+    def learned(self, name: str, kind: int, table: Any) -> str:
+        """Note rows that are looked up by the ids of a kind; returns their name."""
+        for known, other in self.tables.items():
+            if other is table and self.kind[known] == kind:
+                return known
+        name = self._free(name)
+        self._rows.append(name)
+        self.tables[name], self.kind[name] = table, kind
+        return name
 
     def add(self, rows: str, step: Step, *, writes: bool = False) -> str:
         """Note a step on the rows of that name; returns the name of what it makes."""
@@ -94,16 +113,28 @@ class KindsOperations(Operations):
     def settle(self, results: Sequence[str]) -> None:
         """Refuse what is read after an operation wrote over it, and forget what nothing reads of these results.
 
-        Raises: ExportError naming the operation that writes.
+        Raises: ExportError naming the operation that writes, or one that is `refused`.
         """
         self.refuse_overwritten(results)
+        self.keep(results)
+        if why := next((why for name, why in self.refused.items() if name in self.made), None):
+            raise ExportError(why)
+
+    def keep(self, results: Sequence[str]) -> None:
+        """Forget what nothing reads of these results."""
+        read = self.needed(results)
+        self.made = {name: made for name, made in self.made.items() if name in read}
+        self.tables = {name: table for name, table in self.tables.items() if name in read}
+
+    def needed(self, results: Sequence[str]) -> set[str]:
+        """Return the names of these results and of all rows that they depend on."""
         read, waiting = set[str](), list(results)
         while waiting:
             name = waiting.pop()
             if name not in read:
                 read.add(name)
                 waiting += self.reads(name)
-        self.made = {name: made for name, made in self.made.items() if name in read}
+        return read
 
     def reads(self, name: str) -> Iterator[str]:
         """Yield the names of the rows that an operation reads; those of a kind are read by nothing before."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,13 +14,25 @@ from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.nodes import label_of, nodes_in
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.kinds.calling import ModuleInputs
-from freshet.gnn.pyg.kinds.hgt import hgt_conv, is_hgt
+from freshet.gnn.pyg.kinds.convs.han import han_conv, is_han
+from freshet.gnn.pyg.kinds.convs.hgt import hgt_conv, is_hgt
+from freshet.gnn.pyg.kinds.convs.typed import (
+    is_across,
+    is_typed,
+    learned_convs,
+    may_read_numbers,
+    reads_all_numbers,
+    typed_convs,
+)
+from freshet.gnn.pyg.kinds.layered.converting import is_run_here
+from freshet.gnn.pyg.kinds.looking_up import check_embedding, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.kinds.samples import KindsSamples
-from freshet.gnn.pyg.kinds.typed import is_across, is_typed, typed_convs
+from freshet.gnn.pyg.kinds.statistics import KindsStatistics
+from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
-from freshet.gnn.pyg.steps import Step, class_name, takes_attributes
+from freshet.gnn.pyg.steps import ConvCall, Step, class_name, takes_attributes
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -35,8 +49,18 @@ class Read(NamedTuple):
     unread: KindsOperations
 
 
-def read(graph: Any, root: Any, given: ModuleInputs, kinds: Metadata, asked: Asked) -> Read:
-    """Return the operations of a traced forward, and what it returns of them.
+def read(
+    graph: Any,
+    root: Any,
+    given: ModuleInputs,
+    kinds: Metadata,
+    asked: Asked,
+    frozen: KindsStatistics | None = None,
+    ids: Mapping[str, Sequence[Any]] | None = None,
+) -> Read:
+    """Return the operations of a traced forward, and what it returns of them; `frozen` is what is so.
+
+    `ids`: those that were given by kind, of kinds whose features were not.
 
     Raises: ExportError at the first operation that cannot be taken over, and for results that are no rows by kind.
     """
@@ -46,18 +70,30 @@ def read(graph: Any, root: Any, given: ModuleInputs, kinds: Metadata, asked: Ask
     returned = asked.of(root.inner, output.args[0])
     listed = _listed(name, returned)
     output.args = (list(listed.values()),)
+    _count_calls(graph)
     unread = KindsOperations(kinds)
     if any(map(_is_dead, graph.nodes)):
         with suppress(ExportError):
-            KindsReader(unread, graph, root, given, kinds).results()
+            KindsReader(unread, graph, root, given, kinds, frozen, ids).results()
     for node in reversed(list(graph.nodes)):
         if _is_dead(node):
             graph.erase_node(node)
     ops = KindsOperations(kinds)
-    results = KindsReader(ops, graph, root, given, kinds).results()
+    results = KindsReader(ops, graph, root, given, kinds, frozen, ids).results()
     _refuse_misnamed(name, ops, kinds, dict(zip(listed, results, strict=True)))
     ops.settle(results)
+    if frozen is not None:
+        frozen.freeze(ops)
     return Read(ops, results, unread)
+
+
+def _count_calls(graph: Any) -> None:
+    """Note in each call of a module the number of those before it."""
+    calls = Counter[str]()
+    for node in graph.nodes:
+        if node.op == "call_module":
+            node.meta["call"] = calls[node.target]
+            calls[node.target] += 1
 
 
 def _is_dead(node: Any) -> bool:
@@ -102,12 +138,25 @@ class KindsReader(Reader):
     _ops: KindsOperations
     _samples: KindsSamples
 
-    def __init__(self, ops: KindsOperations, graph: Any, root: Module, given: ModuleInputs, kinds: Metadata) -> None:
-        """Take the graph, the module that it is of, its inputs' nodes, and which kinds and relations there are."""
+    def __init__(
+        self,
+        ops: KindsOperations,
+        graph: Any,
+        root: Module,
+        given: ModuleInputs,
+        kinds: Metadata,
+        frozen: KindsStatistics | None = None,
+        ids: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """Take the graph, the module that it is of, its inputs' nodes, and which kinds and relations there are.
+
+        `frozen`: what was frozen on the graph of `stats_from`. `ids`: see `read`.
+        """
         super().__init__(ops, graph, root, "", ops.inputs[:1], lambda label: None, KindsSamples(given))
         self._rows = dict(zip(given.rows, ops.inputs, strict=True))
-        self._kinds, self._typed = kinds, given.types is not None
+        self._kinds, self._typed, self._frozen = kinds, given.types is not None, frozen
         self._dicts: dict[Any, dict[str, str]] = {}
+        self._ids = ids or {}
         self._nodes = [*self._nodes[:1] * 4, *(node for node in self._nodes if node.op != "placeholder")]
 
     def _name(self, node: Any) -> str:
@@ -120,29 +169,104 @@ class KindsReader(Reader):
 
     def _read(self, node: Any) -> None:
         op = self._submodule(node)
-        if op is not None and is_hgt(op):
-            self._dicts[node] = self._hgt(node, op)
+        if op is not None and (is_hgt(op) or is_han(op)):
+            self._dicts[node] = self._by_dicts(node, op)
         elif label_of(node) == "getitem" and node.args[0] in self._dicts:
             self._rows[node] = self._dicts[node.args[0]][node.args[1]]
+        elif op is not None and may_read_numbers(op):
+            self._rows[node] = self._module(node)
+        elif (looked_up := self._looked_up(node)) is not None:
+            self._rows[node] = looked_up
         else:
             super()._read(node)
 
-    def _hgt(self, node: Any, op: Any) -> dict[str, str]:
-        """Note the operations of an HGTConv; returns the names of its rows by kind."""
-        x, edges = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments.values()
+    def _looked_up(self, node: Any) -> str | None:
+        """Note rows that are looked up by ids: by an Embedding, its function, or as table[ids]; None for others."""
+        op, args = self._submodule(node), [*node.args, *node.kwargs.values()]
+        if op is not None and is_embedding(op):
+            check_embedding(self._place(node), op)
+            ids, table = args[0], op.weight
+        elif label_of(node) == "embedding" and len(args) > 1 and self._is_table(args[1]):
+            ids, table = args[0], self._constants[args[1]]
+        elif label_of(node) == "getitem" and self._is_table(args[0]):
+            ids, table = args[1], self._constants[args[0]]
+        else:
+            return None
+        kind = self._samples.relation_of("ids", ids)
+        if kind is None and self._rows.get(ids) in self._ops.inputs:
+            kind = self._ops.kind[self._rows[ids]]
+            self._ops.ids.add(kind)
+        if kind is None:
+            msg = f"{self._place(node)} looks up rows by something other than the ids of vertices as they came: "
+            raise ExportError(msg + "give it x of a kind without features, or node_id_dict[kind]")
+        return self._ops.learned(self._name(node), kind, table)
+
+    def _is_table(self, node: Any) -> bool:
+        value = self._constants.get(node) if hasattr(node, "all_input_nodes") else None
+        return getattr(value, "ndim", 0) == 2
+
+    def _is_constant(self, node: Any) -> bool:
+        """Return whether the node depends on parameters alone, and is not the rows of all vertices of a kind."""
+        known = super()._is_constant(node)
+        if not known or node.op != "get_attr" or not self._is_table(node):
+            return known
+        kind = self._kind_of_table(node)
+        if kind is not None:
+            self._ops.whole.add(kind)
+            self._rows[node] = self._ops.learned(self._name(node), kind, self._constants.pop(node))
+        return True
+
+    def _kind_of_table(self, node: Any) -> int | None:
+        """The kind whose rows a conv reads of a table, by way of what reads nothing else; None where none does."""
+        waiting = [node]
+        while waiting:
+            one = waiting.pop()
+            for user in one.users:
+                if (kind := self._kind_read(user, one)) is not None:
+                    return kind
+                waiting += [user] if list(user.all_input_nodes) == [one] and user.op != "output" else []
+        return None
+
+    def _kind_read(self, user: Any, rows: Any) -> int | None:
+        from torch_geometric.nn import MessagePassing
+
+        op = self._submodule(user)
+        if op is None or (not isinstance(op, MessagePassing) and written_class(op) is None):
+            return None
+        given: list[Any] = [*user.args, *user.kwargs.values()]
+        x, others = given[0], given[1:]
+        if isinstance(x, dict):
+            return next((self._kinds.names.index(kind) for kind, one in x.items() if one is rows), None)
+        if self._typed:
+            return 0
+        place = 1 if isinstance(x, tuple | list) and x[0] is not rows else 0
+        relations = [j for one in others if (j := self._samples.relation_of("edges", one)) is not None]
+        return self._kinds.ends(relations[0])[place] if relations else None
+
+    def _by_dicts(self, node: Any, op: Any) -> dict[str, str]:
+        """Note the operations of an HGTConv or HANConv; returns the names of its rows by kind."""
+        x, edges, *more = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments.values()
         known = isinstance(x, dict) and isinstance(edges, dict) and all(one in self._rows for one in x.values())
         relations = {ends: self._samples.relation_of("edges", one) for ends, one in edges.items()} if known else {}
+        if any(more):
+            msg = f"{self._place(node)}: return_semantic_attention_weights is not supported: leave it out"
+            raise ExportError(msg)
         if not known or any(j is None or self._kinds.relations[j] != ends for ends, j in relations.items()):
             msg = f"{self._place(node)} is to be called with rows by kind, and edges by relation as they came: "
             raise ExportError(msg + CHANGES_EDGES)
         rows = {kind: self._rows[one] for kind, one in x.items()}
-        return hgt_conv(self._ops, self._place(node), self._name(node), op, rows, relations)  # type: ignore[arg-type]
+        where = self._ops, self._place(node), self._name(node)
+        if is_hgt(op):
+            return hgt_conv(*where, op, rows, relations)  # type: ignore[arg-type]
+        name = node.target.removeprefix("inner.").removeprefix("inner")
+        attention = None if self._frozen is None else self._frozen.attention(name, node.meta["call"])
+        return han_conv(*where, op, rows, relations, attention)  # type: ignore[arg-type]
 
     def _module(self, node: Any) -> str:
         from torch_geometric.nn import MessagePassing
 
         op = self._root.get_submodule(node.target)
-        if not isinstance(op, MessagePassing):
+        if not isinstance(op, MessagePassing) and written_class(op) is None:
             return super()._module(node)
         try:
             arguments = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments
@@ -151,6 +275,8 @@ class KindsReader(Reader):
             raise ExportError(msg) from None
         x = next(iter(arguments.values()))
         others = {name: value for name, value in list(arguments.items())[1:] if list(nodes_in(value))}
+        if may_read_numbers(op) and self._are_numbers(x, op):
+            return self._typed_conv(node, op, None, others)
         source, target = x if isinstance(x, tuple | list) and len(x) == 2 else (x, x)
         if source is None and target is not None:
             msg = f"{self._place(node)} has no rows of its sources: no relation of the layer before reaches them. "
@@ -159,8 +285,26 @@ class KindsReader(Reader):
         if ends[0] is None or (target is not None and ends[1] is None):
             raise ExportError(self._reads_other(node))
         if is_typed(op):
-            return self._typed_conv(node, op, ends, others)
+            if ends[0] != ends[1]:
+                msg = f"{self._place(node)} is called with two kinds of rows: give it one, x"
+                raise ExportError(msg)
+            return self._typed_conv(node, op, ends[0], others)
         return self._conv(node, op, ends, others, one=not isinstance(x, tuple | list))
+
+    def _are_numbers(self, x: Any, op: Any) -> bool:
+        """Return whether a conv is called with the numbers of vertices: of all, as None or arange, or as ids."""
+        node = x if hasattr(x, "all_input_nodes") else None
+        constant: Any = self._constants.get(node)
+        is_listed = getattr(constant, "ndim", 0) == 1
+        every = x is None or (is_listed and constant.tolist() == list(range(op.in_channels_l)))
+        given = self._ids.get(self._kinds.names[0], ())
+        features = self._rows.get(node) == self._ops.inputs[0] and len(given) == op.in_channels_l
+        if features:
+            self._ops.ids.add(0)
+        known = every or features or self._samples.relation_of("ids", node) == 0
+        if every or (known and reads_all_numbers(op)):
+            self._ops.whole.add(0)
+        return known
 
     def _reads_other(self, node: Any) -> str:
         op = self._submodule(node)
@@ -169,9 +313,11 @@ class KindsReader(Reader):
             return super()._reads_other(node)
         if isinstance(first, dict):
             return f"{self._place(node)}: {class_name(op)} reads rows by kind itself, which is not supported"
+        if first in self._constants and may_read_numbers(op):
+            return f"{self._place(node)} is called with numbers that are not those of all vertices, 0 and up, in order"
         if first is None or first in self._constants:
-            msg = f"{self._place(node)}: {class_name(op)} is called without rows of the input: a learned row of each "
-            return f"{msg}id is not supported yet. Nearest: these rows as features"
+            msg = f"{self._place(node)}: {class_name(op)} is called without rows of vertices. Nearest: rows that "
+            return f"{msg}were learned for each, as an Embedding's weight or by node_id_dict, or features"
         return super()._reads_other(node)
 
     def _conv(self, node: Any, op: Any, ends: list[Any], others: dict[str, Any], *, one: bool) -> str:
@@ -188,13 +334,14 @@ class KindsReader(Reader):
                     of[parameter] = relation
         relations = {number for of in found.values() for number in of.values()}
         known = sum(map(len, found.values())) == len(others)
-        if not known or len(found["edges"]) != 1 or not set(found["weights"]) <= {"edge_weight", "edge_attr"}:
+        own = is_run_here(op)
+        if not known or len(found["edges"]) != 1 or not (own or set(found["weights"]) <= {"edge_weight", "edge_attr"}):
             raise ExportError(self._reads_other(node))
         if len(relations) > 1:
             named = " and ".join(self._kinds.named(number) for number in sorted(relations))
             msg = f"{place} gets edges of {named} at once, expected edges and what they have of one relation"
             raise ExportError(msg)
-        self._refuse_confused(node, op, weighted=bool(found["weights"]), attributed=bool(found["attributes"]))
+        self._refuse_confused(node, op, found["weights"].keys(), attributed=bool(found["attributes"]))
         (relation,) = relations
         source, target = self._kinds.ends(relation)
         if one and source != target:
@@ -202,10 +349,15 @@ class KindsReader(Reader):
             raise ExportError(msg + "(x_source, x_target)")
         attributed = bool(found["attributes"]) and takes_attributes(op)
         step = Step(name, op, edge_weights=bool(found["weights"]), attributes=attributed)
+        if own:
+            step = step._replace(given=_called(node, op, found, pair=not one, two_kinds=source != target))
         return self._ops.conv(place, OnRelation(relation, ends[0], ends[1], step))
 
-    def _typed_conv(self, node: Any, op: Any, ends: list[Any], others: dict[str, Any]) -> str:
-        """Note a conv that reads the type of each edge as convs of relations, and their sum."""
+    def _typed_conv(self, node: Any, op: Any, rows: str | None, others: dict[str, Any]) -> str:
+        """Note a conv that reads the type of each edge as convs of relations, and their sum.
+
+        rows: None where it reads numbers of vertices, and has weights for each.
+        """
         values = list(others.values())
         place = self._place(node)
         if not self._typed:
@@ -214,14 +366,25 @@ class KindsReader(Reader):
         if len(values) != 2 or not self._samples.is_edges(values[0]) or not self._samples.is_types(values[1]):
             msg = f"{place} is to be called with x, edge_index and edge_type as they came: {CHANGES_EDGES}"
             raise ExportError(msg)
-        if ends[0] != ends[1]:
-            msg = f"{place} is called with two kinds of rows: give it one, x"
-            raise ExportError(msg)
-        name = self._name(node)
+        name, many, target, added = self._name(node), len(self._kinds.relations), rows, list[str]()
+        if rows is None:
+            convs, table, root = learned_convs(Step(name, op), many)
+            rows = self._ops.learned(f"{name}.weight", 0, table)
+            added = [] if root is None else [self._ops.learned(f"{name}.root", 0, root)]
+        else:
+            convs = typed_convs(Step(name, op), many)
         made = [
-            self._ops.conv(place, OnRelation(relation, ends[0], ends[0], step))
-            for relation, step in enumerate(typed_convs(Step(name, op), len(self._kinds.relations)))
-        ]
+            self._ops.conv(place, OnRelation(relation, rows, target, step)) for relation, step in enumerate(convs)
+        ] + added
         if is_across(op):
             return self._ops.attended(f"{name}.softmax", made)
         return made[0] if len(made) == 1 else self._ops.join(f"{name}.sum", "sum", made)
+
+
+def _called(node: Any, op: Any, found: dict[str, dict[str, int]], *, pair: bool, two_kinds: bool) -> ConvCall:
+    """Return how a conv that is run is called; `found` are its parameters of edges, weights and attributes."""
+    arguments = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments
+    edges, weights, attributes = (next(iter(found[what]), None) for what in ("edges", "weights", "attributes"))
+    assert edges is not None  # by the caller
+    constants = {name: value for name, value in arguments.items() if not list(nodes_in(value))}
+    return ConvCall(next(iter(arguments)), edges, weights, attributes, constants, pair, two_kinds)

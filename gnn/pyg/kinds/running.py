@@ -1,59 +1,174 @@
-"""Runs a module with kinds on a graph, for comparison with its export."""
+"""Runs a module with kinds: on small rows, which size it, and on graphs, for comparison with its export."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.fx import Asked
+from freshet.gnn.pyg.forward.tracer import blamed
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
+from freshet.gnn.pyg.kinds.heads import KindHead
+from freshet.gnn.pyg.kinds.layered.widths import how_wide
+from freshet.gnn.pyg.kinds.looking_up import Learned, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.kinds.statistics import KindsStatistics
 from freshet.kinds_graph import KindsGraph
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
 
-def given_of(graph: KindsGraph, call: ModuleCall, dtype: Any) -> ModuleInputs:
+def given_of(run: Run, graph: KindsGraph, dtype: Any) -> ModuleInputs:
     """Return what a module is given of a graph, in new tensors."""
     import torch
+
+    call = run.call
 
     def tensor(values: np.ndarray) -> Any:
         return torch.from_numpy(values.astype(dtype))
 
-    rows = [tensor(x) for x in graph.x]
+    counts = [len(x) for x in graph.x]
+    places = [run.learned[k].places(n) if k in run.learned else np.arange(n) for k, n in enumerate(counts)]
+    ids = [torch.from_numpy(one) for one in places]
+    rows = [ids[k] if k in run.ids else tensor(x) for k, x in enumerate(graph.x)]
     ends = [np.stack([one.src, one.dst]).astype(np.int64) for one in graph.edges]
     if call.types is not None:
         types = np.repeat(np.arange(len(ends)), [one.shape[1] for one in ends])
-        return ModuleInputs(rows, [torch.from_numpy(np.concatenate(ends, axis=1))], [], [], torch.from_numpy(types))
+        edges = [torch.from_numpy(np.concatenate(ends, axis=1))]
+        return ModuleInputs(rows, edges, [], [], torch.from_numpy(types), ids)
     values = [one.values for one in graph.edges]
     weights, attributes = [tensor(one.weight) for one in values], [tensor(one.full_attr(0)) for one in values]
-    return ModuleInputs(rows, [torch.from_numpy(one) for one in ends], weights, attributes)
+    return ModuleInputs(rows, [torch.from_numpy(one) for one in ends], weights, attributes, None, ids)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A way to run a module: what it is called with, its kinds and relations, and which of its results is meant."""
+    """A way to run a module: what it is called with, its kinds and relations, and which of its results is meant.
+
+    learned: by kind; ids: kinds whose features are ids; heads: those of returned kinds, in their order.
+    frozen: what copies are to read in place of what they read of all vertices.
+    """
 
     call: ModuleCall
     kinds: Metadata
     asked: Asked
+    learned: Mapping[int, Learned] = field(default_factory=dict)
+    ids: frozenset[int] = frozenset()
+    heads: Mapping[int, KindHead | None] = field(default_factory=dict)
+    frozen: KindsStatistics | None = None
 
     def __call__(self, copy: Module, graph: KindsGraph, dtype: Any) -> list[np.ndarray]:
-        """Return the rows of each kind that a module returns, in its order.
+        """Return the embeddings of each kind that a module returns, in its order, then the logits of those with heads.
 
         Raises: ExportError where it returns something other than rows; whatever it raises itself.
         """
         import torch
 
-        with torch.no_grad():
-            out = self.asked.of(copy, self.call(copy, self.kinds, given_of(graph, self.call, dtype)))
+        calls = _Calls(copy, self.heads.values())
+        with torch.no_grad(), calls:
+            out = self.asked.of(copy, self.call(copy, self.kinds, given_of(self, graph, dtype)))
         listed = [one for one in out.values() if one is not None] if isinstance(out, dict) else [out]
         for one in listed:
             if not isinstance(one, torch.Tensor):
                 msg = f"the module returns {type(one).__name__}, expected the rows of a kind"
                 raise ExportError(msg)
-        return [one.numpy() for one in listed]
+        if not any(self.heads.values()):
+            return [one.numpy() for one in listed]
+        with torch.no_grad():
+            pairs = [calls.split(head, one) for head, one in zip(self.heads.values(), listed, strict=True)]
+        return [rows.numpy() for rows, _ in pairs] + [made.numpy() for _, made in pairs if made is not None]
+
+
+class _Calls:
+    """The calls of heads in one run of a module: what each read, and the rows that it gave."""
+
+    def __init__(self, copy: Module, heads: Iterable[KindHead | None]) -> None:
+        """Take a copy of the module, and the heads."""
+        names = {head.name for head in heads if head is not None and head.is_called}
+        self._copy, self._parts = copy, {name: copy.get_submodule(name) for name in names}
+        self._hooks, self._read, self._calls = list[Any](), dict[str, list[Any]](), list[tuple[str, Any, Any]]()
+
+    def __enter__(self) -> None:
+        """Begin to listen."""
+        for name, part in self._parts.items():
+            self._hooks.append(part.register_forward_pre_hook(partial(self._begins, name)))
+            self._hooks.append(part.register_forward_hook(partial(self._ends, name)))
+
+    def __exit__(self, *exception: object) -> None:
+        """Leave the copy as it was."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begins(self, name: str, part: Any, args: Any) -> None:
+        self._read.setdefault(name, []).append(args[0].detach().clone())
+
+    def _ends(self, name: str, part: Any, args: Any, result: Any) -> None:
+        self._calls.append((name, self._read[name].pop(), result))
+
+    def split(self, head: KindHead | None, rows: Any) -> tuple[Any, Any]:
+        """Return the embedding of returned rows, and its logits; None for those without a head.
+
+        Raises: ExportError for rows that the head did not give.
+        """
+        if head is None:
+            return rows, None
+        if not head.is_called:
+            return rows, self._copy.get_submodule(head.name)(rows.clone())
+        for name, read, made in self._calls:
+            if name == head.name and made.data_ptr() == rows.data_ptr():
+                return read, rows
+        msg = f"head={head.name!r} did not give the rows that the module returns"
+        raise ExportError(msg)
+
+
+def initialised(module: Module, call: ModuleCall, kinds: Metadata, features: Mapping[str, int]) -> Module:
+    """Return the module with all sizes known; it is a copy already.
+
+    Raises: ExportError where the width of a kind's features is needed and not given.
+    """
+    import torch
+
+    lazy = [name for name, one in module.named_parameters() if torch.nn.parameter.is_lazy(one)]
+    if not lazy:
+        return module
+    missing = [name for name in kinds.names if name not in features]
+    if missing and not any(map(is_embedding, module.modules())):
+        msg = (
+            f"{lazy[0]}: its size is not known yet (in_channels=-1); run the module once before exporting it, or give "
+            f"the widths of the features of all kinds: features={{{missing[0]!r}: N, ...}}"
+        )
+        raise ExportError(msg)
+    edges = torch.zeros((2, 1), dtype=torch.int64)
+    ids = torch.zeros(2, dtype=torch.int64)
+    rows = [torch.zeros((2, features[name])) if name in features else ids for name in kinds.names]
+    many = 1 if call.types is not None else len(kinds.relations)
+    given = ModuleInputs(
+        rows,
+        [edges] * many,
+        [torch.ones(1)] * many,
+        [torch.zeros((1, _edge_dim(module)))] * many,
+        None if call.types is None else torch.zeros(1, dtype=torch.int64),
+        [ids] * len(kinds.names),
+    )
+    try:
+        with torch.no_grad():
+            call(module, kinds, given)
+    except Exception as error:
+        place, _ = blamed(error)
+        msg = f"the module fails{f' at {place}' if place else ''} on a small graph, which is to size it "
+        msg += f"({type(error).__name__}: {error})"
+        if missing:
+            msg += f"; its features of kind {missing[0]!r} were ids: {how_wide(kinds, missing[0])}, where it has any"
+        raise ExportError(msg) from error
+    return module
+
+
+def _edge_dim(module: Any) -> int:
+    """The width of attributes that convs say; those of several widths have sizes of their own by then."""
+    return next((one.edge_dim for one in module.modules() if isinstance(getattr(one, "edge_dim", None), int)), 1)

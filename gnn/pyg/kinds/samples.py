@@ -23,18 +23,22 @@ class KindsSamples(Samples):
             "edges": [edges + j * edges.numel() for j in range(many)],
             "weights": [weights + j * weights.numel() for j in range(len(given.weights))],
             "attributes": [attributes + j * attributes.numel() for j in range(len(given.attributes))],
+            "ids": [-1 - torch.arange(weights.numel()) - j * weights.numel() for j in range(len(given.ids))],
         }
         self._values = {}
-        for name, nodes in (("edges", given.edges), ("weights", given.weights), ("attributes", given.attributes)):
+        for name, nodes in zip(self._every, (given.edges, given.weights, given.attributes, given.ids), strict=True):
             self._values |= dict(zip(nodes, self._every[name], strict=True))
         self._types = torch.arange(weights.numel()) + 2 * edges.numel()
         if given.types is not None:
             self._values[given.types] = self._types
 
     def relation_of(self, what: str, node: Any) -> int | None:
-        """Return the relation whose unchanged edges, weights or attributes (`what`) a node is; None for none."""
+        """Return the relation whose unchanged edges, weights or attributes (`what`) a node is; None for none.
+
+        Of `ids` the kind whose vertices have these.
+        """
         value = self._values.get(node)
-        if not isinstance(value, torch.Tensor) or value.is_floating_point() == (what == "edges"):
+        if not isinstance(value, torch.Tensor) or value.is_floating_point() == (what in ("edges", "ids")):
             return None
         return next((j for j, one in enumerate(self._every[what]) if torch.equal(value.to(one.dtype), one)), None)
 

@@ -14,7 +14,8 @@ from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import STANDARD
 from freshet.gnn.pyg.forward.tracer import Tracer, blamed, place_here, rows_as_tensors
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
-from freshet.gnn.pyg.kinds.hgt import is_hgt
+from freshet.gnn.pyg.kinds.convs.han import is_han, reached
+from freshet.gnn.pyg.kinds.convs.hgt import is_hgt
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.running import copy_of
@@ -25,7 +26,6 @@ _OPENED = (HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, TrimToLayer)
 
 
 _REFUSED = {
-    "HANConv": "is not supported: it weighs relations by a mean over all vertices. Nearest: HeteroConv of GATConv",
     "HEATConv": "is not supported. Nearest: HeteroConv of GATConv",
     "HeteroBatchNorm": "is not supported: it reads a kind for each row. Nearest: a BatchNorm for each kind",
     "HeteroLayerNorm": "is not supported: it reads a kind for each row. Nearest: a LayerNorm for each kind",
@@ -50,7 +50,8 @@ class KindsTracer(Tracer):
         weights = [] if self._typed else [self._placeholder(f"edge_weight_{j}", 1) for j in range(len(relations))]
         attributes = [] if self._typed else [self._placeholder(f"edge_attr_{j}", 2) for j in range(len(relations))]
         types = self._placeholder("edge_type", 1) if self._typed else None
-        self.given = ModuleInputs(rows, edges, weights, attributes, types)
+        ids = [self._placeholder(f"node_id_{i}", 1) for i in range(len(self._kinds.names))]
+        self.given = ModuleInputs(rows, edges, weights, attributes, types, ids)
         return root_fn, [self.root, self.given]
 
     def _placeholder(self, name: str, dim: int) -> Any:
@@ -78,6 +79,10 @@ class KindsTracer(Tracer):
         if is_hgt(m):
             x = next(iter(inspect.signature(m.forward).bind(*args, **kwargs).arguments.values()))
             return {kind: made[kind] for kind in x if kind in m.dst_node_types}
+        if is_han(m):
+            x, edges = list(inspect.signature(m.forward).bind(*args, **kwargs).arguments.values())[:2]
+            there = reached(x, edges)
+            return {kind: made[kind] if kind in there else None for kind in x}
         if type(m) is not HeteroConv:
             return made
         return {kind: rows[0] if rows.node.target in (torch.max, torch.min) else rows for kind, rows in made.items()}
@@ -114,7 +119,8 @@ def graph_of(module: Module, name: str, call: ModuleCall, kinds: Metadata) -> tu
 
 def _nodes_of(given: ModuleInputs) -> ModuleInputs:
     rows, edges, weights, attributes = ([one.node for one in listed] for listed in given[:4])
-    return ModuleInputs(rows, edges, weights, attributes, None if given.types is None else given.types.node)
+    types = None if given.types is None else given.types.node
+    return ModuleInputs(rows, edges, weights, attributes, types, [one.node for one in given.ids])
 
 
 def _why_untraced(tracer: Tracer, name: str, error: Exception) -> str:

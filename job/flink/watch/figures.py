@@ -17,7 +17,7 @@ import numpy as np
 from freshet.job.flink.rest import FlinkRest, FlinkRestError
 from freshet.operators.dataflow import PARTITIONER, SINK
 from freshet.operators.output_folders import STATUS
-from freshet.operators.parser.topic_stage import STATUS_PREFIX as POSITIONS_PREFIX
+from freshet.operators.telemetry.positions import POSITIONS_PREFIX
 from freshet.operators.telemetry.recent import EVENTS_S
 from freshet.operators.telemetry.status_file import (
     FROM_FLINK,

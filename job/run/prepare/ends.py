@@ -9,6 +9,7 @@ from freshet.job.errors import UsageError
 from freshet.job.options.run_config import RunConfig
 from freshet.job.run.outputs import Outputs, plan_outputs
 from freshet.job.run.positions import Position, known_topics, match, read_positions
+from freshet.job.run.prepare.learned import learned_ids
 from freshet.job.run.prepare.model import PreparedModel
 from freshet.job.run.schemas import tell_schemas
 from freshet.job.run.sources import FoundSources, Sources, TopicReading, find_sources, plan_sources
@@ -43,10 +44,13 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     if not config.events_map:
         known = config.id_kind if graph is None else graph.id_kind
         tell_schemas(found.files, model.plan.features, known, say)
-    outputs = plan_outputs(config, job_id, say)
+    outputs = plan_outputs(config, job_id, say, model.plan)
     given, types = config.id_kind, model.plan.edge_types or None
+    learned = learned_ids(model.plan, {"--id-type": given, "--snapshot": None if graph is None else graph.id_kind})
     if graph is not None:
         id_kind = _of_snapshot(given, graph)
+    elif learned is not None:
+        id_kind = learned
     elif given is not None:
         id_kind = given
     else:

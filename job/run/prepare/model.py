@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.any_plan import AnyPlan, names_of_returned
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import check_layers, division_of, pipeline_of
@@ -13,7 +13,7 @@ from freshet.job.folder.made_image import MadeImage, in_words
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.job.options.told import told
-from freshet.job.run.prepare.plan import check_room, plan_to_run
+from freshet.job.run.prepare.plan import plan_to_run, refuse_splits
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from freshet.partitioner.config import GraphRules
@@ -44,8 +44,6 @@ class Start:
             )
             raise UsageError(msg)
         made = made_for(folder, rules)
-        if made is None:
-            check_room(graph, plan)
         return Start(graph, made)
 
 
@@ -74,12 +72,29 @@ def read_model(config: RunConfig) -> PreparedModel:
     """
     folder = config.model.absolute()
     plan = plan_to_run(config.model, undirected=config.undirected)
+    _refuse_server(config.flight_port, config.out, plan)
     parts = parts_of(config, len(plan.layers))
+    refuse_splits(plan, parts, config.strategy)
     start = None
     if config.snapshot is not None:
         rules = GraphRules(**told(config, GraphRules))
         start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max, rules)
     return PreparedModel(folder, plan, parts, start)
+
+
+def _refuse_server(flight_port: int | None, out: Path, plan: AnyPlan) -> None:
+    """Refuse the one server of --flight-port where the model returns several kinds of vertices.
+
+    Raises: UsageError.
+    """
+    names = names_of_returned(plan)
+    if flight_port is not None and len(names) > 1:
+        msg = (
+            f"--flight-port: the model returns {len(names)} kinds of vertices ({', '.join(names)}), and a server has "
+            f"the embeddings of one; leave it out, and start `freshet serve --tables {out}/tables --kind "
+            f"{names[0]}`, and so for each"
+        )
+        raise UsageError(msg)
 
 
 def parts_of(config: RunConfig, layers: int) -> int:

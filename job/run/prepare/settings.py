@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from freshet.gnn.any_plan import names_of_returned, widths_of
 from freshet.job.folder import layout
 from freshet.job.folder.job_file import SavedJob, paths_of
 from freshet.job.options.flink_keys import without_secrets
@@ -53,11 +54,12 @@ def new_job(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str, ou
         letters=LetterConfig(**told(config, LetterConfig)),
         tail=TailConfig(**told(config, TailConfig) | {"begins_empty": model.start is None}),
         sources=ends.found.names,
+        returned=names_of_returned(model.plan),
         topics=tuple(ends.found.topics),
         processor=processor,
     )
     settings = settings_of_run(settings, config, out, job_id, ends.outputs, model.plan.sha256)
-    refuse_large_records(settings, ends.outputs, model.plan.out_width)
+    refuse_large_records(settings, ends.outputs, widths_of(model.plan))
     cuts = cut_log.of_new_job(settings.cuts, config.topics, config.client_properties, job_id)
     settings = replace(settings, cuts=cuts)
     snapshot = None if model.start is None else str(model.start.graph.folder.absolute())

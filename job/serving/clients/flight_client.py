@@ -25,7 +25,7 @@ from freshet.state.served.ids import Ids, Texts
 
 # A server that was started again is found at once: gRPC would try after 1, 1.6, 2.6, ... seconds.
 _RECONNECT_MS = [(f"grpc.{kind}_reconnect_backoff_ms", 100) for kind in ("initial", "min", "max")]
-_ANSWER_S = 1.0  # a lookup that need not wait has at least so long
+ANSWER_S = 1.0  # a lookup that need not wait has at least so long
 _ALL_ROWS_S = 60.0  # beyond what the server may wait
 _SPARE_S = 10.0  # beyond what the server may wait, before the server counts as away
 _ALL = flight.FlightDescriptor.for_path("embeddings")
@@ -48,7 +48,7 @@ class _Stream(Patient):
 
         Raises: TimeoutError when there is none in time.
         """
-        with self.within(max(timeout_s, _ANSWER_S)):
+        with self.within(max(timeout_s, ANSWER_S)):
             self.writer.write_with_metadata(batch, options)
             pieces = [self.reader.read_chunk()]
             while (told := orjson.loads(pieces[-1].app_metadata.to_pybytes())).get("more"):
@@ -60,7 +60,7 @@ class _Stream(Patient):
 
     def close(self) -> None:
         """End it, also where the server does not take notice."""
-        with suppress(Exception), self.within(_ANSWER_S):
+        with suppress(Exception), self.within(ANSWER_S):
             self.writer.close()
 
 
@@ -162,7 +162,7 @@ class FlightTransport:
         """Call the server; an error other than its own answers means that it is away. `timeout_s` bounds connecting."""
         try:
             if self._client is None:
-                self._client = self._connected(max(timeout_s, _ANSWER_S))
+                self._client = self._connected(max(timeout_s, ANSWER_S))
             return ask(self._client)
         except flight.FlightUnauthenticatedError as error:
             raise BadRequestError(_first_line(error)) from error

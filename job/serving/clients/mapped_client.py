@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.job.folder.returned_kinds import KindChoiceError
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import FEW, Answer, CurrentTable, Lookup
@@ -17,6 +21,7 @@ from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
 from freshet.job.serving.requests import nearest_of
 from freshet.job.serving.served_job import ServedJob
+from freshet.operators.output_folders import LogFolders
 from freshet.state.served.ids import Ids, Texts
 
 
@@ -75,14 +80,25 @@ class MappedTransport:
         return self._known
 
     def _found(self) -> Lookup:
-        job = ServedJob.read(self._tables.parent)
+        try:
+            job = ServedJob.of_tables(self._tables)
+        except KindChoiceError as error:
+            raise _folder_of_a_kind(self._tables, error.returned) from None
         if job is not None:
-            return Lookup(self._current, job.sources, lambda: job.plan)
-        fed = FedJob.read(self._tables)
+            return Lookup(self._current, job.sources, lambda: job.readout, kind=job.kind)
+        fed = FedJob.recorded(self._tables)
         if fed is not None:
-            return Lookup(self._current, fed.sources, fed.plan_of, fed.consistency)
+            return Lookup(self._current, fed.sources, fed.readout_of, fed.consistency, fed.kind)
         msg = (
             f"{self._tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`, or what "
             "--tables of a `freshet serve` names"
         )
         raise NotReadyError(msg)
+
+
+def _folder_of_a_kind(given: Path, returned: Sequence[str]) -> UsageError:
+    tables = LogFolders.of_tables(given).out / layout.TABLES
+    if len(returned) > 1:
+        folders = ", ".join(str(tables / kind) for kind in returned)
+        return UsageError(f"{given}: the model returns {len(returned)} kinds of vertices; give one of {folders}")
+    return UsageError(f"{given}: the model returns one kind of vertices; give {tables}")

@@ -19,7 +19,10 @@ from freshet.job.serving.protocol.wanted import EPOCH, ROW
 WIDTH_MAX = 1 << 16  # numbers of an embedding
 PARTS_MAX = 1 << 15  # Flink's largest parallelism
 _WORD_MAX = 2**62
-_JOB_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")  # it becomes part of the names of tables
+# It becomes part of the names of tables; of one of several kinds, its name follows (see `log_id`).
+_NAME = r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}"
+_JOB_ID = re.compile(rf"[0-9A-Za-z_-]{{1,64}}(\.{_NAME})?")
+_KIND = re.compile(f"({_NAME})?")
 _DIGEST = re.compile(r"[0-9a-f]{64}|")  # of SHA-256; it becomes the name of a folder
 _SHOWN = 60
 
@@ -76,6 +79,7 @@ _JOB: dict[str, tuple[Callable[[Any], bool], str, Any]] = {
     "sources": (lambda one: isinstance(one, list) and all(map(_is_text, one)), "a list of strings", ...),
     "parts": (lambda one: _is_word(one) and one <= PARTS_MAX, f"an integer from 0 to {PARTS_MAX}", 0),
     "begins_empty": (*_FLAG, False),
+    "kind_name": (lambda one: isinstance(one, str) and _KIND.fullmatch(one) is not None, "the name of a kind", ""),
     "consistency": (lambda one: one in (EPOCH, ROW), f"{EPOCH} or {ROW}", EPOCH),
     "model": (*_TEXT, ""),
     "model_folder": (*_TEXT, ""),

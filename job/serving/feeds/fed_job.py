@@ -22,12 +22,12 @@ from freshet.job.serving.feeds.sent_model import folder_of, take
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.job.serving.served_job import ServedJob
-from freshet.operators.output_folders import TAIL
+from freshet.operators.output_folders import TAIL, LogFolders, kind_of_log
 from freshet.operators.sink.tail.layout import VERSION
 from freshet.operators.sink.tail.note import TailNote
 
 if TYPE_CHECKING:
-    from freshet.gnn.any_plan import AnyPlan
+    from freshet.gnn.readout import Readout
 
 _JOB = "source.json"  # beside the table: what it is of, for a start while no server answers
 RETRY_S = 0.2
@@ -74,16 +74,17 @@ class FedJob(ServedJob):
 
         Raises: ValueError naming the field that does not fit.
         """
-        told = job_fields(sent)
-        model = told["model_folder"] or str(folder_of(tables, told["model_digest"] or "none"))
+        fields = job_fields(sent)
+        model = fields["model_folder"] or str(folder_of(tables, fields["model_digest"] or "none"))
         kept = model if Path(model).is_dir() else ""
-        tails = str(tables), told["begins_empty"]
-        more = told["width"], told["consistency"], told["model"]
-        job = told["job_id"], told["parts"], told["strings"], tuple(told["sources"])
-        return FedJob(tables.parent, *job, kept, *tails, *more)
+        tails = str(tables), fields["begins_empty"]
+        more = fields["width"], fields["consistency"], fields["model"]
+        job = fields["job_id"], fields["parts"], fields["strings"], tuple(fields["sources"])
+        out, kind = LogFolders.of_tables(tables).out, kind_of_log(fields["job_id"])
+        return FedJob(out, *job, kept, *tails, kind, *more, kind_name=kind or fields["kind_name"])
 
     @staticmethod
-    def read(tables: Path) -> FedJob | None:
+    def recorded(tables: Path) -> FedJob | None:
         """Read the record that `write` left beside a table; None if there is none, or a power loss has damaged it."""
         try:
             told = read_json(tables / _JOB, dict[str, Any], "it is written again from what the next server tells")
@@ -100,9 +101,9 @@ class FedJob(ServedJob):
         return job
 
     @property
-    def plan_of(self) -> Callable[[], AnyPlan] | None:
+    def readout_of(self) -> Callable[[], Readout] | None:
         """Loader of the model; None if no server has sent it."""
-        return (lambda: self.plan) if self.model else None
+        return (lambda: self.readout) if self.model else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class FedServers:
             told, reason = (None, "") if noted is not None and _has_model(noted) else self._asked(tables)
             if noted is not None:
                 told = (told if told is not None and told["job_id"] == noted["job_id"] else {}) | noted
-            found = FedJob.read(tables) if told is None else FedJob.write(told, tables)
+            found = FedJob.recorded(tables) if told is None else FedJob.write(told, tables)
             if found is not None:
                 return found
             if until() or time.monotonic() > deadline:

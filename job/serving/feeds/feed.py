@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from freshet.gnn.kinds.names import check_kinds
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob, await_tables
 from freshet.kernels.user_cache import user_cache
-from freshet.operators.output_folders import TAIL
+from freshet.operators.output_folders import TAIL, LogFolders
 from freshet.operators.sink.tail.note import TailNote
 
 # What follows brings numba in, and clients of Kafka: they are loaded when Flight answers already.
@@ -43,17 +44,18 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
     if options.sources:
         return _of_servers(options, until)
     assert options.tables is not None
-    tables = options.tables.absolute()
+    given = options.tables.absolute()
 
     def find() -> ServedJob | dict[str, Any] | None:
         """The job of the folder, or what the tails are of where it holds none."""
-        if (tables.parent / layout.SAVED_JOB).exists():
-            return ServedJob.read(tables.parent)
-        return TailNote.read(tables / TAIL)
+        if (LogFolders.of_tables(given).out / layout.SAVED_JOB).exists():
+            return ServedJob.of_tables(given, options.kind)
+        return TailNote.read(_of_kind(given, options.kind) / TAIL)
 
-    job = await_tables(tables, options.wait_s, find)
+    job = await_tables(given, options.wait_s, find)
     if not isinstance(job, ServedJob):  # tails of this machine, and no change log
         return _of_servers(options, until)
+    tables = job.log.tables
 
     def follower() -> Follower:
         from freshet.job.serving.follower import Follower
@@ -71,10 +73,14 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
 
     def own() -> ServedJob | None:
         """Return the feed of a folder that also has the change log."""
-        return ServedJob.read(tables.parent) if tables.name == layout.TABLES else None
+        return ServedJob.of_tables(tables) if layout.TABLES in (tables.name, tables.parent.name) else None
 
     job = own() or sources.job(tables, until, options.wait_s)
     job = own() or job  # it may have begun meanwhile
+    if options.kind not in (None, job.kind):
+        has = f"the kind {job.kind}" if job.kind else "the only kind that its job returns; leave --kind out"
+        msg = f"--kind {options.kind}: the embeddings of {','.join(options.sources)} are of {has}"
+        raise UsageError(msg)
     if not job.parts:
         msg = f"--from {','.join(options.sources)}: the server does not say how many parts its job has; update it"
         raise UsageError(msg)
@@ -106,6 +112,26 @@ def _of_topic(options: ServeOptions, address: KafkaAddress, until: Callable[[], 
 def _tables_of(options: ServeOptions, sources: tuple[str, ...]) -> Path:
     """The folder that was given, else one of the user's cache."""
     if options.tables is not None:
-        return options.tables.absolute()
+        return _of_kind(options.tables.absolute(), options.kind)
     name = hashlib.sha256(",".join(sorted(sources)).encode()).hexdigest()[:16]
     return user_cache() / "served" / name / layout.TABLES
+
+
+def _of_kind(tables: Path, kind: str | None) -> Path:
+    """Return the folder of a kind's tables: that of all, or the kind's own, may be given.
+
+    Raises: UsageError for a name that no kind has, or where tails of several kinds are there and none is named.
+    """
+    if kind is not None:
+        try:
+            check_kinds([kind])
+        except ValueError as error:
+            msg = f"--kind {kind}: {error}"
+            raise UsageError(msg) from None
+        return tables if LogFolders.of_tables(tables).kind == kind else tables / kind
+    if not (tables / TAIL).is_dir() and (found := sorted(one.parent.name for one in tables.glob(f"*/{TAIL}"))):
+        msg = (
+            f"--tables {tables}: there are tables of several kinds of vertices ({', '.join(found)}); name one by --kind"
+        )
+        raise UsageError(msg)
+    return tables

@@ -31,7 +31,7 @@ class Topic:
 
         Raises: UsageError if neither is found in time, and at once if there is no broker.
         """
-        if FedJob.read(tables) is None:
+        if FedJob.recorded(tables) is None:
             await_brokers([("--kafka", self.address)], self.properties)
         deadline, reason = time.monotonic() + timeout_s, ""
         while True:
@@ -42,7 +42,7 @@ class Topic:
                 reason = "there is no embedding in it yet"
             except (JobFailed, KafkaException, OffsetsGoneError) as error:
                 reason = one_line(error)
-                found = FedJob.read(tables)
+                found = FedJob.recorded(tables)
                 if found is not None:
                     return found
             if until() or time.monotonic() > deadline:

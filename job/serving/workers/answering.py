@@ -17,7 +17,7 @@ from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.protocol.tls import Address, Certificate
 from freshet.job.serving.served_job import TailsHere
 
-_END_S = 1.0
+END_S = 1.0
 _KEEP_ALIVE_S = 75  # a connection over which nothing comes
 _WILDCARDS = ("0.0.0.0", "::")
 
@@ -99,10 +99,10 @@ class Answering:
         """Answer no more; whether all calls have ended. A client that keeps its stream open is not waited for."""
         closing = threading.Thread(target=self._flight.shutdown, daemon=True)
         closing.start()
-        closing.join(_END_S)
+        closing.join(END_S)
         if self._http is not None:
             self._http.should_exit = True
-            self._thread.join(_END_S)
+            self._thread.join(END_S)
         return not closing.is_alive()
 
     def _listening(self) -> socket.socket:

@@ -19,9 +19,10 @@ from freshet.job.machine.signals import STOPS
 from freshet.job.serving.bounds.budget import Budget, unpack_few_at_once
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup
-from freshet.job.serving.served_job import TailsHere, plan_of
+from freshet.job.serving.served_job import TailsHere, readout_of
 from freshet.job.serving.workers.answering import Answering, Doors
 from freshet.log_lines import begin_inherited
+from freshet.operators.output_folders import kind_of_log
 
 READY = b"ready\n"
 _SWITCH_INTERVAL_S = 5e-4
@@ -38,6 +39,7 @@ class WorkerSettings:
     sources: tuple[str, ...]
     consistency: str
     stale_after_s: float
+    kind: str
     budget: int | None = None  # the descriptor of the memory in which processes count what is in flight
 
     def dump(self) -> bytes:
@@ -68,11 +70,11 @@ def main() -> int:
         return 0
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     doors = work.doors
-    plan = plan_of(doors.model) if doors.model else None
-    lookup = Lookup(CurrentTable(Path(work.tables)), work.sources, plan, work.consistency)
+    readout = readout_of(doors.model) if doors.model else None
+    lookup = Lookup(CurrentTable(Path(work.tables)), work.sources, readout, work.consistency, kind_of_log(doors.job_id))
     unpack_few_at_once()
     lookup.as_server(Budget(work.number, len(doors.flight_ports), work.budget))
-    answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s))
+    answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s, work.kind))
     answering.start()
     gc.freeze()
     say(f"worker {work.number}: Flight at {doors.flights[work.number]}")

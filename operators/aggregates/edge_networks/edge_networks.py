@@ -9,7 +9,7 @@ import numpy as np
 from freshet.gnn.synopses.edge_network import NetworkSynopsis
 from freshet.operators.aggregates.accumulator import MADE_AT_ONCE, Accumulator
 from freshet.operators.aggregates.aggregate import Aggregate, Lookup
-from freshet.operators.aggregates.edge_networks.fold import NetworkFold, gather_ends
+from freshet.operators.aggregates.edge_networks.fold import NetworkFold, messages_of
 from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.graph.edge_messages import Messages
 from freshet.state.table import TableSet
@@ -27,9 +27,9 @@ class NetworkAccumulator:
         """Make messages, and merge them."""
         network = self._network
         for first in range(0, len(messages.src), MADE_AT_ONCE):
-            src, dst = messages.src[first : first + MADE_AT_ONCE], messages.dst[first : first + MADE_AT_ONCE]
+            src, dst, weight = (of[first : first + MADE_AT_ONCE] for of in messages)
             made = Messages(self._order[: len(src)], dst, self._weights[: len(src)])
-            self._inner.merge(network.made(gather_ends(network, z, z, src, dst)), made)
+            self._inner.merge(messages_of(network, z, z, src, dst, weight[:, None]), made)
 
     def read(self, got: np.ndarray, rows: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write synopses to `out`."""

@@ -21,12 +21,14 @@ from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.aggregates.fold import MessageFold, StepwiseFold
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves, Turns, differs_at, room_for
 from freshet.operators.graph.edge_table import EdgeTable
+from freshet.operators.graph.row_kernels import gather
 from freshet.state.adjacency import base_of, place_of
 from freshet.state.table import Table
 
 # What is counted: messages of edges that change; rows that are made anew, and messages for that.
 MADE, AFRESH, REREAD = range(3)
 _BLOCK = 4096  # messages that are made at a time: 64 blocks of a matrix product
+_APART = 512  # the same of ends that are arrays of their own, which then are in a cache still when they are read
 _AT_ONCE = 4 * _BLOCK  # messages at a time of rows that are made anew, unless one row has more
 _AHEAD = 8
 _ONE_PART = 31  # what a row is shifted by, where all rows are of one part
@@ -77,6 +79,26 @@ def gather_beside(
             out[i, c] = z[u, source + c]
         for c in range(target_size):
             out[i, size + c] = q[v, target + c]
+
+
+def messages_of(
+    network: EdgeNetwork, z: np.ndarray, q: np.ndarray, src: np.ndarray, dst: np.ndarray, of_edge: np.ndarray,
+    out: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Return the messages of edges, (n, network.width) float32, given what is read of each but for its ends.
+
+    Rows of sources are in `z`, those of targets in `q`; messages go to `out` if it is given.
+    """
+    if network.apart is None:
+        made = network.made(gather_ends(network, z, q, src, dst), of_edge)
+        if out is None:
+            return made
+        out[:] = made
+        return out
+    source = gather(z, src, network.size, network.source)
+    if not network.target_size:
+        return network.apart(source, source[:, :0], of_edge, out)
+    return network.apart(source, gather(q, dst, network.target_size, network.target), of_edge, out)
 
 
 def gather_ends(network: EdgeNetwork, z: np.ndarray, q: np.ndarray, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
@@ -143,6 +165,7 @@ class NetworkFold(StepwiseFold):
         """`inner` gets what the network makes."""
         self._inner, self._network = inner, synopsis.network
         self._attributes: EdgeTable | None = None
+        self._at_once = _BLOCK if self._network.apart is None else _APART
         self.counts = np.zeros(3, np.int64)
         self._renew, self._head = np.zeros(0, np.int64), np.zeros((0, 3), np.int32)
         self._turned = np.empty(0, np.int32)
@@ -205,25 +228,29 @@ class NetworkFold(StepwiseFold):
         """The messages in blocks: what has them in the place of values, and which of them go where."""
         picked = room_for(messages.src.size)
         picked = picked.first(pick_messages(messages, self._renew, serial, picked))
+        if not self._inner.reads_changes:
+            yield edges, picked
+            return
         self.counts[MADE] += picked.src.size
-        for first in range(0, picked.src.size, _BLOCK):
-            here = picked.part(first, first + _BLOCK)
+        for first in range(0, picked.src.size, self._at_once):
+            here = picked.part(first, first + self._at_once)
             made = edges._replace(z=edges.z._replace(data=self._made(edges, here)))
             yield made, Messages(self._order[: here.src.size], here.dst, self._weights[: here.src.size])
 
-    def _made(self, edges: Edges, messages: Messages) -> np.ndarray:
+    def _made(self, edges: Edges, messages: Messages, out: np.ndarray | None = None) -> np.ndarray:
         """The messages of these edges, (n, network.width) float32."""
-        network, (src, dst, numbers) = self._network, messages
-        terms = gather_ends(network, edges.z.data, self._q.data, src, dst)
-        return network.made(terms, None if self._attributes is None else self._attributes.of(dst, numbers))
+        src, dst, numbers = messages
+        of_edge = numbers[:, None] if self._attributes is None else self._attributes.of(dst, numbers)
+        return messages_of(self._network, edges.z.data, self._q.data, src, dst, of_edge, out)
 
     def _remake(self, edges: Edges, rows: np.ndarray, count: int, serial: int) -> None:
         """Recompute these rows from their in-edges in this part, `count` in all."""
         listed = room_for(count)
         list_in_edges(edges, rows, self._head, listed)
         made = np.empty((count, self._network.width), np.float32)
-        for first in range(0, count, _BLOCK):
-            made[first : first + _BLOCK] = self._made(edges, listed.part(first, first + _BLOCK))
+        for first in range(0, count, self._at_once):
+            last = first + self._at_once
+            self._made(edges, listed.part(first, last), made[first:last])
         inn = edges.inn._replace(
             head=edges.inn.head._replace(data=self._head),
             pool=edges.inn.pool._replace(data=np.arange(count, dtype=np.int32)),

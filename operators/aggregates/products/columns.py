@@ -51,8 +51,11 @@ class ColumnsFold(StepwiseFold):
         return self._inner.finish(edges, serial)
 
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
-        """End the epoch; returns the rows that may have changed."""
-        return self._inner.finish(edges, serial)
+        """Recompute rows where needed, and end the epoch; returns the rows that may have changed."""
+        worn = self.worn(edges)
+        if worn.size:
+            self.remake(edges, worn, serial)
+        return self.finish(edges, serial)
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write synopses to `out`, from column `first` on."""

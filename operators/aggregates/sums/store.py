@@ -9,7 +9,7 @@ import numpy as np
 from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.kernels.kernel_calls import Direct
-from freshet.operators.aggregates.exact_sums import IN_EDGES, read_sums, stamp_of
+from freshet.operators.aggregates.exact_sums import IN_EDGES, read_means, read_sums, stamp_of
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.sums import kernels as sum_kernels
 from freshet.operators.aggregates.sums import synopses
@@ -46,7 +46,7 @@ class SumStore:
         lists.targets.keep(self.s, self.note)
         self._counter = np.zeros(1, np.int64)
         self._result = np.zeros(3, np.int64)
-        self._scratch = synopses.make_scratch(relation.message_width, relation.weighted)
+        self._scratch = synopses.make_scratch(relation.message_width, relation.edge.weighted)
         self._merge_epoch, self._finish = Direct(sum_kernels.merge_epoch), Direct(finish)
         self._touched = self._again = _NO_SLOTS
         self.recomputed = 0
@@ -65,8 +65,8 @@ class SumStore:
             self._touched,
             self._counter,
             self._scratch,
-            self._relation.weighted,
-            self._relation.skip_loops,
+            self._relation.edge.weighted,
+            self._relation.edge.skip_loops,
         )
 
     def merge(
@@ -114,7 +114,10 @@ class SumStore:
             at = int(self._result[1])
         self._recompute(int(self._result[2]))
 
-    def load(self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int) -> None:
+    def load(
+        self, topology: Block, sources: SourceRows, own: Table | None, rows_at_once: int,
+        targets: SourceRows = NO_SOURCES,
+    ) -> None:  # fmt: skip
         """Apply epoch 0 like `merge`, in passes over the edges: each for `rows_at_once` neighbouring rows.
 
         Only the sums of a pass are written at random places; sources are read in order if edges are sorted by them.
@@ -169,6 +172,10 @@ class SumStore:
         out = np.empty((slots.size, self.s.data.shape[1]), np.float32)
         read_sums(self.s.data, slots, out, 0)
         return out
+
+    def read_means(self, slots: np.ndarray, out: np.ndarray, first: int, *, mean: bool) -> None:
+        """Write sums, or means, to the columns of `out` from `first` on; out (n, wider) float32."""
+        read_means(self.s.data, self.note.data, slots, mean, out, first)
 
     def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table, count: Table) -> Finish:
         """Return a function that UPDATEs and stores rows in one pass."""

@@ -39,7 +39,7 @@ class RangePass:
         self._z = np.empty((self._targets + memory.chunk_rows, shape.message), np.float32)
         self._own = np.empty((n, shape.own), np.float32)
         self._messages = room_for(memory.chunk_edges)
-        self._task = RangeTask(first, self._targets, layer.skip_loops, layer.weighted)
+        self._task = RangeTask(first, self._targets, layer.edge.skip_loops, layer.edge.weighted)
         self._synopses = aggregate_of(layer.synopsis).accumulator(layer.synopsis, shape.message, n)
         self.counts = PassCounts()
 

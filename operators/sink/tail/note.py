@@ -22,6 +22,7 @@ class TailNote:
     sources: tuple[str, ...] = ()
     model_folder: str = ""
     begins_empty: bool = False  # epoch 0 has no rows
+    kind_name: str = ""  # of the vertices: of one of several kinds, or of the only one that the model returns
 
     def write(self, folder: Path) -> None:
         """Have it beside the tails; readers find a whole one.

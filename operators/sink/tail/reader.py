@@ -136,13 +136,15 @@ class TailReader:
         return size if size >= 8 * RECORD_WORDS and self._at + size <= length else None
 
     def _map(self) -> None:
-        size = os.fstat(self._file).st_size
-        if size < PAGE:
+        try:
+            mapped = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)  # all of it: its writer may cut it off just now
+        except ValueError:
+            msg = f"{self.path}: not a tail, it is empty"
+            raise NotATailError(msg) from None
+        if (size := len(mapped)) < PAGE:
             msg = f"{self.path}: not a tail, it has {size} bytes"
             raise NotATailError(msg)
-        size -= size % 8
-        mapped = mmap.mmap(self._file, size, access=mmap.ACCESS_READ)
-        self._bytes = np.frombuffer(mapped, np.uint8)
+        self._bytes = np.frombuffer(mapped, np.uint8, size - size % 8)
         self._words = self._bytes.view(np.int64)
 
 

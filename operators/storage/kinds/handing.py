@@ -25,11 +25,11 @@ class KindsTopology:
         found = [views for views in brought if EPOCH in views and "ctl" in views[EPOCH].columns]
         prefixes = dict.fromkeys(prefix for views in found for prefix in views)
         self.sections = {prefix: together([one[prefix] for one in found if prefix in one]) for prefix in prefixes}
-        self._none = Block(self.sections[EPOCH].header)
+        self.none = Block(self.sections[EPOCH].header)
 
     def of(self, prefix: str) -> Block:
         """Return the records of a kind or relation."""
-        return self.sections.get(prefix, self._none)
+        return self.sections.get(prefix, self.none)
 
     def share(self, here: range, there: range) -> Columns:
         """Return the travelling columns for a task with the parts `there`; `here` are those of the own task."""
@@ -94,7 +94,8 @@ def _published(one: Handed, section: Block) -> list[Columns]:
 
 
 def _sent(one: Handed, section: Block) -> list[Columns]:
-    """Return what a kind sends; nothing where none of its rows changed, nor got a replica."""
-    if one.owner.following is None or (not one.changed.slots.size and "ra_slot" not in section.columns):
-        return [{} for _ in range(one.owner.to.tasks)]
+    """Return what a kind sends; nothing where none of its rows or degrees changed, nor got a replica."""
+    owner, some = one.owner, one.changed.slots.size > 0 or "ra_slot" in section.columns
+    if owner.following is None or not (some or owner.masters.rescaled(section).size):
+        return [{} for _ in range(owner.to.tasks)]
     return sent_columns(one.owner, one.changed, section)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from freshet.gnn.kind_layers.plans import KindsLayer
+from freshet.gnn.kinds.learned import LearnedRows
 from freshet.operators.core import Core
 from freshet.operators.dataflow import TAIL
 from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.operators.graph.routing import route_partials
 from freshet.operators.graph.row_kernels import gather, put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
-from freshet.operators.graph.topology import MASTER, SPLIT, Masters
+from freshet.operators.graph.topology import MASTER, SPLIT
 from freshet.operators.outcome import Message
 from freshet.operators.storage.kinds.handing import Handed, KindsTopology, hand_on_kinds, prefixed
+from freshet.operators.storage.kinds.learned import LearnedColumns
+from freshet.operators.storage.kinds.masters import KindMasters
+from freshet.operators.storage.kinds.pairs import synopses_of
 from freshet.operators.storage.kinds.relations import RelationSynopses
 from freshet.operators.storage.kinds.tables import PrefixedTables
-from freshet.operators.storage.kinds.vertices import KindsShape, KindVertices, NoContext, sending
+from freshet.operators.storage.kinds.vertices import KindsShape, KindVertices, sending
 from freshet.operators.storage.layer import EMPTY_SLOTS, set_features
 from freshet.operators.storage.owner import Owner
-from freshet.operators.storage.partial_rows import partial_columns
+from freshet.operators.telemetry.figures import LEARNED, UNLEARNED, Figures
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.sum_report import SumReport, all_sums
 from freshet.schema import Features
@@ -36,41 +41,68 @@ class KindsFeatureStorage(Core):
 
     def __init__(
         self, task: int, tasks: TaskParts, widths: Sequence[int], following: KindsLayer,
-        receivers: TaskParts | None = None,
+        receivers: TaskParts | None = None, learned: Sequence[LearnedRows | None] = (),
     ) -> None:  # fmt: skip
-        """`widths` are those of features by kind; `receivers`: the tasks of layer 1, by default the same."""
+        """Make the tables of all kinds.
+
+        `widths` are those of features by kind; `receivers`: the tasks of layer 1, by default the same; `learned`: rows
+        by kind that stand behind its features.
+        """
         self.tables = TableSet(len(tasks.parts_of[task]))
         self._features, self.owners = [Features(width) for width in widths], list[Owner]()
+        self.masters = list[KindMasters]()
+        self.learned = dict[int, LearnedColumns]()
         for kind, width in enumerate(widths):
-            mine, at, plan = (
-                PrefixedTables(self.tables, kind_prefix(kind)),
-                PartRows(task, tasks),
-                sending(following, kind),
-            )
-            masters = Masters(mine, at, None, None if plan is None else NoContext())
-            self.owners.append(Owner(mine, masters, width, None, plan, 0, receivers=receivers))
+            rows = learned[kind] if learned else None
+            mine, plan = PrefixedTables(self.tables, kind_prefix(kind)), sending(following, kind)
+            masters = KindMasters(self.tables, kind, PartRows(task, tasks), None, plan)
+            self.masters.append(masters)
+            owner = Owner(mine, masters, width + (rows.width if rows else 0), None, plan, 0, receivers=receivers)
+            self.owners.append(owner)
+            if rows is not None:
+                self.learned[kind] = LearnedColumns(mine, owner, rows, width)
         self.touched = 0
 
     def after_restore(self) -> None:
         """Have the rows of all tables where the restored ones have them."""
         for owner in self.owners:
             owner.at.restore()
+        for one in self.learned.values():
+            one.after_restore()
+
+    @property
+    def figures(self) -> Figures:
+        """Number of live vertices of kinds with learned rows, and of those whose ids the model does not know."""
+        found = list(self.learned.values())
+        if not found:
+            return Figures()
+        vertices, unknown = sum(one.vertices for one in found), sum(one.unknown for one in found)
+        return Figures(gauges={LEARNED: vertices, UNLEARNED: unknown})
+
+    def take_over(self, kind: int, section: Block, topology: KindsTopology) -> bool:
+        """Take over an epoch's masters of a kind and their degrees, and have room for them; whether it has any."""
+        if section.columns:
+            self.owners[kind].at.reserve(section, "m")
+            self.masters[kind].take_over(section)
+        return self.masters[kind].take_degrees(topology) or bool(section.columns)
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Set features, and fan out those of new and changed vertices."""
         topology, handed, self.touched = KindsTopology(map(views, blocks)), list[Handed](), 0
         for kind, owner in enumerate(self.owners):
             prefix = kind_prefix(kind)
-            if not (section := topology.of(prefix)).columns:
+            section = topology.of(prefix)
+            if not self.take_over(kind, section, topology):
                 continue
-            owner.at.reserve(section, "m")
-            owner.masters.take_over(section)
-            changed = set_features(owner, section, self._features[kind])
+            rows = self.learned.get(kind)
+            changed = set_features(owner, section, self._features[kind]) if rows is None else rows.set(section)
             self.touched += int(changed.slots.size)
             handed.append(Handed(prefix, owner, changed))
         messages = hand_on_kinds(handed, self.owners, epoch, topology, last=False)
         for prefix, owner, _ in handed:
             dead = owner.at.of(topology.of(prefix), "d")
+            if (rows := self.learned.get(self.owners.index(owner))) is not None:
+                rows.clear(dead)
             owner.clear(dead)
             owner.masters.clear(dead)
         return messages
@@ -98,7 +130,7 @@ class KindsLayerStorage(Core):
             same = self._sharing.setdefault(columns, [])
             z = self.relations[same[0]].store.z if same else None
             ends = self.kinds[one.source].at, self.kinds[one.target].at
-            self.relations.append(RelationSynopses(self.tables, one, *ends, str(self.shape), z))
+            self.relations.append(synopses_of(self.tables, one, ends, str(self.shape), z))
             same.append(place)
         for kind, vertices in self.kinds.items():
             whole = self._sharing.get((kind, 0, vertices.plan.message_width))
@@ -109,6 +141,8 @@ class KindsLayerStorage(Core):
         """Have the rows of all tables where the restored ones have them."""
         for one in self.kinds.values():
             one.at.restore()
+        for relation in self.relations:
+            relation.after_restore()
 
     @property
     def nbytes(self) -> int:
@@ -131,6 +165,7 @@ class KindsLayerStorage(Core):
         for kind, one in self.kinds.items():
             if (section := topology.of(one.prefix)).columns:
                 one.take_over(section)
+            one.take_degrees(topology)
             if rows := [views[one.prefix] for views in brought if one.prefix in views]:
                 sent[kind] = one.read(rows)
         touched = self._merge(epoch, topology, sent)
@@ -151,7 +186,7 @@ class KindsLayerStorage(Core):
                 one = self.relations[place]
                 if before is not None and place != places[0]:  # each store takes messages back by the old rows
                     put(z.view, sources.slots, before, 0)
-                touched = one.merge(epoch, topology.of(one.prefix), sources, sent.get(one.plan.target, NO_SOURCES))
+                touched = one.merge(epoch, topology, sources, sent.get(one.plan.target, NO_SOURCES))
                 if touched is not None:
                     every[place] = np.sort(touched) if epoch == 0 else touched  # a snapshot's may come in passes
         return every
@@ -186,15 +221,13 @@ class KindsLayerStorage(Core):
         for kind, one in self.kinds.items():
             if one.owner is None:
                 continue
-            owner, flags, splits = one.owner, one.owner.masters.flags.data, one.at.of(topology.of(one.prefix), "s")
+            flags, splits = one.owner.masters.flags.data, one.at.of(topology.of(one.prefix), "s")
             for place in one.plan.relations:
-                slots, relation = touched[place], self.relations[place]
-                if splits.size:
-                    slots = np.concatenate([slots, splits[~owner.are_in(splits, slots)]])
-                if slots.size and one.home is not None:
-                    partials = route_partials(slots, flags, MASTER | SPLIT, one.home.data, one.at)
-                    for task, columns in enumerate(found):
-                        columns |= prefixed(relation.prefix, partial_columns(partials, relation.store, task, tasks))
+                if (touched[place].size or splits.size) and one.home is not None:
+                    route = partial(route_partials, flags=flags, split=MASTER | SPLIT, home=one.home.data, at=one.at)
+                    sections = self.relations[place].partials(touched[place], splits, route, tasks)
+                    for columns, section in zip(found, sections, strict=True):
+                        columns |= section
             mine = np.concatenate([sent.get(kind, NO_SOURCES).masters, splits])
             mine = np.unique(mine[flags[mine] == MASTER | SPLIT])
             if mine.size and one.own is not None:

@@ -2,53 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 import numpy as np
 
 from freshet.gnn.kind_layers.plans import RelationPlan
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows, frozen
+from freshet.operators.graph.routing import Partials
+from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
+from freshet.operators.storage.kinds.handing import KindsTopology, prefixed
 from freshet.operators.storage.kinds.tables import PrefixedTables
-from freshet.state.block_columns import relation_prefix
+from freshet.operators.storage.kinds.vertices import KeptSums
+from freshet.operators.storage.partial_rows import partial_columns
+from freshet.state.block_columns import Columns, relation_prefix
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
+from freshet.state.task_parts import TaskParts
+
+Route = Callable[[np.ndarray], Partials]  # to the tails of the masters of these slots
 
 
 class RelationSynopses:
     """Lists and a store for the messages of a relation, in tables whose names begin with its prefix."""
 
     def __init__(
-        self, tables: TableSet, plan: RelationPlan, sources: PartRows, targets: PartRows, place: str, z: Table | None
+        self, tables: TableSet, plan: RelationPlan, ends: tuple[PartRows, PartRows], place: str, z: Table | None
     ) -> None:
-        """`place` says in errors where this is; `z` has what sources send, where another relation keeps that table."""
+        """`ends`: rows of sources and of targets; `place` says in errors where this is.
+
+        `z` has what sources send, where another relation keeps that table.
+        """
         self.plan, self.prefix = plan, relation_prefix(plan.number)
         self._has_changed = False  # edges, in this epoch
+        self._shares = z is not None
         mine = PrefixedTables(tables, self.prefix)
-        self.lists = EdgeLists(mine, sources, targets, plan)
+        self.lists = EdgeLists(mine, *ends, plan)
         self.store = aggregate_of(plan.synopsis).store(mine, self.lists, plan, place, z)
 
-    def merge(self, epoch: int, edges: Block, sources: SourceRows, targets: SourceRows) -> np.ndarray | None:
-        """Apply an epoch; the targets whose synopses it changed, or None where it has no work here.
+    def merge(self, epoch: int, topology: KindsTopology, sources: SourceRows, targets: SourceRows) -> np.ndarray | None:
+        """Apply an epoch; the targets whose synopses it changed, or None where it has no work here."""
+        return self._touched() if self._merge(epoch, topology.of(self.prefix), sources, targets) else None
 
-        An empty call takes as long as one event.
-        """
+    def _merge(self, epoch: int, edges: Block, sources: SourceRows, targets: SourceRows) -> bool:
+        """Apply an epoch; returns whether there was work: an empty call takes as long as one event."""
         plan, self._has_changed = self.plan, bool(edges.columns)
         if not plan.target_width:
             targets = NO_SOURCES
         if not edges.columns and not sources.slots.size and not targets.slots.size:
-            return None
+            return False
         sent, read = _columns_of(sources, plan.source_columns), _columns_of(targets, plan.target_columns)
         self.store.merge(epoch, edges, sent, None, read)
+        return True
+
+    def _touched(self) -> np.ndarray:
         return self.store.touched()
 
-    def states(self, slots: np.ndarray) -> np.ndarray:
-        """Return synopses of vertices, (n, synopsis_width) float32."""
-        return self.store.read(slots)
+    def read(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return synopses of vertices, (n, synopsis_width) float32, and the numbers of in-edges of each, (n,) int32."""
+        return self.store.read(slots), self.store.in_edges(slots)
 
-    def in_edges(self, slots: np.ndarray) -> np.ndarray:
-        """Return the numbers of in-edges that these are made of, (n,) int32."""
-        return self.store.in_edges(slots)
+    def read_means(self, slots: np.ndarray, out: np.ndarray, first: int, *, mean: bool) -> None:
+        """Write sums, or means, to columns; of a relation whose messages are summed up (KindPlan.sums)."""
+        cast(KeptSums, self.store).read_means(slots, out, first, mean=mean)
+
+    def load(self, topology: KindsTopology, sources: SourceRows, targets: SourceRows, rows_at_once: int) -> np.ndarray:
+        """Apply epoch 0, whose rows have no more columns than messages read; the targets that it touched, in order.
+
+        If possible this is done in passes that each change about `rows_at_once` rows. Stores begin with a table of
+        zeros, also where another relation has put the rows of sources into it.
+        """
+        self._load(topology.of(self.prefix), sources, targets, rows_at_once)
+        return np.sort(self.store.touched())
+
+    def _load(self, edges: Block, sources: SourceRows, targets: SourceRows, rows_at_once: int) -> None:
+        for first in range(0, sources.slots.size if self._shares else 0, rows_at_once):
+            some = sources.slots[first : first + rows_at_once]
+            put(self.store.z.view, some, frozen(np.zeros((some.size, self.plan.message_width), np.float32)), 0)
+        self.store.load(edges, sources, None, rows_at_once, targets)
+
+    def partials(self, slots: np.ndarray, splits: np.ndarray, route: Route, tasks: TaskParts) -> list[Columns]:
+        """Return for each task the partial synopses of split vertices: of those touched, and of all of `splits`."""
+        partials = route(np.concatenate([slots, splits[~np.isin(splits, slots)]]) if splits.size else slots)
+        found = [partial_columns(partials, self.store, task, tasks) for task in range(tasks.tasks)]
+        return [prefixed(self.prefix, columns) for columns in found]
+
+    def after_restore(self) -> None:
+        """Have the rows of its own tables where the restored ones have them."""
 
     def clear(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """Clear the rows of dropped vertices of both ends at the end of an epoch."""

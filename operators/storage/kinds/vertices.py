@@ -7,7 +7,7 @@ their own. The model sees rows of one kind at a time, so kinds may differ in wid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from freshet.gnn.kind_layers.plans import KindPlan, KindsLayer
 from freshet.operators.graph.part_rows import PartRows
 from freshet.operators.graph.row_kernels import gather, put
 from freshet.operators.graph.sources import SourceRows, read_sources
-from freshet.operators.graph.topology import SPLIT, Masters
+from freshet.operators.graph.topology import SPLIT
+from freshet.operators.storage.kinds.handing import KindsTopology
+from freshet.operators.storage.kinds.masters import KindMasters
 from freshet.operators.storage.kinds.tables import PrefixedTables
 from freshet.operators.storage.owner import Changed, Owner
 from freshet.state.block_columns import kind_prefix
@@ -40,23 +42,18 @@ class KindsShape(NamedTuple):
         return f"storage {self.number} task {self.task}"
 
 
-class NoContext(NamedTuple):
-    """Needs of a layer with kinds of its masters: numbers of in-edges are kept by relation, with the synopses."""
-
-    reads_context: bool = False
-    source_scaled: bool = False
-    skip_loops: bool = False
-    reads_out_degrees: bool = False
-
-
 class KeptSynopses(Protocol):
     """The synopses of one relation, in a Storage or a Tail."""
 
-    def states(self, slots: np.ndarray) -> np.ndarray:
-        """Return synopses of vertices, (n, synopsis_width) float32."""
+    def read(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what update gets of vertices, (n, state_width) float32, and the numbers of in-edges, (n,) int32."""
 
-    def in_edges(self, slots: np.ndarray) -> np.ndarray:
-        """Return the numbers of in-edges that these are made of, (n,) int32."""
+
+class KeptSums(Protocol):
+    """The sums of one relation in a Storage."""
+
+    def read_means(self, slots: np.ndarray, out: np.ndarray, first: int, *, mean: bool) -> None:
+        """Write sums, or means, to the columns of `out` from `first` on."""
 
 
 def sending(layer: KindsLayer | None, kind: int) -> KindPlan | None:
@@ -79,9 +76,10 @@ class KindVertices:
         self.owner: Owner | None = None
         if plan.updates:
             following = sending(shape.following, kind)
-            masters = Masters(mine, self.at, NoContext(), None if following is None else NoContext())
+            self.masters = KindMasters(tables, kind, self.at, plan, following)
             place = shape.number, owned, shape.receivers
-            self.owner = Owner(mine, masters, plan.out_width, NoContext(), following, *place)
+            self.owner = Owner(mine, self.masters, plan.out_width, None, following, *place)
+            self._numbers = [shape.layer.relations[one].number for one in plan.relations]
         self.home = None if self._is_tail else mine.add("home", "i4", 2, fill=-1)
         self._of_all = [] if self.home is None else [self.home]
         self.at.keep(*self._of_all)
@@ -102,20 +100,33 @@ class KindVertices:
         """Take over an epoch's masters and, in a Storage, replicas, and have room for them."""
         self.at.reserve(section, *("m" if self._is_tail else "mr"))
         if self.owner is not None:
-            self.owner.masters.take_over(section)
+            self.masters.take_over(section)
         replicas = self.at.of(section, "r")
         if replicas.size and self.home is not None:
             self.home.touch_rows(replicas)
             self.home.data[replicas, 0] = section.get("r_part")
             self.home.data[replicas, 1] = section.get("r_home")
 
+    def take_degrees(self, topology: KindsTopology) -> None:
+        """Take over the degrees that an epoch changed, behind its masters."""
+        if self.owner is not None:
+            self.masters.take_degrees(topology)
+
     def read(self, blocks: list[Block]) -> SourceRows:
         """Return what vertices of the kind send from now on; keeps self inputs."""
         sources = read_sources(blocks, self.at, self.plan.message_width)
-        if self.own is not None and self._keeps_own:
-            for slots, rows in sources.selves:
-                put(self.own.view, slots, rows, self._own_from)
+        for slots, rows in sources.selves:
+            self.keep_selves(slots, rows)
         return sources
+
+    def keep_selves(self, slots: np.ndarray, sent: np.ndarray) -> None:
+        """Keep the self inputs of masters, as columns of what these send."""
+        if self.own is not None and self._keeps_own:
+            put(self.own.view, slots, sent, self._own_from)
+
+    def own_columns(self, sent: np.ndarray) -> np.ndarray:
+        """Return the columns of sent rows that are self inputs."""
+        return sent[:, self._own_from :]
 
     def own_rows(self, slots: np.ndarray) -> np.ndarray:
         """Return the self inputs of these vertices, (n, width) float32."""
@@ -128,14 +139,28 @@ class KindVertices:
 
         `kept` are the synopses of the relations into the kind.
         """
-        owner, plan = self.owner, self.plan
-        assert owner is not None
-        candidates = [slots for slots in candidates if slots.size]
-        active = owner.choose(epoch, candidates) if candidates else _NONE
+        assert self.owner is not None
+        candidates = [slots for slots in (*candidates, self.masters.read_again) if slots.size]
+        active = self.owner.choose(epoch, candidates) if candidates else _NONE
         if not active.size:
-            return Changed(active, np.empty((0, plan.out_width), np.float32))
-        states, counts = [one.states(active) for one in kept], [one.in_edges(active) for one in kept]
-        return owner.store(active, plan.update(states, self.own_rows(active), counts), forced)
+            return Changed(active, np.empty((0, self.plan.out_width), np.float32))
+        return self.new_rows(active, forced, kept)
+
+    def new_rows(self, active: np.ndarray, forced: np.ndarray, kept: Sequence[KeptSynopses]) -> Changed:
+        """UPDATE these vertices, whose rows are here; the rows that changed, or are forced."""
+        assert self.owner is not None
+        own = self.own_rows(active)
+        if self.plan.sums and not self._is_tail:
+            wide, alone = self.plan.room(active.size)
+            rest = iter(alone)
+            for one, (first, _, mean) in zip(cast(Sequence[KeptSums], kept), self.plan.sums, strict=True):
+                one.read_means(active, next(rest) if first is None else wide, first or 0, mean=mean)
+            return self.owner.store(active, self.plan.update_sums(wide, alone, own), forced)
+        found = [one.read(active) for one in kept]
+        contexts = self.masters.contexts(active)
+        states = [states for states, _ in found]
+        counts = [contexts.get(one, counts) for one, (_, counts) in zip(self._numbers, found, strict=True)]
+        return self.owner.store(active, self.plan.update(states, own, counts), forced)
 
     def clear(self, section: Block) -> np.ndarray:
         """Clear dropped masters and replicas at the end of an epoch; returns which these are."""
@@ -146,5 +171,5 @@ class KindVertices:
                 table.clear_rows(gone)
             if self.owner is not None:
                 self.owner.clear(dead)
-                self.owner.masters.clear(dead)
+                self.masters.clear(dead)
         return gone

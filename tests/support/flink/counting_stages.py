@@ -65,7 +65,8 @@ class Parser:
 
     def parse(self, number: int) -> list[bytes]:
         count = self.config["chunk_events"]
-        time.sleep(self.config.get("chunk_ms", 0) / 1e3)
+        if number >= self.config.get("slow_from", 0):
+            time.sleep(self.config.get("chunk_ms", 0) / 1e3)
         return [_pack(number, 0, count, number * count, self.config.get("sizes", {}).get("parser", 0))]
 
 

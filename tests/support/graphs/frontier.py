@@ -21,7 +21,7 @@ from freshet.gnn.synopses.of_messages import MonotonicSynopsis
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
-from freshet.partitioner.reference_graph import Id, ReferenceGraph
+from freshet.partitioner.reference.graph import Id, ReferenceGraph
 
 EdgeKey = tuple[Id, Id, str]
 Bits = dict[Id, bytes]
@@ -65,7 +65,7 @@ def _moment(graph: ReferenceGraph, plan: Plan) -> Moment:
         sent = layer.send(x, ctx)
         now.message.append(_bits(ids, sent[:, : layer.message_width]))
         synopses = whole_graph.aggregate(layer, sent, arrays.graph)
-        messages = dst[src != dst] if layer.skip_loops else dst
+        messages = dst[src != dst] if layer.edge.skip_loops else dst
         is_there = np.bincount(messages, minlength=len(ids)) > 0
         marked = np.concatenate([synopses, is_there.astype(np.float32)[:, None]], axis=1)
         now.synopsis.append(_bits(ids, marked))
@@ -119,10 +119,11 @@ def frontier(plan: Plan, before: Moment, after: Moment, moved: set[Id], *, prune
         turned = _turned(layer, before.message[number - 1], after.message[number - 1])
         for key in keys:
             src, dst, _ = key
-            if layer.skip_loops and src == dst:
+            if layer.edge.skip_loops and src == dst:
                 continue
             come_or_gone = key not in before.edges or key not in after.edges
-            other = (layer.weighted and key in changed_edges) or (layer.edge_width and key in other_attributes)
+            reads = layer.edge
+            other = (reads.weighted and key in changed_edges) or (reads.attributes and key in other_attributes)
             if come_or_gone or src in sources or dst in turned or other:
                 reached.add(dst)
         if pruned and _keeps_extrema(layer):

@@ -168,6 +168,108 @@ class Typed(nn.Module):
         return self.second(x, edge_index, edge_type)
 
 
+IDS = 9
+
+
+class LinkEncoder(nn.Module):
+    """The encoder of PyG's tutorial of link prediction: rows by id, added to features or without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paper_lin = nn.Linear(WIDTHS["paper"], 6)
+        self.author_emb, self.paper_emb = nn.Embedding(IDS, 6), nn.Embedding(IDS, 6)
+        self.gnn = pyg.to_hetero(pyg.GraphSAGE(6, 6, 2), METADATA)
+
+    def forward(self, data: Any) -> Any:
+        return self.gnn(self.encode(data["paper"].x, data.node_id_dict), data.edge_index_dict)
+
+    def encode(self, x: Any, ids: Any) -> Any:
+        return {"author": self.author_emb(ids["author"]), "paper": self.paper_lin(x) + self.paper_emb(ids["paper"])}
+
+
+class WithIds(LinkEncoder):
+    """The same with ids as an argument of their own, by RelBench's name of them."""
+
+    def forward(self, x_dict: Any, edge_index_dict: Any, n_id: Any) -> Any:  # type: ignore[override]
+        return self.gnn(self.encode(x_dict["paper"], n_id), edge_index_dict)
+
+
+class IdsAsFeatures(nn.Module):
+    """The encoder of PyG's example bipartite_sage.py: a kind without features has its ids as x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.author_emb, self.gnn = nn.Embedding(IDS, 5), to_relations(5)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        x_dict = dict(x_dict)
+        x_dict["author"] = self.author_emb(x_dict["author"])
+        return self.gnn(x_dict, edge_index_dict)["author"]
+
+
+class AllRows(nn.Module):
+    """Rows of all vertices as they are in PyG's examples of RGCN and of HeteroConv without features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emb = nn.ModuleDict({kind: nn.Embedding(IDS, 5) for kind in WIDTHS})
+        self.gnn = to_relations(5)
+
+    def forward(self, edge_index_dict: Any) -> Any:
+        return self.gnn({kind: emb.weight for kind, emb in self.emb.items()}, edge_index_dict)
+
+
+class TypedByIds(nn.Module):
+    """The encoder of PyG's example rgcn_link_pred.py."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node_emb = nn.Parameter(torch.empty(IDS, 4))
+        self.conv1, self.conv2 = pyg.RGCNConv(4, 4, 2, num_blocks=2), pyg.RGCNConv(4, 4, 2, num_blocks=2)
+
+    def forward(self, edge_index: Any, edge_type: Any) -> Any:
+        x = self.conv1(self.node_emb, edge_index, edge_type).relu_()
+        return self.conv2(x, edge_index, edge_type)
+
+
+class Numbered(Typed):
+    """PyG's example rgcn.py: the weights of the first conv have a row for each vertex; `x`: what it is called with."""
+
+    def __init__(self, first: Any, second: Any, x: Any = None) -> None:
+        super().__init__(first, second)
+        self.register_buffer("x", x)
+
+    def forward(self, edge_index: Any, edge_type: Any) -> Any:  # type: ignore[override]
+        return F.log_softmax(self.embed(self.x, edge_index, edge_type), dim=1)
+
+    def embed(self, x: Any, edge_index: Any, edge_type: Any) -> Any:
+        x = F.relu(self.first(x, edge_index, edge_type))
+        return x if self.second is None else self.second(F.dropout(x, training=self.training), edge_index, edge_type)
+
+
+class WithoutKinds(nn.Module):
+    """Rows by id of vertices without kinds, alone or added to features."""
+
+    def __init__(self, conv: Callable[[int, int], Any]) -> None:
+        super().__init__()
+        self.emb, self.lin = nn.Embedding(IDS, 4), nn.Linear(3, 4)
+        self.first, self.second = conv(4, 4), conv(4, 3)
+
+    def forward(self, n_id: Any, edge_index: Any) -> Any:
+        return self.second(self.first(self.emb(n_id), edge_index).relu(), edge_index)
+
+    def with_features(self, x: Any, edge_index: Any, n_id: Any) -> Any:
+        return self.second(self.first(self.lin(x) + self.emb(n_id), edge_index).relu(), edge_index)
+
+    def beside_features(self, x: Any, edge_index: Any, n_id: Any) -> Any:
+        return self.first(torch.cat([x, self.emb(n_id)], dim=-1), edge_index)
+
+
+def to_relations(width: int) -> Any:
+    """A HeteroConv of SAGEConvs that reads rows of one width."""
+    return pyg.HeteroConv({relation: pyg.SAGEConv((width, width), 4) for relation in METADATA[1]})
+
+
 def hetero(conv: Callable[[tuple[str, str, str]], Any], aggr: str = "sum") -> Any:
     """A HeteroConv with a conv for each relation."""
     return pyg.HeteroConv({relation: conv(relation) for relation in METADATA[1]}, aggr=aggr)

@@ -54,8 +54,9 @@ class KindGraph:
                 self._edge(op, *fields, ts=ts)
             if ts is not None:
                 self.largest = max(ts, self.largest or ts)
-        for edge in list(self.edges) if self.ttl and self.largest is not None else ():
-            if (ts := self.added[edge]) is not None and ts + self.ttl < self.largest:
+        if self.ttl and (now := self.largest) is not None:
+            old = [edge for edge in self.edges if (ts := self.added[edge]) is not None and ts + self.ttl < now]
+            for edge in old:
                 del self.edges[edge]
 
     def _edge(
@@ -86,6 +87,7 @@ class KindReceiver:
         self.replicas: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self.x: dict[tuple[int, int, int], tuple[float, ...]] = {}
         self.degree: dict[tuple[int, int, int], tuple[int, float]] = {}
+        self.degree_in: dict[tuple[int, tuple[int, int, int]], tuple[int, float, float]] = {}  # by relation
         self.split: set[tuple[int, int, int]] = set()
         self.of_master: defaultdict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
         self.edges: dict[tuple[int, int, int, int], list[tuple[float, tuple[float, ...]]]] = defaultdict(list)
@@ -146,6 +148,10 @@ class KindReceiver:
                     for kind, slot in ((relation.source, at[1]), (relation.target, at[2])):
                         row = at[0], kind, slot
                         assert group != "add" or row in self.masters or row in self.replicas
+            columns = (block.get(f"c_{name}").tolist() for name in ("count", "degree", "loop"))
+            rows = [(number, row) for row in self._rows(block, "c", relation.target, parts)]
+            assert len({*rows}) == len(rows)
+            self.degree_in.update(zip(rows, zip(*columns, strict=True), strict=True))
 
     def _masters(self, whole: Block, parts: range) -> None:
         for kind, block in self._each(whole):
@@ -172,6 +178,7 @@ class KindReceiver:
                 assert self.masters.pop(row)[0] == key
                 for rows in (self.x, self.degree, self.of_master):
                     rows.pop(row, None)
+                self.degree_in = {at: one for at, one in self.degree_in.items() if at[1] != row}
                 self.split.discard(row)
             for row in self._rows(block, "f", kind, parts):
                 del self.replicas[row]
@@ -201,14 +208,33 @@ class KindReceiver:
         for (part, _, slot), home in self.replicas.items():
             replicas[home][part] = slot
         into: defaultdict[Vertex, list[tuple[bool, float]]] = defaultdict(list)
-        for edge, (weight, _) in graph.edges.items():
-            src, dst = graph.ends(edge)
-            into[dst].append((src == dst, weight))
+        for known, (weight, _) in graph.edges.items():
+            source, target = graph.ends(known)
+            into[target].append((source == target, weight))
         for vertex, row in at.items():
             weights = [weight for is_loop, weight in into[vertex] if not is_loop]
             assert self.degree[row] == (len(into[vertex]), math.fsum(weights)), vertex
             assert (row in self.split) == (vertex in away), vertex
             assert self.of_master.get(row, {}) == replicas[row], vertex
+
+    def assert_degrees(self, graph: KindGraph, relations: tuple[int, ...]) -> None:
+        """Of these relations alone the blocks have brought the degrees of all vertices that have in-edges."""
+        at = {(kind, name): (part, kind, slot) for (part, kind, slot), (_, name) in self.masters.items()}
+        edges: dict[tuple[int, tuple[int, int, int]], list[tuple[bool, float]]] = defaultdict(list)
+        for known, (weight, _) in graph.edges.items():
+            source, target = graph.ends(known)
+            if known[0] in relations:
+                edges[known[0], at[target]].append((source == target, weight))
+        wanted = dict.fromkeys(self.degree_in, (0, 0.0, None)) | {
+            row: (
+                len(into),
+                math.fsum(weight for is_loop, weight in into if not is_loop),
+                next((weight for is_loop, weight in into if is_loop), None),
+            )
+            for row, into in edges.items()
+        }
+        found = {row: (*one, None if math.isnan(loop) else loop) for row, (*one, loop) in self.degree_in.items()}
+        assert found == wanted
 
 
 def expected_live(graph: KindGraph) -> tuple[set[Vertex], dict[Edge, float]]:

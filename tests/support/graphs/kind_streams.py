@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.oracles import kinds as scales_by_kind
 from freshet.gnn.oracles.scaled import Scaled
+from freshet.job.results.plain_kinds import with_learned
 from freshet.kinds import NO_MIRROR, Kinds
 from freshet.kinds_graph import KindsGraph, RelationEdges
+from freshet.partitioner.reference.kinds import KindsArrays
 from freshet.schema import NO_ATTR, WEIGHT, EdgeValues
 from tests.support.graphs.kind_reference import KindGraph
+from tests.support.graphs.kinds import VERTICES
 
 Row = tuple[Any, ...]
+
+
+def arrays_with_learned(model: KindsModel, graph: KindGraph, id_of: Any = int) -> tuple[list[list[Any]], KindsGraph]:
+    """The ids of each kind, in the order of the rows, and the graph with learned rows, by ids that `id_of` makes."""
+    ids, arrays = arrays_of(graph)
+    named = {kind: [id_of(one) for one in of] for kind, of in zip(model.kinds, ids, strict=True)}
+    return ids, with_learned(model, KindsArrays(named, arrays)).graph
 
 
 def arrays_of(graph: KindGraph) -> tuple[list[list[Any]], KindsGraph]:
@@ -39,21 +52,16 @@ def arrays_of(graph: KindGraph) -> tuple[list[list[Any]], KindsGraph]:
 
 def embeddings_of(model: KindsModel, graph: KindGraph, kind: str) -> dict[Any, np.ndarray]:
     """The embeddings of the vertices of a kind by their ids, by the full pass in float64."""
-    ids, arrays = arrays_of(graph)
+    ids, arrays = arrays_with_learned(model, graph, lambda one: one)
     rows = scales_by_kind.forward(model, arrays)[kind].rows
     return dict(zip(ids[list(model.kinds).index(kind)], rows, strict=True))
 
 
-def scaled_embeddings(model: KindsModel, graph: KindGraph) -> tuple[list[Any], Scaled]:
+def scaled_embeddings(model: KindsModel, graph: KindGraph, id_of: Any = int) -> tuple[list[Any], Scaled]:
     """The ids of the returned kind, and their embeddings by the full pass in float64."""
-    ids, arrays = arrays_of(graph)
+    ids, arrays = arrays_with_learned(model, graph, id_of)
     (kind,) = model.out
     return ids[list(model.kinds).index(kind)], scales_by_kind.forward(model, arrays, tolerance=1e-5)[kind]
-
-
-def text_id(number: int) -> str:
-    """A string as the id of a vertex, some of them long."""
-    return f"v{number}" if number % 3 else f"{'ü' * 9}{number}"
 
 
 def event_row(kinds: Kinds, row: Row, id_of: Any = int) -> Row:
@@ -66,7 +74,7 @@ def event_row(kinds: Kinds, row: Row, id_of: Any = int) -> Row:
     name = kinds.relation_names[first]
     if op == "del_edge":
         return op, id_of(src), id_of(dst), name
-    weight, attr = [*values, *[1.0, None][len(values) :]]
+    weight, attr, *_ = [*values, 1.0, None] if len(values) != 1 else [*values, None]
     padded = () if attr is None else ((*attr, *[0.0] * (kinds.edge_width - len(attr))),)
     return op, id_of(src), id_of(dst), weight, name, NO_ATTR, *padded
 
@@ -94,6 +102,23 @@ def random_records(kinds: Kinds, seed: int, many: int, id_of: Any = int) -> list
     return records
 
 
+def save_records(folder: Path, records: list[dict[str, Any]], **columns: pa.Array) -> None:
+    """The vertices and edges that the records add as a snapshot; some of them come twice."""
+    added = {
+        name: [{key: value for key, value in one.items() if key != "op"} for one in records if one["op"] == op]
+        for name, op in (("vertices", "add_vertex"), ("edges", "add_edge"))
+    }
+    numbers = pa.list_(pa.float32())
+    ends = {name: pa.array([one.get(name) for one in added["edges"]]) for name in ("src", "dst")}
+    named = {name: [one.get(name) for one in added["edges"]] for name in ("type", "src_kind", "dst_kind", "weight")}
+    edges = ends | named | {"attr": pa.array([one.get("attr") for one in added["edges"]], numbers)}
+    vertices = {name: [one.get(name) for one in added["vertices"]] for name in ("id", "kind")}
+    vertices |= {"x": pa.array([one.get("x", []) for one in added["vertices"]], numbers)}
+    for name, table in (("vertices", vertices), ("edges", edges)):
+        found = pa.table(table | {key: value for key, value in columns.items() if key in table})
+        pq.write_table(found, folder / f"{name}.parquet")
+
+
 def graph_of(kinds: Kinds, records: Sequence[dict[str, Any]]) -> KindGraph:
     """The graph of such records, whose edges name their kinds where a type does not."""
     graph = KindGraph(kinds)
@@ -118,11 +143,11 @@ def random_rows(graph: KindGraph, rng: np.random.Generator, many: int) -> list[R
         chance, kind = rng.random(), int(rng.integers(len(kinds)))
         x = tuple(float(v) for v in rng.standard_normal(kinds.widths[kind]).astype(np.float32))
         if chance < 0.1:
-            rows.append(("add_vertex", (kind, int(rng.integers(9))), x))
+            rows.append(("add_vertex", (kind, int(rng.integers(VERTICES))), *([x] if x else [])))
         elif chance < 0.25 and live:
             kind, vertex = live[rng.integers(len(live))]
             x = tuple(float(v) for v in rng.standard_normal(kinds.widths[kind]).astype(np.float32))
-            rows.append(("set_features", (kind, vertex), x))
+            rows += [("set_features", (kind, vertex), x)] if x else []
         elif chance < 0.3 and live:
             rows.append(("del_vertex", live[rng.integers(len(live))]))
         elif chance < 0.45 and edges and (edge := edges[rng.integers(len(edges))])[0] in given:

@@ -16,6 +16,21 @@ def later_layers(width: int) -> dict[str, list[Spec]]:
     return _of_other_aggregators(width) | _composed(width) | {"20-layers": _deep(width)}
 
 
+def looped_layers(width: int) -> dict[str, list[Spec]]:
+    """Return the layers of a model with self-loops beside those of the graph, or without these, and of a quotient."""
+    of_loops: list[Spec] = [
+        *(propagation(width, existing_loops="beside", self_weight=0.5), _sized("linear", width, 4)),
+        propagation(4, existing_loops="drop", self_weight=2.0),
+        propagation(4, aggr="mean", edge_weights=False, existing_loops="drop", **_PLAIN),
+    ]
+    gated: list[Spec] = [
+        *(_sized("linear", width, 4), {"type": "sigmoid"}, keep("x"), propagation(4, **_PLAIN)),
+        *({"type": "scale", "offset": 0.125}, keep("sum"), join("cat", "x"), propagation(4, aggr="max", **_PLAIN)),
+        join("quotient", ".", "sum"),
+    ]
+    return {"propagation-of-loops": of_loops, "quotient": gated}
+
+
 def _of_other_aggregators(width: int) -> dict[str, list[Spec]]:
     """Convs and hops that were sums alone once."""
     gcn, hop = partial(_sized, "gcn_conv"), propagation

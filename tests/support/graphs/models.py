@@ -30,9 +30,9 @@ from freshet.gnn.model import Model, build_model
 from freshet.gnn.rows.chains import chain_tensors
 from freshet.gnn.rows.functions import Affine, Clamp, Scale
 from freshet.gnn.rows.jumps import Join, Keep
-from tests.support.graphs import attributed
+from tests.support.graphs import attributed, messages
 from tests.support.graphs.jumping import Jumps, join, jumping_layers, keep
-from tests.support.graphs.later import later_layers
+from tests.support.graphs.later import later_layers, looped_layers
 
 Spec = dict[str, Any]
 
@@ -99,7 +99,7 @@ def make_model(
     """Return a model of these layers with random weights; integers in -2..2, at most three a row, if `integer`."""
     rng = np.random.default_rng(seed)
     weights = {name: _weight(rng, shape, integer=integer) for name, shape in weight_shapes(layers, head).items()}
-    widths = (layer.get("edge_channels", 0) if isinstance(layer, dict) else layer.edge_width for layer in layers)
+    widths = (layer.get("edge_channels", 0) if isinstance(layer, dict) else layer.edge.attributes for layer in layers)
     return build_model(
         layers=list(layers),
         head=list(head),
@@ -160,10 +160,10 @@ def all_small_models(*, integer: bool = False) -> dict[str, Callable[[], Model]]
         name = "-".join(str(v) for v in activation.values())
         found[f"graph_conv-then-{name}"] = [conv("graph_conv", IN_WIDTH, 5), activation, conv("sage_conv", 5, 3)]
     for norm in ROW_NORMS:
-        name = "-".join(str(v) for v in norm.values())
-        between = {**norm, "channels": 5}
-        found[f"gcn_conv-then-{name}"] = [conv("gcn_conv", IN_WIDTH, 5), between, conv("sage_conv", 5, 3)]
+        name, norm = "-".join(str(v) for v in norm.values()), {**norm, "channels": 5}
+        found[f"gcn_conv-then-{name}"] = [conv("gcn_conv", IN_WIDTH, 5), norm, conv("sage_conv", 5, 3)]
     found |= _longer() | jumping_layers(IN_WIDTH) | later_layers(IN_WIDTH) | attributed.attributed_layers(IN_WIDTH)
+    found |= messages.message_layers(IN_WIDTH) | looped_layers(IN_WIDTH) | messages.weighed_attributes(IN_WIDTH)
     return {
         name: partial(make_model, seed, layers, integer=integer) for seed, (name, layers) in enumerate(found.items())
     }
@@ -383,7 +383,7 @@ def _exact_layer(layer: Any) -> bool:
     if isinstance(layer, Laplacian):
         return layer.normalization == "none" and bool(np.log2(layer.lambda_max) % 1 == 0)
     if isinstance(layer, Join):
-        return layer.operation not in ("product", "times_length")
+        return layer.operation not in ("product", "times_length", "quotient")
     if isinstance(layer, LeakyRelu):
         return bool(np.log2(layer.slope) % 1 == 0)
     if isinstance(layer, Scale):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from freshet.gnn.model import Model
 from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.operators.sink.change_log_reader import Positions
-from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features, edge_row
 
 
@@ -41,15 +42,20 @@ def embeddings(graph: ReferenceGraph, model: Model) -> tuple[np.ndarray, Scaled]
 
 
 def replay(good: list[list[bytes]], positions: Positions, features: Features) -> tuple[ReferenceGraph, int]:
-    """The graph after all epochs that a run recorded, and how many events they took.
+    """The graph after all epochs that a run recorded, and how many events they took (see `in_order`)."""
+    graph = ReferenceGraph(features)
+    return graph, in_order(good, positions, lambda event: apply(graph, event))
+
+
+def in_order(good: list[list[bytes]], positions: Positions, take: Callable[[dict[str, Any]], None]) -> int:
+    """Hand over the events of all epochs that a run recorded, in their order; return their number.
 
     `good`: by partition of the one topic, its good events as JSON. An epoch takes so many of each, in the order of the
     partitions.
 
     Raises: AssertionError when the epochs do not take all of them.
     """
-    graph, applied = ReferenceGraph(features), 0
-    taken = [0] * len(good)
+    applied, taken = 0, [0] * len(good)
     for k in np.lexsort((positions.partition, positions.epoch)).tolist():
         partition, count = int(positions.partition[k]), int(positions.events[k])
         begin = taken[partition]
@@ -57,8 +63,8 @@ def replay(good: list[list[bytes]], positions: Positions, features: Features) ->
         for line in good[partition][begin : begin + count]:
             event = orjson.loads(line)
             if event is not None:  # one that was refused, which the epochs count
-                apply(graph, event)
+                take(event)
                 applied += 1
     ends = [len(lines) for lines in good]
     assert taken == ends, f"the epochs took {taken} events of the partitions, which have {ends}"
-    return graph, applied
+    return applied

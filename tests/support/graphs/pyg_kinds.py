@@ -13,9 +13,11 @@ from freshet.gnn.declarations import (
     EdgeConv,
     GATConv,
     GATv2Conv,
+    GCNConv,
     GINConv,
     GINEConv,
     GraphConv,
+    Propagation,
     SAGEConv,
     TransformerConv,
 )
@@ -65,6 +67,11 @@ def _made(conv: Conv) -> Any:
     if isinstance(conv, SAGEConv):
         aggr = conv.aggr if isinstance(conv.aggr, str) else list(conv.aggr)
         return pyg.SAGEConv(width, out, aggr, conv.normalize, conv.root_weight, conv.project, bias=conv.bias)
+    if isinstance(conv, GCNConv):
+        given = {name: getattr(conv, name) for name in ("aggr", "improved", "add_self_loops", "normalize", "bias")}
+        return pyg.GCNConv(width, out, **given)
+    if isinstance(conv, Propagation):
+        return pyg.LGConv(conv.normalize, aggr=conv.aggr)
     if isinstance(conv, GraphConv):
         return pyg.GraphConv(width, out, conv.aggr, conv.bias)
     if isinstance(conv, GATConv | GATv2Conv | TransformerConv):
@@ -102,7 +109,7 @@ def call_hetero(module: Any, model: KindsModel, index: int, x: dict[str, Any], g
         edges[relation.ends] = torch.tensor([found.src, found.dst])
         if getattr(one.conv, "edge_weights", False):
             more["edge_weight_dict"][relation.ends] = torch.from_numpy(found.values.weight.astype("f8"))
-        if one.conv.edge_width:
-            attr = found.values.full_attr(one.conv.edge_width).astype("f8")
+        if one.conv.edge.attributes:
+            attr = found.values.full_attr(one.conv.edge.attributes).astype("f8")
             more["edge_attr_dict"][relation.ends] = torch.from_numpy(attr)
     return module(x, edges, **{name: given for name, given in more.items() if given})

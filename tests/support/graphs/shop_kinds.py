@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from freshet.kinds import Kinds, Relation
+from freshet.gnn.kinds.model import KindsModel
+from freshet.kinds import NO_MIRROR, Kinds, Relation
+from tests.support.graphs.kinds import Spec, hetero, kinds_model, relation, sage, sage_everywhere
 
 KINDS = Kinds(
     ("user", "item", "shop"),
@@ -18,3 +20,19 @@ KINDS = Kinds(
         Relation(2, "near_too", 2, mirrors=6),
     ),
 )
+
+
+def shop_model(seed: int) -> KindsModel:
+    """Return a model of two layers that reads all relations, with their attributes, and returns items."""
+    relations, first = list[Spec](), dict[int, Spec]()
+    widths = dict(zip(KINDS.names, KINDS.widths, strict=True))
+    for number, one in enumerate(KINDS.relations):
+        source, name, target = KINDS.triple(one)
+        mirrors = {} if one.mirrors == NO_MIRROR else {"mirrors": one.mirrors}
+        relations.append(relation(source, name, target, edge_features=one.edge_width, **mirrors))
+        first[number] = sage(widths[source], widths[target], 4)
+        if one.edge_width:
+            heads = {"heads": 2, "add_self_loops": False, "edge_channels": one.edge_width}
+            first[number] |= {"type": "gat_conv", **heads}
+    second = sage_everywhere(dict.fromkeys(widths, 4), 3, relations)
+    return kinds_model([hetero(first), second], ["item"], widths, relations, seed)

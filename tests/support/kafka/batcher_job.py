@@ -1,6 +1,7 @@
 """Messages through MessageBatcher.java in a real Flink job: `python -m tests.support.kafka.batcher_job OUT`.
 
-OUT/batches.json has the batches of each case, as lists of [partition, offset, value in base64 or null].
+OUT/batches.json has the batches of each case, as lists of [partition, offset, value in base64 or null]. Cases of time
+read a stream that lasts until what they are to show has come.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import base64
 import json
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ from tests.support.kafka.batches import messages_of
 
 DAY_MS = 86_400_000
 LARGE = 5000  # bytes of one message
-SLOW_ROWS = 2000
+SLOW_ROWS = 120_000  # in bursts of a thousand a second
+
+Batches = list[list[Any]]
 
 
 def many_messages() -> list[tuple[int, int, bytes | None]]:
@@ -41,12 +45,14 @@ def tables_of(options: dict[str, str]) -> StreamTableEnvironment:
     return StreamTableEnvironment.create(env)
 
 
-def run(messages: DataStream, limits: tuple[int, int, int]) -> list[list[Any]]:
-    """The batches of a job with these limits (bytes, messages, milliseconds)."""
+def run(
+    messages: DataStream, limits: tuple[int, int, int], enough: Callable[[Batches], bool] = lambda _: False
+) -> Batches:
+    """The batches of a job with these limits (bytes, messages, milliseconds), up to the end or to what is enough."""
     flink_source.BATCH_BYTES, flink_source.BATCH_MESSAGES, flink_source.LINGER_MS = limits
     rows = flink_source.in_batches(messages)._j_data_stream.executeAndCollect()
-    found = []
-    while rows.hasNext():
+    found: Batches = []
+    while not enough(found) and rows.hasNext():
         batch = bytes(rows.next())
         found.append(
             [
@@ -54,7 +60,16 @@ def run(messages: DataStream, limits: tuple[int, int, int]) -> list[list[Any]]:
                 for partition, offset, value in messages_of(batch)
             ]
         )
+    rows.close()
     return found
+
+
+def slow_messages(tables: StreamTableEnvironment) -> DataStream:
+    tables.execute_sql(
+        f"CREATE TABLE slow (o BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000', "
+        f"'fields.o.kind' = 'sequence', 'fields.o.start' = '0', 'fields.o.end' = '{SLOW_ROWS - 1}')"
+    )
+    return tables.to_data_stream(tables.sql_query("SELECT 0 AS p, o, CAST(NULL AS BYTES) AS v FROM slow"))
 
 
 def main(out: Path) -> None:
@@ -80,14 +95,10 @@ def main(out: Path) -> None:
         rows = [(p, o, None if value is None else bytearray(value)) for p, o, value in many_messages()]
         many = tables.to_data_stream(tables.from_elements(rows, row))
         results["many"] = run(many, (1000, 50, DAY_MS))
-        tables = tables_of(options)
-        tables.execute_sql(
-            f"CREATE TABLE slow (o BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000', "
-            f"'fields.o.kind' = 'sequence', 'fields.o.start' = '0', 'fields.o.end' = '{SLOW_ROWS - 1}')"
-        )
-        slow = tables.sql_query("SELECT 0 AS p, o, CAST(NULL AS BYTES) AS v FROM slow")
-        results["by barriers"] = run(tables.to_data_stream(slow), (1 << 30, 1 << 30, DAY_MS))
-        results["by time"] = run(tables.to_data_stream(slow), (1 << 30, 1 << 30, 100))
+        slow = slow_messages(tables_of(options))
+        results["by barriers"] = run(slow, (1 << 30, 1 << 30, DAY_MS), lambda found: len(found) >= 3)
+        slow = slow_messages(tables_of(quiet))
+        results["by time"] = run(slow, (1 << 30, 1 << 30, 100), lambda found: len(found) >= 3 and len(found[-1]) == 1)
     finally:
         stop_gateway(java)
     (out / "batches.json").write_text(json.dumps(results))

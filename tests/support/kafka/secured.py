@@ -211,7 +211,7 @@ def secured_broker(folder: Path) -> Iterator[Secured]:
             info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
             made = UserScramCredentialUpsertion("freshet", info, PASSWORD.encode())
             for asked in admin.alter_user_scram_credentials([made]).values():
-                asked.result(30)
+                asked.result(120)
             yield Secured(broker, tokens, f"{HOST}:{mutual}", folder)
     finally:
         tokens.close()

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2 << 30
+_NEWS_S = 60.0
 
 
 @contextmanager
@@ -70,6 +72,10 @@ def add_partitions(broker: Broker, topic: str, partitions: int) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())
     try:
         admin.create_partitions({topic: partitions})
+        deadline = time.monotonic() + _NEWS_S  # the broker hears of it after the controller
+        while len(admin.describe_topics([topic])[0]["partitions"]) < partitions:
+            assert time.monotonic() < deadline, f"{topic}: still without its new partitions"
+            time.sleep(0.02)
     finally:
         admin.close()
 

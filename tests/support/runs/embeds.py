@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from freshet.job.machine.processes import die_with_parent
-from tests.support.runs.jobs import FRESHET, Input
+from tests.support.runs.jobs import FRESHET, ROOT, Input
 
 
-def start_embed(given: Input, out: Path, *options: str, **environ: str) -> subprocess.Popen[str]:
-    """Begin to embed the snapshot of the input into `out`; what it prints and says can be read."""
-    command = [FRESHET, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", out, *options]
+def start_embed(
+    given: Input, out: Path, *options: str, faults: dict[str, Any] | None = None, **environ: str
+) -> subprocess.Popen[str]:
+    """Begin to embed the snapshot of the input into `out`; what it prints and says can be read.
+
+    `faults`: those of `faulty`.
+    """
+    program = [FRESHET] if faults is None else [sys.executable, "-m", "tests.support.runs.faulty"]
+    command = [*program, "embed", "--model", given.model, "--snapshot", given.snapshot, "--out", out, *options]
+    environ |= {} if faults is None else {"FRESHET_FAULTS": json.dumps(faults)}
     return subprocess.Popen(
         list(map(str, command)),
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,11 +2,15 @@
 
 FRESHET_FAULTS is a JSON object:
     slow    {operator: milliseconds}: each of its acts (of the parser: each chunk) takes so much longer
+    lull    the number of a chunk of files: it and all after it take 3 s each, so that the stream outlasts what a test
+            does meanwhile, on a slow machine too
+    placed  milliseconds: once the topology of a snapshot is placed, the job goes on so much later
     hurry   a file: once it is there, nothing is slow any more
     fail    [{"operator", "part", "epoch", "folder"}]: the act on that epoch raises after it has computed, once (a file
             in `folder` says that it has)
     late    milliseconds: the parts of the Sink are closed so much later, one after the other, and nobody waits for it
-    chunk   lines of the input that are read at a time: a barrier passes between two chunks only
+    chunk   lines of the input, or messages of a topic, that are read at a time at most: a barrier passes between two
+            chunks only
     discovery   how often the job looks for partitions that were added to a topic, such as "1 s"
     broken  a recovery that is wrong: "offset" skips the first message after a restart, "page" never writes one page of
             a layer's state, "cut" ignores what the cut log has beyond the state; or a Parser that is wrong: "deaf"
@@ -34,18 +38,25 @@ from tests.support.stages.cuts import lay
 check_stages()  # in the processes of Flink, too, which import this module
 
 FACTORY = "tests.support.runs.faulty:make_stage"
+_LULL_S, _LOOK_S = 3.0, 0.05
+
+
+def _faults() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
+    return found
+
+
+def _dawdle(seconds: float) -> None:
+    """Let that time pass, or less as soon as there is hurry."""
+    hurry, end = Path(_faults().get("hurry", "")), time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and not hurry.is_file():
+        time.sleep(min(left, _LOOK_S))
 
 
 def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     """A stage of the real factory that is slow or fails where FRESHET_FAULTS says so."""
-    stage = factory.make_stage(config, operator, part)
-    faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
-    slow_s, hurry = faults.get("slow", {}).get(operator, 0) / 1e3, Path(faults.get("hurry", ""))
-
-    def dawdle() -> None:
-        if slow_s and not hurry.is_file():
-            time.sleep(slow_s)
-
+    stage, faults = factory.make_stage(config, operator, part), _faults()
+    slow_s = faults.get("slow", {}).get(operator, 0) / 1e3
     mine = [fault for fault in faults.get("fail", []) if (fault["operator"], fault["part"]) == (operator, part)]
     _break(stage, operator, faults.get("broken", ""), Path(config["out"]))
     if operator == PARSER or (operator.startswith(f"{PARSER}-") and slow_s):
@@ -53,7 +64,7 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
         parse = getattr(stage, name)
 
         def slow_parse(given: Any) -> Any:
-            dawdle()
+            _dawdle(_LULL_S if operator == PARSER and given >= faults.get("lull", given + 1) else slow_s)
             return parse(given)
 
         setattr(stage, name, slow_parse)
@@ -65,7 +76,7 @@ def make_stage(config: dict[str, Any], operator: str, part: int) -> Any:
     act = stage.act
 
     def faulty_act(blocks: list[bytes]) -> Any:
-        dawdle()
+        _dawdle(slow_s)
         outcome = act(blocks)
         for fault in mine:
             done = Path(fault["folder"]) / f"failed-{operator}-{part}-{fault['epoch']}"
@@ -139,10 +150,12 @@ def main() -> None:
     from freshet.job.kafka import flink_source
     from freshet.job.local import runtime
     from freshet.job.run import runner
+    from freshet.operators.initial import image
     from freshet.operators.parser import files
 
-    faults = json.loads(os.environ.get("FRESHET_FAULTS", "{}"))
+    faults = _faults()
     files.CHUNK_LINES = faults.get("chunk", files.CHUNK_LINES)
+    flink_source.BATCH_MESSAGES = faults.get("chunk", flink_source.BATCH_MESSAGES)
     if "cuts" in faults:
         prepare = runner.prepare
 
@@ -152,6 +165,15 @@ def main() -> None:
             return job
 
         runner.prepare = prepare_with_cuts
+    if "placed" in faults:
+        place = image.place_graph
+
+        def place_late(*args: Any) -> Any:
+            found = place(*args)
+            _dawdle(faults["placed"] / 1e3)
+            return found
+
+        image.place_graph = place_late
     if "discovery" in faults:
         options_of = flink_source.source_options
         interval = {"scan.topic-partition-discovery.interval": faults["discovery"]}

@@ -13,12 +13,13 @@ from freshet.gnn.model import save_model
 from freshet.gnn.oracles import oracle
 from freshet.gnn.plan import compile_plan
 from freshet.job.results.check import check
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.config import GraphRules
-from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
 from tests.support.graphs.models import conv, make_model
 
@@ -57,7 +58,7 @@ class Run:
         self.snapshot = folder / "snapshot" if snapshot else None
         self.graph = ReferenceGraph(Features(WIDTH), GraphRules(undirected))
         self.parser = Parser(Features(WIDTH), kind)
-        self.log = ChangeLog(self.out, 0, OUT, kind, [FIRST, SECOND])
+        self.log = ChangeLog(LogFolders(self.out), 0, OUT, kind, [FIRST, SECOND])
         self.epochs, self.before = [], {}
         if snapshot:
             self._write_snapshot()

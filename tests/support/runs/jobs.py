@@ -22,15 +22,19 @@ import pyarrow.parquet as pq
 import yaml
 
 from freshet.gnn.model import save_model
+from freshet.job.folder.returned_kinds import logs_of
 from freshet.job.folder.run_file import read_run
 from freshet.job.machine.processes import die_with_parent
 from freshet.job.options.flags import keys_of_the_file
 from freshet.job.run.summary import progress
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.jumping import join, keep
+from tests.support.graphs.messages import gated_sum, message_layers
 from tests.support.graphs.models import IN_WIDTH, Spec, conv, make_model
 from tests.support.graphs.random_graphs import random_graph
 from tests.support.graphs.streams import random_records, with_attributes
+from tests.support.runs.inside import call_inside
+from tests.support.runs.light_python import python_path
 
 ROOT = Path(__file__).resolve().parents[3]
 FRESHET = Path(sys.executable).with_name("freshet")
@@ -45,12 +49,15 @@ class Input:
     events: Path
     count: int
     snapshot: Path | None = None
+    layers: tuple[str, ...] = field(default=(), kw_only=True)
+    """Modules of layers that a user wrote."""
 
     @property
     def options(self) -> list[str]:
         """As every command takes them."""
-        snapshot = ["--snapshot", str(self.snapshot)] if self.snapshot else []
-        return ["--model", str(self.model), "--events", str(self.events), *snapshot]
+        more = ["--snapshot", str(self.snapshot)] if self.snapshot else []
+        more += [word for module in self.layers for word in ("--layers", module)]
+        return ["--model", str(self.model), "--events", str(self.events), *more]
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,8 @@ NO_SUMS = (
     conv("graph_conv", 6, 4, aggr="min"),
     join("cat", "first", "."),
 )
-# And these: variances among others, gates, scores that read values, messages of a network.
+# And these: variances among others, gates, scores that read values, messages of a network, and of a program; and a
+# layer that a user wrote.
 NO_SUMS_EITHER = (
     conv("pna_conv", IN_WIDTH, 6, aggregators=["mean", "max", "std"], scalers=["identity", "linear"], towers=2),
     {"type": "relu"},
@@ -89,6 +97,8 @@ NO_SUMS_EITHER = (
     {"type": "elu"},
     conv("edge_conv", 5, 5),
     conv("super_gat_conv", 5, 4, heads=2),
+    *message_layers(4)["message_conv-gate"],
+    gated_sum(3, 4),
 )
 
 
@@ -113,12 +123,13 @@ def make_input(
     records = with_attributes(records, edge_width) if edge_width else records
     path = folder / "events.jsonl"
     path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+    written = tuple(one["code"].partition(":")[0] for one in layers if one["type"] == "own_layer")
     if not snapshot:
-        return Input(folder / "model", path, events)
+        return Input(folder / "model", path, events, layers=written)
     graph = random_graph(seed, vertices=vertices, edges=4 * vertices, width=IN_WIDTH)
     ids = np.arange(vertices) * 7 - 5  # as in `random_records`
     write_snapshot(folder / "snapshot", ids, graph.x, ids[graph.src], ids[graph.dst], graph.values.weight)
-    return Input(folder / "model", path, events, folder / "snapshot")
+    return Input(folder / "model", path, events, folder / "snapshot", layers=written)
 
 
 def keys_in_file(options: Sequence[str], path: Path) -> list[str]:
@@ -166,8 +177,7 @@ class Job:
         given = [*self.given.options, "--keep-cuts", *map(str, options)]  # all cuts, for `uninterrupted`
         keys = self.out.with_name(f"{self.out.name}.keys-{len(self.processes)}.yaml")
         command += ["run", "--out", str(self.out), *keys_in_file(given, keys)]
-        faults = {"hurry": str(self._hurry), **(faults or {})}
-        environ = {**os.environ, **self.environ, "FRESHET_FAULTS": json.dumps(faults)}
+        environ = {**os.environ, **self.environ, "FRESHET_FAULTS": self._faults(faults)}
         self._hurry.unlink(missing_ok=True)
         with self._log(len(self.processes)).open("wb") as errors:
             process = subprocess.Popen(
@@ -181,6 +191,13 @@ class Job:
             )
         self.processes.append(process)
         return process
+
+    def environ_of_cluster(self, faults: dict[str, Any]) -> dict[str, str]:
+        """Of processes that run stages with these faults; a cluster's have nothing of the command's environment."""
+        return {"PYTHONPATH": python_path(ROOT), "FRESHET_FAULTS": self._faults(faults)}
+
+    def _faults(self, faults: dict[str, Any] | None) -> str:
+        return json.dumps({"hurry": str(self._hurry), **(faults or {})})
 
     def wait(self, timeout_s: float = DEADLINE_S) -> Ended:
         """Wait until the newest process has ended."""
@@ -210,17 +227,14 @@ class Job:
 
     def stop(self, *options: object) -> Ended:
         """`freshet stop`, and the end of the run that it stops."""
-        command = [str(FRESHET), "stop", *map(str, options), str(self.out)]
-        stopped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        result = orjson.loads(stopped.stdout.splitlines()[-1]) if stopped.stdout else {}
-        return Ended(stopped.returncode, result, stopped.stderr)
+        code, output, errors = call_inside("stop", *options, self.out)
+        return Ended(code, orjson.loads(output.splitlines()[-1]) if output else {}, errors)
 
     def status(self) -> dict[str, Any]:
         """`freshet status --json`."""
-        command = [str(FRESHET), "status", "--json", str(self.out)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
-        found: dict[str, Any] = orjson.loads(done.stdout)
+        code, output, errors = call_inside("status", "--json", self.out)
+        assert (code, errors) == (0, ""), f"{code}: {errors}"
+        found: dict[str, Any] = orjson.loads(output)
         return found
 
     def exported(self, snapshot: Path) -> Ended:
@@ -256,21 +270,23 @@ class Job:
         self.until(lambda: progress(self.out)["epoch"] >= epoch)
 
     def checked(self, *options: object, timeout_s: float | None = DEADLINE_S) -> Ended:
-        """`freshet check`, whatever it finds."""
-        command = [str(FRESHET), "check", "--oracle", "own", *self.given.options, "--out", str(self.out)]
-        command += map(str, options)
+        """`freshet check`, whatever it finds, in a process of its own."""
+        command = [str(FRESHET), *self._to_check(*options)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
         return Ended(done.returncode, orjson.loads(done.stdout) if done.stdout else {}, done.stderr)
 
     def check(self, *options: object) -> dict[str, Any]:
         """`freshet check`, which must find nothing; what it says."""
-        ended = self.checked(*options)
-        found = ended.result
-        assert ended.code == 0, f"{found}\n{ended.errors}"
+        code, output, errors = call_inside(*self._to_check(*options))
+        found: dict[str, Any] = orjson.loads(output) if output else {}
+        assert code == 0, f"{found}\n{errors}"
         assert found["missing"] == found["extra"] == found["duplicates"] == 0
         assert found["vertices"] > 0
         assert found["max_rel_error"] <= 1e-4
         return found
+
+    def _to_check(self, *options: object) -> list[str]:
+        return ["check", "--oracle", "own", *self.given.options, "--out", str(self.out), *map(str, options)]
 
     def uninterrupted(self, *options: object) -> Job:
         """A run of the local runtime, to the end, on the same input with the same cuts."""
@@ -289,14 +305,19 @@ class Job:
         return self.out.with_name(f"{self.out.name}-{number}.log")
 
 
+def asked_of_flink(out: Path) -> httpx.Client:
+    """A client of Flink's REST interface at the running job that writes to `out`; a busy machine answers late."""
+    run = read_run(out)
+    return httpx.Client(base_url=f"http://{run['rest']}/v1/jobs/{run['job_id']}", trust_env=False, timeout=60)
+
+
 def flink_metrics(out: Path, names: Collection[str]) -> dict[str, int]:
     """Metrics of the running job that writes to `out`, by OPERATOR.GROUP.NAME, summed over the subtasks.
 
     They come from Flink's REST interface, which has not heard of all of them in the job's first seconds.
     """
-    run = read_run(out)
     found: dict[str, int] = {}
-    with httpx.Client(base_url=f"http://{run['rest']}/v1/jobs/{run['job_id']}", trust_env=False) as http:
+    with asked_of_flink(out) as http:
         for vertex in http.get("").json()["vertices"]:
             base = f"/vertices/{vertex['id']}/subtasks/metrics"
             known = [one["id"] for one in http.get(base).json() if one["id"] in names]
@@ -323,9 +344,9 @@ class Log:
         return int(self.epoch[-1])
 
 
-def read_log(out: Path) -> Log:
-    """All visible rows; no two may share epoch and id."""
-    files = sorted((out / "embeddings").glob("[!._]*.parquet"))
+def read_log(out: Path, kind: str = "") -> Log:
+    """All visible rows, of one of several kinds; no two may share epoch and id."""
+    files = sorted((out / "embeddings" / kind).glob("[!._]*.parquet"))
     table = pa.concat_tables([pq.read_table(file) for file in files])
     epoch, ids = table["epoch"].to_numpy(), table["id"].to_numpy()
     order = np.lexsort((ids, epoch))
@@ -345,9 +366,9 @@ def assert_same_rows(found: Log, expected: Log) -> None:
     assert np.array_equal(found.vector.view(np.uint32), expected.vector.view(np.uint32)), "embeddings differ in bits"
 
 
-def read_epochs(out: Path) -> list[tuple[int, str, int, int]]:
+def read_epochs(out: Path, kind: str = "") -> list[tuple[int, str, int, int]]:
     """`epochs/` in order: (epoch, source, next_offset, events); no epoch may come twice."""
-    tables = [pq.read_table(file) for file in sorted((out / "epochs").glob("[!._]*.parquet"))]
+    tables = [pq.read_table(file) for file in sorted((out / "epochs" / kind).glob("[!._]*.parquet"))]
     rows = [row for table in tables for row in table.to_pylist()]
     found = sorted((row["epoch"], row["source"], row["next_offset"], row["events"]) for row in rows)
     assert len({row[0] for row in found}) == len(found) > 0
@@ -367,6 +388,8 @@ def assert_as_uninterrupted(job: Job, *options: object) -> None:
     """The final result is right, and every epoch is as in a run of the other runtime without a break, bit by bit."""
     check = job.check()
     twin = job.uninterrupted(*options)
-    assert_same_rows(read_log(job.out), read_log(twin.out))
-    assert read_epochs(job.out) == read_epochs(twin.out)
-    assert check["epoch"] == read_log(job.out).last
+    logs = logs_of(job.out)
+    for log in logs:
+        assert_same_rows(read_log(job.out, log.kind), read_log(twin.out, log.kind))
+        assert read_epochs(job.out, log.kind) == read_epochs(twin.out, log.kind)
+        assert check["epoch"] == read_epochs(job.out, log.kind)[-1][0]  # which a marker may have ended, without rows

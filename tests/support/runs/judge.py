@@ -62,10 +62,12 @@ def check_count(out: Path, events: int, outcome: Outcome) -> None:
         outcome.notes.append(f"{found:,} events in all epochs, {events:,} in the input")
 
 
-def check_topic(broker: Broker, log: Log, delivery: Delivery, outcome: Outcome, say: Say) -> None:
-    """Each vertex's last record in the topic `embeddings` is its last row in the change log, bit by bit."""
+def check_topic(
+    broker: Broker, log: Log, delivery: Delivery, outcome: Outcome, say: Say, topic: str = "embeddings"
+) -> None:
+    """Each vertex's last record in the topic is its last row in the change log, bit by bit."""
     committed = "read_committed" if delivery == "exactly-once" else "read_uncommitted"
-    found = read_topic(broker, "embeddings", isolation_level=committed)
+    found = read_topic(broker, topic, isolation_level=committed)
     every = [record for each in found.values() for record in each]
     records = [(record.key, parse(record.value) if record.value else None) for record in every]
     last = dict(records)
@@ -83,7 +85,7 @@ def check_topic(broker: Broker, log: Log, delivery: Delivery, outcome: Outcome, 
     repeated = sum(count - 1 for count in twice.values())
     if delivery == "exactly-once":
         outcome.duplicates += repeated
-    say(f"the topic: {len(records):,} records of {len(last):,} vertices, {repeated:,} of them repeated")
+    say(f"the topic {topic}: {len(records):,} records of {len(last):,} vertices, {repeated:,} of them repeated")
 
 
 def say(text: str) -> None:

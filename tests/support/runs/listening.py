@@ -64,7 +64,7 @@ def watched(*roots: int) -> Iterator[Seen]:
     watcher.start()
     try:
         yield seen
-        enough, deadline = len(looks) + 2, time.monotonic() + 30
+        enough, deadline = len(looks) + 2, time.monotonic() + 60
         while len(looks) < enough:  # the last state is seen, too
             assert time.monotonic() < deadline
             time.sleep(_EVERY_S)
@@ -82,6 +82,12 @@ def _trees(roots: tuple[int, ...]) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found or psutil.Process().children(recursive=True)
+
+
+def is_shut(seen: Seen, *programs: str) -> None:
+    """Assert that these programs ran, and that no port was open to other machines."""
+    assert seen.programs >= set(programs), seen
+    assert not seen.open, sorted(seen.open)
 
 
 def has_ipv6() -> bool:

@@ -31,8 +31,8 @@ class Served:
         assert job is not None
         self.follower = Follower(job, out / "tables", 1 << 20)
         self.follower.start()
-        self.lookup = Lookup(CurrentTable(out / "tables"), job.sources, lambda: job.plan)
-        self.health = Health(self.lookup)
+        self.lookup = Lookup(CurrentTable(out / "tables"), job.sources, lambda: job.readout)
+        self.health = Health(self.lookup, stale_after_s=60.0)  # more than this process ever waits for a core
         self.port = server_port()
         self.flights = EmbeddingFlights(
             f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token, JOB_ID, None, job.model
@@ -46,7 +46,7 @@ class Served:
         self.until(1)
 
     def until(self, epoch: int) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.lookup.table.epoch < epoch:
             assert time.monotonic() < deadline
             time.sleep(0.005)

@@ -9,18 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from freshet.gnn.any_plan import unmerged
 from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
+from freshet.gnn.oracles.scaled import Scaled
 from freshet.kinds import Kinds
 from freshet.operators.epochs.config import WAITING_BYTES
 from freshet.operators.inbox import INBOX_BYTES
-from freshet.partitioner.config import STRATEGIES
+from freshet.partitioner.config import SPLITTING_NONE, STRATEGIES
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import Events
 from tests.support.graphs.kind_reference import KindGraph
-from tests.support.graphs.kind_streams import Row, event_row, random_rows, scaled_embeddings, text_id
-from tests.support.graphs.kinds import random_model_of_kinds
+from tests.support.graphs.kind_streams import Row, event_row, random_rows, scaled_embeddings
+from tests.support.graphs.kinds import many_relations, random_model_of_kinds, scaled_by_degrees, text_id
+from tests.support.graphs.messages import messages_by_kind, written_by_kind
 from tests.support.simulation.drawn import Case, faults_of, through_partitions
 from tests.support.simulation.lanes import lanes_of
 from tests.support.simulation.oracle import NO_FAULTS, compare, events_between, job_settings, sealed_by
@@ -28,7 +31,9 @@ from tests.support.simulation.simulator import Simulation
 from tests.support.simulation.survivors import Rows
 from tests.support.stages.cuts import ends_by_epoch
 
-VERTICES = 7  # ids of each kind, which all kinds share
+MODELS = 60
+FAMILIES = many_relations, scaled_by_degrees, messages_by_kind, written_by_kind
+MANY, BY_DEGREES, MESSAGES, WRITTEN = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -37,22 +42,28 @@ class KindsCase(Case):
 
     rows: tuple[Row, ...] = ()
     begun: tuple[Row, ...] = ()
+    given: KindsModel | None = None
 
     @property
     def plan(self) -> KindsPlan:
         """The compiled model."""
-        return compile_kinds(_model(int(self.model.rpartition(" ")[2])))
+        return compile_kinds(self.trained)
+
+    @property
+    def trained(self) -> KindsModel:
+        """The model: the one that is given, or the drawn one."""
+        return self.given or _model(int(self.model.rpartition(" ")[2]), self.strings)
 
     def judge(self, run: Simulation) -> tuple[int, float]:
         """Hold every epoch against a full pass in float64 on the graph of that epoch."""
-        model, kinds = _model(int(self.model.rpartition(" ")[2])), kinds_of(self)
+        model, kinds = self.trained, kinds_of(self)
         id_of = text_id if self.strings else int
         graph, rows, state = KindGraph(kinds), run.rows(), Rows()
         compared, worst = 0, 0.0
         for epoch, more in self._by_epoch(run):
             graph.apply(list(more), [])
             state.update(rows[epoch])
-            ids, want = scaled_embeddings(model, graph)
+            ids, want = self.wanted(model, graph, id_of)
             named = [id_of(one) for one in ids]
             live = {key: row for key, row in state.items() if row is not None}
             assert set(live) == set(named), f"epoch {epoch}: ids {sorted(map(str, set(live) ^ set(named)))} differ"
@@ -61,6 +72,10 @@ class KindsCase(Case):
                 worst = max(worst, compare(got, want, named, epoch, bitwise=False))
             compared += len(named)
         return compared, worst
+
+    def wanted(self, model: KindsModel, graph: KindGraph, id_of: Any) -> tuple[list[Any], Scaled]:
+        """Return the ids of the returned kind, and the rows that they are to have, with the scales of their errors."""
+        return scaled_embeddings(model, graph, id_of)
 
     def _by_epoch(self, run: Simulation) -> list[tuple[int, list[Row]]]:
         """The rows of each epoch, which has those of each lane from one number to another."""
@@ -76,9 +91,10 @@ class KindsCase(Case):
 
 
 @cache
-def _model(number: int) -> KindsModel:
-    """A random model that returns the first of its kinds."""
-    model = random_model_of_kinds(number)
+def _model(number: int, strings: bool) -> KindsModel:
+    """A random model that returns the first of its kinds; past MODELS those of FAMILIES."""
+    family, number = divmod(number, MODELS)
+    model = random_model_of_kinds(number, strings=strings) if not family else FAMILIES[family - 1](number)
     fields = model.declaration() | {"out": model.out[:1]}
     return build_kinds_model(**fields, weights=model.weights)
 
@@ -90,16 +106,23 @@ def kinds_of(case: KindsCase) -> Kinds:
     return kinds
 
 
-def draw_kinds(seed: int) -> KindsCase:
-    """Everything but the schedule, which the simulation draws from the same seed."""
+def draw_kinds(seed: int, family: int = 0, *, given: KindsModel | None = None) -> KindsCase:
+    """Everything but the schedule, which the simulation draws from the same seed.
+
+    `family`: MANY, of a model with many relations within a kind; BY_DEGREES, of one whose convs scale by degrees;
+    MESSAGES, of one whose messages are programs; WRITTEN, of one of written layers, whose vertices are not split where
+    an aggregate does not merge.
+    `given`: of this model, in 1 to 4 parts by the seed.
+    """
     rng, some = random.Random(f"kinds {seed}"), np.random.default_rng(seed)
-    number, parts, strings = rng.randrange(60), rng.randint(1, 4), rng.random() < 0.25
-    model = _model(number)
+    number, parts, strings = rng.randrange(MODELS) + MODELS * family, rng.randint(1, 4), rng.random() < 0.25
+    model = given or _model(number, strings)
+    parts = parts if given is None else 1 + seed % 4
     settings = job_settings(
         model,
         parts,
         rng.randint(4, 14),
-        strategy=rng.choice(STRATEGIES),
+        strategy=rng.choice(sorted(SPLITTING_NONE) if unmerged(compile_kinds(model)) else STRATEGIES),
         hybrid_threshold=rng.randint(0, 4),
         id_kind="string" if strings else "int",
         hash_seed=seed,
@@ -118,7 +141,7 @@ def draw_kinds(seed: int) -> KindsCase:
     snapshot = _events(model, begun, strings) if begun else None
     pages, spread = rng.choice([1, 512, 1 << 16]), rng.choice([1, 4, 200])
     told = f"kinds {number}", settings, model, events, NO_FAULTS, pages, spread, snapshot
-    case = KindsCase(seed, *told, rows=tuple(rows), begun=tuple(begun))
+    case = KindsCase(seed, *told, rows=tuple(rows), begun=tuple(begun), given=given)
     return replace(case, faults=replace(faults_of(seed, rng, case), inbox_bytes=(0, 4000, INBOX_BYTES)[seed % 3]))
 
 

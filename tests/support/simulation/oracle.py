@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +21,15 @@ from freshet.operators.graph.rules import graph_rules
 from freshet.operators.settings import Settings
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.events import Events
-from freshet.partitioner.reference_graph import GraphArrays, ReferenceGraph
+from freshet.partitioner.reference.graph import GraphArrays, ReferenceGraph
+from freshet.schema import Graph
 from tests.support.simulation.lanes import lanes_of
 from tests.support.simulation.simulator import Faults, Simulation
 from tests.support.simulation.survivors import Id, Rows
 from tests.support.stages.cuts import ends_by_epoch
 
 TOLERANCE = 1e-5  # of a value's own scale: the magnitude of what was summed to get it
+SMALLEST = 1e-30  # scale near the smallest normal float32, below which it has no digits
 NO_FAULTS = Faults(barrier=0.0, tick=0.0, crashes=0)
 
 
@@ -78,11 +80,18 @@ def references(
 
 
 def assert_exact(
-    model: Model, events: Events, simulation: Simulation, *, bitwise: bool = False, snapshot: Events | None = None
+    model: Model,
+    events: Events,
+    simulation: Simulation,
+    *,
+    bitwise: bool = False,
+    snapshot: Events | None = None,
+    another: Callable[[Graph], np.ndarray] | None = None,
 ) -> tuple[int, float]:
     """Every epoch's embeddings equal a float64 pass on that epoch's graph, each value at its own scale.
 
-    Returns how many rows were compared, and the largest error. `bitwise`: all sums are exact, and so must the rows be.
+    Returns how many rows were compared, and the largest error. `bitwise`: all sums are exact, and so must the rows be;
+    `another`: a second pass, whose rows they must equal, too.
     """
     rows = simulation.rows()
     state: Rows = {}
@@ -96,6 +105,8 @@ def assert_exact(
         want = own_scale.forward(model, graph.graph, tolerance=TOLERANCE)
         got = np.stack([np.frombuffer(live[key], np.float32) for key in graph.ids])
         worst = max(worst, compare(got, want, graph.ids, epoch, bitwise=bitwise))
+        if another is not None:
+            compare(got, want._replace(rows=another(graph.graph)), graph.ids, epoch, bitwise=bitwise)
         compared += len(graph.ids)
     return compared, worst
 
@@ -108,7 +119,9 @@ def compare(got: np.ndarray, want: Scaled, ids: list[Id], epoch: int, *, bitwise
         over = ~np.isfinite(want.scale) & ~np.isfinite(got)
         same = over | (got == want.rows) | (np.isnan(got) & np.isnan(want.rows))
         with np.errstate(all="ignore"):
-            error = np.where(same, 0.0, np.nan_to_num(np.abs(got - want.rows) / want.scale, nan=np.inf))
+            error = np.where(
+                same, 0.0, np.nan_to_num(np.abs(got - want.rows) / np.maximum(want.scale, SMALLEST), nan=np.inf)
+            )
     wrong = (error > TOLERANCE).any(axis=1)
     assert not wrong.any(), (
         f"epoch {epoch}: vertices {[ids[k] for k in np.flatnonzero(wrong)]}, {error.max():.1e} of their scale:\n"

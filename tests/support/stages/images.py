@@ -17,7 +17,7 @@ from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import Snapshot, open_snapshot
 from tests.support.simulation.oracle import job_settings
 
-_POOLS = ("pool", "weight", "free", "partial", "chain", "heap")
+_POOLS = ("pool", "weight", "free", "partial", "chain", "counts", "heap")
 BLOCK_ROWS = 7  # of a snapshot that is read in many pieces
 
 

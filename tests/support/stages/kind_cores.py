@@ -23,7 +23,7 @@ from freshet.state.block_columns import kind_prefix
 from freshet.state.codec import Block, view
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.kind_reference import KindGraph
-from tests.support.graphs.kind_streams import Row, arrays_of, event_row
+from tests.support.graphs.kind_streams import Row, arrays_with_learned, event_row
 
 
 class KindCores:
@@ -38,7 +38,8 @@ class KindCores:
         self.features, self.dealt = self.plan.features, [dealt[0], *dealt]
         self.dealt = [*self.dealt, *[dealt[-1]] * (len(self.plan.layers) + 2 - len(self.dealt))]
         parts = self.dealt[0].parts
-        self.partitioner = Partitioner(parts, self.features, PartitionerConfig(hybrid_threshold=2), self.dealt[0])
+        config = PartitionerConfig(hybrid_threshold=2, degree_relations=tuple(self.plan.degree_relations))
+        self.partitioner = Partitioner(parts, self.features, config, self.dealt[0])
         self.graph, self.epoch = KindGraph(self.kinds), 0
         self.out = [list(model.kinds).index(kind) for kind in model.out]
         self.rows: dict[tuple[int, int], np.ndarray] = {}
@@ -56,7 +57,8 @@ class KindCores:
             self.tails.append([KindsTail(shape) for shape in shapes] if here.parts > 1 else [])
 
     def _features(self, task: int) -> Core:
-        return KindsFeatureStorage(task, self.dealt[0], self.features.widths, self.plan.layers[0], self.dealt[1])
+        given = self.features.widths, self.plan.layers[0], self.dealt[1], self.plan.learned
+        return KindsFeatureStorage(task, self.dealt[0], *given)
 
     @property
     def cores(self) -> list[Core]:
@@ -109,7 +111,7 @@ class KindCores:
 
     def want(self) -> dict[tuple[int, int], np.ndarray]:
         """The embeddings of the graph, recomputed."""
-        ids, graph = arrays_of(self.graph)
+        ids, graph = arrays_with_learned(self.model, self.graph)
         rows = whole_kinds.forward(self.plan, graph)[-1]
         return {(kind, v): rows[kind][i] for kind in self.out for i, v in enumerate(ids[kind])}
 

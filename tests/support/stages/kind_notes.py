@@ -9,7 +9,8 @@ import numpy as np
 from freshet.kernels.kernel_calls import encode, noted_calls
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.kind_streams import random_rows
-from tests.support.graphs.kinds import KINDS, by_kind, hetero, kinds_model, relation, sage
+from tests.support.graphs.kinds import KINDS, by_kind, hetero, kinds_model, many_relations, relation, sage
+from tests.support.graphs.messages import messages_by_kind
 from tests.support.stages.kind_cores import KindCores
 
 _RELATIONS = [
@@ -20,7 +21,7 @@ _RELATIONS = [
 
 
 def main() -> None:
-    """Play jobs of one part and of several, with sums, extrema, attention and attributes between kinds."""
+    """Play jobs of one part and of several, with sums, extrema, attention, attributes and many relations."""
     np.seterr(all="ignore")
     gat = {"type": "gat_conv", "out_channels": 4, "heads": 2, "add_self_loops": False}
     first = {
@@ -31,10 +32,11 @@ def main() -> None:
     second = {0: sage(4, 4, 3), 1: sage(4, 4, 3, aggr="max"), 2: sage(4, 4, 3, aggr="std")}
     relus = by_kind(user=[{"type": "relu"}], item=[{"type": "relu"}])
     model = kinds_model([hetero(first), relus, hetero(second)], ["user", "item"], KINDS, _RELATIONS)
-    for parts in ([1], [2, 1], [1, 1]):
-        cores, rng = KindCores(model, [TaskParts.of(parts)]), np.random.default_rng(0)
-        for _ in range(4):
-            cores.run(random_rows(cores.graph, rng, 20))
+    for one in (model, many_relations(0), many_relations(1), *map(messages_by_kind, range(2))):
+        for parts in ([1], [2, 1], [1, 1]):
+            cores, rng = KindCores(one, [TaskParts.of(parts)]), np.random.default_rng(0)
+            for _ in range(4):
+                cores.run(random_rows(cores.graph, rng, 20))
     for call in noted_calls():
         sys.stdout.buffer.write(encode(call))
 

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from freshet.operators.control import control_values
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.core import Sink
+from freshet.operators.sink.kind_outputs import KindOutputs
 from freshet.operators.sink.log_output import FileLimits, LogOutput
 from freshet.operators.sink.output import Output
 from freshet.operators.sink.tail.output import TailOutput
@@ -83,9 +85,9 @@ def sink_of(
     **limits: Any,
 ) -> Sink:
     """A sink with a change log whose files have these limits; `tail` makes recent changes beside that log."""
-    log = LogOutput(ChangeLog(out, part, width, kind, list(sources)), FileLimits(**limits))
+    log = LogOutput(ChangeLog(LogFolders(out), part, width, kind, list(sources)), FileLimits(**limits))
     outputs: list[Output] = [*([tail(log)] if tail else []), log, *([topic] if topic else [])]
-    return Sink(part, out, width, kind, outputs, clock_ms)
+    return Sink(part, out, [KindOutputs(width, outputs)], kind, clock_ms)
 
 
 def rows_in(path: Path) -> list[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.operators.graph.sources import SourceRows
+from freshet.schema import WEIGHT, EdgeValues
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.models import Spec, make_model
@@ -61,23 +62,19 @@ class Twin:
         """The synopses, recomputed."""
         src, dst = np.array(list(self.edges) or np.empty((0, 2)), np.int64).T
         weight = np.array(list(self.edges.values()), np.float32)
-        if not self.layer.weighted:
-            weight[:] = 1
+        attr = [self._attributes(weight).get("attr", []) for weight in self.edges.values()]
+        rows = np.array(attr, np.float32).reshape(len(attr), self.layer.edge.attributes)
         with np.errstate(all="ignore"):
-            messages = self.values[src] * weight[:, None]
-            if self.layer.edge_width:
-                attr = [self._attributes(weight)["attr"] for weight in self.edges.values()]
-                rows = np.array(attr, np.float32).reshape(len(attr), self.layer.edge_width)
-                messages = np.concatenate([messages, rows], axis=1)
+            messages = self.layer.edge.messages(self.values[src], EdgeValues(len(src), {WEIGHT: weight}, rows))
             return self.layer.synopsis.whole(messages, dst, self.values)
 
     @property
     def _type(self) -> dict[str, Any]:
-        return {"type": 0} if self.layer.edge_width else {}
+        return {"type": 0} if self.layer.edge.attributes else {}
 
     def _attributes(self, weight: float) -> dict[str, Any]:
         """What an edge has besides a weight."""
-        attr = [(weight - k) * (-1) ** k for k in range(self.layer.edge_width)]
+        attr = [(weight - k) * (-1) ** k for k in range(self.layer.edge.attributes)]
         return self._type | ({"attr": attr} if attr else {})
 
     def read(self) -> np.ndarray:

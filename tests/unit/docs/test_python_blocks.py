@@ -59,6 +59,7 @@ def names(line: str) -> dict[str, Any]:
 
     module, ids = Net().eval(), [7, 9, 2]
     graph = {"x": torch.randn(6, 4), "edge_index": torch.randint(6, (2, 12))}
+    data = pyg.data.HeteroData(user={"x": graph["x"]}, user__follows__user={"edge_index": graph["edge_index"]})
     return {
         "EmbeddingClient": EmbeddingClient,
         "module": module,
@@ -68,6 +69,7 @@ def names(line: str) -> dict[str, Any]:
         "ids": ids,
         "graph_store": None,
         "NeighborLoader": lambda stores, *given: stores,
+        "data": data,
         **graph,
     }
 

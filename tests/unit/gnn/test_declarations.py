@@ -29,7 +29,8 @@ def undocumented(kind: type[Layer], weights: Iterable[str]) -> list[str]:
     found = sections(kind)
     options = {name for name in kind.model_fields if name != "type"}
     told = set(re.findall(r"^        (\w+): \S", found.get("Args", ""), re.MULTILINE))
-    names = [re.sub(r"^(pre|post)\.\d+\.", r"\1.t.", name) for name in weights]
+    names = [re.sub(r"^program\.\d+\.value$", "value", name) for name in weights]
+    names = [re.sub(r"^(pre|post)\.\d+\.", r"\1.t.", name) for name in names]
     lacking = [name for name in names if not re.search(rf"\b{re.escape(name)}\b", found.get("Weights", ""))]
     return [*sorted(options ^ told), *(name for name in lacking if not CHAIN.search(name))]
 
@@ -45,6 +46,11 @@ def test_a_conv_is_documented_whole(kind: type[Conv]) -> None:
         given["nn"] = [LINEAR | {"in_channels": 16}]
     if kind.__name__ == "NNConv":
         given["nn"] = [LINEAR | {"in_channels": 4, "out_channels": 64}]
+    if kind.__name__ == "MessageConv":
+        program = [{"op": "rows", "of": ["source"], "layer": LINEAR}, {"op": "constant", "of": [], "width": 8}]
+        given |= {"heads": 1, "edge_channels": 0, "program": [*program, {"op": "add", "of": ["0", "1"]}]}
+    if kind.__name__ == "OwnLayer":
+        given |= {"code": "mine.layers:Mine", "source": "0" * 64}
     if kind.__name__ == "GMMConv":
         given["kernels"] = 2
     assert list(found) == ["", "Args", "Weights", "Shapes", "Raises", "Source"]

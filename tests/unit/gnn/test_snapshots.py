@@ -41,7 +41,7 @@ def plan_text(model: Model) -> str:
     for number, layer in enumerate(plan.layers, 1):
         lines.append(f"  {number} {type(layer).__name__}, synopsis {type(layer.synopsis).__name__}")
         lines.append("    " + ", ".join(f"{name} {getattr(layer, name)}" for name in SHOWN))
-        flags = {name: getattr(layer, name) for name in dir(layer) if not name.startswith("_")}
+        flags = {name: getattr(of, name) for of in (layer, layer.edge) for name in dir(of) if not name.startswith("_")}
         lines.append("    " + (", ".join(sorted(name for name, value in flags.items() if value is True)) or "no flag"))
     return "\n".join(lines)
 

@@ -17,6 +17,7 @@ from freshet.job.commands.run import run
 from freshet.job.errors import JobFailed
 from freshet.job.options.flags import keys_of_the_file
 from freshet.job.options.run_config import RunConfig, option_names
+from freshet.operators.checks.exporting import answers_at_export
 from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.snapshot.reader import SnapshotError
 
@@ -93,7 +94,7 @@ def test_every_option_has_a_flag_and_every_flag_an_option() -> None:
     flags = set(inspect.signature(run).parameters) - {"config"}
     in_the_file_alone = {key.replace("-", "_") for key in keys_of_the_file()}
     assert {name.rstrip("_") for name in flags} == set(option_names()) - in_the_file_alone
-    assert len(flags) == 42, "a flag more: is it one that people set often?"
+    assert len(flags) == 43, "a flag more: is it one that people set often?"
 
 
 @pytest.mark.parametrize("flag", [f"--{key}" for key in keys_of_the_file()] + ["--no-keep-cuts", "--restarts=4"])
@@ -240,6 +241,7 @@ def test_check_passes_its_options_on(freshet: Any, files: dict[str, Path], stand
     assert named == {
         "model": files["M"], "events": [str(files["E"])], "out": files["O"], "snapshot": None, "oracle": "own",
         "tolerance": 1e-4, "undirected": None, "id_type": None, "properties": {}, "every": None,
+        "kind": None,
     }  # fmt: skip
 
 
@@ -270,7 +272,7 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
     weights = files["M"] / "model.safetensors"
     calls = stand_in("freshet.gnn.pyg", "importing", "import_model", None)
     assert freshet("model", "import", "pkg.mod:make", "--weights", weights, "--out", files["new"]).code == 0
-    named = {"edge_types": None, "head": None, "stats_from": None, "features": None}
+    named = {"edge_types": None, "head": None, "stats_from": None, "features": None, "checks": answers_at_export}
     assert calls == [(("pkg.mod:make", weights, files["new"]), named)]
     assert freshet("model", "import", "p:m", "--weights", weights, "--out", files["new"], "--features", 7).code == 0
     assert calls[1][1]["features"] == 7

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from freshet.gnn.any_plan import returned_of
 from freshet.operators.epochs.config import CutLogConfig
 from freshet.operators.factory import make_outputs
 from freshet.operators.output_folders import JOB_FILE, home_of, is_here
@@ -58,9 +59,9 @@ def test_without_the_folder_a_job_runs_on_topics_alone(tmp_path: Path) -> None:
 def test_rows_leave_by_the_topic_alone(tmp_path: Path) -> None:
     plan: Any = SimpleNamespace(out_width=4)
     away = replace(SETTINGS, out=str(tmp_path), is_out_here=False)
-    assert [type(one) for one in make_outputs(away, plan, 0)] == [Outlet]
+    assert [type(one) for one in make_outputs(away, *returned_of(plan), 0)] == [Outlet]
     assert not list(tmp_path.iterdir())
-    assert len(make_outputs(replace(away, is_out_here=True), plan, 0)) == 3
+    assert len(make_outputs(replace(away, is_out_here=True), *returned_of(plan), 0)) == 3
 
 
 @pytest.mark.parametrize(

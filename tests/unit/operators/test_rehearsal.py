@@ -15,6 +15,9 @@ from numba.core.dispatcher import Dispatcher
 from freshet.gnn.model import save_model
 from freshet.kernels import compiled
 from freshet.kernels.kernel_calls import NOTE_VARIABLE, Call, decode, encode, in_turn
+from freshet.partitioner.config import PartitionerConfig
+from tests.support.graphs.kinds import hetero, kinds_model, relation
+from tests.support.graphs.messages import relation_layer
 from tests.support.graphs.models import conv, make_model
 
 # What kernels call in jobs, and tests from Python.
@@ -105,6 +108,18 @@ def test_a_model_that_reads_degrees_of_sources_is_rehearsed(tmp_path: Path) -> N
     options: dict[str, Any] = {"degrees": "both", "add_self_loops": False}
     save_model(make_model(0, [conv("gcn_conv", 3, 4, **options), conv("gcn_conv", 4, 3, **options)]), tmp_path)
     assert rehearsed("--model", str(tmp_path), "--several-parts", "--ids", "int", "--no-topic")
+
+
+def test_no_vertex_is_split_where_an_aggregate_does_not_merge(tmp_path: Path) -> None:
+    """Its class raises where parts are to be merged."""
+    from freshet.operators.rehearsal import jobs_of
+
+    ends, item = [relation("user", "buys", "item")], {"user": 4, "item": 3}
+    for name, strategy in (("Median", "hash"), ("Largest", PartitionerConfig().strategy)):
+        model = kinds_model([hetero({0: relation_layer(name, 4, 3, 2, 0)})], ["item"], item, ends)
+        save_model(model, tmp_path / name)
+        (settings,) = jobs_of(tmp_path / name, [(2, 1)], ["int"], tmp_path)
+        assert (settings.parts, settings.partitioning.strategy) == (3, strategy)
 
 
 def test_calls_come_back_from_their_lines_and_the_largest_stand_at_the_ends(calls: list[Call]) -> None:

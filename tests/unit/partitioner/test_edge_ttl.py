@@ -13,7 +13,7 @@ from freshet.partitioner.config import DAY_MS, GraphRules, PartitionerConfig, du
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import NO_TS
-from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.partitioner.times.reference import ReferenceTimes
 from freshet.schema import Features
 from tests.unit.partitioner.test_partitioner import INTS, Bench, configs, rows_of

@@ -105,6 +105,7 @@ class KindBench:
         self.graph.apply(list(rows), list(ts))
         self.receiver.apply(blocks, self.tasks.parts_of)
         self.receiver.assert_is(self.graph)
+        self.receiver.assert_degrees(self.graph, self.config.degree_relations)
         self.assert_live()
         return b"".join(encode(block.header, block.columns) for block in blocks)
 
@@ -154,6 +155,7 @@ CONFIGS = st.fixed_dictionaries(
         "hybrid_threshold": st.integers(0, 3),
         "key_bits": st.sampled_from([1, 2, 64]),
         "id_kind": st.sampled_from(["int", "string"]),
+        "degree_relations": st.sampled_from([(), (0,), (2, 0)]),
     }
 )
 
@@ -188,7 +190,7 @@ def test_edges_of_mirrors_expire_with_those_that_they_follow(data, kinds, parts)
 def test_longer_streams(id_kind, parts):
     """Tables, indexes, chains of slots and lists of parts grow, empty and fill again; the first epoch is a snapshot."""
     rng = np.random.default_rng(parts)
-    bench = KindBench(SHOP, parts, 2, id_kind=id_kind, hybrid_threshold=6)
+    bench = KindBench(SHOP, parts, 2, id_kind=id_kind, hybrid_threshold=6, degree_relations=(5, 6, 1))
 
     def name() -> Any:
         number = int(rng.zipf(1.3)) % 200

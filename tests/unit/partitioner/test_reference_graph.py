@@ -10,7 +10,7 @@ import pytest
 
 from freshet.partitioner.config import GraphRules
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
 
 Row = tuple[Any, ...]

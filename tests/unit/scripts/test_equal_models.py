@@ -30,7 +30,8 @@ def test_every_kind_of_layer_has_a_model(tmp_path: Path) -> None:
             rows = models.embeddings(name, graph, model, dtype)
             assert rows.shape == (6, model.out_width) and rows.dtype == dtype
     attributed = {"gine_conv", "nn_conv", "gmm_conv", "cg_conv", "gen_conv"}
-    assert found >= set(names()) - attributed, "embed --for serving refuses these where they read attributes of edges"
+    written = {"own_layer"}  # its code is no module of PyTorch Geometric
+    assert found >= set(names()) - attributed - written, "the graphs of equal_embed.py have no attributes"
 
 
 def written(folder: Path, ids: list[int], rows: np.ndarray, epoch: int = 0) -> Path:

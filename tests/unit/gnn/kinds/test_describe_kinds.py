@@ -14,6 +14,7 @@ from tests.support.graphs.kinds import (
     by_kind,
     hetero,
     kinds_model,
+    many_relations,
     random_model_of_kinds,
     relation,
     sage,
@@ -65,4 +66,16 @@ def test_the_text_names_relations_with_mirrors_and_attributes(tmp_path: Path) ->
     assert "features by kind: user 6, item 4, shop 5; embeddings: user 3, item 3; 2 layers" in text
     assert "relations: buys, rev_buys (follows buys), sells, rev_sells (follows sells), follows" in text
     assert "user > buys > item" in text and "mean of 2 relations" in text
+    assert text.count("sage_conv") == 3 + 1, "relations of a layer with one conv, of one width, share a row"
     assert "up to 2 edges away" in text and "bytes per vertex with its features: user " in text
+
+
+def test_many_relations_are_one_line(tmp_path: Path) -> None:
+    model = many_relations(1)
+    save_model(model, tmp_path)
+    data = describe_data(tmp_path)
+    first = data["layers"][0]["relations"][0]
+    many = sum(one.source == one.target for one in model.relations)
+    assert first["relation"].startswith("of_0, of_1, ") and len(data["layers"][0]["relations"]) == 3
+    assert any(f"these are {many} relations" in text for text in first["incremental"])
+    assert "of_0, of_1" in describe_text(tmp_path, width=200)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model, load_any_model
-from freshet.gnn.model import Model, ModelError, load_model, save_model
+from freshet.gnn.model import Model, ModelError, build_model, load_model, save_model
 from tests.support.graphs.kinds import (
     KINDS,
     RELATIONS,
@@ -26,6 +26,7 @@ from tests.support.graphs.kinds import (
     sage,
     sage_everywhere,
 )
+from tests.support.graphs.messages import relation_message, through
 from tests.support.graphs.models import conv, make_model
 
 EIGHT = dict.fromkeys(KINDS, 8)
@@ -125,7 +126,10 @@ def add(where: str, value: Any) -> Change:
     return lambda fields: fields[where].append(value)
 
 
+DEGREES = {"type": "gcn_conv", "in_channels": 6, "out_channels": 8, "add_self_loops": False, "degrees": "both"}
+LEARNED: Spec = {"rows": {"emb": 2}, "count": 3}
 GAT = {"type": "gat_conv", "in_channels": 6, "target_channels": 4, "out_channels": 8}
+GATE = relation_message("gate", 6, 4, 8)
 TWO_HEADS = GAT | {"add_self_loops": False, "heads": 2}
 WRONG: list[tuple[Change, str]] = [
     (put("kinds", {}), "kinds: Dictionary should have at least 1 item"),
@@ -137,7 +141,12 @@ WRONG: list[tuple[Change, str]] = [
     (put("kinds", {"u" * 65: 6}), "cannot name a folder"),
     (put("kinds", {"user": 6, "User": 6}), "kinds: 'user' and 'User' are too much alike"),
     (put("kinds", {"a.b": 6, "a_b": 6}), "kinds: 'a.b' and 'a_b' are too much alike"),
-    (put("kinds", KINDS | {"user": 0}), "kinds.user: Input should be greater than or equal to 1 (got 0)"),
+    (put("kinds", KINDS | {"user": -1}), "kinds.user: Input should be greater than or equal to 0 (got -1)"),
+    (put("kinds", KINDS | {"user": 0}), "kinds: 'user' has features of width 0 and no learned rows, expected one"),
+    (put("learned", {"users": LEARNED}), "learned: 'users' is no kind; kinds are 'user', 'item', 'shop'"),
+    (put("learned", {"user": LEARNED}), "weights: missing ['learned.user.ids', 'learned.user.rows'], unknown none"),
+    (put("learned", {"user": LEARNED, "item": LEARNED | {"ids": "string"}}), "learned: ids are int and string"),
+    (put("learned", {"user": LEARNED | {"rows": {".": 2}}}), "learned.user.rows: learned rows are named ['.']"),
     (put("relations.0.source", "users"),
      "relations.0 (users,buys,item): the source 'users' is no kind; kinds are 'user', 'item', 'shop'"),
     (put("relations.0.target", 7), "relations.0.target: Input should be a valid string (got 7)"),
@@ -162,8 +171,13 @@ WRONG: list[tuple[Change, str]] = [
     (put("layers", 3), "layers: got int, expected a list of layers"),
     (put("layers.0.type", "sage_conv"),
      "layers.0: layer type 'sage_conv' is not supported; supported are hetero_conv, by_kind"),
-    (put("layers.1.convs.0.conv.type", "gcn_conv"),
-     "layers.1.convs.0: gcn_conv cannot be the conv of a relation; those that can are sage_conv, graph_conv, gat_conv"),
+    (put("layers.1.convs.0.conv", {"type": "gcn_conv", "in_channels": 6, "out_channels": 8}),
+     "layers.1.convs.0 (gcn_conv) scales by degrees, which vertices have in a relation within one kind alone"),
+    (put("layers.1.convs.4.conv", DEGREES),
+     "layers.1.convs.4 (gcn_conv) scales by degrees, which vertices have in a relation within one kind alone; "
+     "user,follows,user has no degrees of both ways"),
+    (put("layers.1.convs.0.conv.type", "pna_conv"),
+     "layers.1.convs.0: pna_conv cannot be the conv of a relation; those that can are sage_conv, graph_conv, gat_conv"),
     (put("layers.1.convs.0.conv.type", "no_conv"), "layers.1.convs.0: layer type 'no_conv' is not supported"),
     (put("layers.1.convs.0.relation", 5), "layers.1.convs.0: relation 5, but there are 5 relations"),
     (put("layers.1.convs.0.relation", 1), "layers.1.convs.1: the relation item,rev_buys,user has a conv in this layer"),
@@ -175,6 +189,16 @@ WRONG: list[tuple[Change, str]] = [
      "layers.1.convs.0 (gat_conv): add_self_loops in user,buys,item, but there are no self-loops between two kinds"),
     (put("layers.1.convs.0.conv", GAT | {"add_self_loops": False, "edge_channels": 3}),
      "layers.1.convs.0 (gat_conv) reads attributes of width 3, but edge_features of user,buys,item is 0"),
+    (put("layers.1.convs.0.conv", GATE | {"target_channels": 5}),
+     "message_conv.program.1 (rows): layer.0 (linear) reads rows of width 4, got 5"),
+    (put("layers.1.convs.0.conv", GATE | {"update": [through("source", 6, 8)]}),
+     "message_conv.update.0 (rows): it reads 'source', which is no earlier step; inputs are aggregate, own"),
+    (put("layers.1.convs.0.conv", GATE | {"program": [through("own", 4, 8)]}),
+     "message_conv.program.0 (rows): it reads 'own', which is no earlier step; inputs are source, target, weight"),
+    (put("layers.1.convs.0.conv", GATE | {"out_channels": 9}),
+     "message_conv: the update makes rows of width 8, expected out_channels 9"),
+    (put("layers.1.convs.0.conv", relation_message("attributes", 6, 4, 8, 2)),
+     "layers.1.convs.0 (message_conv) reads attributes of width 2, but edge_features of user,buys,item is 0"),
     (put("layers.1.convs.0.conv.out_channels", 7),
      "layers.1: rows of the kind 'item' come in widths 7, 8, expected the same for aggr sum"),
     (put("layers.1.aggr", "cat"),
@@ -250,6 +274,8 @@ def test_weights_are_checked_by_name_and_shape() -> None:
 def test_a_conv_of_two_kinds_of_rows_is_refused_where_there_are_no_kinds() -> None:
     with pytest.raises(ModelError, match=r"layers.0: target_channels is for the convs of relations"):
         make_model(0, [sage(6, 6, 4)])
+    with pytest.raises(ModelError, match=r"layers.0: mixed_heads is for the convs of relations"):
+        make_model(0, [{"type": "gat_conv", "in_channels": 6, "out_channels": 8, "heads": 2, "mixed_heads": True}])
 
 
 def test_whatever_stands_in_the_file_is_refused_and_never_a_traceback() -> None:
@@ -273,3 +299,9 @@ def paths(at: Any, begin: str = "") -> Iterator[str]:
     for key, value in inside:
         yield f"{begin}{key}"
         yield from paths(value, f"{begin}{key}.")
+
+
+def test_an_update_is_for_relations() -> None:
+    gate = relation_message("gate", 6, 6, 6) | {"target_channels": None}
+    with pytest.raises(ModelError, match=r"layers.0: update is for the convs of relations, in a model with kinds"):
+        build_model(layers=[gate], weights={})

@@ -15,6 +15,8 @@ pytest.importorskip("torch_geometric.nn")
 from freshet.gnn.declarations import Aggregator  # noqa: E402
 from freshet.gnn.kind_layers.compiling import compile_kinds  # noqa: E402
 from freshet.gnn.kinds.model import KindsModel  # noqa: E402
+from freshet.gnn.layers.base import Context  # noqa: E402
+from freshet.gnn.oracles import kinds as oracle  # noqa: E402
 from freshet.gnn.oracles import whole_kinds  # noqa: E402
 from freshet.kinds_graph import KindsGraph  # noqa: E402
 from tests.support.graphs.kinds import (  # noqa: E402
@@ -27,12 +29,19 @@ from tests.support.graphs.kinds import (  # noqa: E402
     sage,
     sage_everywhere,
 )
+from tests.support.graphs.messages import (  # noqa: E402
+    RELATION_LAYERS,
+    RELATION_MESSAGES,
+    relation_layer,
+    relation_message,
+)
 from tests.support.graphs.pyg_kinds import call_hetero, hetero_module  # noqa: E402
 
 EDGE = 3
 RATED = [relation("user", "rates", "item", edge_features=EDGE), relation("user", "trusts", "user", edge_features=EDGE)]
 RATED += [relation("item", "rev_rates", "user", edge_features=EDGE, mirrors=0)]
 EQUAL = {"user": 6, "item": 6}
+EIGHT = {"user": 8, "item": 8}
 
 
 def mlp(width: int, out: int) -> list[Spec]:
@@ -89,9 +98,29 @@ def graph_conv(**more: Any) -> Callable[[int, int, bool], Spec]:
     return lambda width, target, same: sage(width, target, 8) | {"type": "graph_conv"} | more
 
 
+def scaled(kind: str = "gcn_conv", **more: Any) -> Callable[[int, int, bool], Spec]:
+    """A conv that scales by degrees in the relation within one kind."""
+
+    def make(width: int, target: int, same: bool) -> Spec:
+        out = width if kind == "propagation" else 8
+        spec = {"type": kind, "in_channels": width, "out_channels": out} | more
+        return spec if same else sage(width, target, out)
+
+    return make
+
+
 MODELS: dict[str, Callable[[], KindsModel]] = {
     **{f"sage {aggr}": partial(one, ENDS, sums(aggr=aggr)) for aggr in get_args(Aggregator)},
     **{f"wide sage {aggr}": partial(one, WIDE, sums(aggr=aggr)) for aggr in ("sum", "mean", "max")},
+    **{f"gcn {aggr}": partial(one, ENDS, scaled(aggr=aggr)) for aggr in ("sum", "mean", "max", "std")},
+    "wide gcn, improved": lambda: one(WIDE, scaled(improved=True, bias=False)),
+    "gcn without edge weights": lambda: one(ENDS, scaled(edge_weights=False)),
+    "gcn without self-loops": lambda: one(ENDS, scaled(add_self_loops=False)),
+    "gcn without normalize": lambda: one(WIDE, scaled(add_self_loops=False, normalize=False)),
+    "propagation": lambda: one(EIGHT, scaled("propagation", add_self_loops=False)),
+    "propagation without edge weights": lambda: one(
+        EIGHT, scaled("propagation", add_self_loops=False, edge_weights=False)
+    ),
     "sage, two aggregators": lambda: one(ENDS, sums(aggr=["mean", "max"])),
     "sage, normalize": lambda: one(ENDS, sums(normalize=True)),
     "sage, normalize, no root": lambda: one(WIDE, sums(normalize=True, root_weight=False)),
@@ -154,7 +183,7 @@ def tensors(model: KindsModel, graph: KindsGraph) -> dict[str, Any]:
 def assert_close(got: dict[str, np.ndarray], expected: dict[str, Any]) -> None:
     assert got
     for kind, rows in got.items():
-        wanted = expected[kind].detach().numpy()
+        wanted = expected[kind] if isinstance(expected[kind], np.ndarray) else expected[kind].detach().numpy()
         assert rows.dtype == np.float32 and rows.flags.c_contiguous
         np.testing.assert_allclose(rows, wanted, rtol=0, atol=2e-5 * max(1.0, np.abs(wanted).max(initial=0)))
 
@@ -177,10 +206,42 @@ def test_every_grouping_of_relations_equals_pyg(aggr: str, options: Spec) -> Non
     assert_close(rows_of(model, graph), expected)
 
 
-# A softmax over relations is none of HeteroConv's groupings; test_kinds_layers.py compares it with HGT and RGAT.
-ALL = MODELS | {
-    f"one softmax, {kind}": partial(one, ENDS, attention(kind), "softmax") for kind in ("gat_conv", "gatv2_conv")
+def messages(name: str) -> Callable[[int, int, bool], Spec]:
+    return lambda width, target, same: relation_message(name, width, target, 8, EDGE)
+
+
+def written(name: str, width: int, target: int, same: bool) -> Spec:
+    return relation_layer(name, width, target, 8, EDGE)
+
+
+BY_PROGRAMS = {
+    f"message_conv, {name}": partial(one, ENDS, messages(name))
+    for name in (*RELATION_MESSAGES, "weight and attributes")
 }
+BY_PROGRAMS |= {f"written layer, {name}": partial(one, ENDS, partial(written, name)) for name in RELATION_LAYERS}
+BY_PROGRAMS |= {f"wide message_conv, {name}": partial(one, WIDE, messages(name)) for name in ("sum", "gate")}
+
+# A softmax over relations is none of HeteroConv's groupings; test_kinds_layers.py compares it with HGT and RGAT.
+ALL = (
+    MODELS
+    | BY_PROGRAMS
+    | {f"one softmax, {kind}": partial(one, ENDS, attention(kind), "softmax") for kind in ("gat_conv", "gatv2_conv")}
+)
+
+
+@pytest.mark.parametrize("name", BY_PROGRAMS)
+@pytest.mark.parametrize("edges", [0, 120])
+def test_messages_of_programs_equal_the_oracle(name: str, edges: int) -> None:
+    """test_own_relations.py compares those that are read of PyG's modules with these."""
+    model = BY_PROGRAMS[name]()
+    graph = random_kinds_graph(model, 1, edges=edges)
+    assert_close(rows_of(model, graph), {kind: at.rows for kind, at in oracle.forward(model, graph).items()})
+
+
+def random_context(vertices: int, rng: np.random.Generator) -> Context:
+    loop = np.where(rng.random(vertices) < 0.5, np.nan, rng.random(vertices)).astype(np.float32)
+    count = rng.integers(0, 4, vertices).astype(np.int32) + ~np.isnan(loop)
+    return Context(count.astype(np.int32), rng.random(vertices) * 3, loop)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -193,17 +254,22 @@ def test_rows_have_bits_of_their_own_and_inputs_stay(name: str) -> None:
             x = graph.x[number]
             into = [layer.relations[place] for place in kind.relations]
             aggregates = [rng.standard_normal((len(x), one.synopsis_width)).astype(np.float32) for one in into]
-            counts = [rng.integers(0, 4, len(x)).astype(np.int32) for _ in into]
+            counts: list[Any] = [rng.integers(0, 4, len(x)).astype(np.int32) for _ in into]
+            degrees = {one: random_context(len(x), rng) for one in {*kind.read_degrees, *kind.sent_degrees}}
+            reads = [one.number in kind.read_degrees for one in into]
+            counts = [degrees[at.number] if is_read else n for at, is_read, n in zip(into, reads, counts, strict=True)]
             width = kind.message_width if kind.self_is_message else kind.self_width
             own = rng.standard_normal((len(x), width)).astype(np.float32)
             given = x.copy(), own.copy(), [agg.copy() for agg in aggregates]
-            sent, made = kind.send(x), kind.update(aggregates, own, counts)
+            sent, made = kind.send(x, degrees), kind.update(aggregates, own, counts)
             for before, after in zip((*given[:2], *given[2]), (x, own, *aggregates), strict=True):
                 np.testing.assert_array_equal(before, after)
             assert sent.shape[1] == kind.message_width + kind.self_width
             for pick in (np.array([0]), np.array([len(x) - 1]), rng.permutation(len(x))[:20]):
-                some = kind.update([agg[pick] for agg in aggregates], own[pick], [count[pick] for count in counts])
-                np.testing.assert_array_equal(kind.send(x[pick]).view(np.uint32), sent[pick].view(np.uint32))
+                those = [n.at(pick) if isinstance(n, Context) else n[pick] for n in counts]
+                some = kind.update([agg[pick] for agg in aggregates], own[pick], those)
+                sent_some = kind.send(x[pick], {one: context.at(pick) for one, context in degrees.items()})
+                np.testing.assert_array_equal(sent_some.view(np.uint32), sent[pick].view(np.uint32))
                 np.testing.assert_array_equal(some.view(np.uint32), made[pick].view(np.uint32))
 
 
@@ -214,14 +280,14 @@ def test_no_rows_in_no_rows_out(name: str) -> None:
     for layer in plan.layers:
         for kind in layer.kinds:
             assert kind is not None
-            assert kind.send(np.empty((0, kind.in_width), np.float32)).shape == (
-                0,
-                kind.message_width + kind.self_width,
-            )
+            none = dict.fromkeys((*kind.read_degrees, *kind.sent_degrees), random_context(0, np.random.default_rng(0)))
+            sent = kind.send(np.empty((0, kind.in_width), np.float32), none)
+            assert sent.shape == (0, kind.message_width + kind.self_width)
             into = [layer.relations[place] for place in kind.relations]
             aggregates = [np.empty((0, one.synopsis_width), np.float32) for one in into]
             own = np.empty((0, kind.message_width if kind.self_is_message else kind.self_width), np.float32)
-            assert kind.update(aggregates, own, [np.empty(0, np.int32)] * len(into)).shape == (0, kind.out_width)
+            counts = [none[one.number] if one.number in kind.read_degrees else np.empty(0, np.int32) for one in into]
+            assert kind.update(aggregates, own, counts).shape == (0, kind.out_width)
 
 
 @pytest.mark.parametrize("name", MODELS)

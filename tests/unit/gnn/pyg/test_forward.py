@@ -270,7 +270,7 @@ def test_several_threads_may_export(tmp_path: Path) -> None:
 
     one = threading.Thread(target=export_model, args=(module(forward), tmp_path / "one"))
     one.start()
-    assert inside.wait(30)
+    assert inside.wait(60)
     export_model(module(asks_for_tensors), tmp_path / "other")
     done.set()
     one.join()

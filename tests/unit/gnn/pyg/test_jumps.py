@@ -98,6 +98,8 @@ COMBINED: dict[str, Callable[..., Any]] = {
     "stack max": lambda m, x, a, b, e: torch.stack([x, a, b], dim=-1).max(dim=-1)[0],
     "stack min": lambda m, x, a, b, e: torch.stack([x, a, b], 1).min(1).values,
     "stack amax": lambda m, x, a, b, e: torch.amax(torch.stack((x, a)), dim=0) + b,
+    "quotient": lambda m, x, a, b, e: b / (a + 0.5) + x,
+    "stack of one": lambda m, x, a, b, e: torch.stack([b], 0).mean(0) + torch.cat([x], -1) + torch.stack([a]).sum(0),
     "branches": lambda m, x, a, b, e: m.second(x, e) + m.first(b, e) * 2,
     "earlier rows": lambda m, x, a, b, e: m.lin(a),
 }
@@ -186,7 +188,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pyg.GCN(IN, 8, 2, jk="lstm"),
         "GCN: jumping knowledge with 'lstm' is not supported.*'cat' or 'max'",
     ),
-    "division": (lambda: Two(lambda m, x, a, b, e: a / b), "reads the rows of relu and second.*added, subtracted"),
+    "power": (lambda: Two(lambda m, x, a, b, e: a**b), "reads the rows of relu and second.*added, subtracted"),
     "alpha": (lambda: Two(lambda m, x, a, b, e: torch.add(a, b, alpha=2)), "add with alpha is not supported"),
     "cat of vertices": (lambda: Two(lambda m, x, a, b, e: torch.cat([a, b])), "cat over dim=0 puts vertices together"),
     "widths": (lambda: Two(lambda m, x, a, b, e: torch.maximum(a, m.lin(b))), "maximum.*max of rows of widths 6, 3"),
@@ -206,7 +208,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: nn.ModuleList([pyg.SimpleConv(aggr="median")]),
         "0: SimpleConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
     ),
-    "gru": (lambda: nn.ModuleList([pyg.GatedGraphConv(4, 2)]), "its hops share a GRU. Nearest: ResGatedGraphConv"),
     "overwritten": (InPlace, "writes over what is read again"),
 }
 

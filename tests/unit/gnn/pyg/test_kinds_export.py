@@ -79,6 +79,8 @@ FORMS: dict[str, Callable[[], Any]] = {
     "gat with skips": lambda: pyg.to_hetero(of.GatWithSkips(), METADATA),
     "gat with skips, means": lambda: pyg.to_hetero(of.GatWithSkips(), METADATA, "mean"),
     "graph sage": lambda: pyg.to_hetero(pyg.GraphSAGE((-1, -1), 8, 2, norm="batch_norm"), METADATA),
+    "gat": lambda: pyg.to_hetero(pyg.GAT((-1, -1), 8, 2, 4, add_self_loops=False), METADATA),
+    "gat v2": lambda: pyg.to_hetero(pyg.GAT((-1, -1), 8, 2, 4, v2=True, add_self_loops=False), METADATA),
     "jumping knowledge": lambda: pyg.to_hetero(pyg.GraphSAGE((-1, -1), 8, 3, 4, jk="cat"), METADATA),
     "jumping maxima": lambda: pyg.to_hetero(pyg.GraphSAGE((-1, -1), 8, 2, 4, jk="max"), METADATA),
     "inside": lambda: Layers([pyg.to_hetero(pyg.GraphSAGE((-1, -1), 4, 1), METADATA) for _ in range(2)]),
@@ -91,10 +93,20 @@ FORMS: dict[str, Callable[[], Any]] = {
     "shared matrix": lambda: Layers([hetero(of.sage), hetero(lambda one: pyg.GATConv(4, 4, **NO_LOOPS))]),
     "without roots": lambda: Layers([hetero(lambda one: pyg.SAGEConv((-1, -1), 4, root_weight=False))]),
     "norms by kind": lambda: sized_relbench(),
+    "pygs first example": lambda: Layers([by_degrees(pyg.GCNConv(-1, 4)) for _ in range(2)], nn.Linear(4, 2)),
+    "gcn without self-loops": lambda: by_degrees(pyg.GCNConv(-1, 4, add_self_loops=False, bias=False), "cat"),
+    "gcn not scaled": lambda: by_degrees(pyg.GCNConv(-1, 4, normalize=False, aggr="max")),
+    "hops": lambda: Layers([hetero(of.sage), by_degrees(pyg.LGConv())]),
     "hgt": lambda: of.Hgt(6, 2, 2),
     "hgt that widens": lambda: of.Hgt(4, 3, 1),
     "hgt alone": lambda: pyg.HGTConv({"paper": 5, "author": 3}, 5, METADATA),
 }
+
+
+def by_degrees(conv: Any, aggr: str = "sum") -> Any:
+    """A HeteroConv with that conv on the relation within one kind."""
+    gat = pyg.GATConv((-1, -1), 4, add_self_loops=False)
+    return pyg.HeteroConv({CITES: conv, WRITES: pyg.SAGEConv((-1, -1), 4), WRITTEN: gat}, aggr)
 
 
 def sized_relbench() -> Any:
@@ -122,6 +134,21 @@ def test_weights_and_attributes_of_relations(tmp_path: Path) -> None:
     run = lambda x, edge_index, edge_weight, edge_attr: module(x, edge_index, edge_attr, edge_weight)  # noqa: E731
     model = assert_same(module, tmp_path, run=run, edge_features=3)
     assert [relation.edge_features for relation in model.relations] == [3, 3, 3]
+
+
+def test_weights_of_a_relation_within_a_kind(tmp_path: Path) -> None:
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = by_degrees(pyg.GCNConv(-1, 4, improved=True))
+
+        def forward(self, x_dict: Any, edge_index_dict: Any, edge_weight_dict: Any) -> Any:
+            return self.conv(x_dict, edge_index_dict, edge_weight_dict={CITES: edge_weight_dict[CITES]})
+
+    module = sized(Weighted(), {one: torch.ones(1) for one in METADATA[1]})
+    run = lambda x, edge_index, edge_weight, edge_attr: module(x, edge_index, edge_weight)  # noqa: E731
+    conv = assert_same(module, tmp_path, run=run).layers[0].convs[0].conv
+    assert (conv.type, conv.edge_weights, conv.improved) == ("gcn_conv", True, True)
 
 
 def test_attributes_of_one_relation_alone(tmp_path: Path) -> None:
@@ -212,6 +239,10 @@ TYPED: dict[str, Callable[[], Any]] = {
     "maxima": lambda: of.Typed(pyg.RGCNConv(6, 8, 3, aggr="max"), pyg.RGCNConv(8, 4, 3, aggr="max", num_blocks=2)),
     "attention": lambda: of.Typed(pyg.RGATConv(6, 8, 3), pyg.RGATConv(8, 4, 3, num_bases=2, negative_slope=0.1)),
     "attention within types": lambda: of.Typed(within(num_blocks=2), pyg.RGATConv(8, 4, 3, bias=False)),
+    "attention of heads": lambda: of.Typed(
+        pyg.RGATConv(6, 4, 3, heads=2, num_blocks=2), pyg.RGATConv(8, 4, 3, heads=3, concat=False)
+    ),
+    "attention of heads within types": lambda: of.Typed(within(heads=2), pyg.RGATConv(16, 4, 3, heads=2, bias=False)),
     "bare": lambda: of.Typed(pyg.RGCNConv(6, 8, 3, root_weight=False), pyg.RGCNConv(8, 4, 3, bias=False)),
 }
 

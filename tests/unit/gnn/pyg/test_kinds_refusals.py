@@ -60,11 +60,6 @@ class Alike(nn.Module):
         return self.function(self, x, edge_index, edge_type)
 
 
-class OwnConv(pyg.SAGEConv):
-    def message(self, x_j: Any) -> Any:
-        return 2 * x_j
-
-
 def pair(x: Any) -> tuple[Any, Any]:
     return x["author"], x["paper"]
 
@@ -118,8 +113,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an unknown kind": (lambda: Two(lambda m, x, e: x["venue"]), "there are no rows or edges of 'venue'"),
     "gcn": (lambda: with_conv(pyg.GCNConv(5, 5)), "GCNConv is not supported: it scales by degrees"),
-    "another conv": (lambda: with_conv(pyg.ResGatedGraphConv((3, 5), 5)), "is not supported on a relation yet; there"),
-    "own conv": (lambda: with_conv(OwnConv((3, 5), 5)), "a conv of one's own may make any message.*Nearest: SAGEConv"),
+    "hops": (
+        lambda: Two(lambda m, x, e: m.writes(x["paper"], e[CITES]), pyg.SGConv(5, 5, K=2)),
+        r"SGConv is not supported on a relation: it is several hops. Nearest: GCNConv for each hop",
+    ),
+    "hops between kinds": (lambda: with_conv(pyg.LGConv()), "LGConv is not supported: it scales by degrees"),
+    "another conv": (
+        lambda: with_conv(pyg.GENConv((3, 5), 5, aggr="powermean")),
+        "GENConv with aggr='powermean' is not supported yet",
+    ),
     "self-loops between kinds": (with_loops, "adds self-loops, from vertex i of one kind to vertex i of another"),
     "several aggregators": (
         lambda: with_conv(pyg.TransformerConv((3, 5), 5, aggr="max")),
@@ -151,13 +153,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Alike(lambda m, x, e, t: m.typed(x, e[:, t > 0], t[t > 0])),
         r"gt \(test_kinds_.*:\d+\) reads something other than rows of layers.*: it changes edges",
     ),
-    "learned rows": (lambda: Alike(lambda m, x, e, t: m.typed(m.emb.weight, e, t)), "a learned row of each id is not"),
-    "no rows": (lambda: Alike(lambda m, x, e, t: m.typed(None, e, t)), "a learned row of each id is not supported yet"),
-    "rows by id": (lambda: Alike(lambda m, x, e, t: m.typed(m.emb(x), e, t)), "torch.nn.Embedding is not supported"),
-    "nine types": (lambda: pyg.RGCNConv(4, 4, 9), "has 9 types of edges: past eight relations are not supported yet"),
-    "heads over types": (lambda: pyg.RGATConv(4, 4, 3, heads=2), "^RGATConv: RGATConv with heads=2 is not supported"),
+    "no rows": (lambda: ByIds(pyg.RGATConv(9, 4, 3)), "is called without rows of vertices. Nearest: "),
+    "rows by types": (lambda: Alike(lambda m, x, e, t: m.typed(m.emb(t), e, t)), "by something other than the ids of "),
+    "many types": (lambda: pyg.RGATConv(2, 2, 257), "RGATConv with 257 types of edges: past 256 it is not supported"),
+    "products of heads": (
+        lambda: pyg.RGATConv(4, 4, 3, attention_mode="multiplicative-self-attention"),
+        "^RGATConv: RGATConv with attention_mode='multiplicative-self-attention' is not supported",
+    ),
     "weights by degree": (lambda: pyg.RGATConv(4, 4, 3, mod="scaled"), "RGATConv with mod='scaled' is not supported"),
-    "han": (lambda: of.Layers([pyg.HANConv(WIDTHS, 4, METADATA)]), r"^convs.0 \(.*HANConv is not supported: it weighs"),
+    "han": (
+        lambda: of.Layers([pyg.HANConv(WIDTHS, 4, METADATA)]),
+        r"^convs.0 \(.*HANConv weighs the 2 relations into .* stats_from=data, a HeteroData",
+    ),
     "hgt on some edges": (
         lambda: Two(lambda m, x, e: m.writes(x, {WRITES: e[WRITTEN]}), pyg.HGTConv(WIDTHS, 4, METADATA)),
         r"^writes \(test_kinds_.*:\d+\) is to be called with rows by kind, and edges by relation as they came",
@@ -169,8 +176,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "deviations": (lambda: pyg.RGCNConv(4, 4, 3, aggr="std"), "RGCNConv with aggr='std' is not supported yet"),
     "with bases": (lambda: with_bases(), "is made by to_hetero_with_bases, which is not supported"),
     "pairs": (lambda: Links(), r"needs edge_label_index, .*If its .encoder makes .*\(model.encoder, folder"),
-    "no features": (lambda: ByIds(), "takes no rows: a learned row of each id is not supported yet"),
-    "a batch": (lambda: OfBatch(), r"takes \(batch\), expected \(x_dict, edge_index_dict"),
+    "blocks of ids": (lambda: ByIds(pyg.RGCNConv(9, 6, 3, num_blocks=3)), "num_blocks=3 is called without rows of ver"),
+    "ids of many types": (
+        lambda: ByIds(pyg.FastRGCNConv(9, 16, 129)),
+        "its weights have 2064 columns for each vertex, 16 for each type of edges: past 2048 .* an nn.Embedding whose",
+    ),
+    "ids of many bases": (lambda: ByIds(pyg.RGCNConv(9, 16, 200, num_bases=130)), "2080 .* for each basis: past"),
+    "other ids": (lambda: ByIds(pyg.RGCNConv(9, 4, 3), torch.arange(8)), "called with numbers that are not those of"),
+    "a batch": (lambda: OfBatch(), r"takes \(rows\), expected \(x_dict, edge_index_dict"),
     "more than that": (lambda: OfMore(), "needs time_dict, expected"),
 }  # fmt: skip
 
@@ -189,8 +202,8 @@ class OfBatch(nn.Module):
         super().__init__()
         self.conv = hetero(of.sage)
 
-    def forward(self, batch: Any) -> Any:
-        return self.conv(batch.x_dict, batch.edge_index_dict)
+    def forward(self, rows: Any) -> Any:
+        return self.conv(rows.x_dict, rows.edge_index_dict)
 
 
 class Links(nn.Module):
@@ -205,12 +218,13 @@ class Links(nn.Module):
 
 
 class ByIds(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, conv: Any, ids: Any = None) -> None:
         super().__init__()
-        self.conv = pyg.RGCNConv(9, 4, 3)
+        self.conv = conv
+        self.register_buffer("ids", ids)
 
     def forward(self, edge_index: Any, edge_type: Any) -> Any:
-        return self.conv(None, edge_index, edge_type)
+        return self.conv(self.ids, edge_index, edge_type)
 
 
 class OfMore(OfBatch):
@@ -255,8 +269,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "one number": ({"features": 5}, "features=5: there are several kinds, so give the width of each"),
     "unknown kind": ({"features": {"venue": 5}}, "features has the kind 'venue'; kinds are paper, author"),
     "another width": ({"features": {"author": 4}}, "reads rows of width 3 of the kind 'author'.* got 4"),
-    "statistics": ({"stats_from": (0, 0)}, "stats_from is not supported for modules with kinds or relations yet"),
-    "head": ({"head": "convs"}, "head='convs' is not supported for modules with kinds or relations yet"),
+    "statistics": ({"stats_from": (0, 0)}, "stats_from: got tuple, expected a HeteroData, or "),
+    "statistics without a kind": ({"stats_from": ({"paper": [[0.0] * 5]}, {})}, "has no vertices of kind 'author'"),
+    "statistics without edges": (
+        {"stats_from": ({"paper": [[0.0] * 5], "author": [[0.0] * 3]}, {})}, "stats_from has no edges of .*cites"
+    ),
+    "head": ({"head": "convs"}, "head=.convs. is not the end of the module"),
     "types": ({"edge_types": ["a"]}, "edge_types are those of metadata here"),
     "attributes": ({"edge_features": 3}, "edge_features are 3, but the module reads attributes of width 0"),
     "no mirrors": ({"mirrors": ["rev_writes"]}, r"mirrors is \['rev_writes'\], expected the type of a relation"),
@@ -300,7 +318,7 @@ def test_a_module_that_does_not_say_its_kinds_is_told_to(tmp_path: Path) -> None
 
 
 def test_a_module_that_differs_from_what_was_read_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from freshet.gnn.pyg.kinds import levels
+    from freshet.gnn.pyg.kinds.layered import levels
 
     monkeypatch.setattr(levels.Scheduler, "aggr", lambda self, layer: "max")
     relations = {CITES: pyg.SAGEConv(5, 4), WRITES: pyg.SAGEConv((3, 5), 4), WRITTEN: pyg.SAGEConv((5, 3), 4)}

@@ -17,7 +17,7 @@ from freshet.gnn.pyg.export import ExportError, export_model
 from freshet.schema import Graph
 from tests.support.graphs.random_graphs import random_graph
 
-METADATA = (["a", "b"], [("a", "to", "b"), ("b", "rev", "a")])
+METADATA = (["a", "b"], [("a", "to", "b"), ("b", "rev", "a"), ("a", "cites", "a")])
 
 
 class Encoder(nn.Module):
@@ -157,11 +157,8 @@ class ByItems(OfDicts):
 
 
 KINDS = {
-    "han": (lambda: OfDicts(pyg.HANConv(4, 4, METADATA)), "^conv .*HANConv is not supported: it weighs relations by"),
-    "han by other names": (
-        lambda: ByItems(pyg.HANConv(4, 4, METADATA)),
-        "HANConv is not supported: it weighs",
-    ),
+    "han": (lambda: OfDicts(pyg.HANConv(4, 4, METADATA)), "^conv .*HANConv weighs the 2 relations into 'a' by means"),
+    "han by other names": (lambda: ByItems(pyg.HANConv(4, 4, METADATA)), "HANConv weighs the 2 relations into 'a'"),
     "rows of one kind": (lambda: BySubscript(pyg.GCNConv(4, 4)), r"reads its input as a dict.* metadata=\(kinds, rel"),
     "kinds by items": (lambda: ByItems(pyg.GCNConv(4, 4)), r"reads its input as a dict.* metadata=\(kinds, relations"),
 }

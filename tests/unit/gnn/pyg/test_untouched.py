@@ -60,11 +60,6 @@ def patched(part: str, method: str, function: Any) -> Callable[[], Any]:
     return changed(lambda net: setattr(net.get_submodule(part), method, function))
 
 
-class OwnConv(pyg.SAGEConv):
-    def message(self, x_j: Any) -> Any:
-        return bounded(x_j)
-
-
 class OwnLightGCN(pyg.LightGCN):
     def get_embedding(self, edge_index: Any, edge_weight: Any = None) -> Any:
         return 2 * super().get_embedding(edge_index, edge_weight)
@@ -179,7 +174,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "^module_1 was made by torch.jit",
     ),
     "meta": (changed(lambda m: m.lin.to("meta")), "^lin: weight is on the device 'meta', where it has no values"),
-    "own conv": (lambda: nn.ModuleList([OwnConv(IN, 4)]), "OwnConv is not supported: a conv of one's own"),
     "own LightGCN": (lambda: OwnLightGCN(10, IN, 2), "^OwnLightGCN is a LightGCN with methods of its own"),
     "own Sequential": (
         lambda: OwnSequential("x, e", [(pyg.SAGEConv(IN, IN), "x, e -> x")]),

@@ -99,6 +99,23 @@ def test_the_program_takes_the_options_that_spec_writes(tmp_path: Path) -> None:
     assert arguments[-2:] == ["--config", "/etc/freshet/job.yaml"]
 
 
+def test_modules_of_layers_go_along(spec: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    """Each lies where the program finds it, with the bytes that the model was made with."""
+    _, out, _ = spec("--config", K8S / "job.yaml", "--layers", "examples.gated_sum", "--layers", "examples.top_k")
+    options, deployment = yaml.safe_load_all(out)
+    volume = deployment["spec"]["podTemplate"]["spec"]["volumes"][1]["configMap"]
+    for one in volume["items"]:
+        (tmp_path / one["path"]).parent.mkdir(exist_ok=True)
+        (tmp_path / one["path"]).write_text(options["data"][one["key"]])
+    for name in ("gated_sum", "top_k"):
+        assert (tmp_path / "examples" / f"{name}.py").read_text() == (ROOT / "examples" / f"{name}.py").read_text()
+    assert load_run_config({}, tmp_path / "job.yaml").layers == ["examples.gated_sum", "examples.top_k"]
+    code, out, err = spec("--config", K8S / "job.yaml", "--layers", "examples.none")
+    assert (code, out) == (2, "")
+    assert "freshet: --layers examples.none: it cannot be imported" in err
+    schemas.check(deployment, schemas.of_operator_on_maven())
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -166,7 +183,7 @@ def entry(tmp_path: Path, *arguments: str, **environ: str) -> subprocess.Complet
     places = {"FLINK_HOME": str(tmp_path), "FLINK_CONF_DIR": "conf", "FLINK_LIB_DIR": "lib"}
     command = ["bash", str(ROOT / "job" / "docker-entrypoint.sh"), *arguments]
     environ = {**os.environ, **places, **environ}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=True)
 
 
 def test_the_entry_point_is_called_as_the_one_of_flinks_image(tmp_path: Path) -> None:

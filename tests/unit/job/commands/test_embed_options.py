@@ -46,4 +46,4 @@ def test_without_it_they_are_those_of_a_run(called: Any) -> None:
     options = called()
     assert options.placement == load_partitioning({})
     assert options.undirected is None
-    assert called("--for", "serving").placement is None
+    assert called("--for", "serving").placement == options.placement, "for models that are embedded by parts"

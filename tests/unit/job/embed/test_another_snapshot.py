@@ -12,9 +12,8 @@ import pytest
 from freshet.gnn.model import save_model
 from freshet.job.embed import folder as embed_folder
 from freshet.job.embed import runner
-from freshet.job.embed.runner import EmbedOptions, embed
+from freshet.job.embed.runner import STREAMING, EmbedOptions, embed
 from freshet.job.errors import UsageError
-from freshet.job.options.partitioning_options import PartitioningOptions
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.random_graphs import random_graph
 from tests.support.stages.embedded import read_rows, write_graph
@@ -56,7 +55,7 @@ def test_another_snapshot_of_the_same_name_and_size_is_refused(
 ) -> None:
     """Else rows of the former graph would be served with the new one's vertices."""
     if streams:
-        options = EmbedOptions(**{**vars(options), "placement": PartitioningOptions(partitioner="hdrf")})
+        options = EmbedOptions(**{**vars(options), "made_for": STREAMING})
     begin(options, monkeypatch)
     files = [options.snapshot / name for name in ("vertices.parquet", "edges.parquet")]
     before = [(path.stat().st_atime_ns, path.stat().st_mtime_ns) for path in files]

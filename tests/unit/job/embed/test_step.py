@@ -72,7 +72,7 @@ def test_a_step_waits_for_another_process_that_is_at_it(told: StepSettings) -> N
         other.start()
         other.join(1.0)
         assert other.is_alive() and not (told.folder / "journal.json").exists()
-    other.join(60.0)
+    other.join(120.0)
     assert not other.is_alive() and (told.folder / "journal.json").exists()
 
 

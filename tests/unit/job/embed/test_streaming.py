@@ -37,7 +37,7 @@ def test_a_graph_that_is_placed_whole_takes_more_memory() -> None:
 def test_the_other_placement_is_named_where_it_would_do() -> None:
     some = needs(1_000_000)
     with pytest.raises(UsageError, match=r"give 29\dMiB or more, or --snapshot-placement stream, or --for serving"):
-        memory_lines(some, 200 * MIB, PLACED)
+        memory_lines(some, 200 * MIB, PLACED, ["or --for serving"])
     assert "placing the graph" in memory_lines(some, 200 * MIB, EDGE_BY_EDGE)[1]
-    with pytest.raises(UsageError, match="or more, or --for serving"):
+    with pytest.raises(UsageError, match=r"[0-9]MiB or more$"):
         memory_lines(some, MIB, PLACED)

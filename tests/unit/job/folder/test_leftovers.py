@@ -134,6 +134,19 @@ def test_a_job_on_a_cluster_goes_on_without_its_process(
     assert not leftovers.clear(tmp_path / "M")
 
 
+def test_what_killed_processes_had_not_finished_goes_with_the_next_run(given: dict[str, object]) -> None:
+    out = Path(str(given["out"]))
+    (out / "job").mkdir(parents=True)
+    left = [out / name for name in ("job/.start.json.0a.tmp", "base/.image.json.0a.tmp", "status/.Sink-0.json.0a.tmp")]
+    left[0].touch()
+    assert begin(given) == 0
+    assert not left[0].exists()
+    for path in left:
+        path.touch()
+    assert runner.run(load_run_config({**given, "resume": "latest"})) == 0
+    assert not any(path.exists() for path in left)
+
+
 def test_a_folder_that_only_looks_like_a_job_is_not_one(tmp_path: Path) -> None:
     (tmp_path / "embeddings").mkdir()
     (tmp_path / "embeddings" / "part-0-00000000.parquet").touch()

@@ -22,6 +22,7 @@ from freshet.job import cli
 from freshet.job.folder import layout
 from freshet.job.history.as_of import join_as_of
 from freshet.job.serving.compaction import compact_log
+from freshet.job.serving.served_job import ServedJob
 from freshet.operators.control import PUBLISH
 from tests.support.serving.hand_job import WIDTH, HandJob
 
@@ -183,6 +184,25 @@ def test_after_compaction_a_row_is_right_or_said_to_be_unknown(tmp_path: Path, k
     assert join_as_of(one.hand.out, late).unknown == 0, "the newest rows are in the base"
     again = compact_log(one.hand.out)
     assert (again.removed, join_as_of(one.hand.out, asked).known_from) == (0, after.known_from)
+
+
+def test_a_job_may_go_on_and_be_compacted_while_its_files_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base is of a later epoch than the one that was complete, and all files are gone that it covers."""
+    one = Lived(tmp_path / "O", "int")
+    before, epoch = freshet.history(one.hand.out, list(range(KEYS))), ServedJob.complete_epoch
+
+    def compacted(job: ServedJob) -> int:
+        monkeypatch.setattr(ServedJob, "complete_epoch", epoch)
+        compact_log(job.out, 0.0, now_s=time.time() + 10_000)
+        return epoch(job) - 1
+
+    monkeypatch.setattr(ServedJob, "complete_epoch", compacted)
+    found = freshet.history(one.hand.out, list(range(KEYS)))
+    last = {row["id"]: row for row in before.to_pylist()}
+    assert found.to_pylist() == [row for row in last.values() if not row["deleted"]]
+    assert found.schema.metadata[b"epoch"] == str(EPOCHS).encode()
 
 
 def call(*arguments: object) -> int:

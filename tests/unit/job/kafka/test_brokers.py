@@ -25,6 +25,7 @@ NONE = ClientProperties()
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brokers, "CONNECT_S", 0.5)
+    monkeypatch.setattr(brokers, "GRACE_S", 30.0)
     monkeypatch.setattr(brokers, "ANSWER_S", 1.0)
 
 
@@ -59,10 +60,11 @@ def test_a_host_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     asking = threading.Event()
 
     def hang(*_: object, **__: object) -> object:
-        asking.wait(30)  # as a resolver does that gets no answer
+        asking.wait(60)  # as a resolver does that gets no answer
         return "in vain"
 
     monkeypatch.setattr(brokers, "why_silent", hang)
+    monkeypatch.setattr(brokers, "GRACE_S", 0.0)
     assert "no broker is there (no answer)" in asked(f"127.0.0.1:{server_port()}")
     asking.set()
 

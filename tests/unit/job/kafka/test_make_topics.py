@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.job.errors import UsageError
 from freshet.job.kafka import make_topics
 from freshet.job.kafka.address import KafkaAddress
@@ -21,6 +22,7 @@ from freshet.job.run.outputs import Outputs, outlet_settings, plan_outputs, refu
 from freshet.operators.parser.config import ParserConfig
 from freshet.operators.settings import OutletConfig, Settings
 from freshet.partitioner.config import PartitionerConfig
+from tests.support.graphs.kinds import KINDS, kinds_model, sage_everywhere
 
 
 class Brokers:
@@ -139,13 +141,13 @@ def test_records_that_a_topic_would_not_take_are_refused_at_the_start(
     )
     outputs = Outputs(TopicOutput(bootstrap="h:1", topic="kept"))
     if said is None:
-        refuse_large_records(settings, outputs, width)
+        refuse_large_records(settings, outputs, {"": width})
         return
     with pytest.raises(UsageError) as caught:
-        refuse_large_records(settings, outputs, width)
+        refuse_large_records(settings, outputs, {"": width})
     assert said in str(caught.value)
     assert "the producer and the topic take records of 1,048,576; raise max.request.size" in str(caught.value)
-    refuse_large_records(settings, Outputs(), width)
+    refuse_large_records(settings, Outputs(), {"": width})
 
 
 def options_of(**flags: Any) -> RunConfig:
@@ -161,6 +163,24 @@ def test_the_outputs_of_a_run(brokers: Brokers) -> None:
     assert found.letters == TopicOutput(bootstrap="h:1", topic="short")
     assert outlet_settings(options_of(), "a" * 64) is None
     assert outlet_settings(config, "a" * 64) == OutletConfig("a" * 12, "base64", 1000, 500)
+
+
+def test_each_of_several_returned_kinds_has_a_topic_and_transactions_of_its_own(brokers: Brokers) -> None:
+    plan = compile_kinds(kinds_model([sage_everywhere(KINDS, 4)], ["item", "user"]))
+    given = {"embeddings_to": "kafka://h:1/out", "dead_letters": "kafka://h:1/short", "delivery": "exactly-once"}
+    found = plan_outputs(options_of(**given), "id", print, plan)
+    assert found.embeddings is None
+    assert found.letters == TopicOutput(bootstrap="h:1", topic="short")
+    told = {kind: (topic.topic, topic.transactional_id_prefix) for kind, topic in found.topics.items()}
+    assert told == {"item": ("out.item", "freshet-id.item"), "user": ("out.user", "freshet-id.user")}
+    assert brokers.topics["out.item"] == brokers.topics["out.user"] == "compact"
+    for topic, said in (
+        ("out", "the topic out.user, of the kind user, is one that the job"),
+        ("a" * 246, "is not made of 1 to 249"),
+    ):
+        config = options_of(events=["kafka://h:1/out.user"], embeddings_to=f"kafka://h:1/{topic}")
+        with pytest.raises(UsageError, match=said):
+            plan_outputs(config, "id", print, plan)
 
 
 def test_the_producer_is_patient() -> None:

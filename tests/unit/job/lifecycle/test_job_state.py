@@ -82,6 +82,24 @@ def test_whoever_holds_the_lock_works_on_it(tmp_path: Path) -> None:
     assert state_of(tmp_path).state == STOPPED
 
 
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_a_process_that_comes_and_goes_while_we_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_killed: bool
+) -> None:
+    """It begins after `run.json` is read, and has ended when the lock is looked at."""
+    if was_killed:
+        tell(tmp_path, run_file.RUNNING, began=1.0)
+    look = lock.is_held
+
+    def ends(out: Path) -> bool:
+        monkeypatch.setattr(lock, "is_held", look)
+        tell(out, run_file.FINISHED, began=2.0, ended_ms=3000)
+        return look(out)
+
+    monkeypatch.setattr(lock, "is_held", ends)
+    assert state_of(tmp_path).state == ENDED
+
+
 def test_a_look_at_the_lock_refuses_nobody(tmp_path: Path) -> None:
     looks = (
         "import sys, pathlib; from freshet.job.folder.lock import is_held\nwhile 1: is_held(pathlib.Path(sys.argv[1]))"

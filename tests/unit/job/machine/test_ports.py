@@ -2,6 +2,8 @@
 
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -17,6 +19,13 @@ def test_a_seed_does_not_decide_and_no_port_is_given_twice():
         random.seed(0)
         given.add(server_port())
     assert len(given) == 50
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has names that go with a process")
+def test_no_two_processes_are_given_the_same_before_a_server_binds_it():
+    claim = f"import socket; socket.socket(socket.AF_UNIX).bind('\\0freshet-port-{server_port()}')"
+    refused = subprocess.run([sys.executable, "-c", claim], capture_output=True, text=True, check=False)
+    assert "Address already in use" in refused.stderr
 
 
 def test_a_server_that_listens_answers_at_once():

@@ -20,7 +20,15 @@ from freshet.partitioner.config import PartitionerConfig
 # What has no option: found out by the run, or for tests alone. A field that is new and is meant to be an option, but
 # bears another name than that, would fail here.
 UNTOLD: dict[type, set[str]] = {
-    PartitionerConfig: {"forbid_typed_loops", "edge_types", "out_degrees", "types_max", "key_bits", "hash_seed"},
+    PartitionerConfig: {
+        "forbid_typed_loops",
+        "edge_types",
+        "out_degrees",
+        "degree_relations",
+        "types_max",
+        "key_bits",
+        "hash_seed",
+    },
     ParserConfig: {"block_events"},
     SealingConfig: {
         "marker_epochs_max",

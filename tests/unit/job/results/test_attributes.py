@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from freshet.gnn.model import save_model
-from freshet.job.embed.batch_job import Spread
-from freshet.job.embed.runner import EmbedOptions, embed
+from freshet.job.embed.runner import STREAMING, EmbedOptions, embed
 from freshet.job.errors import UsageError
 from freshet.job.folder import run_file
 from freshet.job.local.runtime import LocalRuntime
@@ -29,6 +29,7 @@ from freshet.schema import Features
 from tests.support.graphs.attributed import EDGE_WIDTH, gine
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, with_attributes
+from tests.support.stages.embedded import read_rows
 
 BAD: list[Any] = [[1.0], [0.0] * 4, [[1.0], [2.0], [3.0]], ["1", "2", "3"], "1,2,3", [0.0, 1e39, 0.0], [None, 1, 2]]
 
@@ -96,14 +97,16 @@ def test_a_job_is_exact_wherever_it_is_stopped(
     assert any(any(row) for row in edges(tmp_path / "S2").values())
     assert "checked and not kept" not in capsys.readouterr().err
 
-    asked = EmbedOptions(tmp_path / "model", tmp_path / "S", tmp_path / "E", undirected=options.get("undirected"))
-    said = r"--model .*model: layer 2 \(gine_conv\) reads attributes of edges, .* by --for serving; leave that out"
-    for spread in (None, Spread(1, None)):
-        with pytest.raises(UsageError, match=said):
-            embed(replace(asked, spread=spread))
+    asked = EmbedOptions(
+        tmp_path / "model", tmp_path / "S", tmp_path / "E", placement=PartitioningOptions(parts=2), **options
+    )
+    said = r"--passes, .*: --model .*model: layer 2 \(gine_conv\) reads attributes of edges: its edges are held"
+    with pytest.raises(UsageError, match=said):
+        embed(replace(asked, passes=2))
     assert not asked.out.exists(), "it is refused before it begins"
-    placed = PartitioningOptions(parts=2)
-    assert embed(replace(asked, out=tmp_path / "E2", placement=placed)) == 0
+    assert embed(asked) == embed(replace(asked, out=tmp_path / "E2", made_for=STREAMING)) == 0
+    alone, streamed = read_rows(asked.out), read_rows(tmp_path / "E2")
+    assert alone.keys() == streamed.keys() and all(np.array_equal(alone[one], streamed[one]) for one in alone)
     gone_on = run(tmp_path, "G", snapshot=tmp_path / "E2", parts=2, **options)
     assert check(tmp_path / "model", events, gone_on, snapshot=tmp_path / "S") == 0
 

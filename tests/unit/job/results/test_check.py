@@ -9,8 +9,11 @@ from freshet.gnn.model import save_model
 from freshet.gnn.pyg import oracle as torch_oracle
 from freshet.job.errors import UsageError
 from freshet.job.results.check import check
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.parser.rules import Rules
+from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.sink.epoch_rows import LogFile
 from tests.support.graphs.models import conv, make_model
 from tests.support.runs.finished_run import (
     FIRST,
@@ -232,3 +235,28 @@ def test_wrong_use_is_refused(tmp_path, capsys):
         path.unlink()
     with pytest.raises(UsageError, match="no epoch is complete"):
         run.check(capsys)
+
+
+@pytest.mark.parametrize("after", ["__init__", "last_epoch"])
+def test_a_run_may_go_on_while_it_is_checked(tmp_path, capsys, monkeypatch, after):
+    """An epoch comes between the list of the rows and that of the epochs, or between that and the status."""
+    run = Run(tmp_path)
+    log, [newest] = ChangeLog(LogFolders(run.out), 0, OUT, "int", [FIRST, SECOND]), run.epochs[-1:]
+    for name in (epochs_of(5), f"embeddings/part-0-{5:08d}.parquet"):
+        (run.out / name).unlink()
+    run.update("run.json", state="running", epoch=None, summary=None)
+    run.update("status/sink-0.json", epoch=5, visible=5)
+    former = getattr(ChangeLogReader, after)
+
+    def goes_on(reader, *given):
+        found = former(reader, *given)
+        monkeypatch.setattr(ChangeLogReader, after, former)
+        log.write(LogFile(5, [newest]))
+        run.update("status/sink-0.json", epoch=6, visible=6)
+        return found
+
+    monkeypatch.setattr(ChangeLogReader, after, goes_on)
+    code, line = run.check(capsys, oracle="own")
+    assert (code, line["epoch"], line["faults"]) == (0, 5, [])
+    code, line = run.check(capsys, oracle="own")
+    assert (code, line["epoch"], line["faults"]) == (0, 6, [])

@@ -30,7 +30,7 @@ from freshet.job.run.resume import resume
 from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.config import GraphRules
-from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features, kept_of
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, to_events

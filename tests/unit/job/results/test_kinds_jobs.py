@@ -11,26 +11,48 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastapi.testclient import TestClient
 
+from freshet.gnn.kinds.learned import learned_weights
 from freshet.gnn.kinds.model import KindsModel
-from freshet.gnn.model import ModelError, save_model
-from freshet.job.embed.runner import EmbedOptions, embed
+from freshet.gnn.model import save_model
 from freshet.job.errors import UsageError
 from freshet.job.folder import run_file
+from freshet.job.folder.returned_kinds import folder_name
+from freshet.job.history.past_rows import history
 from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
-from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.results.check import check
 from freshet.job.results.export import export
 from freshet.job.run import runner
 from freshet.job.run.prepare.job import prepare
-from freshet.job.size.estimate import estimate
-from freshet.job.size.miniature import GraphSize
+from freshet.job.run.summary import closing_summary
+from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.compaction import compact_log
+from freshet.job.serving.feeds.fed_job import FedJob
+from freshet.job.serving.feeds.feed import feed_of
+from freshet.job.serving.follower import Follower
+from freshet.job.serving.health import Health
+from freshet.job.serving.http_server import make_app
+from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.serve_options import ServeOptions
+from freshet.job.serving.served_job import ServedJob
 from freshet.kinds import Kinds, KindsError
 from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.sink.tail.note import TailNote
 from freshet.operators.snapshot.writer import write_snapshot
-from tests.support.graphs.kind_streams import embeddings_of, graph_of, random_records, text_id
-from tests.support.graphs.kinds import KINDS, by_kind, hetero, kinds_model, relation, sage, sage_everywhere
+from tests.support.graphs.kind_streams import embeddings_of, graph_of, random_records
+from tests.support.graphs.kinds import (
+    KINDS,
+    RELATIONS,
+    by_kind,
+    hetero,
+    kinds_model,
+    relation,
+    sage,
+    sage_everywhere,
+    text_id,
+)
 
 BAD: list[dict[str, Any]] = [
     {"op": "add_vertex", "id": 1},
@@ -43,9 +65,36 @@ BAD: list[dict[str, Any]] = [
 LAYERS = (sage_everywhere(KINDS, 6), by_kind(user=[{"type": "relu"}]), sage_everywhere(dict.fromkeys(KINDS, 6), 4))
 
 
-def of_sums() -> KindsModel:
+def of_sums(*out: str) -> KindsModel:
     """Two layers of sums, whose mirrors are read, too."""
-    return kinds_model(LAYERS, ["user"])
+    return kinds_model(LAYERS, list(out or ("user",)))
+
+
+def of_two() -> KindsModel:
+    """The same, which returns two kinds: not in the order of their numbers."""
+    return of_sums("item", "user")
+
+
+def learning(
+    layers: list[Any],
+    out: str,
+    kinds: dict[str, int],
+    relations: list[Any],
+    kind: str,
+    rows: dict[str, int],
+    id_of: Any,
+) -> KindsModel:
+    """A model with learned rows of some vertices of a kind."""
+    ids = [id_of(number) for number in range(0, 9, 2)]
+    tables = learned_weights(kind, ids, np.random.default_rng(1).standard_normal((5, sum(rows.values()))))
+    declared = {kind: {"rows": rows, "count": 5, "ids": "string" if id_of is text_id else "int"}}
+    return kinds_model(layers, [out], kinds, relations, learned=declared, tables=tables)
+
+
+def without_features() -> KindsModel:
+    """The same, but shops have learned rows alone."""
+    recalled = by_kind(shop=[{"type": "join", "of": ["row"]}])
+    return learning([recalled, *LAYERS], "user", KINDS | {"shop": 0}, RELATIONS, "shop", {"row": 5}, int)
 
 
 def with_attributes() -> KindsModel:
@@ -58,13 +107,14 @@ def with_attributes() -> KindsModel:
     ]
     heads = {"type": "gat_conv", "heads": 2, "add_self_loops": False, "out_channels": 4}
     first = {
-        0: sage(6, 4, 4),
-        1: {**heads, "in_channels": 4, "target_channels": 6, "edge_channels": 2},
+        0: sage(9, 4, 4),
+        1: {**heads, "in_channels": 4, "target_channels": 9, "edge_channels": 2},
         2: sage(5, 4, 4, aggr="max"),
         3: sage(4, 5, 4),
     }
     second = {0: sage(4, 4, 4), 2: sage(4, 4, 4)}
-    return kinds_model([hetero(first), hetero(second)], ["item"], KINDS, relations)
+    both = by_kind(user=[{"type": "join", "of": [".", "row"]}])
+    return learning([both, hetero(first), hetero(second)], "item", KINDS, relations, "user", {"row": 3}, text_id)
 
 
 def of_one_kind() -> KindsModel:
@@ -79,7 +129,7 @@ def write(folder: Path, model: KindsModel, id_of: Callable[[int], Any], parquet:
     save_model(model, folder / "model")
     records = random_records(kinds_of(model), 5, 400, id_of)
     every = list(records)
-    for k, one in enumerate(BAD if kinds_of(model).are_named and model.out == ["user"] else ()):
+    for k, one in enumerate(BAD if kinds_of(model).are_named and "user" in model.out else ()):
         every.insert(30 * (k + 1), {name: id_of(v) if name in ("id", "src", "dst") else v for name, v in one.items()})
     if parquet:
         lists = {name: pa.list_(pa.float32()) for name in ("x", "attr")}
@@ -120,7 +170,8 @@ def run(folder: Path, name: str, stop_after: int | None = None, **options: Any) 
 @pytest.mark.parametrize(
     ("make", "id_of", "parquet"),
     [
-        (of_sums, int, False),
+        (of_two, text_id, False),
+        (without_features, int, False),
         (with_attributes, text_id, True),
         (of_one_kind, text_id, False),
     ],
@@ -139,13 +190,24 @@ def test_a_job_with_kinds_is_exact_wherever_it_is_stopped(
     given = tmp_path / "model", [str(*tmp_path.glob("events.*"))]
     whole = run(tmp_path, "O", parts=2)
     assert check(*given, whole, every=7) == 0
-    state = ChangeLogReader(whole).state_at(20)
-    got = dict(zip(state.ids.tolist(), state.vectors, strict=True))
-    (kind,) = model.out
-    want = embeddings_of(model, graph_of(kinds_of(model), records), kind)
-    assert got.keys() == want.keys()
-    for vertex, row in want.items():
-        np.testing.assert_allclose(got[vertex], row, rtol=1e-4, atol=1e-4)
+    assert check(*given, whole, kind=model.out[0] or None) == 0
+    captured = capsys.readouterr()
+    told, found = orjson.loads(captured.out.splitlines()[-1]), graph_of(kinds_of(model), records)
+    strangers = {one for one in found.x if list(model.kinds)[one[0]] in model.learned} - {
+        (list(model.kinds).index(kind), id_of(number)) for kind in model.learned for number in range(0, 9, 2)
+    }
+    assert closing_summary(whole).get("unlearned_vertices") == (len(strangers) if model.learned else None)
+    assert bool(strangers) == ("no learned rows of" in captured.err) == bool(model.learned)
+    for kind in model.out:
+        folder = kind if len(model.out) > 1 else ""
+        log = ChangeLogReader(whole, folder)
+        state = log.state_at(log.last_epoch() or 0)
+        got = dict(zip(state.ids.tolist(), state.vectors, strict=True))
+        want = embeddings_of(model, found, kind)
+        assert_same(got, want)
+        assert kind != model.out[0] or told["vertices"] == len(want)
+        if folder:
+            assert_served(whole, folder, want)
 
     half = run(tmp_path, "H", stop_after=4, parts=1)
     assert export(tmp_path / "S", half) == 0
@@ -162,6 +224,39 @@ def test_a_job_with_kinds_is_exact_wherever_it_is_stopped(
     assert vertices(tmp_path / "whole") == vertices(tmp_path / "rest") == vertices(tmp_path / "half")
 
 
+def assert_same(got: dict[Any, np.ndarray], want: dict[Any, np.ndarray]) -> None:
+    assert got.keys() == want.keys()
+    for vertex, row in want.items():
+        np.testing.assert_allclose(got[vertex], row, rtol=1e-4, atol=1e-4)
+
+
+def assert_served(out: Path, kind: str, want: dict[Any, np.ndarray]) -> None:
+    """A kind is compacted, served and looked back on as the vertices of a job without kinds are."""
+    assert sorted(path.name for path in (out / "embeddings").iterdir()) == ["item", "user"]
+    assert compact_log(out, kind=kind).rows == len(want)
+    job = ServedJob.of_tables(out / "tables" / kind)
+    assert job is not None
+    assert (job.kind, job.complete_epoch()) == (kind, 20)
+    follower = Follower(job, job.log.tables)
+    try:
+        follower.start()
+        with EmbeddingClient(job.log.tables) as client:
+            found = client.all()
+            assert client.health()["kind"] == kind
+        lookup = Lookup(CurrentTable(job.log.tables), job.sources, kind=job.kind)
+        door, some = TestClient(make_app(lookup, Health(lookup))), next(iter(want))
+        assert door.get(f"/embeddings/{some}", params={"kind": kind}).json()["id"] == some
+        other = door.get(f"/embeddings/{some}", params={"kind": "shop"})
+        assert other.status_code == 400 and f"has the embeddings of {kind}, got 'shop'" in other.json()["error"]
+    finally:
+        follower.close(forget=True)
+    ids, rows = found["id"].to_pylist(), np.array(found["embedding"].to_pylist(), np.float32)
+    assert_same(dict(zip(ids, rows, strict=True)), want)
+    past = history(out, ids, kind=kind)
+    last = {row["id"]: np.array(row["embedding"]) for row in past.to_pylist() if not row["deleted"]}
+    assert_same(last, want)
+
+
 def edges(folder: Path) -> list[str]:
     return sorted(map(repr, pq.read_table(folder / "edges.parquet").to_pylist()))
 
@@ -171,19 +266,14 @@ def vertices(folder: Path) -> list[str]:
 
 
 def test_what_cannot_be_done_with_kinds_yet_is_refused_by_name(tmp_path: Path) -> None:
-    save_model(kinds_model(LAYERS, ["user", "item"]), tmp_path / "several")
+    save_model(of_two(), tmp_path / "several")
     save_model(of_sums(), tmp_path / "model")
     (tmp_path / "events.jsonl").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"several: it returns 2 kinds \(user, item\), and .* output=.user., say"):
-        run(tmp_path, "A", model=tmp_path / "several")
+    with pytest.raises(UsageError, match=r"--flight-port: the model returns 2 kinds of vertices \(item, user\)"):
+        run(tmp_path, "A", model=tmp_path / "several", flight_port=0)
     with pytest.raises(KindsError, match=r"--undirected: edges of 'buys' lead from user to item"):
         run(tmp_path, "B", undirected=True, model=of_a_relation_alone(tmp_path))
-    with pytest.raises(ModelError, match=r"`freshet size` takes no models with kinds of vertices yet"):
-        estimate(tmp_path / "model", GraphSize(10, 10))
-    asked = EmbedOptions(tmp_path / "model", tmp_path / "S", tmp_path / "E", placement=PartitioningOptions())
-    with pytest.raises(ModelError, match=r"`freshet embed` takes no models with kinds of vertices yet"):
-        embed(asked)
-    assert not any((tmp_path / name).exists() for name in ("A/job", "B/job", "E"))
+    assert not any((tmp_path / name).exists() for name in ("A/job", "B/job"))
 
 
 def of_a_relation_alone(folder: Path) -> Path:
@@ -193,17 +283,40 @@ def of_a_relation_alone(folder: Path) -> Path:
     return folder / "alone"
 
 
-def test_a_snapshot_that_does_not_fit_into_memory_is_refused_before_anything_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_starts_a_job(tmp_path: Path) -> None:
     save_model(of_sums(), tmp_path / "model")
-    (tmp_path / "events.jsonl").write_bytes(b"")
+    (tmp_path / "events.jsonl").write_text('{"op": "add_vertex", "id": 3, "kind": "user"}')
     x = [[0.5] * 6, [0.5] * 4, [0.5] * 6]
     write_snapshot(tmp_path / "S", [1, 1, 2], x, [1], [2], edge_type=["follows"], kinds=["user", "item", "user"])
-    monkeypatch.setattr("freshet.job.run.prepare.plan.available_memory", lambda: 1000)
-    with pytest.raises(UsageError, match=r"--snapshot .*S: with kinds of vertices .* about 3\.1 KiB of memory are"):
-        run(tmp_path, "A", snapshot=tmp_path / "S")
-    assert not (tmp_path / "A" / "job").exists()
-    monkeypatch.undo()
     run(tmp_path, "B", snapshot=tmp_path / "S")
     assert ChangeLogReader(tmp_path / "B").state_at(0).ids.tolist() == [1, 2]
+    job = ServedJob.of_tables(tmp_path / "B" / "tables")
+    assert job is not None and (job.kind, job.kind_name) == ("", "user"), "a server says the one kind, too"
+    sent = job.tails_here.told() | {"job_id": job.job_id, "width": 4, "sources": []}
+    for told in (sent, TailNote.read(job.tails)):
+        assert FedJob.of(told, tmp_path / "elsewhere").kind_name == "user", "and those that are fed from it"
+
+
+def test_one_of_several_kinds_is_named(tmp_path: Path) -> None:
+    write(tmp_path, of_two(), int, False)
+    out = run(tmp_path, "O", stop_after=1)
+    several = r"returns 2 kinds of vertices \(item, user\); name one of them by --kind"
+    other = "--kind shop: the model of .* returns item, user; name one of these"
+    with EmbeddingClient(out / "tables") as client, pytest.raises(UsageError, match=r"one of .*/item, .*/user"):
+        client.all()
+    acts: list[Callable[[str | None], object]] = [
+        lambda kind: compact_log(out, kind=kind),
+        lambda kind: history(out, [1], kind=kind),
+        lambda kind: ServedJob.of_tables(out / "tables", kind),
+        lambda kind: feed_of(ServeOptions(out / "tables", kind=kind, wait_s=0.1), bool),
+    ]
+    for act in acts:
+        for kind, said in ((None, several), ("shop", other)):
+            with pytest.raises(UsageError, match=said):
+                act(kind)
+    assert feed_of(ServeOptions(out / "tables", kind="user"), bool).job.kind == "user"
+    with pytest.raises(UsageError, match=other):
+        check(tmp_path / "model", [str(tmp_path / "events.jsonl")], out, kind="shop")
+    with pytest.raises(UsageError, match="--kind user: the embeddings of O are of one kind, which has no name"):
+        folder_name([], "user", "O")
+    assert folder_name(["user"], "user", "O") == folder_name(["user"], None, "O") == ""

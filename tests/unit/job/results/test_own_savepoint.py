@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from freshet.files.json_file import write_json
 from freshet.job.errors import UsageError
 from freshet.job.flink.rest import FlinkRest, FlinkRestError
-from freshet.job.folder import run_file
+from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.results import export as exporting
@@ -52,12 +53,16 @@ def stopped(tmp_path: Path) -> Stopped:
     )
 
 
-def taken_from(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> list[str | None]:
-    """The states that graphs are taken from, the first of which fail."""
+def taken_from(
+    monkeypatch: pytest.MonkeyPatch, *failures: Exception, jobs: list[Stopped] | None = None
+) -> list[str | None]:
+    """The states that graphs are taken from, the first of which fail; `jobs` gets their jobs."""
     states: list[str | None] = []
 
-    def from_state(_stopped: Stopped, state: str | None, _work: Path) -> dict[str, Any]:
+    def from_state(stopped: Stopped, state: str | None, _work: Path) -> dict[str, Any]:
         states.append(state)
+        if jobs is not None:
+            jobs.append(stopped)
         if len(states) <= len(failures):
             raise failures[len(states) - 1]
         assert state is None or (Path(state) / "_metadata").exists()
@@ -181,3 +186,33 @@ def test_a_savepoint_in_another_store_is_disposed_of_by_flink(monkeypatch: pytes
     ]
     assert calls[0][2]["target-directory"].startswith("s3://b/exports/")
     assert calls[2][2] == {"savepoint-path": savepoint}
+
+
+def test_a_job_that_comes_to_its_end_as_it_is_opened_is_one_that_has_finished(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoints go then, and its graph comes from its events."""
+    jobs = list[Stopped]()
+    taken_from(monkeypatch, jobs=jobs)
+    run_file.update_run(stopped.out, state=run_file.FINISHED)
+    assert not stopped.has_finished
+    exporting.export_state(replace(stopped, is_live=False), None, stopped.out)
+    assert [job.has_finished for job in jobs] == [True]
+
+
+def test_exports_at_once_may_remove_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one that ends removes it while another one begins."""
+    exports, is_dir = tmp_path / "checkpoints" / layout.EXPORTS, Path.is_dir
+    exports.mkdir(parents=True)
+
+    def looked(path: Path) -> bool:
+        found = is_dir(path)
+        if path == exports and found:
+            path.rmdir()
+        return found
+
+    monkeypatch.setattr(Path, "is_dir", looked)
+    monkeypatch.setattr(FlinkRest, "savepoint", lambda _rest, target, _timeout_s: target)
+    run = {"checkpoints": f"file://{tmp_path}/checkpoints", "rest": "h:1", "job_id": "f"}
+    with own_savepoint(run) as savepoint:
+        assert f"/{layout.EXPORTS}/" in savepoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,20 @@ def test_a_new_job_that_is_stopped_while_it_waits_is_stopped(tmp_path: Path) -> 
     run_file.record_start(tmp_path)
     assert not run_file.record_no_start(tmp_path)
     assert run_file.read_run(tmp_path)["state"] == run_file.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("running", "starting"), ("starting", "starting"), ("stopped", "stopped")]
+)
+def test_a_job_that_was_killed_while_it_ran_is_starting_again(tmp_path: Path, before: str, after: str) -> None:
+    """`freshet stop` and `freshet status` must not take the process that goes on for one whose job runs."""
+    run_file.update_run(tmp_path, state=before)
+    run_file.record_resume(tmp_path, model="M")
+    run = run_file.read_run(tmp_path)
+    assert (run["state"], run["model"], run["pids"]["client"]) == (after, "M", os.getpid())
+    if before == "running":
+        assert run_file.record_no_start(tmp_path)
+        assert run_file.read_run(tmp_path)["state"] == before
 
 
 def flags(folder: Path, **options: Any) -> dict[str, Any]:

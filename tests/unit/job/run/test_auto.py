@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ import typer
 from freshet.gnn.model import save_model
 from freshet.job.commands.run import run
 from freshet.job.errors import UsageError
-from freshet.job.folder import lock, run_file
+from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.options.config_file import load_run_config
 from freshet.job.run import runner
 from freshet.job.run.again.attach import former_state
 from freshet.job.run.preflight import begins, check_out, check_run
 from freshet.job.run.prepare.job import prepare
+from freshet.job.run.summary import complete_epoch
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
@@ -60,15 +62,37 @@ def test_one_line_begins_goes_on_and_ends(
     out = line["out"]
     run_file.update_run(out, state=run_file.RUNNING, pids={})  # as if it had been killed
     (line["snapshot"] / "vertices.parquet").unlink()  # what only the begin needs may be gone
+    left = [out / layout.STATUS / ".sink-0.json.1.tmp", out / layout.EMBEDDINGS / ".part-0-00000009.parquet.1.tmp"]
+    base = out / layout.EMBEDDINGS / ".base-000000000002.parquet.1.tmp"  # of a compaction that is at work
+    for path in (*left, base):
+        path.touch()
     for said in ("prepared in", "nothing left to do"):
         assert command(line) == 0
         captured = capsys.readouterr()
         assert orjson.loads(captured.out)["events"] == first["events"] == 20
         assert said in captured.err
+        assert [path.exists() for path in (*left, base)] == [False, False, True]
     with pytest.raises(UsageError, match="--parts 3: fixed at 2"):
         run(config=None, **line | {"parts": 3})
     with lock.taken(out, "freshet run"), pytest.raises(UsageError, match=r"\(freshet run, since .*\) works on it"):
         run(config=None, **line)
+
+
+def test_a_signal_as_the_job_ends_leaves_no_lost_job(
+    line: dict[str, Any], command: Callable[[dict[str, Any]], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after the last epoch, and before the end is recorded."""
+    out, sent = line["out"], list[int]()
+
+    def complete(of: Path) -> int:
+        if run_file.read_run(out).get("state") == run_file.RUNNING:
+            sent.append(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        return complete_epoch(of)
+
+    monkeypatch.setattr(runner, "complete_epoch", complete)
+    assert command(line) == 0
+    assert (len(sent), run_file.read_run(out)["state"]) == (1, run_file.FINISHED)
 
 
 def test_a_job_that_has_finished_ends_well_whatever_it_rejected(

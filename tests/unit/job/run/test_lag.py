@@ -57,7 +57,7 @@ def test_of_a_topic_that_grows(tmp_path: Path) -> None:
     lag = Lag(tmp_path, topics(TOPIC, TOPIC.model_copy(update={"source": 1})), ask)
     assert lag.of(0) is None, "not known yet"
     with lag:
-        assert asked.wait(10.0)
+        assert asked.wait(60.0)
     assert lag.of(0) == (10 + 1) + (20 + 1 + 3)
     read(tmp_path, (0, 14), (1, 5))
     assert lag.of(0) == 5 + (15 + 3)

@@ -1,5 +1,6 @@
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -88,6 +89,14 @@ def test_what_can_be_read_once_alone_is_refused_without_opening_it(tmp_path: Pat
     ):
         with pytest.raises(UsageError, match=r"a pipe or a device, which can be read only once; .* write it to a file"):
             event_files([given])
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm")
+def test_files_in_shared_memory_are_no_devices() -> None:
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        file = Path(folder) / "a.jsonl"
+        file.touch()
+        assert event_files([str(file), folder]) == [file, file]
 
 
 @pytest.mark.parametrize(

@@ -98,4 +98,20 @@ def test_columns_of_kinds_are_judged_where_the_model_has_any() -> None:
         f"column x is {schema.field('x').type}: expected the model's 2 or 3 numbers: {rejected}",
         f"column attr is {schema.field('attr').type}: expected the model's 4 numbers: {rejected}",
     ]
-    assert len(list(findings(schema, Features(5, 3), "int"))) == 0
+    (line,) = findings(schema, Features(5, 3), "int")
+    assert line.startswith("kind ignored: the model has no kinds of vertices")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_kinds_in_json_lines_are_said_to_be_ignored(tmp_path: Path, name: str) -> None:
+    with pa.output_stream(tmp_path / name, compression="detect") as lines_out:
+        lines_out.write(b'no json\n[]\n{"src_kind":"a"}\n{"kind":"user"}\n')
+    (tmp_path / "b.jsonl").write_text('{"id":1}\n')
+    kinds, lines = Kinds(("user",), (2,), (Relation(0, "knows", 0),)), list[str]()
+    tell_schemas(list_files([str(tmp_path)]), Features.of_kinds(kinds), None, lines.append)
+    assert not lines
+    tell_schemas(list_files([str(tmp_path)]), Features(2), None, lines.append)
+    assert [line.removeprefix(f"{tmp_path}/") for line in lines] == [
+        f"{name}: kind, src_kind ignored: the model has no kinds of vertices, so two kinds' vertices with the same id "
+        "are one"
+    ]

@@ -64,7 +64,7 @@ def full(one: Served) -> Iterator[None]:
             each.release()
 
 
-def until(what: Callable[[], bool], seconds: float = 30) -> None:
+def until(what: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline
@@ -219,26 +219,44 @@ def test_waiting_calls_are_bounded_and_woken(served, monkeypatch):
             client.do_get(ticket).read_all()
         assert served.health.figures()["waiting"] == 4
         served.hand.apply(epoch, ({2: 1.0}, []))
-        assert {call.result(20).schema.metadata[b"epoch"] for call in calls} == {str(epoch).encode()}
-        assert later.result(20).json()["as_of"] == epoch
+        assert {call.result(60).schema.metadata[b"epoch"] for call in calls} == {str(epoch).encode()}
+        assert later.result(60).json()["as_of"] == epoch
         until(lambda: len(room) == 0)
         never = flight.Ticket(ticket.ticket.replace(b"%d" % epoch, b"%d" % (epoch + 9)))
         with pytest.raises(flight.FlightTimedOutError):
             client.do_get(never, flight.FlightCallOptions(timeout=1)).read_all()
-        until(lambda: len(room) == 0, 20)  # long before its time is up: nobody waits for it any more
+        until(lambda: len(room) == 0, 40)  # long before its time is up: nobody waits for it any more
 
 
 def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_table, "_PART_BYTES", 32 << 10)
 
 
-def churn(one: Served, first: int, epochs: int) -> None:
-    for epoch in range(first, first + epochs):
-        one.hand.apply(epoch, ({number: float(epoch) for number in range(10, 8_010)}, []))
-        one.until(epoch)
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[WholeTable]:
+    """Who was looked after, one entry a look."""
+    found, keep = list[WholeTable](), WholeTable.keep_if_due
+
+    def keep_if_due(one: WholeTable) -> None:
+        keep(one)
+        found.append(one)
+
+    monkeypatch.setattr(WholeTable, "keep_if_due", keep_if_due)
+    return found
 
 
-def test_a_slow_reader_gets_the_epoch_that_it_began_with(large, monkeypatch):
+def churn(one: Served, epoch: int) -> None:
+    one.hand.apply(epoch, ({number: float(epoch) for number in range(10, 8_010)}, []))
+    one.until(epoch)
+
+
+def looked_at(looks: list[WholeTable]) -> None:
+    """Wait for a look that began after this call."""
+    before = len(looks)
+    until(lambda: len(looks) >= before + 2)
+
+
+def test_a_slow_reader_gets_the_epoch_that_it_began_with(large, monkeypatch, looks):
     """What the ring is about to give up is kept for it, within the budget, and given back."""
     part_bytes(monkeypatch)
     budget, expected = large.lookup.budget, large.lookup.all()
@@ -248,11 +266,12 @@ def test_a_slow_reader_gets_the_epoch_that_it_began_with(large, monkeypatch):
     assert budget.in_flight < MIB
     epoch = 3
     while budget.in_flight < 900_000:  # nearly all of its rows
-        churn(large, epoch, 1)
-        time.sleep(10 * whole_table._LOOK_S)  # whoever looks after it is to see each epoch
+        churn(large, epoch)
+        looked_at(looks)
         epoch += 1
         assert epoch < 40
-    churn(large, epoch, 4)
+    for later in range(epoch, epoch + 4):
+        churn(large, later)
     begun += parts
     assert whole.epoch == expected.epoch
     assert np.concatenate([part.ids for part in begun]).tolist() == expected.ids.tolist()
@@ -261,7 +280,7 @@ def test_a_slow_reader_gets_the_epoch_that_it_began_with(large, monkeypatch):
     assert budget.in_flight == 0
 
 
-def test_a_slow_reader_beside_a_full_budget_is_ended(large, monkeypatch):
+def test_a_slow_reader_beside_a_full_budget_is_ended(large, monkeypatch, looks):
     part_bytes(monkeypatch)
     whole = WholeTable(large.lookup.table, large.lookup.budget)
     parts = iter(whole)
@@ -269,7 +288,8 @@ def test_a_slow_reader_beside_a_full_budget_is_ended(large, monkeypatch):
     with full(large):
         epoch = 3
         while not whole._failure:
-            churn(large, epoch, 1)
+            churn(large, epoch)
+            looked_at(looks)
             epoch += 1
             assert epoch < 40
         with pytest.raises(TooSlowError, match=r"all rows at epoch 2: RESOURCE_EXHAUSTED: .* --history"):

@@ -62,7 +62,7 @@ def process(tmp_path_factory) -> Iterator[Server]:
     server = Server(out)
     try:
         http = server.start("--workers", "2")["http"]
-        until(lambda: httpx.get(f"http://{http}/healthz", timeout=30).json().get("epoch") == 1, 60)
+        until(lambda: httpx.get(f"http://{http}/healthz", timeout=60).json().get("epoch") == 1)
         yield server
         assert server.stop() == 0
     finally:
@@ -71,7 +71,7 @@ def process(tmp_path_factory) -> Iterator[Server]:
 
 def in_flight(http: str) -> float:
     try:
-        text = httpx.get(f"http://{http}/metrics", timeout=30).text
+        text = httpx.get(f"http://{http}/metrics", timeout=60).text
     except httpx.TransportError:  # the process that was asked is being killed
         return -1.0
     return float(next(line for line in text.splitlines() if line.startswith("freshet_bytes_in_flight ")).split()[1])
@@ -82,9 +82,9 @@ def assert_health_at_once(http: str, address: str) -> None:
     with connected(address) as client:
         for _ in range(5):
             began = time.monotonic()
-            assert httpx.get(f"http://{http}/healthz", timeout=30).status_code == 200
+            assert httpx.get(f"http://{http}/healthz", timeout=60).status_code == 200
             assert list(client.do_action(flight.Action("health", b"")))
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("ticket", [b'{"all":true}', b'{"changes":true}', b'{"all":true,"logits":true}'])
@@ -94,9 +94,9 @@ def test_streams_that_nobody_reads_hold_no_copy(process, ticket):
     began = anonymous_mib(pid)
     clients = [flight.connect(f"grpc://{address}") for _ in range(40)]
     standing = [client.do_get(flight.Ticket(ticket)) for client in clients]
-    time.sleep(1)
-    held = in_flight(http)
-    assert 40 * MIB < held < ALL_BYTES_MAX, "in whichever process was asked"
+    until(lambda: in_flight(http) > 40 * MIB)  # in whichever process is asked
+    time.sleep(1)  # for more, if anything made it
+    assert 40 * MIB < in_flight(http) < ALL_BYTES_MAX
     assert anonymous_mib(pid) - began < 600, "40 copies would be 1,800 MiB"
     assert_health_at_once(http, address)
     rows = sum(chunk.data.num_rows for chunk in standing.pop(0)) if b"all" in ticket else MANY
@@ -115,16 +115,16 @@ def test_clients_that_are_killed_give_back_what_they_held(process):
         try:
             assert reader.stdout is not None
             assert reader.stdout.readline() == b"ready\n"
-            assert in_flight(told["http"]) > 4 * MIB
+            until(lambda: in_flight(told["http"]) > 4 * MIB)
         finally:
             reader.kill()
     until(lambda: in_flight(told["http"]) == 0)
     body = {"features": ["embedding"] * 20, "entities": {"id": list(range(50_000))}}  # more than a socket takes
-    with httpx.stream("POST", f"http://{told['http']}/get-online-features", json=body, timeout=30) as answer:
+    with httpx.stream("POST", f"http://{told['http']}/get-online-features", json=body, timeout=60) as answer:
         assert answer.status_code == 200
         parts = answer.iter_raw(1000)
         next(parts)
-        assert in_flight(told["http"]) > MIB
+        until(lambda: in_flight(told["http"]) > MIB)
     until(lambda: in_flight(told["http"]) == 0)
 
 
@@ -134,11 +134,11 @@ def test_a_worker_that_is_killed_gives_back_what_it_held(process):
     with connected(other.partition("://")[2]) as client:
         standing = client.do_get(flight.Ticket(b'{"all":true}'))
         standing.read_chunk()
-        assert in_flight(told["http"]) > MIB
+        until(lambda: in_flight(told["http"]) > MIB)
         [worker] = told["workers"]
         subprocess.run(["kill", "-9", str(worker)], check=True)
         until(lambda: in_flight(told["http"]) == 0)
-    until(lambda: read_server(process.tables)["workers"] != [worker], 60)
+    until(lambda: read_server(process.tables)["workers"] != [worker])
 
 
 def test_health_beside_two_hundred_that_wait(process):
@@ -158,7 +158,7 @@ def test_health_beside_two_hundred_that_wait(process):
         thread.start()
     assert_health_at_once(told["http"], told["flight"])
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert len(said) == 200
     assert all("expected epoch 1000000" in one or one.startswith(EXHAUSTED) for one in said)
     assert_health_at_once(told["http"], told["flight"])

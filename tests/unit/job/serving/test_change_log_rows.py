@@ -13,6 +13,7 @@ from freshet.files.json_file import DamagedFileError
 from freshet.job.folder import layout
 from freshet.job.serving import change_log_rows
 from freshet.job.serving.change_log_rows import NewestRows, positions_at, rows_between
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log import embeddings_schema
 from freshet.state.checksums.sealed import SealedFile
 
@@ -57,7 +58,7 @@ def shown(found: NewestRows) -> dict[int, tuple[int, float | None]]:
 
 @pytest.mark.parametrize(("after", "upto"), [(-1, EPOCHS), (-1, 0), (3, 3), (5, 11), (4, 19), (20, 99), (50, 60)])
 def test_every_span_of_epochs(log: Path, after: int, upto: int) -> None:
-    assert shown(rows_between(log, after, upto, False, WIDTH)) == expected(log, after, upto)
+    assert shown(rows_between(LogFolders(log), after, upto, False, WIDTH)) == expected(log, after, upto)
 
 
 def test_only_files_of_these_epochs_are_read(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +69,7 @@ def test_only_files_of_these_epochs_are_read(log: Path, monkeypatch: pytest.Monk
         return read(file, **options)
 
     monkeypatch.setattr(pq, "read_table", read_table)
-    rows_between(log, 6, 11, False, WIDTH)
+    rows_between(LogFolders(log), 6, 11, False, WIDTH)
     assert names == {"part-0-00000001.parquet", "part-1-00000001.parquet"}
 
 
@@ -84,12 +85,12 @@ def test_a_file_that_is_another_one_before_its_vectors_are_read(log: Path, monke
         take(path, *args)
 
     monkeypatch.setattr(change_log_rows, "_take_vectors", take_of_another)
-    assert shown(rows_between(log, -1, EPOCHS, False, WIDTH)) == right
+    assert shown(rows_between(LogFolders(log), -1, EPOCHS, False, WIDTH)) == right
     assert told
 
 
 def test_a_base_without_positions_is_not_said_to_be_spare(log: Path) -> None:
     (log / layout.EMBEDDINGS / "part-0-00000000.parquet").rename(log / layout.EMBEDDINGS / "base-000000000005.parquet")
     with pytest.raises(DamagedFileError, match=r"base-000000000005.parquet: .* put it back from a copy") as error:
-        positions_at(log, EPOCHS, ())
+        positions_at(LogFolders(log), EPOCHS, ())
     assert "remove" not in str(error.value), "compaction has removed the files that it repeats"

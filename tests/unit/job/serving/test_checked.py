@@ -56,6 +56,8 @@ anything = st.recursive(
         {"sources": "events.jsonl"},
         {"strings": 1},
         {"consistency": "none"},
+        {"kind_name": "../user"},
+        {"kind_name": None},
     ],
 )
 def test_a_description_that_does_not_fit_names_the_field(tmp_path: Path, wrong: dict[str, Any]) -> None:
@@ -70,6 +72,7 @@ def test_a_description_that_fits_has_all_fields() -> None:
     assert found == JOB | {
         "model_digest": "0a" * 32,
         "begins_empty": False,
+        "kind_name": "",
         "consistency": "epoch",
         "model": "",
         "model_folder": "",

@@ -13,9 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.job.errors import EXIT_USAGE, UsageError
+from freshet.job.folder import layout
 from freshet.job.serving import compaction
 from freshet.job.serving.change_log_rows import rows_between
 from freshet.job.serving.protocol import columns
+from freshet.job.serving.served_job import ServedJob
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.support.runs.jobs import ROOT
 from tests.support.serving.hand_job import WIDTH, HandJob
@@ -33,7 +36,7 @@ def test_string_ids_are_compacted_again_and_again(tmp_path: Path, monkeypatch: p
             monkeypatch.setattr(columns, "TEXT_BYTES", 5)
         done = compaction.compact_log(hand.out, keep_s=0.0, now_s=time.time() + 10_000 * (epoch == 2))
         assert done.rows == len(expected)
-        found = rows_between(hand.out, -1, epoch, True, WIDTH)
+        found = rows_between(LogFolders(hand.out), -1, epoch, True, WIDTH)
         told = zip(found.ids.decode(), found.epochs.tolist(), found.rows[:, 0].tolist(), strict=True)
         assert {id_: rest for id_, *rest in told} == {id_: [*row] for id_, row in expected.items()}
         state = ChangeLogReader(hand.out).final()
@@ -75,3 +78,13 @@ def test_two_compactions_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     hand.settle()
     assert compaction.compact_log(hand.out).rows == 2, "the first one has let go"
     hand.close()
+
+
+def test_a_job_that_is_prepared_just_then_is_there_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = HandJob(tmp_path / "O")
+    hand.close()
+    monkeypatch.setattr(ServedJob, "read", lambda *_: None)
+    with pytest.raises(UsageError, match=f"there is no {layout.IMAGE_DONE}"):
+        compaction.compact_log(hand.out)

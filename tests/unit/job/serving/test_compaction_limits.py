@@ -7,6 +7,7 @@ from pathlib import Path
 
 from freshet.job.serving.change_log_rows import epochs_of, rows_between
 from freshet.job.serving.compaction import Compacted, compact_log
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.support.serving.hand_job import WIDTH, HandJob
 
@@ -32,7 +33,7 @@ def compact(hand: HandJob, young: tuple[str, ...] = ()) -> Compacted:
 
 def alive(hand: HandJob, upto: int) -> dict[int, tuple[int, float]]:
     """The rows of all ids: own epoch and value."""
-    found = rows_between(hand.out, -1, upto, False, WIDTH)
+    found = rows_between(LogFolders(hand.out), -1, upto, False, WIDTH)
     rows = zip(found.ids.tolist(), found.epochs.tolist(), found.rows[:, 0].tolist(), strict=True)
     assert len(set(found.ids.tolist())) == len(found.ids)
     return {id_: (epoch, value) for id_, epoch, value in rows}

@@ -32,10 +32,10 @@ class Fed:
     def __init__(self, tables: Path, addresses: list[str], token: str | None = None) -> None:
         sources = FedServers(addresses, token)
         self._stop = threading.Event()
-        self.job = sources.job(tables, self._stop.is_set, 20)
+        self.job = sources.job(tables, self._stop.is_set, 60)
         self.follower = FedFollower(self.job, tables, sources, self._stop.is_set, 1 << 20)
         self.follower.start()
-        self.lookup = Lookup(CurrentTable(tables), self.job.sources, self.job.plan_of)
+        self.lookup = Lookup(CurrentTable(tables), self.job.sources, self.job.readout_of)
         self.health = Health(self.lookup, stale_after_s=1.0)
         self._thread = threading.Thread(target=self.follower.run, args=(self._stop.is_set,))
         self._thread.start()
@@ -46,10 +46,16 @@ class Fed:
         return {id_: (own, row[0]) for id_, own, row in zip(ids, answer.epochs.tolist(), answer.rows, strict=True)}
 
     def until(self, epoch: int) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.lookup.table.epoch < epoch:
             assert time.monotonic() < deadline
             time.sleep(0.005)
+
+    def until_ready(self, ready: bool) -> None:
+        deadline = time.monotonic() + 60
+        while self.health.figures()["ready"] != ready:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def close(self, forget: bool = True) -> None:
         self._stop.set()
@@ -82,10 +88,7 @@ def test_following_through_the_death_of_a_source(source, tmp_path):
     source.hand.apply(3, ({key_: 3.0 for key_ in range(10, 2000)}, [2]))  # grows both tables
     source.hand.apply(4, ({}, [5]), ({2: 4.0}, []), event_ts=-9, last_arrival_ms=44)
     source.until(4)
-    deadline = time.monotonic() + 20
-    while fed.health.figures()["ready"]:  # it says that it is stale, and how stale
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    fed.until_ready(False)  # it says that it is stale, and how stale
     assert fed.rows() == expected, "what there was is there"
     location = f"grpc://127.0.0.1:{source.port}"
     source.flights = EmbeddingFlights(location, source.lookup, source.health, "secret", JOB_ID)
@@ -96,7 +99,7 @@ def test_following_through_the_death_of_a_source(source, tmp_path):
     epochs = np.arange(1, 5)
     assert fed.lookup.times_of(epochs).tolist() == source.lookup.times_of(epochs).tolist()
     assert fed.lookup.times_of(epochs)[[1, 3]].tolist() == [[22, -7], [44, -9]]
-    assert fed.health.figures()["ready"]
+    fed.until_ready(True)
     fed.close(forget=False)  # killed
     again = Fed(tmp_path / "fed" / "tables", [f"127.0.0.1:{source.port}"], "secret")
     assert again.follower.taken_over
@@ -149,7 +152,7 @@ def test_logits_by_the_model_that_is_sent(source, tmp_path, capsys):
             take(pieces, tmp_path / "other", digest)
     weights.write_bytes(b"pickle" + whole)  # the source's digest fits, but it is no model
     (tmp_path / "again").mkdir()
-    job = FedServers([f"127.0.0.1:{source.port}"], "secret").job(tmp_path / "again" / "tables", lambda: False, 5)
+    job = FedServers([f"127.0.0.1:{source.port}"], "secret").job(tmp_path / "again" / "tables", lambda: False, 60)
     assert job.model == ""
     assert "no logits: " in capsys.readouterr().err
     assert not folder_of(tmp_path / "again" / "tables", digest_of(str(source.hand.out / "model"))).exists()

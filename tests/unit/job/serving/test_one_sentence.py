@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 
 from freshet import EmbeddingClient
 from freshet.errors import FreshetError
+from freshet.job.serving.clients import flight_client
 from freshet.job.serving.http_front import Front
 from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.protocol.errors import NotReadyError
@@ -170,6 +171,7 @@ def test_what_is_wrong_with_a_table_is_said(
 
     for name in ("get", "few_into", "part", "all"):
         monkeypatch.setattr(TableReader, name, fails)
+    monkeypatch.setattr(flight_client, "ANSWER_S", 60.0)  # this process may wait long for a core
     answer = served.http.post("/embeddings", json={"ids": [2]})
     assert (answer.status_code, answer.json()) == (status, {"error": said, "kind": kind})
     with flight.connect(f"grpc://127.0.0.1:{served.port}") as client:

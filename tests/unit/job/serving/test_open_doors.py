@@ -69,7 +69,7 @@ def test_the_command_ends_with_2_before_it_waits_for_anything(tmp_path: Path) ->
         "--host",
         "0.0.0.0",
     ]
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
     assert line.startswith("freshet: --host 0.0.0.0: ")
@@ -111,15 +111,15 @@ def test_the_loopback_address_of_ipv6(tmp_path: Path) -> None:
     one = Served(tmp_path / "O", "int")
     job = ServedJob.read(tmp_path / "O")
     assert job is not None
-    lookup = Lookup(CurrentTable(tmp_path / "O" / "tables"), job.sources, lambda: job.plan)
+    lookup = Lookup(CurrentTable(tmp_path / "O" / "tables"), job.sources, lambda: job.readout)
     servers = _Servers(ServeOptions(tmp_path / "O" / "tables", "::1", port=0, http_port=0), lookup, one.health, job)
     try:
         servers.start()
         servers.tell()
         told = place.read_server(tmp_path / "O" / "tables")
-        with urllib.request.urlopen(f"http://{told['http']}/embeddings/2", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://{told['http']}/embeddings/2", timeout=60) as answer:
             assert answer.status == 200
-        with EmbeddingClient(told["flight"], timeout=20) as client:
+        with EmbeddingClient(told["flight"], timeout=60) as client:
             assert client.get([2]).num_rows == 1
     finally:
         servers.stop()

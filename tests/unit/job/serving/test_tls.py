@@ -83,7 +83,7 @@ def test_a_server_on_this_machine_is_reached_without_a_proxy(variable, monkeypat
     with Answers("grpc://127.0.0.1:0") as server:
         for host in ("127.0.0.1", "localhost"):
             with Address(host, server.port, False).connect(None, []) as client:
-                assert [one.type for one in client.list_actions(flight.FlightCallOptions(timeout=10))] == ["here"]
+                assert [one.type for one in client.list_actions(flight.FlightCallOptions(timeout=60))] == ["here"]
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def test_what_answers_say(script, strings):
     flights = EmbeddingFlights(f"grpc://127.0.0.1:{port}", lookup, health, None, JOB_ID)
     one = "v1" if strings else 1
     for way in (f"127.0.0.1:{port}", tables):
-        with EmbeddingClient(way, timeout=1) as client:
+        with EmbeddingClient(way, timeout=60) as client:
             for _ in range(2):
                 table = client.get([one])
                 assert table.schema.metadata == {b"epoch": b"3", b"consistency": b"row"}

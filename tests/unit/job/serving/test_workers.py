@@ -9,6 +9,7 @@ import pytest
 
 from freshet.job.machine.ports import server_port
 from freshet.job.serving.served_job import TailsHere
+from freshet.job.serving.workers import answering
 from freshet.job.serving.workers.answering import Answering, Doors
 from freshet.job.serving.workers.worker import WorkerSettings
 from tests.support.serving.hand_job import JOB_ID, WIDTH
@@ -22,7 +23,7 @@ def doors(host: str = "127.0.0.1", **options: object) -> Doors:
 
 def test_what_a_worker_is_told():
     here = TailsHere("O/tables/tail", JOB_ID, 2, False, WIDTH, True)
-    work = WorkerSettings(doors(token="secret", tails=here), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0)
+    work = WorkerSettings(doors(token="secret", tails=here), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0, "user")
     assert WorkerSettings.load(work.dump()) == work
 
 
@@ -32,20 +33,21 @@ def test_where_clients_reach_what_listens_everywhere(host):
     assert doors(host, flight_ports=ports).flights == [f"grpc://{socket.gethostname()}:{port}" for port in ports]
 
 
-def test_processes_share_a_port(tmp_path):
+def test_processes_share_a_port(tmp_path, monkeypatch):
+    monkeypatch.setattr(answering, "END_S", 60.0)  # of calls, of which there are none
     one = Served(tmp_path / "O", "int")
     shared = doors()
     both = [Answering(shared, number, one.lookup, one.health) for number in range(2)]
     try:
-        for answering in both:
-            answering.start()
-            [listening] = answering._http.servers[0].sockets
+        for one_of_both in both:
+            one_of_both.start()
+            [listening] = one_of_both._http.servers[0].sockets
             # else asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for an acknowledgement
             assert listening.proto == socket.IPPROTO_TCP
-        answer = httpx.get(f"http://127.0.0.1:{shared.http_port}/embeddings/2", trust_env=False)
+        answer = httpx.get(f"http://127.0.0.1:{shared.http_port}/embeddings/2", trust_env=False, timeout=60)
         assert answer.json()["embedding"] == [1.0] * WIDTH
         assert both[0].stop()
-        answer = httpx.get(f"http://127.0.0.1:{shared.http_port}/embeddings/2", trust_env=False)
+        answer = httpx.get(f"http://127.0.0.1:{shared.http_port}/embeddings/2", trust_env=False, timeout=60)
         assert answer.json()["embedding"] == [1.0] * WIDTH
         assert both[1].stop()
     finally:

@@ -17,7 +17,12 @@ MODEL = ROOT / "tests" / "data" / "state" / "format-2" / "model"
 
 
 @pytest.mark.parametrize(
-    "shape", [GraphSize(24_000, 160_000), GraphSize(24_000, 160_000, 4), GraphSize(24_000, 160_000, 1, "string")]
+    "shape",
+    [
+        GraphSize((24_000,), (160_000,)),
+        GraphSize((24_000,), (160_000,), 4),
+        GraphSize((24_000,), (160_000,), 1, "string"),
+    ],
 )
 def test_a_smaller_graph_tells_what_the_whole_one_takes(shape: GraphSize, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = operators_of(MODEL, shape)
@@ -31,7 +36,9 @@ def test_a_smaller_graph_tells_what_the_whole_one_takes(shape: GraphSize, monkey
 
 
 def test_an_operator_without_work_grows_with_what_it_holds() -> None:
-    few, many, edges = (estimate(MODEL, GraphSize(*one)) for one in ((8000, 32_000), (16_000, 64_000), (8000, 256_000)))
+    few, many, edges = (
+        estimate(MODEL, GraphSize((n,), (m,))) for n, m in ((8000, 32_000), (16_000, 64_000), (8000, 256_000))
+    )
     assert 1.7 < many.tables / few.tables < 2.3
     assert edges.operators["partitioner"] > 5 * few.operators["partitioner"]
     assert edges.change_log == few.change_log

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ def test_the_brokers_are_asked_where_no_process_watches(tmp_path: Path, monkeypa
         asked.append((topic["bootstrap"], one.get("kafka", {})))
         return {0: 30, 1: 5 + len(asked)}
 
+    monkeypatch.setattr(asked_lag, "FRESH_S", 600.0)
+    monkeypatch.setattr(asked_lag, "ANSWER_S", 60.0)
     lag = AskedLag(ask)
     assert lag.read(tmp_path, run, 0) == ({"0": 20, "1": 1}, None)
     assert lag.read(tmp_path, run, 0) == ({"0": 20, "1": 1}, None)
@@ -61,8 +63,14 @@ def test_why_it_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert AskedLag(ask).read(tmp_path, run, 0) == (None, f"{NAME}: no broker")
     assert AskedLag(ask).read(tmp_path, {}, 0) == (None, f"{NAME}: run.json does not say where it is")
     monkeypatch.setattr(asked_lag, "ANSWER_S", 0.05)
-    slow = AskedLag(lambda *_: time.sleep(1.0) or {})
-    assert slow.read(tmp_path, run, 0) == (None, f"{NAME}: its brokers have not answered within 0.05 s")
+    over = threading.Event()
+
+    def late(_one: Noted, _topic: object) -> dict[int, int]:
+        over.wait(60)
+        return {}
+
+    assert AskedLag(late).read(tmp_path, run, 0) == (None, f"{NAME}: its brokers have not answered within 0.05 s")
+    over.set()
 
 
 def test_secrets_are_neither_noted_nor_guessed(tmp_path: Path) -> None:

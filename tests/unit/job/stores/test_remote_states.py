@@ -61,7 +61,7 @@ def test_the_newest_complete_state_is_found(server: MotoServer) -> None:
     put(server, f"all/{JOB}/{SECOND}/chk-1/_metadata")
     assert states.newest() == f"s3://{BUCKET}/all/{JOB}/{SECOND}/chk-1", "numbers begin again with every attempt"
     age_s = time.time() - (states.written_s() or 0)
-    assert -2 < age_s < 10
+    assert -2 < age_s < 60
     time.sleep(1.1)
     put(server, f"all/{JOB}/savepoints/savepoint-a-b/_metadata")
     assert states.newest() == f"s3://{BUCKET}/all/{JOB}/savepoints/savepoint-a-b"

@@ -64,7 +64,8 @@ def assert_same(kept: Twin, tolerance: float = 2e-6) -> None:
     with np.errstate(all="ignore"):
         want, got = (synopsis.read(state, count) for state in (kept.want(), kept.read()))
     for vertex in range(kept.rows):
-        values = [kept.values[u] for (u, v) in kept.edges if v == vertex and not (kept.layer.skip_loops and u == v)]
+        skips = kept.layer.edge.skip_loops
+        values = [kept.values[u] for (u, v) in kept.edges if v == vertex and not (skips and u == v)]
         scale = np.abs(values).max(initial=0.0)
         np.testing.assert_allclose(got[vertex], want[vertex], rtol=0, atol=tolerance * scale, err_msg=str(vertex))
 
@@ -89,7 +90,7 @@ EPOCHS = st.lists(
 def test_sums_by_deltas_are_those_of_a_fresh_pass(kind: str, scale: float, epochs: list[Any], seed: int) -> None:
     kept, rng = twin_of(KINDS[kind], ROWS), np.random.default_rng(seed)
     for edges, moved in epochs:
-        if kept.layer.skip_loops:
+        if kept.layer.edge.skip_loops:
             edges = {(u, v): w for (u, v), w in edges.items() if u != v}
         before = kept.read()
         touched = kept.apply(edges, rows(kept, rng, sorted(moved), scale))

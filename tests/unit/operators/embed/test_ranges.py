@@ -39,7 +39,7 @@ def test_it_is_what_the_synopsis_is_defined_as(name: str) -> None:
     layer, rng = FIRST_LAYERS[name], np.random.default_rng(3)
     z = rng.standard_normal((ROWS + SOURCES, layer.message_width)).astype(np.float32) * 4
     src, dst = np.sort(rng.integers(0, SOURCES, EDGES)), rng.integers(0, ROWS - 2, EDGES)  # two rows get nothing
-    weight = rng.uniform(0.5, 2, EDGES).astype(np.float32) if layer.weighted else np.ones(EDGES, np.float32)
+    weight = rng.uniform(0.5, 2, EDGES).astype(np.float32) if layer.edge.weighted else np.ones(EDGES, np.float32)
     messages = z[ROWS:][src] * weight[:, None]
     got = np.bincount(dst, minlength=ROWS)
     expected = layer.synopsis.read(layer.synopsis.whole(messages, dst, z[:ROWS]), got)

@@ -369,15 +369,17 @@ def test_processes_that_were_thought_dead(tmp_path: Path) -> None:
             process.start()
             theirs.close()
             running.append((process, ours))
-            assert ours.poll(20), "it begins"  # else the ones before it would not be fenced
-            time.sleep(0.05)
+            before = len(sent)
+            while len(sent) < before + 10:  # it has begun: else the ones before it would not be fenced
+                assert ours.poll(60) and process.is_alive()
+                hear(ours)
             os.kill(process.pid, signal.SIGSTOP)
             for other, pipe in running[:-1]:
                 hear(pipe)
                 with suppress(ProcessLookupError):  # it has found out, and ended
                     os.kill(other.pid, signal.SIGCONT)
         for process, pipe in running[:-1]:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while process.is_alive() and time.monotonic() < deadline:
                 hear(pipe)
                 time.sleep(0.01)

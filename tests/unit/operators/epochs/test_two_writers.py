@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.direct_file import DirectFile
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
@@ -23,7 +24,7 @@ def epochs(count: int) -> list[EpochRows]:
 
 
 def attempt(out: Path) -> ChangeLog:
-    return ChangeLog(out, 0, WIDTH, "int", SOURCES)
+    return ChangeLog(LogFolders(out), 0, WIDTH, "int", SOURCES)
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:

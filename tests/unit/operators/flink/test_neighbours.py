@@ -85,7 +85,7 @@ def test_beyond_the_bound_a_sender_waits_and_then_sends_bytes(
     (value,) = sent(sender, message())
     assert decode(value).get("zo").shape == (1, 16), "the receiver does not read"
     mailbox.taken(tokens[0])
-    monkeypatch.setattr(neighbours, "PATIENCE_S", 20.0)  # which a busy machine needs
+    monkeypatch.setattr(neighbours, "PATIENCE_S", 60.0)  # which a busy machine needs
     reader = threading.Timer(0.02, mailbox.taken, [tokens[1]])
     reader.start()
     (value,) = sent(sender, message())
@@ -107,7 +107,7 @@ def test_nothing_waits_for_a_receiver_that_has_closed(mailbox: Mailbox, monkeypa
     began = time.monotonic()
     threading.Timer(0.05, mailbox.close).start()
     assert not is_token(*sent(sender, message(rows=BOUND_BYTES // 64))), "it closed while the sender waited"
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 50
     with pytest.raises(LostBlockError, match="storage1: a token came whose block is not in this process"):
         mailbox.taken(token)
 

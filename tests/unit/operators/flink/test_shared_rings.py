@@ -31,7 +31,7 @@ from freshet.operators.flink.shared_rings import (
 from freshet.operators.telemetry.level import Level
 from tests.support.flink.still_clock import still_clock
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def name() -> str:
@@ -378,7 +378,7 @@ def test_by_another_process_and_after_it_was_killed() -> None:
     killer.start()
     began = time.monotonic()
     assert not sender.has_room(BOUND_BYTES, 60.0), "it is not waited for any longer"
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 50
     assert level.now == 0
     assert not sender.has_room(1, 0.0)
     killer.join()

@@ -132,4 +132,4 @@ def test_layers_that_read_none_have_no_table_of_them(name: str) -> None:
     tables, at = TableSet(), PartRows(0, TaskParts.dealt(1, 1))
     assert EdgeLists(tables, at, at, layer).attributes is None
     assert not [table.name for table in tables if table.name.startswith("edge.")]
-    assert ("out.weight" in {table.name for table in tables}) == layer.weighted
+    assert ("out.weight" in {table.name for table in tables}) == layer.edge.weighted

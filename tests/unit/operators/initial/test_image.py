@@ -10,16 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from freshet.gnn.kinds.model import KindsModel, build_kinds_model
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.factory import load_plan
 from freshet.operators.initial.image import InitialImage
 from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import SnapshotError
 from freshet.operators.snapshot.writer import write_snapshot
+from tests.support.graphs.kind_streams import random_records, save_records
+from tests.support.graphs.kinds import text_id
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.random_graphs import random_graph
 from tests.support.stages.embedded import write_graph
 from tests.support.stages.images import epoch_0, image_files, image_settings, in_memory, opened, out_of_core
+from tests.unit.job.results.test_kinds_jobs import with_attributes, without_features
+from tests.unit.operators.storage.test_kinds import by_degrees, different_convs, side_by_side, two_layers
+from tests.unit.operators.storage.test_pairs import exported
 
 LAYERS = [
     conv("gcn_conv", IN_WIDTH, 8),
@@ -170,3 +176,53 @@ def test_a_full_disk_is_an_error_by_name_and_the_next_attempt_goes_on(
             out_of_core(settings, snapshot)
     assert out_of_core(settings, snapshot).resumed
     assert (image_files(settings), epoch_0(settings)) == whole
+
+
+def returning(model: KindsModel, *kinds: str) -> KindsModel:
+    return build_kinds_model(**model.declaration() | {"out": list(kinds)}, weights=model.weights)
+
+
+@pytest.mark.parametrize(
+    ("model", "parts", "id_of"),
+    [
+        (two_layers("item"), 3, int),
+        (returning(different_convs(), "item"), 1, text_id),
+        (returning(different_convs(), "user"), 3, text_id),
+        (side_by_side(), 3, int),
+        (by_degrees(), 1, text_id),
+        (by_degrees(), 3, int),
+        (exported("max")[1], 3, int),
+        (exported("sum")[1], 1, text_id),
+        (without_features(), 1, int),
+        (with_attributes(), 3, text_id),
+    ],
+    ids=[
+        "sums",
+        "convs, one part",
+        "convs",
+        "side by side",
+        "degrees, one part",
+        "degrees",
+        "many relations",
+        "many relations, one part",
+        "learned rows alone, one part",
+        "learned rows",
+    ],
+)
+def test_images_with_kinds_are_those_made_in_memory(
+    model: KindsModel, parts: int, id_of: Callable[[int], object], tmp_path: Path
+) -> None:
+    assert model.features.kinds is not None
+    save_records(tmp_path, random_records(model.features.kinds, 5, 400, id_of))
+    made = []
+    for way, build in (("memory", in_memory), ("disk", lambda *given: out_of_core(*given, memory=1))):
+        settings = image_settings(model, tmp_path, tmp_path / way, parts, strategy="hdrf", hash_seed=1)
+        build(settings, tmp_path)
+        made.append((image_files(settings), epoch_0(settings)))
+    assert made[0][1] == made[1][1] and made[0][1]
+    if len(model.relations) > 8:  # tails number pairs as they come, which blocks of several parts do in another order
+        made = [
+            ({name: one for name, one in files.items() if not name.startswith("tail")}, rows) for files, rows in made
+        ]
+    assert not {name for name in made[0][0] if made[0][0][name] != made[1][0].get(name)}
+    assert made[0] == made[1]

@@ -80,7 +80,7 @@ def test_what_is_parsed_ahead_is_what_is_parsed_in_turn(tmp_path: Path) -> None:
         assert [replace(Events.decode(block), arrival_ms=0.0).encode() for block in ahead.parse(number)] == expected
     assert (tmp_path / "ahead.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
     ahead.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while any(thread.name.startswith("freshet-ahead") for thread in threading.enumerate()):
         assert time.monotonic() < deadline, "threads are left"
         time.sleep(0.01)

@@ -16,7 +16,7 @@ from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.rejects import Refusals
 from freshet.operators.sink.change_log_reader import Positions
 from freshet.partitioner.core import Partitioner
-from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
 from tests.drills.bad_letters import REASON_LENGTH, Letters, judge
 from tests.drills.bad_stream import NOTHING, Bad, BadStream, Message, Place, TooFewError, digest_of, ways_for

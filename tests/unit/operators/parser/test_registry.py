@@ -11,6 +11,7 @@ import orjson
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
 
+from freshet.job.results.plain_kinds import PlainKindsRules
 from freshet.job.results.plain_reader import message_records
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.core import Origin, Parser
@@ -26,8 +27,10 @@ from freshet.operators.parser.registry.schema_registry import (
 )
 from freshet.partitioner.events import OP_NAMES
 from freshet.schema import Features
-from tests.support.graphs.debezium import MAPS, envelope, row
+from tests.support.graphs.shop_kinds import KINDS
+from tests.support.kafka.debezium import MAPS, envelope, row
 from tests.support.kafka.registry import USER_INFO, RegistryServer, avro_message, framed, registry_server
+from tests.support.malformed.kinds import REJECTED
 
 EDGE: dict[str, Any] = {
     "type": "record",
@@ -41,6 +44,7 @@ EDGE: dict[str, Any] = {
         {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-millis"}},
     ],
 }
+PLAIN = Features(2)
 MAP = {"op": "op", "src": "src", "dst": "dst", "weight": "weight"}
 
 
@@ -55,18 +59,19 @@ def registry_of(server: RegistryServer, **options: Any) -> SchemaRegistry:
 
 
 def parse(
-    server: RegistryServer, kind: str, *values: bytes | None, maps: Any = None
+    server: RegistryServer, kind: str, *values: bytes | None, maps: Any = None, features: Features = PLAIN
 ) -> tuple[list[tuple[Any, ...]], list[DeadLetter]]:
     """The events and letters of messages, which `freshet check` must judge in the same way."""
     messages = [RawMessage(10 + k, value) for k, value in enumerate(values)]
-    parser = Parser(Features(2), None, None, maps, decoder=Decoder(kind, registry_of(server)))
+    parser = Parser(features, None, None, maps, decoder=Decoder(kind, registry_of(server)))
     events, letters = parser.parse_messages(messages, Origin(0, "topic", 3))
-    rules = PlainRules(Features(2), None, None, maps)
+    rules = (PlainKindsRules if features.kinds else PlainRules)(features, None, None, maps)
     plain = list(message_records(messages, rules, Decoder(kind, registry_of(server))))
     a, b, ops = events.a.to_list(), events.b.to_list(), [OP_NAMES[op] for op in events.op.tolist()]
     found = list(zip(ops, a, b, events.values.weight.tolist(), strict=True))
     taken = [one.event for one in plain if one.event is not None]
-    assert [(one.op, one.a, one.b, one.values[0]) for one in taken] == found
+    ids = [[end[1] if isinstance(end, tuple) else end or 0 for end in (one.a, one.b)] for one in taken]
+    assert [(one.op, *ends, one.values[0]) for one, ends in zip(taken, ids, strict=True)] == found
     assert [one.position for one in plain if one.event is not None] == events.position.tolist()
     assert [one.position - 1 for one in plain if one.event is None] == [letter.offset for letter in letters]
     assert events.rejected == len(letters)
@@ -99,6 +104,37 @@ def test_avro(server: RegistryServer) -> None:
     ]
     assert letters[2].error.endswith("got a value of type bytes")
     assert server.asked.count("/schemas/ids/7") == 2, "once for the Parser, once for the check"
+
+
+def test_kinds_of_vertices_and_relations(server: RegistryServer) -> None:
+    names = ["null", "string"]
+    some = {"op": "string", "id": ["null", "long"], "x": ["null", {"type": "array", "items": "float"}]}
+    some |= {"src": ["null", "long"], "dst": ["null", "long"], "attr": ["null", {"type": "array", "items": "double"}]}
+    named = dict.fromkeys(("kind", "type", "src_kind", "dst_kind"), names)
+    schema = {"type": "record", "name": "Any", "fields": [{"name": k, "type": t} for k, t in (some | named).items()]}
+    server.add(9, schema)
+    empty = dict.fromkeys((*some, *named))
+    good = [
+        {"op": "add_vertex", "id": 1, "kind": "item", "x": [1, 2, 3]},
+        {"op": "add_edge", "src": 1, "dst": 2, "type": "buys", "attr": [1, 2]},
+        {"op": "del_edge", "src": 1, "dst": 2, "type": "rates", "src_kind": "user", "dst_kind": "shop"},
+    ]
+    bad = [
+        (one, why) for one, why in REJECTED if all(value is None or type(value) is not bool for value in one.values())
+    ]
+    fitting = [(one, why) for one, why in bad if _fits(schema, empty | one)]
+    assert len(fitting) > 20
+    values = [avro_message(9, schema, empty | one) for one in [*good, *(one for one, _ in fitting)]]
+    found, letters = parse(server, "avro", *values, features=Features.of_kinds(KINDS))
+    assert [one[:3] for one in found] == [("add_vertex", 1, 0), ("add_edge", 1, 2), ("del_edge", 1, 2)]
+    assert all(letter.error.startswith(why) for letter, (_, why) in zip(letters, fitting, strict=True)), letters
+
+
+def _fits(schema: Any, record: dict[str, Any]) -> bool:
+    try:
+        return bool(avro_message(9, schema, record))
+    except (ValueError, TypeError):
+        return False
 
 
 def test_what_is_no_message_of_the_registry(server: RegistryServer) -> None:

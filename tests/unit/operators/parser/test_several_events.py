@@ -14,7 +14,7 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.messages import RawMessage
 from freshet.partitioner.events import OP_NAMES, Events
 from freshet.schema import Features
-from tests.support.graphs.debezium import MAPS, changes, envelope, row
+from tests.support.kafka.debezium import MAPS, changes, envelope, row
 
 ORIGIN = Origin(0, "topic", 0)
 

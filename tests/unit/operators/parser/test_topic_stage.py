@@ -11,7 +11,8 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.messages import TopicMessage
-from freshet.operators.parser.topic_stage import MessageStage, read_positions
+from freshet.operators.parser.topic_stage import MessageStage
+from freshet.operators.telemetry.positions import read_positions
 from freshet.operators.telemetry.status_file import StatusFile
 from freshet.partitioner.events import Events
 from freshet.schema import Features

@@ -4,6 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.job.serving.change_log_rows import positions_at
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from freshet.operators.sink.epoch_files import TIMES
@@ -32,7 +33,7 @@ def epoch_of(number, rows=(), dead=(), kind="int", positions=None):
 def write(out, files, kind="int"):
     """files: {part: [[epoch rows of a file], …]}"""
     for part, numbered in files.items():
-        log = ChangeLog(out, part, WIDTH, kind, ["a.jsonl", "b.jsonl"])
+        log = ChangeLog(LogFolders(out), part, WIDTH, kind, ["a.jsonl", "b.jsonl"])
         for number, epochs in enumerate(numbered):
             log.write(LogFile(number, epochs))
     return ChangeLogReader(out)
@@ -136,5 +137,5 @@ def test_rows_without_input_of_any_version_are_no_positions(tmp_path):
     assert (found.epoch.tolist(), found.next_offset.tolist()) == ([1, 4], [large, large + 1])
     assert ChangeLogReader(tmp_path).last_epoch() == 4
     sources = ("a.jsonl", "b.jsonl")
-    assert positions_at(tmp_path, 2, sources).tolist() == [[1, 0, large, 1]]
-    assert positions_at(tmp_path, 4, sources).tolist() == [[1, 0, large + 1, 4]]
+    assert positions_at(LogFolders(tmp_path), 2, sources).tolist() == [[1, 0, large, 1]]
+    assert positions_at(LogFolders(tmp_path), 4, sources).tolist() == [[1, 0, large + 1, 4]]

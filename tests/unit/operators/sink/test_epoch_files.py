@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.operators.control import PUBLISH
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
 from freshet.operators.sink.epoch_files import TIMES
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
@@ -142,11 +144,15 @@ def test_a_reader_at_any_moment_finds_each_epoch_once(tmp_path: Path) -> None:
     try:
         for epoch in range(1, 151):
             sink.apply(epoch, [block(epoch, [1], control=control(flags=PUBLISH))])
+            enough, deadline = len(looks) + 4 * (epoch % 10 == 0), time.monotonic() + 60
+            while len(looks) < enough:  # two of one reader, of which the second began now
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
         log_of(sink).writer.wait()
     finally:
         done.set()
         for reader in readers:
-            reader.join(30)
+            reader.join(60)
         sink.close()
     for one in looks:
         assert one == list(range(1, len(one) + 1))
@@ -189,7 +195,7 @@ def test_times_of_a_file_that_was_shown_in_part_stay(tmp_path: Path) -> None:
     """As in a pause with --epoch-ms 0, before a kill and after it."""
 
     def attempt(now_ms: float) -> Callable[..., None]:
-        log = ChangeLog(tmp_path, 0, WIDTH, "int", ["a"])
+        log = ChangeLog(LogFolders(tmp_path), 0, WIDTH, "int", ["a"])
         log.clock_ms = lambda: now_ms
         epochs = [EpochRows(number, [], [], 0, 0) for number in range(1, 9)]
 
@@ -257,7 +263,7 @@ def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
 
 
 def test_files_that_follow_each_other_are_told_together(tmp_path: Path) -> None:
-    log = ChangeLog(tmp_path, 0, WIDTH, "int", ["a"])
+    log = ChangeLog(LogFolders(tmp_path), 0, WIDTH, "int", ["a"])
 
     def write(number: int, group: int, **options: bool) -> None:
         log.write(LogFile(number, [EpochRows(number + 1, [], [], 0, 0)], group=group, **options))

@@ -10,6 +10,7 @@ import pytest
 
 from freshet.files.json_file import DamagedFileError
 from freshet.job.serving.change_log_rows import positions_at
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.change_log_reader import ChangeLogReader
@@ -20,7 +21,7 @@ PARTS = 2
 
 
 def write(out: Path, part: int, number: int, epochs: range, rows: int = 1) -> None:
-    log = ChangeLog(out, part, 3, "int", ["a.jsonl"])
+    log = ChangeLog(LogFolders(out), part, 3, "int", ["a.jsonl"])
     found = [EpochRows(n, [np.arange(rows)], [np.ones((rows, 3), np.float32)], rows, 0) for n in epochs]
     log.write(LogFile(number, found))
 
@@ -36,11 +37,15 @@ def out(tmp_path: Path) -> Path:
 
 
 def proven(out: Path, told: dict[int, int], *, has_finished: bool = False, noted: int | None = None) -> int:
-    return complete_epoch(out, PARTS, told, has_finished=has_finished, noted=noted)
+    return complete_epoch(LogFolders(out), PARTS, told, has_finished=has_finished, noted=noted)
 
 
 def test_where_nothing_is_told_the_files_say_it(out: Path) -> None:
-    assert (last_recorded(out), last_of_part(out, 0), last_of_part(out, 1)) == (5, 5, 3)
+    assert (last_recorded(LogFolders(out)), last_of_part(LogFolders(out), 0), last_of_part(LogFolders(out), 1)) == (
+        5,
+        5,
+        3,
+    )
     assert proven(out, {}) == 3
     assert proven(out, {0: 5}) == 3
     assert proven(out, {0: 5, 1: 4}) == 4, "epoch 4 has no rows in part 1, and its part says that it has passed"
@@ -70,6 +75,24 @@ def test_before_epoch_0_nothing_is_proven(tmp_path: Path) -> None:
     assert proven(tmp_path, {}) == NOTHING, "part 1 has written nothing"
 
 
+@pytest.mark.parametrize("after", ["last_recorded", "newest_base"])
+def test_files_that_go_while_it_is_proven_are_covered_by_a_base(
+    out: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    write(out, 1, 2, range(4, 9))
+    read = getattr(log_proof, after)
+
+    def compacted(log: LogFolders) -> int:
+        found: int = read(log)
+        (out / "embeddings" / "base-000000000008.parquet").touch()
+        for path in (out / "embeddings").glob("part-*"):
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(log_proof, after, compacted)
+    assert proven(out, {0: 8, 1: 8}) == 8
+
+
 @pytest.mark.parametrize("how", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: bytes(len(data))])
 def test_a_damaged_file_that_decides_is_named(out: Path, how: object) -> None:
     path = out / "epochs" / "epochs-00000002.parquet"
@@ -84,7 +107,7 @@ def test_a_damaged_file_that_decides_is_named(out: Path, how: object) -> None:
 
 
 def test_a_bit_that_flips_in_epochs_is_seen(tmp_path: Path) -> None:
-    log = ChangeLog(tmp_path, 0, 3, "int", ["a.jsonl"])
+    log = ChangeLog(LogFolders(tmp_path), 0, 3, "int", ["a.jsonl"])
     rows = [np.arange(1)], [np.ones((1, 3), np.float32)], 1, 0
     log.write(LogFile(1, [EpochRows(n, *rows, positions=np.array([[0, 0, 10 * n, 3]])) for n in range(1, 40)]))
     (path,) = (tmp_path / "epochs").glob("*.parquet")
@@ -93,7 +116,10 @@ def test_a_bit_that_flips_in_epochs_is_seen(tmp_path: Path) -> None:
 
     def read() -> list[list[list[int]]]:
         told = ChangeLogReader(tmp_path).positions()
-        return [positions_at(tmp_path, 39, ("a.jsonl",)).tolist(), [told.next_offset.tolist(), told.events.tolist()]]
+        return [
+            positions_at(LogFolders(tmp_path), 39, ("a.jsonl",)).tolist(),
+            [told.next_offset.tolist(), told.events.tolist()],
+        ]
 
     whole, refused = read(), 0
     for at in range(4, footer, 7):
@@ -115,5 +141,5 @@ def test_a_file_that_compaction_removes_meanwhile_is_not_missed(out: Path, monke
         return real(path)
 
     monkeypatch.setattr(log_proof, "epochs_of", removed)
-    assert last_of_part(out, 0) == 3
+    assert last_of_part(LogFolders(out), 0) == 3
     assert proven(out, {}) == 3

@@ -15,6 +15,7 @@ import pytest
 
 from freshet.files.json_file import DamagedFileError
 from freshet.job.serving.change_log_rows import positions_at, rows_between
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.sink.epoch_files import EpochFiles, LostEpochsError, rows_in
@@ -38,7 +39,7 @@ def rows_of(epoch: int, part: int, kind: str, rows: int) -> EpochRows:
 
 def write(out: Path, kind: str, rows: int = 2) -> None:
     for part in range(PARTS):
-        log = ChangeLog(out, part, WIDTH, kind, list(SOURCES))
+        log = ChangeLog(LogFolders(out), part, WIDTH, kind, list(SOURCES))
         log.write(LogFile(0, [rows_of(epoch, part, kind, rows) for epoch in range(EPOCHS // 2)], group=0))
         log.write(LogFile(1, [rows_of(epoch, part, kind, rows) for epoch in range(EPOCHS // 2, EPOCHS)], group=0))
 
@@ -60,7 +61,7 @@ def readers(out: Path, kind: str) -> dict[str, Callable[[], Any]]:
         return ChangeLogReader(out)
 
     def proven() -> int:
-        return complete_epoch(out, PARTS, {}, has_finished=False, noted=None)
+        return complete_epoch(LogFolders(out), PARTS, {}, has_finished=False, noted=None)
 
     return {
         "final": lambda: of_log().final(),
@@ -69,9 +70,9 @@ def readers(out: Path, kind: str) -> dict[str, Callable[[], Any]]:
         "scan": lambda: of_log().scan(),
         "positions": lambda: of_log().positions(),
         "last epoch": lambda: of_log().last_epoch(),
-        "rows between": lambda: rows_between(out, -1, EPOCHS, kind == "string", WIDTH),
-        "later rows": lambda: rows_between(out, EPOCHS // 2, EPOCHS - 1, kind == "string", WIDTH),
-        "positions at": lambda: positions_at(out, EPOCHS, SOURCES),
+        "rows between": lambda: rows_between(LogFolders(out), -1, EPOCHS, kind == "string", WIDTH),
+        "later rows": lambda: rows_between(LogFolders(out), EPOCHS // 2, EPOCHS - 1, kind == "string", WIDTH),
+        "positions at": lambda: positions_at(LogFolders(out), EPOCHS, SOURCES),
         "proven": proven,
         "bounds": lambda: [epochs_of(path) for path in sorted((out / "embeddings").iterdir())],
     }

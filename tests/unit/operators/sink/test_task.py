@@ -3,13 +3,19 @@
 import numpy as np
 import pytest
 
+from freshet.operators.output_folders import LogFolders
+from freshet.operators.sink.change_log import ChangeLog
+from freshet.operators.sink.core import Sink
 from freshet.operators.sink.dealing import BadEpochError, deal
 from freshet.operators.sink.kafka_records import RecordBlocks
+from freshet.operators.sink.kind_outputs import KindOutputs
+from freshet.operators.sink.log_output import LogOutput
 from freshet.operators.sink.outlet import Outlet
 from freshet.operators.sink.outlet_stage import OutletStage
 from freshet.operators.sink.task import TaskSink, of_task
-from freshet.state.codec import Block, decode, encode
-from tests.support.stages.sunk import WIDTH, block, control, digest, rows_in, sink_of
+from freshet.state.block_columns import ROWS
+from freshet.state.codec import Block, Header, decode, encode
+from tests.support.stages.sunk import SOURCES, WIDTH, block, control, digest, rows_in, sink_of
 
 PARTS = 3
 
@@ -138,3 +144,45 @@ def test_each_part_keeps_how_far_it_has_handed_over(tmp_path):
     assert flushed == {4: b"1", 5: None, 6: b"1"}, "that of the second one is where it was"
     assert [message.task for message in outcome.messages] == [0]
     stage.close()
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_kinds_with_the_same_ids_are_kept_apart(tmp_path, parts):
+    def outputs(part, kind, prefix):
+        log = LogOutput(ChangeLog(LogFolders(tmp_path, kind), part, WIDTH, "string", SOURCES))
+        topic = Outlet(part, WIDTH, "string", RecordBlocks("m", "list"), kind=kind)
+        return KindOutputs(WIDTH, [log, topic], prefix)
+
+    def of_kinds(epoch, of_all, **by_kind):
+        columns = dict(of_all)
+        for kind, changes in by_kind.items():
+            section = bundled(epoch, changes) if parts > 1 else block(epoch, *changes[0])
+            names = {key: f"{kind} {key}" for keys, _ in changes for key in keys} if epoch == 1 else {}
+            columns |= {f"{kind}.{name}": column for name, column in section.columns.items()}
+            named = block(epoch, names=names).columns if names else {}
+            columns |= {f"{kind}.{name}": named[name] for name in ("m_key", "m_off", "m_name") if name in named}
+        return Block(Header(ROWS, epoch, 2, 0), columns)
+
+    def shown(kind):
+        paths = sorted((tmp_path / "embeddings" / kind).iterdir())
+        return [(id_, epoch, deleted) for path in paths for id_, epoch, _, deleted in rows_in(path)]
+
+    kinds = {"k0": "user", "k2": "item"}
+    sinks = [
+        Sink(part, tmp_path, [outputs(part, kind, f"{name}.") for name, kind in kinds.items()], "string")
+        for part in range(parts)
+    ]
+    stage = OutletStage("sink-0", of_task(sinks, parts), 1, parts=range(parts))
+    stage.restore([("k2.flushed", b"1")], *[[]] * (parts - 1))
+    first = [([2], []), ([], [])][:parts]
+    outcome = stage.act([of_kinds(1, {"ctl": control(flags=4)}, k0=first, k2=first)])
+    flushed = {name: value for name, value in outcome.of(0).puts if name.endswith("flushed")}
+    assert flushed == {"k0.flushed": b"1"}, "the records of the other kind were handed over before"
+    assert [message.to for message in outcome.messages] == ["outlet.user"]
+    outcome = stage.act([of_kinds(2, {"ctl": control(flags=6)}, k2=[([], [2]), ([], [])][:parts])])
+    assert [message.to for message in outcome.messages] == ["outlet.item"]
+    stage.close()
+    assert shown("user") == [("k0 2", 1, False)]
+    assert shown("item") == [("k2 2", 1, False), ("k2 2", 2, True)]
+    assert sum(sink.status(0.0)["rows"] for sink in sinks) == 3
+    assert sorted(path.name for path in (tmp_path / "epochs").iterdir()) == ["item", "user"]

@@ -164,3 +164,6 @@ def test_one_kind_with_relations_has_no_column_of_kinds(tmp_path: Path) -> None:
     assert pq.read_schema(tmp_path / "T" / "vertices.parquet").names == ["id", "x"]
     assert pq.read_schema(tmp_path / "T" / "vertices.parquet").field("x").type == pa.list_(pa.float32(), 2)
     assert edges_of(graph_of(tmp_path / "T", ONE)[0]) == edges_of(graph)
+    sole = Kinds(("",), (2,), ONE.relations[:1])
+    write_snapshot(tmp_path / "U", [1, 2], np.ones((2, 2)), [1, 1], [2, 2])
+    assert edges_of(graph_of(tmp_path / "U", sole)[0]) == {("cites", 1, 2): 1}, "one relation needs no type"

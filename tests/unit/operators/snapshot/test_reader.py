@@ -10,11 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from freshet.kinds import Kinds, Relation
 from freshet.operators.snapshot.reader import Snapshot, SnapshotError, open_snapshot
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, Events
-from freshet.partitioner.reference_graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
+from tests.support.graphs.models import IN_WIDTH
+from tests.support.graphs.shop_kinds import KINDS
+from tests.support.malformed.snapshots import WRONG_SNAPSHOTS, WrongSnapshot
 
 
 def replay(snapshot: Snapshot, block_rows: int = 1000) -> ReferenceGraph:
@@ -112,6 +116,15 @@ def test_folders_and_columns_are_refused_by_name(tmp_path: Path) -> None:
         open_snapshot(tmp_path, Features(3))
 
 
+@pytest.mark.parametrize("wrong", WRONG_SNAPSHOTS, ids=lambda wrong: f"{wrong.file}: {wrong.reason}")
+def test_kinds_that_are_not_the_models_are_refused(tmp_path: Path, wrong: WrongSnapshot) -> None:
+    wrong.write(tmp_path / "S")
+    features = Features.of_kinds(KINDS) if wrong.kinds else Features(IN_WIDTH)
+    with pytest.raises(SnapshotError) as caught:
+        list(open_snapshot(tmp_path / "S", features).blocks())
+    assert f"{wrong.file}.parquet" in str(caught.value) and wrong.reason in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("name", "columns", "error"),
     [
@@ -141,6 +154,15 @@ def test_bad_rows_are_refused_by_file_and_row(
     with pytest.raises(SnapshotError, match=error) as caught:
         list(open_snapshot(tmp_path, Features(1)).blocks())
     assert f"{name}.parquet" in str(caught.value)
+
+
+def test_a_kind_without_features_has_empty_lists(tmp_path: Path) -> None:
+    features = Features.of_kinds(Kinds(("user", "item"), (0, 1), (Relation(0, "buys", 1),)))
+    write_snapshot(tmp_path, [1, 2], [[], [1.0]], [1], [2], edge_type=["buys"], kinds=["user", "item"])
+    assert sum(map(len, open_snapshot(tmp_path, features).blocks())) == 3
+    write_snapshot(tmp_path, [1, 2], [None, [1.0]], [1], [2], edge_type=["buys"], kinds=["user", "item"])
+    with pytest.raises(SnapshotError, match="row 0: x: missing, expected an empty list for a kind without features"):
+        list(open_snapshot(tmp_path, features).blocks())
 
 
 def test_an_id_that_is_too_long_is_refused_by_file_and_row(tmp_path: Path) -> None:

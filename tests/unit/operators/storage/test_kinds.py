@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,18 @@ from freshet.gnn.kinds.model import KindsModel
 from freshet.operators.storage.kinds.layer import KindsLayerStorage
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.kind_streams import random_rows
-from tests.support.graphs.kinds import KINDS, Spec, by_kind, hetero, kinds_model, relation, sage, sage_everywhere
+from tests.support.graphs.kinds import (
+    KINDS,
+    Spec,
+    by_kind,
+    hetero,
+    kinds_model,
+    relation,
+    sage,
+    sage_everywhere,
+    scaled_by_degrees,
+)  # fmt: skip
+from tests.support.graphs.messages import messages_by_kind
 from tests.support.stages.kind_cores import KindCores
 
 DEALT = {
@@ -95,8 +107,13 @@ def side_by_side() -> KindsModel:
     return kinds_model([hetero(first, "cat"), hetero(second, "max")], ["user"], equal, RATED)
 
 
+def by_degrees() -> KindsModel:
+    """Two layers, in which several relations scale by degrees, of the same vertices."""
+    return scaled_by_degrees(1)
+
+
 @pytest.mark.parametrize("dealt", DEALT)
-@pytest.mark.parametrize("make", [different_convs, side_by_side])
+@pytest.mark.parametrize("make", [different_convs, side_by_side, by_degrees, partial(messages_by_kind, 1)])
 def test_convs_of_all_kinds_are_those_of_a_full_pass(make: Callable[[], KindsModel], dealt: str) -> None:
     follow(KindCores(make(), DEALT[dealt]), seed=2)
 
@@ -127,13 +144,26 @@ def test_it_goes_on_from_its_tables(dealt: str) -> None:
     follow(cores, seed=5, epochs=4)
 
 
-def test_a_graph_that_goes_leaves_nothing() -> None:
-    cores = KindCores(two_layers("user"), DEALT["several in a task"])
+@pytest.mark.parametrize("loops", [False, True])
+def test_a_self_loop_alone_is_read_again(loops: bool) -> None:
+    """Where no message is scaled, and self-loops are none: neither rows nor sums change with it."""
+    hop = {"type": "propagation", "in_channels": 2, "out_channels": 2, "normalize": False, "add_self_loops": loops}
+    model = kinds_model([hetero({0: hop})], ["user"], {"user": 2}, [relation("user", "knows", "user")])
+    cores = KindCores(model, DEALT["one part"])
+    cores.run([("add_vertex", (0, 1), (1.0, 3.0)), ("add_edge", 0, 2, 1)])
+    for row in (("add_edge", 0, 1, 1, 2.0), ("add_edge", 0, 1, 1, 5.0), ("del_edge", 0, 1, 1)):
+        cores.run([row])
+        cores.assert_right()
+
+
+@pytest.mark.parametrize("make", [partial(two_layers, "user"), by_degrees])
+def test_a_graph_that_goes_leaves_nothing(make: Callable[[], KindsModel]) -> None:
+    cores = KindCores(make(), DEALT["several in a task"])
     follow(cores, seed=6, epochs=3)
     cores.run([("del_vertex", vertex) for vertex in list(cores.graph.x)])
     cores.assert_right()
     assert not cores.rows
     for core in cores.cores:
         for table in core.tables:
-            if table.name.endswith((".z", ".s", ".x", ".own", ".flags", ".q", ".home")):
+            if table.name.endswith((".z", ".s", ".x", ".own", ".flags", ".q", ".home", ".count", ".degree", ".loop")):
                 np.testing.assert_array_equal(table.data, np.full_like(table.data, table.fill), err_msg=table.name)

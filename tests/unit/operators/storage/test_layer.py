@@ -298,7 +298,7 @@ def test_rows_of_partials_are_used_again() -> None:
         ])  # fmt: skip
         assert tail.owner.x.data[slot, 0] == 1 + epoch
         tail.apply(epoch + 1, [partial(epoch + 1, 0, own=True, u_slot=[slot]), partial(epoch + 1, 1)])
-    assert tail.partials.scalars.data[0] == 2, "two rows served them all"
+    assert tail.tables["scalars"].data[0] == 2, "two rows served them all"
 
 
 def test_a_vertex_that_dies_split_takes_its_partials_along() -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
-from freshet.operators.telemetry.status_file import LAST_STATUS, StatusFile, await_last
+import pytest
+
+from freshet.operators.telemetry import status_file
+from freshet.operators.telemetry.status_file import LAST_STATUS, StatusFile, await_last, read_statuses
 
 
 def write(out: Path, part: int, time_s: float, last: bool) -> None:
@@ -23,3 +27,40 @@ def test_all_parts_that_have_written_since_are_waited_for(tmp_path: Path) -> Non
     later.start()
     assert await_last(tmp_path, 100_000.0, 20.0)
     later.join()
+
+
+def test_a_file_that_goes_and_comes_again_is_none_that_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An attempt that begins removes the files of the one before, and others write the same ones."""
+    file, read = StatusFile(tmp_path, "sink-0"), status_file.read_json
+    file.write({"epoch": 1}, 0.0)
+
+    def read_between(path: Path, *more: Any) -> Any:
+        path.unlink()
+        found = read(path, *more)
+        file.write({"epoch": 2}, 0.0)
+        return found
+
+    monkeypatch.setattr(status_file, "read_json", read_between)
+    assert read_statuses(tmp_path) == []
+    assert file.read() == {}
+    monkeypatch.undo()
+    assert not caplog.records
+    assert file.read() == {"epoch": 2}
+
+
+def test_two_that_find_a_damaged_file_set_it_aside_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, replace = StatusFile(tmp_path, "sink-0"), status_file.os.replace
+    file.path.write_bytes(b"{")
+
+    def second(*names: Path) -> None:
+        replace(*names)
+        replace(*names)
+
+    monkeypatch.setattr(status_file.os, "replace", second)
+    assert file.read() == {}
+    assert file.path.with_name("sink-0.json.damaged").exists()
+    assert not caplog.records

@@ -23,7 +23,7 @@ from freshet.state.served.plain import PlainReader
 from freshet.state.served.reader import ChangeReader, TableReader
 from freshet.state.served.writer import TableFullError, TableWriter
 from tests.support.serving.epochs import EPOCHS, IDS, histories, row_of, write_epoch
-from tests.support.serving.read_beside import read_beside, writer
+from tests.support.serving.read_beside import Beside, read_beside, writer
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -169,7 +169,7 @@ def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
     own, lives = histories()
     load_kernels(path)
     everyone, last, reads, kills = frozen(np.arange(IDS)), -1, 0, 0
-    rng, deadline = random.Random(3), time.monotonic() + 100
+    rng, deadline = random.Random(3), time.monotonic() + 200
     while last < EPOCHS:
         assert time.monotonic() < deadline
         kill_at = EPOCHS + 1 if kills == 8 else last + rng.randrange(1, 300)
@@ -189,7 +189,7 @@ def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
                 ids, all_found = reader.all()
                 live = np.flatnonzero(lives[all_found.epoch])
                 assert sorted(ids.tolist()) == live.tolist()
-            if last >= kill_at:
+            if last >= kill_at and reads > 15 * (kills + 1):  # which waits for that
                 process.kill()
                 process.wait()
                 kills += 1
@@ -202,11 +202,13 @@ def test_reads_beside_a_writer_that_is_killed_again_and_again(path):
 
 def test_single_reads_beside_a_writer_agree():
     """Ten million of them: scripts/bench/reads.py."""
+    found: list[Beside] = []
     with writer() as path:
-        found = read_beside(path, 40_000, seed=11)
-    assert (found.wrong, found.back) == (0, 0)
-    assert found.epochs > 20, found
-    assert found.rows > 10_000, found
+        while sum(one.epochs for one in found) <= 20 and len(found) < 100:  # the writer, too, has to have a core
+            found.append(read_beside(path, 40_000, seed=11 + len(found)))
+    assert not any(one.wrong or one.back for one in found), found
+    assert sum(one.epochs for one in found) > 20, found
+    assert sum(one.rows for one in found) > 10_000, found
 
 
 def assert_plain_reads(path, own, lives):

@@ -12,7 +12,7 @@ from freshet.job.flink.watch.figures import figures_of, is_wanted, look
 from freshet.job.run.summary import complete_epoch, progress, sink_statuses
 from freshet.operators.output_folders import STATUS
 from freshet.operators.parser.letter_box import read_reasons
-from freshet.operators.parser.topic_stage import read_positions
+from freshet.operators.telemetry.positions import read_positions
 from freshet.operators.telemetry.profile import Profile
 from freshet.operators.telemetry.status_file import await_last
 

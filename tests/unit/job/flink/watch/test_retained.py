@@ -44,7 +44,7 @@ def test_a_topic_is_trimmed_now_and_then(tmp_path: Path, keeps: bool, monkeypatc
     told = notice(tmp_path, topic="kafka://h:1/cuts", keep_cuts=keeps)
     told.tell(1.0)
     if told.thread is not None:
-        told.thread.join(10)
+        told.thread.join(60)
     told.tell(2.0)  # a moment later
     assert asked == ([] if keeps else [1.0])
     assert not (tmp_path / layout.CHECKPOINTS / layout.RETAINED).exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 import subprocess
@@ -42,6 +43,27 @@ def epochs_in(path):
         found.append(one)
     reader.close()
     return found
+
+
+def test_a_file_that_its_writer_ends_as_it_is_mapped(tmp_path, monkeypatch):
+    """It is cut off to what is in it: a reader that has just looked at its size asks for more than there is."""
+    ids, rows = [np.array([7, 8])], [np.full((2, WIDTH), 1, np.float32)]
+    regions, counts = writer.regions_of(EpochRows(1, ids, rows, 2, 0, np.array([[0, 0, 5, 5]])))
+    file = writer.TailFile(tmp_path / "a.tail", writer.header_of(0, 0, WIDTH, False, WORD, 1))
+    file.append(1, 0, regions, counts)
+    there, map_file = (tmp_path / "a.tail").stat().st_size, mmap.mmap
+
+    def ended_and_mapped(*given, **options):
+        file.close()
+        assert (tmp_path / "a.tail").stat().st_size < there
+        return map_file(*given, **options)
+
+    monkeypatch.setattr(mmap, "mmap", ended_and_mapped)
+    reader = TailReader(tmp_path / "a.tail", WORD)
+    monkeypatch.setattr(mmap, "mmap", map_file)
+    found = reader.next()
+    assert found is not None and found.epoch == 1
+    assert reader.ended
 
 
 @pytest.mark.parametrize("offsets", [[[0, 1, 3], [0, 2]], None])

@@ -1,0 +1,1 @@
+"""Layers that users write: their base class, their aggregates, and where their code is found."""

@@ -1,0 +1,185 @@
+"""RGCNConv, FastRGCNConv and RGATConv as convs on relations, one for each type of edges."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from freshet.gnn.declarations import GATConv, SAGEConv
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.aggregators import aggr_of
+from freshet.gnn.pyg.steps import Step, array_of, check_conv, class_name
+
+_OF_EMBEDDING = "an nn.Embedding whose weight it reads, as RGCNConv(emb.embedding_dim, ...)(emb.weight, ...)"
+MOST_ATTENDED = 256
+"""Types whose in-edges one RGATConv may weigh; each has columns and sums of its own at every vertex."""
+MOST_LEARNED = 2048
+"""Columns that the weights of one conv may have for a vertex, where these are rows learned for each."""
+_TYPED = ("torch_geometric.nn.RGCNConv", "torch_geometric.nn.FastRGCNConv", "torch_geometric.nn.RGATConv")
+
+
+def is_typed(module: Any) -> bool:
+    """Return whether a conv reads the type of each edge, and has a matrix for each."""
+    return class_name(module) in _TYPED
+
+
+def may_read_numbers(module: Any) -> bool:
+    """Return whether a conv may be called with numbers of vertices, of which its weights then have a row for each."""
+    return class_name(module) in _TYPED[:2]
+
+
+def reads_all_numbers(module: Any) -> bool:
+    """Return whether a conv takes vertices for those of all numbers in order, whichever numbers it is called with."""
+    return class_name(module) == _TYPED[1]
+
+
+def is_across(module: Any) -> bool:
+    """Return whether a conv weighs the in-edges of all types by one softmax."""
+    return getattr(module, "attention_mechanism", None) == "across-relation"
+
+
+class LearnedConvs(NamedTuple):
+    """Convs on relations that read rows learned for each vertex, in place of a conv whose weights have a row for each.
+
+    Shapes: rows (ids, blocks * out_channels); root (ids, out_channels), added to the sum of the convs.
+    """
+
+    convs: list[Step]
+    rows: Any
+    root: Any | None
+
+
+def typed_convs(step: Step, relations: int) -> list[Step]:
+    """Return a conv for each type, whose results are added up or weighed together; the first one has the bias, too.
+
+    Raises: ExportError for an option that cannot be taken over, and for another number of types.
+    """
+    _check(step, relations)
+    conv: Any = step.op
+    if hasattr(conv, "attention_mechanism"):
+        return _attention(step)
+    root = None if conv.root is None else np.ascontiguousarray(array_of(step, conv.root).T)
+    return _sums(step, _matrices(step, None if conv.num_bases is None else conv.comp, conv.weight), root)
+
+
+def learned_convs(step: Step, relations: int) -> LearnedConvs:
+    """Return an RGCNConv that reads numbers of vertices as convs on rows learned for each vertex.
+
+    Such a conv sums W_r[u] of in-neighbours u. Here u has the rows of all bases side by side, of which relation r makes
+    W_r[u] by its coefficients; or W_r[u] of all relations where these are fewer, where there are no bases, and for
+    maxima, of which relation r takes its own.
+    Raises: ExportError for an option that cannot be taken over, too many columns, and for another number of types.
+    """
+    _check(step, relations)
+    conv: Any = step.op
+    if conv.num_blocks is not None:
+        msg = f"{step.name}: num_blocks={conv.num_blocks} is called without rows of vertices, which "
+        raise ExportError(msg + f"PyTorch Geometric refuses, too. Nearest: num_bases, or {_OF_EMBEDDING}")
+    weight, combined = conv.weight.detach(), np.eye(relations)
+    if conv.num_bases is not None and (conv.num_bases >= relations or _aggr(step) == "max"):
+        flat = conv.comp.detach().double() @ weight.double().flatten(1)
+        weight = flat.float().unflatten(1, tuple(weight.shape[1:]))
+    elif conv.num_bases is not None:
+        combined = array_of(step, conv.comp)
+    blocks, _, out = weight.shape
+    if blocks * out > MOST_LEARNED:
+        each = "type of edges" if len(combined) == blocks else "basis"
+        msg = f"{step.name}: its weights have {blocks * out} columns for each vertex, {out} for each {each}: past "
+        raise ExportError(
+            msg + f"{MOST_LEARNED} this is not supported. Nearest: fewer bases (num_bases), or {_OF_EMBEDDING}"
+        )
+    matrices = [np.kron(one[None], np.eye(out)).astype(np.float32) for one in combined]
+    return LearnedConvs(_sums(step, matrices, None), weight.transpose(0, 1).flatten(1), conv.root)
+
+
+def _check(step: Step, relations: int) -> None:
+    conv: Any = step.op
+    check_conv(step)
+    if conv.num_relations != relations:
+        name = class_name(conv).rsplit(".", 1)[1]
+        msg = f"{step.name}: {name} has num_relations={conv.num_relations}, but there are {relations} types of edges"
+        raise ExportError(msg)
+
+
+def _aggr(step: Step) -> Any:
+    is_fast = class_name(step.op) == _TYPED[1]
+    return aggr_of(step, ("sum", "mean") if is_fast else ("sum", "mean", "max"))
+
+
+def _sums(step: Step, matrices: list[np.ndarray], root: np.ndarray | None) -> list[Step]:
+    """A SAGEConv for each type: W_r aggr_r(x_u); the first one also has W_root x_v + b."""
+    conv: Any = step.op
+    aggr, made = _aggr(step), []
+    for number, matrix in enumerate(matrices):
+        first = number == 0
+        weights = {"lin_l.weight": matrix}
+        if first and conv.bias is not None:
+            weights["lin_l.bias"] = array_of(step, conv.bias)
+        if first and root is not None:
+            weights["lin_r.weight"] = root
+        layer = SAGEConv(
+            in_channels=matrix.shape[1],
+            out_channels=matrix.shape[0],
+            aggr=aggr,
+            root_weight="lin_r.weight" in weights,
+            bias="lin_l.bias" in weights,
+        )
+        made.append(Step(f"{step.name}.{number}", layer, weights=weights))
+    return made
+
+
+def _attention(step: Step) -> list[Step]:
+    """A GATConv for each type: LeakyReLU(q . W_r x_v + k . W_r x_u) scores W_r x_u, head by head.
+
+    q and k of a head read W_r x of all heads.
+    """
+    conv: Any = step.op
+    if conv.num_relations > MOST_ATTENDED:
+        msg = f"{step.name}: RGATConv with {conv.num_relations} types of edges: past {MOST_ATTENDED} it is not "
+        raise ExportError(msg + "supported yet. Nearest: RGCNConv, which may have any number")
+    aggr_of(step, ("sum",))
+    one = {"dim": 1, "mod": None, "edge_dim": None, "attention_mode": "additive-self-attention"}
+    for name, expected in one.items():
+        if (got := getattr(conv, name)) != expected:
+            msg = f"{step.name}: RGATConv with {name}={got!r} is not supported yet; expected {expected!r}"
+            raise ExportError(msg)
+    made = []
+    bases = (None, conv.weight) if conv.num_bases is None else (conv.att, conv.basis)
+    att = {"att_dst": array_of(step, conv.q).T, "att_src": array_of(step, conv.k).T}
+    for number, matrix in enumerate(_matrices(step, *bases)):
+        weights = {"lin.weight": matrix} | {name: np.ascontiguousarray(values) for name, values in att.items()}
+        if number == 0 and conv.bias is not None:
+            weights["bias"] = array_of(step, conv.bias)
+        layer = GATConv(
+            in_channels=matrix.shape[1],
+            out_channels=matrix.shape[0] if conv.concat else conv.out_channels,
+            heads=conv.heads,
+            concat=conv.concat,
+            add_self_loops=False,
+            negative_slope=conv.negative_slope,
+            bias="bias" in weights,
+            mixed_heads=conv.heads > 1,
+        )
+        made.append(Step(f"{step.name}.{number}", layer, weights=weights))
+    return made
+
+
+def _matrices(step: Step, bases: Any, weight: Any) -> list[np.ndarray]:
+    """The (out_channels, in_channels) matrix of each type, bases and blocks written out."""
+    conv: Any = step.op
+    weight = array_of(step, weight)
+    if bases is not None:
+        weight = np.einsum("rb,bio->rio", array_of(step, bases).astype(np.float64), weight.astype(np.float64))
+    if conv.num_blocks is not None:
+        weight = np.stack([_block_diagonal(one) for one in weight])
+    return [np.ascontiguousarray(one.T, np.float32) for one in weight]
+
+
+def _block_diagonal(blocks: np.ndarray) -> np.ndarray:
+    """Return (blocks, in, out) matrices as one (blocks * in, blocks * out) matrix."""
+    count, into, out = blocks.shape
+    made = np.zeros((count * into, count * out), blocks.dtype)
+    for k, one in enumerate(blocks):
+        made[k * into : (k + 1) * into, k * out : (k + 1) * out] = one
+    return made

@@ -1,0 +1,148 @@
+"""Widths of the features of each kind and of the attributes of each relation, as what reads them says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.kinds.layered.converting import is_hop, is_run_here, reads_target, relation_conv
+from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.kinds.operations import JoinedRows, KindsOperations, Made, OnRelation, OnRows
+from freshet.gnn.pyg.layers import convert, first_width
+from freshet.gnn.pyg.own.conv import end_widths
+
+
+class Widths(NamedTuple):
+    """Widths of features by kind, and of attributes by relation; 0 where nothing says them or reads them.
+
+    read: the same of attributes, 0 too where only results that are not returned depend on them.
+    """
+
+    features: list[int]
+    edges: list[int]
+    read: list[int]
+
+
+def widths_of(read: KindsOperations, unread: KindsOperations, kinds: Metadata, given: Mapping[str, int]) -> Widths:
+    """Return how wide what a module takes is: as given, else as what reads it says; `unread` helps the rest to run.
+
+    Raises: ExportError naming a kind that is read, and whose width nothing says.
+    """
+    if unknown := sorted(given.keys() - set(kinds.names)):
+        msg = f"features has the kind {unknown[0]!r}; kinds are {', '.join(kinds.names)}"
+        raise ExportError(msg)
+    there = kinds_there(read, kinds)
+    features = list[int]()
+    for kind, name in enumerate(kinds.names):
+        rows = read.inputs[kind]
+        width = given.get(name) or _read_width(read.made, rows, kinds) or _tried_width(unread.made, rows, kinds)
+        if kind in read.ids and given.get(name):
+            msg = f"features: x of kind {name!r} are the ids of its vertices, so leave its width out"
+            raise ExportError(msg)
+        is_read = any(rows in read.reads(one) for one in read.made)
+        if width is None and kind in there and (is_read or kind not in {read.kind[one] for one in read.tables}):
+            msg = f"the width of the features of kind {name!r} is unknown, since no layer reads them by themselves; "
+            raise ExportError(msg + how_wide(kinds, name))
+        features.append(width or 0)
+    return Widths(features, _edge_widths(read, unread, kinds), _edge_widths(read, KindsOperations(kinds), kinds))
+
+
+def how_wide(kinds: Metadata, name: str) -> str:
+    """Return the advice to give the width of a kind's features."""
+    return "give their width: " + ("features=N" if len(kinds.names) == 1 else f"features={{{name!r}: N}}")
+
+
+def kinds_there(read: KindsOperations, kinds: Metadata) -> set[int]:
+    """Return the kinds that a conv sends from or to; nothing else has a place in the model."""
+    relations = [op.relation for op in read.made.values() if isinstance(op, OnRelation)]
+    return {kind for relation in relations for kind in kinds.ends(relation)}
+
+
+def _edge_widths(read: KindsOperations, unread: KindsOperations, kinds: Metadata) -> list[int]:
+    """Widths of attributes by relation; a relation and its mirror have the same.
+
+    Raises: ExportError where attributes of a relation are read in two widths.
+    """
+    found = dict[int, tuple[int, str]]()
+    for made in (read.made, unread.made):
+        for name, op in made.items():
+            if not isinstance(op, OnRelation):
+                continue
+            width = _edge_width(name, op, kinds, quiet=made is unread.made)
+            for one in (op.relation, *_mirrored(op.relation, kinds)) if width else ():
+                if found.setdefault(one, (width, name))[0] != width:
+                    other, of = found[one]
+                    msg = f"{name} reads attributes of width {width} of {kinds.named(one)} or its mirror, and {of} "
+                    raise ExportError(msg + f"of width {other}")
+    return [found.get(j, (0, ""))[0] for j in range(len(kinds.relations))]
+
+
+def _mirrored(relation: int, kinds: Metadata) -> list[int]:
+    """The relation that this one mirrors, and those that mirror it."""
+    of = kinds.mirrors[relation]
+    return [j for j, one in enumerate(kinds.mirrors) if one == relation] + ([] if of is None else [of])
+
+
+def _edge_width(name: str, op: OnRelation, kinds: Metadata, *, quiet: bool) -> int:
+    given = op.step.given
+    if is_hop(op.step) or (given is not None and given.attributes is None):
+        return 0
+    try:
+        layer: Any = relation_conv(name, op, kinds, None)[0]
+    except ExportError:
+        if quiet:
+            return 0
+        raise
+    return int(layer.edge.attributes)
+
+
+def _tried_width(made: Mapping[str, Made], rows: str, kinds: Metadata) -> int | None:
+    try:
+        return _read_width(made, rows, kinds)
+    except ExportError:
+        return None
+
+
+def _read_width(made: Mapping[str, Made], rows: str, kinds: Metadata) -> int | None:
+    """The width of rows, where something that reads them, or what has their width, says it."""
+    for name, op in made.items():
+        width: int | None = None
+        if isinstance(op, OnRelation):
+            width = _conv_width(made, name, rows, kinds)
+        elif isinstance(op, OnRows) and op.rows == rows:
+            width = first_width([op.step])
+            width = _read_width(made, name, kinds) if width is None and keeps_width(op) else width
+        elif isinstance(op, JoinedRows) and rows in op.rows and op.operation != "cat":
+            width = _read_width(made, name, kinds)
+        if width is not None:
+            return width
+    return None
+
+
+def keeps_width(op: OnRows) -> bool:
+    """Return whether a step's rows are as wide as those that it reads, as far as is known.
+
+    Raises: ExportError for a step that has no layer.
+    """
+    try:
+        return convert(op.step, None)[0].out_width is None
+    except ValueError as error:
+        if isinstance(error, ExportError):
+            raise
+        return False  # the conversion itself says more
+
+
+def _conv_width(made: Mapping[str, Made], name: str, rows: str, kinds: Metadata) -> int | None:
+    op = made[name]
+    if not isinstance(op, OnRelation) or rows not in (op.source, op.target):
+        return None
+    if is_hop(op.step):
+        return _read_width(made, name, kinds)
+    if is_run_here(op.step.op):
+        ends = end_widths(op.step)
+        return ends[0] if rows == op.source else ends[1]
+    layer: Any = relation_conv(name, op, kinds, None)[0]
+    if rows == op.source:
+        return int(layer.in_channels)
+    return int(layer.target_width) if reads_target(op.step) else None

@@ -1,0 +1,145 @@
+"""Rows that a module with kinds learned for each id: found where its forward looks them up, or takes all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from freshet.gnn.kinds.learned import learned_weights
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.kinds.convs.typed import may_read_numbers
+from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.kinds.operations import KindsOperations
+from freshet.gnn.pyg.steps import class_name
+from freshet.gnn.pyg.tensors import Weights
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+_ROWS_MAX = 41  # of a table in the last check; a prime, so that ids of the graph's vertices do not repeat in order
+_STEP = 7
+
+
+class Learned(NamedTuple):
+    """Learned rows of one kind: the module's tables by name, each (ids, width) float32, and the ids.
+
+    whole: the module reads all rows, as those of all vertices.
+    """
+
+    tables: dict[str, np.ndarray]
+    ids: Sequence[Any]
+    whole: bool
+
+    @property
+    def many(self) -> int:
+        """Number of ids."""
+        return len(self.ids)
+
+    def vertices(self, wanted: int) -> int:
+        """Return how many vertices of the kind a graph of the last check has."""
+        return min(self.many, _ROWS_MAX) if self.whole else wanted
+
+    def places(self, vertices: int) -> np.ndarray:
+        """Return which row each vertex of such a graph has, (vertices,) int64."""
+        numbers = np.arange(vertices, dtype=np.int64)
+        return numbers if self.whole else (numbers * _STEP + 1) % min(self.many, _ROWS_MAX)
+
+    def rows(self, vertices: int) -> np.ndarray:
+        """Return the rows of those vertices side by side, (vertices, width) float32."""
+        places = self.places(vertices)
+        return np.concatenate([table[places] for table in self.tables.values()], axis=1)
+
+    def declared(self, kind: str) -> tuple[dict[str, Any], Weights]:
+        """Return the entry in model.json, and the tensors.
+
+        Raises: ExportError for ids that are not all distinct, and all whole numbers or all strings.
+        """
+        try:
+            weights = learned_weights(kind, self.ids, np.concatenate(list(self.tables.values()), axis=1))
+        except ValueError as error:
+            msg = f"ids of kind {kind!r}: {error}"
+            raise ExportError(msg) from None
+        rows = {name: table.shape[1] for name, table in self.tables.items()}
+        ids = "string" if isinstance(self.ids[0], str) else "int"
+        return {"rows": rows, "count": self.many, "ids": ids}, weights
+
+
+def learned_of(ops: KindsOperations, kinds: Metadata, ids: Mapping[str, list[Any]]) -> dict[int, Learned]:
+    """Return what a forward looks up, by kind, with the ids that are given; by default these are numbers of rows.
+
+    Raises: ExportError for tables of one kind that have different numbers of rows, and ids that do not fit them.
+    """
+    found: dict[int, dict[str, np.ndarray]] = {}
+    for name, table in ops.tables.items():
+        found.setdefault(ops.kind[name], {})[name] = table.detach().cpu().float().numpy()
+    made = {
+        kind: Learned(tables, _ids_of(kinds.names[kind], tables, ids), kind in ops.whole)
+        for kind, tables in found.items()
+    }
+    if unread := sorted(ids.keys() - {kinds.names[kind] for kind in made}):
+        msg = f"ids: the module looks up no learned rows of kind {unread[0]!r}; kinds that have such are "
+        raise ExportError(msg + (", ".join(repr(kinds.names[kind]) for kind in made) or "none"))
+    return made
+
+
+def _ids_of(kind: str, tables: Mapping[str, np.ndarray], given: Mapping[str, list[Any]]) -> Sequence[Any]:
+    counts = {name: len(table) for name, table in tables.items()}
+    if len(set(counts.values())) > 1:
+        msg = f"learned rows of kind {kind!r} are {counts}, expected as many of each: one for an id"
+        raise ExportError(msg)
+    (count,) = set(counts.values())
+    ids = given.get(kind, range(count))
+    if len(ids) != count:
+        msg = f"ids: {len(ids)} of kind {kind!r}, but {next(iter(counts))} has {count} rows: give the id of each row"
+        raise ExportError(msg)
+    return ids
+
+
+def listed_ids(kind: Any, ids: Any) -> list[Any]:
+    """Return the ids of an array of numpy, torch, pandas or Arrow, or of any sequence, as a list.
+
+    Raises: ExportError for anything else.
+    """
+    for name in ("to_pylist", "tolist"):
+        if hasattr(ids, name):
+            ids = getattr(ids, name)()
+    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Sequence):
+        msg = f"ids of kind {kind!r} are {type(ids).__name__}, expected a sequence: the id of each row, in their order"
+        raise ExportError(msg)
+    return list(ids)
+
+
+def check_embedding(where: str, module: Any) -> None:
+    """Refuse an Embedding that changes rows as it looks them up.
+
+    Raises: ExportError
+    """
+    if module.max_norm is not None:
+        msg = f"{where}: max_norm={module.max_norm} is not supported, since it changes rows as they are looked up. "
+        raise ExportError(msg + "Nearest: max_norm=None, with the rows normalised once, by torch.renorm")
+
+
+def is_embedding(module: Any) -> bool:
+    """Return whether a module looks up rows."""
+    return class_name(module).startswith("torch.nn.") and type(module).__name__ == "Embedding"
+
+
+def shortened(module: Module, learned: Mapping[int, Learned]) -> Module:
+    """Have the tables of a copy be no longer than the last check needs; returns it."""
+    names = {name.partition(":")[0].removesuffix(".weight") for one in learned.values() for name in one.tables}
+    for name, parameter in module.named_parameters():
+        if name.removesuffix(".weight") in names and parameter.dim() in (2, 3):  # 3: those of each type of edges
+            parameter.data = parameter.data[..., :_ROWS_MAX, :].clone()
+    for name, part in module.named_modules():
+        if name in names and may_read_numbers(part):
+            part.in_channels_l = part.weight.shape[1]
+            if any(one.whole for one in learned.values()):
+                part.register_forward_pre_hook(_without_numbers, with_kwargs=True)
+    return module
+
+
+def _without_numbers(conv: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Have a conv that reads the numbers of all vertices, which it may be given or not, read those that there are."""
+    return ((None, *args[1:]), kwargs) if args else ((), kwargs | {"x": None})

@@ -1,0 +1,190 @@
+"""A conv of the user's own becomes steps: it is read as it runs, and written again as layers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from itertools import islice, product
+from typing import TYPE_CHECKING, Any
+
+from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES
+from freshet.gnn.pyg.refusals import HOW_WIDE
+from freshet.gnn.pyg.steps import WIDTHS_OF_EDGES, ConvCall, ExportError, Step, attributes_of, check_conv, class_name
+from freshet.gnn.pyg.tensors import Converted
+
+if TYPE_CHECKING:
+    from freshet.gnn.pyg.own.running import ConvWidths
+
+_MOST_TRIES = 1024
+HOW_TO_WRITE = "docs/guide/own_layers.md says what is read, and how such a layer is written"
+
+
+def opened_own(step: Step, width: int | None) -> list[Step]:
+    """Return the steps of a conv that is read; `width` is that of the rows it reads, where known.
+
+    Raises: ExportError naming the place of what stops it, and what would work.
+    """
+    from freshet.gnn.pyg.own.lines import steps_of
+    from freshet.gnn.pyg.own.running import ConvWidths, read
+
+    name = class_name(step.op).rsplit(".", 1)[1]
+    try:
+        check_conv(step)
+        given = _given(step)
+        failures = list[str]()
+        if width is None and (width := input_width(step, failures.append)) is None:
+            msg = f"{step.name}: the width of the rows that {name} reads is unknown; {HOW_WIDE}"
+            raise ExportError(msg + _first(failures))
+        attr_width = 0 if given.attributes is None else _attr_width(step, given, width)
+        return steps_of(step.name, read(step, given, ConvWidths(width, attr_width)))
+    except ExportError as error:
+        msg = f"{step.name}: {name} is not supported: {error}. {HOW_TO_WRITE}"
+        raise ExportError(msg) from error
+
+
+def relation_conv_of(where: str, step: Step, source: int | None, target: int | None) -> Converted:
+    """Return the message_conv that a conv on a relation is, and its weights; `where` names both.
+
+    `source` and `target` are the widths of the rows that it reads, where known.
+
+    Raises: ExportError naming the place of what stops it, and what would work.
+    """
+    from freshet.gnn.pyg.own.relation import relation_layer
+    from freshet.gnn.pyg.own.running import read
+
+    name = class_name(step.op).rsplit(".", 1)[1]
+    try:
+        check_conv(step)
+        widths = run_widths(step, source, target)
+        return relation_layer(step.name, read(step, _given(step), widths), widths)
+    except (ExportError, ValueError) as error:
+        msg = f"{where}: {name} is not supported: {error}. docs/guide/own_layers.md says what is read"
+        raise ExportError(msg) from error
+
+
+def run_widths(step: Step, source: int | None, target: int | None) -> ConvWidths:
+    """Return widths of rows and attributes with which a conv on a relation runs, those of rows as far as known.
+
+    Raises: ExportError where it runs with none, or with attributes of several widths.
+    """
+    from freshet.gnn.pyg.own.running import fitting
+
+    given, failures = _given(step), list[str]()
+    found = next(fitting(step, given, _ends(step, given, source, target), failures.append), None)
+    if found is None:
+        known = source is not None and (target is not None or not given.two_kinds)
+        hint = "" if known else "the width of the rows that it reads is unknown; give features={kind: width} "
+        msg = f"{step.name}: {hint}{_first(failures).strip(' ()')}"
+        raise ExportError(msg)
+    if given.attributes is None:
+        return found
+    return found._replace(attributes=_attr_width(step, given, found.rows, found.target))
+
+
+def end_widths(step: Step) -> tuple[int | None, int | None]:
+    """Return the widths of the rows of sources and targets that a conv on a relation reads; None where any will do.
+
+    Raises: ExportError where it runs with none.
+    """
+    from freshet.gnn.pyg.own.running import fitting
+
+    given, failures = _given(step), list[str]()
+    found = next(fitting(step, given, _ends(step, given, None, None), failures.append), None)
+    if found is None:
+        msg = f"{step.name}: {class_name(step.op)} cannot be run on a small graph{_first(failures)}"
+        raise ExportError(msg)
+    source = None if any(fitting(step, given, [found._replace(rows=found.rows + 1)])) else found.rows
+    if not given.two_kinds:
+        return source, source
+    target = None if any(fitting(step, given, [found._replace(target=found.target + 1)])) else found.target
+    return source, target
+
+
+def _ends(step: Step, given: ConvCall, source: int | None, target: int | None) -> list[ConvWidths]:
+    """Return widths that the rows of both ends may have, the likeliest first."""
+    from freshet.gnn.pyg.own.running import ConvWidths
+
+    widths = _widths(step) or [1]  # where nothing says one, any will do
+    sources, targets = (widths if one is None else [one] for one in (source, target))
+    targets = targets if given.two_kinds else [0]
+    attrs = [0] if given.attributes is None else _attr_widths(step)
+    places = sorted(product(range(len(sources)), range(len(targets))), key=max)
+    ends = ((sources[i], targets[j]) for i, j in places)
+    return [ConvWidths(s, attr, t) for (s, t), attr in islice(product(ends, attrs), _MOST_TRIES)]
+
+
+def _given(step: Step) -> ConvCall:
+    """Return how a conv is called: as a forward calls it, else by the names of its parameters."""
+    if step.given is not None:
+        return step.given
+    names = list(inspect.signature(step.op.forward).parameters)  # type: ignore[union-attr]
+    if len(names) < 2:
+        msg = f"{step.name}: its forward takes ({', '.join(names)}), expected (x, edge_index)"
+        raise ExportError(msg)
+    found = call_by_names(step.op)
+    attributes, weights = found.attributes if step.attributes else None, found.weights if step.edge_weights else None
+    return found._replace(attributes=attributes, weights=weights)
+
+
+def call_by_names(conv: Any) -> ConvCall:
+    """Return how a conv that is read is called, by the names of its parameters, with all that it takes of edges."""
+    names, attributes = list(inspect.signature(conv.forward).parameters), attributes_of(conv)
+    edges = next((name for name in EDGE_NAMES if name in names), names[1])
+    weights = (name for name in WEIGHT_NAMES if name in names and name != attributes)
+    return ConvCall(names[0], edges, next(weights, None), attributes)
+
+
+def _first(failures: Sequence[str]) -> str:
+    """Say how a conv failed with the likeliest widths, or by something else than these; empty where it did not."""
+    others = [one for one in failures if "shapes cannot be multiplied" not in one]
+    return f" ({(others or failures)[0]})" if failures else ""
+
+
+def input_width(step: Step, failed: Callable[[str], object] = lambda _: None) -> int | None:
+    """Return the width of the rows that a conv reads, as its parts say it; None where none of them does.
+
+    `failed` is told how the conv fails with other widths.
+    """
+    from freshet.gnn.pyg.own.running import ConvWidths, fitting
+
+    given, widths = _given(step), _widths(step)
+    attrs = [0] if given.attributes is None else _attr_widths(step)
+    pairs = (ConvWidths(*one) for one in islice(product(widths, attrs), _MOST_TRIES))
+    return next((one.rows for one in fitting(step, given, pairs, failed)), None)
+
+
+def _widths(step: Step) -> list[int]:
+    """Return widths that a conv's rows may have, the likeliest first."""
+    conv: Any = step.op
+    said = getattr(conv, "in_channels", None)
+    kept = list(said) if isinstance(said, tuple | list) else [said]
+    kept += [getattr(part, name, None) for part in conv.modules() for name in ("in_features", "in_channels")]
+    found = [one for one in kept if isinstance(one, int) and one > 0]
+    largest = max(found + [n for one in (*conv.parameters(), *conv.buffers()) for n in one.shape], default=0)
+    return list(dict.fromkeys([*found, *range(1, min(largest, _MOST_TRIES) + 1)]))
+
+
+def _attr_widths(step: Step) -> list[int]:
+    """Return widths that the attributes of edges may have; only the one that the conv keeps, if it does."""
+    conv: Any = step.op
+    if step.edge_width:
+        return [step.edge_width]
+    kept = [getattr(conv, name, None) for name in WIDTHS_OF_EDGES]
+    return [one for one in kept if isinstance(one, int) and one > 0] or list(dict.fromkeys([1, *_widths(step)]))
+
+
+def _attr_width(step: Step, given: ConvCall, width: int, target: int = 0) -> int:
+    """Return how wide the attributes of edges are that a conv reads; `target`: see ConvWidths.
+
+    Raises: ExportError where several widths will do, or none.
+    """
+    from freshet.gnn.pyg.own.running import ConvWidths, fitting
+
+    failures = list[str]()
+    pairs = [ConvWidths(width, attr, target) for attr in _attr_widths(step)]
+    found = [one.attributes for one in fitting(step, given, pairs, failures.append)]
+    if len(found) == 1:
+        return found[0]
+    what = f"may be {' or '.join(map(str, sorted(found)[:5]))} wide" if found else "have a width that none of it says"
+    msg = f"{step.name}: the attributes of edges that it reads {what}; give export_model edge_features=N"
+    raise ExportError(msg + ("" if found else _first(failures)))

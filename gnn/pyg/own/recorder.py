@@ -1,0 +1,238 @@
+"""Recording of the operations of torch on rows of vertices and edges, as a module runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.tracer import place_here
+from freshet.gnn.pyg.own.apart import taken_apart
+from freshet.gnn.pyg.own.values import Over, Value, constant, take
+
+
+class NotedValue(NamedTuple):
+    """The value of a tensor, and the dimension of it that counts vertices or edges."""
+
+    value: Value
+    axis: int
+
+
+class Operation(NamedTuple):
+    """A call of an operation of torch, with its result and the place in the user's code."""
+
+    name: str
+    run: Callable[..., Any]
+    args: Sequence[Any]
+    options: Mapping[str, Any]
+    result: Any
+    place: str
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Say why it cannot be read.
+
+        Raises: ExportError, always, with its place.
+        """
+        msg = f"{self.place or 'its forward'}: {reason}"
+        raise ExportError(msg)
+
+
+Noted = NotedValue | Sequence[NotedValue | None] | None
+Note = Callable[["Recorder", Operation], Noted]
+
+
+class Recorder(TorchDispatchMode):
+    """Notes what each tensor of a running module holds. Tensors of no note are constants: weights, buffers, zeros.
+
+    A tensor is known by the memory that it shows, since torch makes new objects of the same one.
+    """
+
+    def __init__(self, sizes: Mapping[Over, int], notes: Mapping[str, Note]) -> None:
+        """Take the numbers of vertices and edges, and how operations are noted, by their names."""
+        super().__init__()
+        self.sizes, self._notes = sizes, notes
+        self._noted: dict[tuple[Any, ...], NotedValue] = {}
+        self._written: dict[int, str] = {}  # memory that was written over, by its address
+        self._held = list[Any]()  # whose memory must not be used again
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, and note it where it reads what is noted."""
+        options = kwargs or {}
+        name = func.overloadpacket.__name__
+        place = place_here()
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            msg = f"{place}: {name} draws at random at inference, too; put it behind `if self.training`"
+            raise ExportError(msg)
+        read = [one for one in _tensors((args, options)) if self.find(one, place) is not None]
+        given = args
+        if read and name.endswith("_"):  # as it was before it is written over
+            given = (args[0].clone(), *args[1:])
+            self.note_all(given[0], self.find(args[0]))
+        result = func(*args, **options)
+        if read:
+            self._note(Operation(name, func, given, options, result, place))
+        return result
+
+    def _note(self, call: Operation) -> None:
+        name = call.name.rstrip("_")
+        made = self._notes.get(name, Recorder.taken_apart)(self, call)
+        if call.name.endswith("_"):
+            self._overwrite(call)
+        self.note_all(call.result, made)
+
+    def taken_apart(self, call: Operation) -> Noted:
+        """Return what an operation holds, by noting the simpler ones that it is made of.
+
+        Raises: ExportError where it is made of none, or where one of these cannot be read.
+        """
+        parts = taken_apart(call.run)
+        if parts is None:
+            call.refuse(f"{call.name.rstrip('_')} is no function of rows that Freshet knows")
+        with self:
+            made = parts(*call.args, **call.options)
+        return [self.find(one) for one in made] if isinstance(made, list | tuple) else self.find(made)
+
+    def _overwrite(self, call: Operation) -> None:
+        """Forget all that other tensors showed of memory that is written over."""
+        written = _memory(call.result)
+        for memory in [one for one in self._noted if one[0] == written[0] and _overlap(one, written)]:
+            del self._noted[memory]
+        self._written[written[0]] = call.place
+
+    def note_all(self, result: Any, made: Noted) -> None:
+        """Note what a result holds, or each tensor of one."""
+        pairs = [(result, made)] if made is None or isinstance(made, NotedValue) else zip(result, made, strict=True)
+        for tensor, one in pairs:
+            if one is not None:
+                self.note(tensor, one)
+
+    def note(self, tensor: torch.Tensor, noted: NotedValue) -> None:
+        """Note what a tensor holds."""
+        self._held.append(tensor)
+        self._noted[_memory(tensor)] = noted
+
+    def find(self, tensor: Any, place: str = "") -> NotedValue | None:
+        """Return what a tensor holds; None for a constant.
+
+        Raises: ExportError where its memory was written over through another tensor.
+        """
+        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+            return None
+        found = self._noted.get(memory := _memory(tensor))
+        if found is None and memory[0] in self._written and tensor.numel():
+            msg = f"{self._written[memory[0]]}: it writes into a part of a tensor, or into one that is read under "
+            raise ExportError(msg + f"another name ({place}). Nearest: make a new tensor, as by torch.cat")
+        return found
+
+    def operand(self, call: Operation, tensor: Any, shape: Sequence[int], axis: int, over: Over) -> Value:
+        """Return a tensor or number as it meets others in an operation whose result has that shape, flattened.
+
+        Raises: ExportError for a constant that differs from row to row, and for rows that do not stay in their place.
+        """
+        if not isinstance(tensor, torch.Tensor):
+            return constant(np.array([tensor], np.float64), call.place)
+        noted = self.find(tensor)
+        if noted is not None:
+            made = self.moved(call, [tensor], lambda one: one.expand(shape), over)
+            if made is None or made[0].axis != axis:
+                call.refuse("rows of different vertices or edges meet in one operation")
+            return made[0].value
+        return self.shared(call, tensor.expand(shape), axis)
+
+    def shared(self, call: Operation, tensor: torch.Tensor, axis: int) -> Value:
+        """Return the row that a constant has everywhere along a dimension.
+
+        Raises: ExportError where it does not.
+        """
+        rows = tensor.detach().movedim(axis, 0).reshape(tensor.shape[axis], -1)
+        if rows.dtype == torch.bool or not bool(((rows == rows[:1]) | rows.isnan()).all()):
+            call.refuse("it reads a tensor that has a row of its own for each vertex or edge")
+        return constant(rows[0].double().numpy(), call.place)
+
+    def moved(
+        self, call: Operation, tensors: Sequence[torch.Tensor], run: Callable[..., Any], over: Over
+    ) -> list[NotedValue] | None:
+        """Return what the results of a function hold that moves columns about; None where rows leave their place.
+
+        `run` is run on the numbers of all columns of all rows, and must give those of each row in its place.
+        """
+        size, values, parts, total = self.sizes[over], list[Value](), list[tuple[torch.Tensor, int]](), 0
+        for tensor in tensors:
+            noted = self.find(tensor)
+            if noted is None:
+                found = [d for d, n in enumerate(tensor.shape) if n == size]
+                if len(found) != 1:
+                    return None
+                noted = NotedValue(self.shared(call, tensor, found[0]), found[0])
+            if noted.value.over not in (over, "every"):
+                return None
+            values.append(noted.value)
+            parts.append((tensor, noted.axis))
+            total += noted.value.width
+        ids, first = list[torch.Tensor](), 0
+        for (tensor, axis), value in zip(parts, values, strict=True):
+            rows = torch.arange(size).view(-1, 1) * total + first + torch.arange(value.width)
+            shape = [n for d, n in enumerate(tensor.shape) if d != axis]
+            ids.append(rows.view(size, *shape).movedim(0, axis))
+            first += value.width
+        made = run(*ids)
+        listed = made if isinstance(made, list | tuple) else [made]
+        which = np.repeat(np.arange(len(values)), [value.width for value in values])
+        column = np.concatenate([np.arange(value.width) for value in values])
+        found_all = list[NotedValue]()
+        for one in listed:
+            place = _columns(one, size, total)
+            if place is None:
+                return None
+            axis, columns = place
+            found_all.append(NotedValue(take(values, which[columns], column[columns], over, call.place), axis))
+        return found_all
+
+
+def tracked(rec: Recorder, call: Operation) -> tuple[torch.Tensor, NotedValue]:
+    """Return the first tensor of a call that has rows of vertices or edges."""
+    for one in (*call.args, *call.options.values()):
+        listed = one if isinstance(one, list | tuple) else [one]
+        for tensor in listed:
+            if (noted := rec.find(tensor)) is not None:
+                return tensor, noted
+    call.refuse(f"{call.name} reads rows in a way that is not known")
+
+
+def _columns(ids: torch.Tensor, size: int, total: int) -> tuple[int, np.ndarray] | None:
+    """Return the dimension along which rows are in their place, and the columns that each has then."""
+    for axis, n in enumerate(ids.shape):
+        if n == size:
+            rows = ids.movedim(axis, 0).reshape(size, -1) - torch.arange(size).view(-1, 1) * total
+            if bool((rows == rows[:1]).all()) and bool(((rows[0] >= 0) & (rows[0] < total)).all()):
+                return axis, rows[0].numpy()
+    return None
+
+
+def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
+    address = tensor.untyped_storage().data_ptr()
+    return address, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+def _overlap(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Return whether two tensors show some of the same memory, which begins at the same address."""
+    places = list[np.ndarray]()
+    for _, first, shape, strides, dtype in (one, other):
+        grid = np.indices(shape).reshape(len(shape), -1)
+        bytes_of = torch.empty(0, dtype=dtype).element_size()
+        places.append((first + np.array(strides, np.int64) @ grid.astype(np.int64)) * bytes_of)
+    return bool(np.isin(places[0], places[1]).any())
+
+
+def _tensors(given: Any) -> list[torch.Tensor]:
+    if isinstance(given, torch.Tensor):
+        return [given]
+    if isinstance(given, list | tuple):
+        return [tensor for one in given for tensor in _tensors(one)]
+    if isinstance(given, dict):
+        return _tensors(list(given.values()))
+    return []

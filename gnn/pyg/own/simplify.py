@@ -1,0 +1,159 @@
+"""Values of edges, rearranged: what reads one end of an edge alone is computed once for each vertex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from freshet.gnn.pyg.own.values import Value, take
+from freshet.gnn.rows.functions import Clamp, Normalize
+
+_OF_MESSAGES = ("exp", "log", "sqrt", "abs", "div")
+_OF_ROWS = ("add", "sub", "mul", "max", "min", "take", "linear", "layer", "constant", "gather")
+
+
+def ends_of(value: Value, seen: dict[Value, frozenset[str]] | None = None) -> frozenset[str]:
+    """Return the inputs that a value of edges reads: source, target, weight, attr, softmax."""
+    seen = {} if seen is None else seen
+    if value not in seen:
+        if value.op in ("gather", "weight", "attr", "softmax"):
+            seen[value] = frozenset([value.name or value.op])
+        else:
+            seen[value] = frozenset().union(*(ends_of(one, seen) for one in value.of))
+    return seen[value]
+
+
+class Hoisted:
+    """Values of edges in which all that reads one end alone is a value of vertices, taken by the end."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._made: dict[Value, Value] = {}
+        self._lifted: dict[Value, Value] = {}
+        self._taken: dict[tuple[Value, str], Value] = {}
+        self._ends: dict[Value, frozenset[str]] = {}
+
+    def of(self, value: Value) -> Value:
+        """Return a value of edges so."""
+        if value not in self._made:
+            self._made[value] = self._hoist(value)
+        return self._made[value]
+
+    def _hoist(self, value: Value) -> Value:
+        if value.op == "gather":
+            return self._within(value.of[0], value)
+        if value.op in ("weight", "attr", "constant"):
+            return value
+        ends = ends_of(value, self._ends)
+        spread = value.op == "take" and value.width > sum(one.width for one in value.of)
+        if ends in ({"source"}, {"target"}) and not spread and self._is_of_rows(value):
+            lifted = self._lift(value)
+            return Value("gather", value.width, value.over, (lifted,), value.place, name=next(iter(ends)))
+        return replace(value, of=tuple(self.of(one) for one in value.of))
+
+    def _within(self, value: Value, gather: Value) -> Value:
+        """Return the rows of an end; functions that no layer of rows has are done behind that, edge by edge."""
+        if value.op == "constant":
+            return value
+        key = value, gather.name
+        if key not in self._taken:
+            if _is_of_messages(value):
+                of = tuple(self._within(one, gather) for one in value.of)
+                self._taken[key] = replace(value, of=of, over=gather.over)
+            else:
+                self._taken[key] = gather if value is gather.of[0] else replace(gather, of=(value,), width=value.width)
+        return self._taken[key]
+
+    def _is_of_rows(self, value: Value) -> bool:
+        if value.op == "gather":
+            return not _is_of_messages(value.of[0])
+        if value.op in ("max", "min") and any(one.op == "constant" and one.width > 1 for one in value.of):
+            return False
+        return value.op in _OF_ROWS and all(self._is_of_rows(one) for one in value.of)
+
+    def _lift(self, value: Value) -> Value:
+        """Return a value of edges that reads one end alone as one of that end's vertex."""
+        if value.op == "gather":
+            return value.of[0]
+        if value.op == "constant":
+            return value
+        if value not in self._lifted:
+            of = tuple(self._lift(one) for one in value.of)
+            if value.op == "take":
+                arrays = value.arrays
+                self._lifted[value] = take(of, arrays["which"], arrays["column"], "vertices", value.place)
+            else:
+                self._lifted[value] = replace(value, of=of, over="vertices")
+        return self._lifted[value]
+
+
+def _is_of_messages(value: Value) -> bool:
+    """Return whether a value of vertices has a function that programs of messages have, and layers of rows do not."""
+    if value.op in ("rows", "aggregate", "finite", "power") or normalized(value) is not None:
+        return False
+    return value.op in _OF_MESSAGES or any(_is_of_messages(one) for one in value.of)
+
+
+def factors(value: Value) -> list[Value]:
+    """Return what a value is the product of, each of its width or of width 1."""
+    if value.op == "mul":
+        return [factor for one in value.of for factor in factors(one)]
+    if value.op == "take" and len(value.of) == 1 and value.of[0].op == "mul":
+        which, column = value.arrays["which"], value.arrays["column"]
+        parts = [
+            one if one.width == 1 < value.of[0].width else take([one], which, column, value.over, value.place)
+            for one in value.of[0].of
+        ]
+        return [factor for one in parts for factor in factors(one)]
+    return [value]
+
+
+def spread_of(value: Value, op: str) -> tuple[Value, np.ndarray] | None:
+    """Return a value of this operation, and which of its columns stand where, if a value is no more than that."""
+    if value.op == op:
+        return value, np.arange(value.width)
+    if value.op == "take" and len(value.of) == 1 and value.of[0].op == op:
+        return value.of[0], value.arrays["column"]
+    return None
+
+
+def gathers(values: Sequence[Value], seen: set[Value] | None = None) -> Iterator[Value]:
+    """Yield the rows of ends that values read, each once."""
+    seen = set() if seen is None else seen
+    for value in values:
+        if value not in seen:
+            seen.add(value)
+            if value.op == "gather":
+                yield value
+            yield from gathers(value.of, seen)
+
+
+def normalized(value: Value) -> tuple[Value, Normalize] | None:
+    """Return the rows that a value divides by their length, and the layer that does."""
+    if value.op != "div" or (rows := value.of[0]).width == 1:
+        return None
+    found = value.of[1]
+    if found.op != "take" or found.of[0].width != 1 or len(found.of) != 1:
+        return None
+    found, bound = found.of[0], 0.0
+    if isinstance(layer := found.layer, Clamp) and layer.high is None:
+        found, bound = found.of[0], layer.low or 0.0
+    if found.op != "sqrt" or found.of[0].op != "linear" or bound <= 0:
+        return None
+    summed = found.of[0]
+    squares = summed.of[0]
+    is_sum = summed.arrays.keys() == {"weight"} and bool((summed.arrays["weight"] == 1).all())
+    return (rows, Normalize(eps=bound)) if is_sum and squares.op == "mul" and squares.of == (rows, rows) else None
+
+
+def clamped(value: Value) -> tuple[Value, Clamp] | None:
+    """Return the other side of a maximum or minimum with one number, and the clamp that it is."""
+    if value.op not in ("max", "min"):
+        return None
+    for one, other in (value.of, value.of[::-1]):
+        if other.op == "constant" and len(set(other.arrays["value"].tolist())) == 1:
+            bound = float(other.arrays["value"][0])
+            return one, Clamp(low=bound) if value.op == "max" else Clamp(high=bound)
+    return None

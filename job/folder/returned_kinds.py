@@ -1,0 +1,60 @@
+"""The kinds of vertices whose embeddings a job writes, as its folder records them, and the choice of one (`--kind`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from freshet.files.json_file import read_json
+from freshet.job.errors import UsageError
+from freshet.job.folder import layout
+from freshet.operators.output_folders import LogFolders
+
+
+@dataclass(frozen=True)
+class _Settings:
+    returned: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    settings: _Settings
+
+
+class KindChoiceError(UsageError):
+    """A kind of vertices is to be named, or is none that the model returns; `returned`: those that it returns."""
+
+    def __init__(self, message: str, returned: Sequence[str]) -> None:
+        super().__init__(message)
+        self.returned = tuple(returned)
+
+
+def folder_name(returned: Sequence[str], kind: str | None, where: Path | str) -> str:
+    """Return the name of the folders of the kind that is asked for; empty where the model returns one kind alone.
+
+    Raises: KindChoiceError where several are returned and none is named, or another one.
+    """
+    if kind is None:
+        if len(returned) <= 1:
+            return ""
+        names = ", ".join(returned)
+        msg = f"{where}: the model returns {len(returned)} kinds of vertices ({names}); name one of them by --kind"
+        raise KindChoiceError(msg, returned)
+    if not returned:
+        msg = f"--kind {kind}: the embeddings of {where} are of one kind, which has no name; leave --kind out"
+        raise KindChoiceError(msg, returned)
+    if kind not in returned:
+        msg = f"--kind {kind}: the model of {where} returns {', '.join(returned)}; name one of these"
+        raise KindChoiceError(msg, returned)
+    return kind if len(returned) > 1 else ""
+
+
+def logs_of(out: Path) -> list[LogFolders]:
+    """Return the change logs of a job: one, or one for each kind where its model returns several.
+
+    Raises: DamagedFileError.
+    """
+    found = read_json(out / layout.SAVED_JOB, _Saved, "no other file has all of it: put it back from a copy")
+    returned = [] if found is None else found.settings.returned
+    return [LogFolders(out, kind) for kind in returned] if len(returned) > 1 else [LogFolders(out)]

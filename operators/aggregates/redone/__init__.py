@@ -1,0 +1,1 @@
+"""Aggregates that functions of a user make of all messages of a row (RedoneSynopsis)."""

@@ -1,0 +1,1 @@
+"""Proofs of claims for all real numbers, by z3 (the extra `proofs`); never in a worker."""

@@ -1,0 +1,145 @@
+"""Facts about messages that are programs: linear in the source, or free of the target, for all numbers or not.
+
+A counterexample is searched first, among small integers in float64; a solver is asked only where none is found. A fact
+that does not hold is no wrong declaration, so the opposite is what is answered: with the numbers that show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+
+from freshet.gnn.answers import ClaimAnswer
+from freshet.gnn.convs.program import (
+    ArithmeticStep,
+    BesideStep,
+    ByHeadStep,
+    ColumnsStep,
+    ConstantStep,
+    FunctionStep,
+    ProgramStep,
+    RepeatStep,
+    RowsStep,
+)
+from freshet.gnn.declarations import Linear, MessageConv
+from freshet.gnn.layers.own.program import DeclaredMessage
+from freshet.gnn.oracles.program import FUNCTIONS
+from freshet.gnn.oracles.values import applied
+from freshet.operators.checks.proofs.decoupling import LINEAR, NO_TARGET
+from freshet.operators.checks.proofs.solving import ProofQuestion, ask, search
+
+READS_TARGET = "the message reads its target"
+NOT_LINEAR = "the message is not linear in its source"
+_WIDEST = 48  # rows of which a solver answers in 10 s
+Array = np.ndarray
+_ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
+    **{"add": np.add, "sub": np.subtract, "mul": np.multiply},
+    **{"div": np.divide, "max": np.maximum, "min": np.minimum},
+}
+
+
+def with_facts(declared: DeclaredMessage, answers: Sequence[ClaimAnswer]) -> list[ClaimAnswer]:
+    """Return answers about a conv whose message is a program, with those about the message itself."""
+    spec, found = declared.spec, list(answers)
+    if "target" in spec.reads:
+        found.append(_fact(target_question(declared), READS_TARGET))
+    if spec.aggr not in ("sum", "mean"):
+        return found
+    if spec.is_linear:  # a job relies on it, so that a refutation is one
+        return [*(one for one in found if one.claim != LINEAR), _answer(linear_question(declared))]
+    if "source" in spec.reads and all(one.claim != LINEAR for one in found):
+        found.append(_fact(linear_question(declared), NOT_LINEAR))
+    return found
+
+
+def linear_question(declared: DeclaredMessage) -> ProofQuestion:
+    """Return whether the message of a sum of sources' rows is the sum of the messages, whatever else it reads."""
+    message, shapes = message_of(declared), dict(_shapes(declared.spec))
+    source = shapes.pop("source")
+    return ProofQuestion(
+        LINEAR,
+        {"a": source, "b": source, **shapes},
+        lambda a, b, **others: message(source=a + b, **others),
+        lambda a, b, **others: message(source=a, **others) + message(source=b, **others),
+    )
+
+
+def target_question(declared: DeclaredMessage) -> ProofQuestion:
+    """Return whether the message is the same whatever the target's row is."""
+    message, shapes = message_of(declared), dict(_shapes(declared.spec))
+    return ProofQuestion(
+        NO_TARGET,
+        {**shapes, "other": shapes["target"]},
+        lambda other, **given: message(**given),
+        lambda other, target, **given: message(target=other, **given),
+    )
+
+
+def message_of(declared: DeclaredMessage) -> Callable[..., Array]:
+    """Return the message of an edge as a function of what it reads, each (1, width), of floats or of symbols."""
+    steps = [(step, _weights(declared, f"program.{i}.")) for i, step in enumerate(declared.spec.program)]
+
+    def message(**given: Array) -> Array:
+        values = dict(given)
+        for i, (step, weights) in enumerate(steps):
+            values[str(i)] = _made(step, [values[name] for name in step.of], weights)
+        return values[declared.spec.last]
+
+    return message
+
+
+def _weights(declared: DeclaredMessage, prefix: str) -> dict[str, Array]:
+    """Return the weights of a step in float64, by the names that it gives them."""
+    found = ((name, of) for name, of in declared.weights.items() if name.startswith(prefix))
+    return {name.removeprefix(prefix): of.astype(np.float64) for name, of in found}
+
+
+def _shapes(spec: MessageConv) -> Iterator[tuple[str, tuple[int, ...]]]:
+    widths = {"source": spec.in_channels, "target": spec.target_width, "weight": 1, "attr": spec.edge_channels}
+    return ((name, (1, width)) for name, width in widths.items() if name in spec.reads)
+
+
+def _fact(question: ProofQuestion, opposite: str) -> ClaimAnswer:
+    answer = _answer(question)
+    return replace(answer, claim=opposite, answer="proved", cases=0) if answer.answer == "refuted" else answer
+
+
+def _answer(question: ProofQuestion) -> ClaimAnswer:
+    """Return whether the claim is proved or refuted, or how many cases were searched, and why no more can be said."""
+    found, failures = search(question), list[str]()
+    if found.answer == "refuted" or find_spec("z3") is None:
+        return found
+    if (widest := max(width for _, width in question.inputs.values())) > _WIDEST:
+        return replace(found, case=f"no proof: rows of width {widest}, which is more than {_WIDEST}")
+    proof = ask(question, failed=failures.append)
+    return replace(found, case="".join(failures[:1])) if proof is None else proof
+
+
+def _made(step: ProgramStep, of: Sequence[Array], weights: Mapping[str, Array]) -> Array:
+    """Return the rows of a step."""
+    made: Array
+    if isinstance(step, ColumnsStep):
+        made = of[0][:, step.begin : step.end]
+    elif isinstance(step, BesideStep):
+        made = np.concatenate(of, axis=1)
+    elif isinstance(step, ConstantStep):
+        made = weights["value"][None]
+    elif isinstance(step, RepeatStep):
+        made = np.repeat(of[0], step.times, axis=1)
+    elif isinstance(step, ByHeadStep):
+        by_head = of[0].reshape(len(of[0]), step.heads, -1)
+        made = by_head.sum(axis=2) / (by_head.shape[2] if step.op == "mean_columns" else 1)
+    elif isinstance(step, FunctionStep):
+        made = FUNCTIONS[step.op](of[0])
+    elif isinstance(step, ArithmeticStep):
+        made = _ARITHMETIC[step.op](of[0], of[1])
+    else:
+        assert isinstance(step, RowsStep)
+        if not isinstance(step.layer, Linear):
+            return applied(step.layer, dict(weights), of[0])
+        made = of[0] @ weights["weight"].T
+        made = made + weights["bias"] if "bias" in weights else made
+    return made

@@ -1,0 +1,148 @@
+"""The synopses of many relations from one kind to another: of (vertex, relation) pairs, folded when they are read.
+
+A store has them as if pairs were vertices (graph/pair_rows.py), so that rows are as many as pairs with in-edges, and an
+epoch calls one store and not one for each relation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from typing_extensions import override
+
+from freshet.gnn.kind_layers.plans import RelationPlan
+from freshet.gnn.kind_layers.typed_sums import TypedSums
+from freshet.operators.graph.pair_rows import PairRows, Pairs, of_relations
+from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.sources import SourceRows
+from freshet.operators.storage.kinds.handing import KindsTopology, prefixed
+from freshet.operators.storage.kinds.relations import RelationSynopses, Route
+from freshet.operators.storage.kinds.tables import PrefixedTables
+from freshet.operators.storage.partial_rows import PartialRows, partial_columns
+from freshet.state.block_columns import DELETED_EDGES, Columns, relation_prefix
+from freshet.state.codec import Block
+from freshet.state.table import Table, TableSet
+from freshet.state.task_parts import TaskParts
+
+_NO_ROWS = np.empty(0, np.int32)
+_PAIR = "pair."  # what the names of tables of pairs begin with, behind the relation's prefix
+
+
+def synopses_of(
+    tables: TableSet, plan: RelationPlan, ends: tuple[PartRows, PartRows], place: str, z: Table | None
+) -> RelationSynopses:
+    """Return the synopses of a relation, or those of many."""
+    return (PairSynopses if isinstance(plan.conv, TypedSums) else RelationSynopses)(tables, plan, ends, place, z)
+
+
+class PairSynopses(RelationSynopses):
+    """Lists and a store for the messages of many relations, in tables with the prefix of the first one."""
+
+    def __init__(
+        self, tables: TableSet, plan: RelationPlan, ends: tuple[PartRows, PartRows], place: str, z: Table | None
+    ) -> None:
+        mine = PrefixedTables(tables, relation_prefix(plan.number) + _PAIR)
+        self.pairs = PairRows(mine, ends[1], len(plan.numbers))
+        super().__init__(tables, plan, (ends[0], self.pairs), place, z)
+        self._number_of = {relation_prefix(number): k for k, number in enumerate(plan.numbers)}
+        self._changed = self._left = _NO_ROWS  # pairs whose synopses an epoch changed, and those that edges left
+
+    @override
+    def merge(self, epoch: int, topology: KindsTopology, sources: SourceRows, targets: SourceRows) -> np.ndarray | None:
+        self._changed = self._left = _NO_ROWS
+        edges = self._edges_of(topology)
+        if not self._merge(epoch, edges, sources, targets):
+            return None
+        self._changed, self._left = self.store.touched(), self.pairs.of(edges, DELETED_EDGES.name, "dst")
+        return np.unique(self.pairs.ends(self._changed)[0])
+
+    def _edges_of(self, topology: KindsTopology) -> Block:
+        """Return the edges of all relations, whose targets are pairs; those that edges are added to have rows then."""
+        of = self._number_of
+        sections = sorted((of[name], block) for name, block in topology.sections.items() if name in of)
+        edges = of_relations(sections) if sections else topology.none
+        self.pairs.make_for(edges)
+        return edges
+
+    @override
+    def load(self, topology: KindsTopology, sources: SourceRows, targets: SourceRows, rows_at_once: int) -> np.ndarray:
+        self._load(self._edges_of(topology), sources, targets, rows_at_once)
+        self._changed = self.store.touched()
+        return np.unique(self.pairs.ends(self._changed)[0])
+
+    @override
+    def read(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pairs = self.pairs.pairs_of(slots)
+        return _folded(self.plan, slots.size, pairs, self.store.read(pairs.rows), self.store.in_edges(pairs.rows))
+
+    @override
+    def partials(self, slots: np.ndarray, splits: np.ndarray, route: Route, tasks: TaskParts) -> list[Columns]:
+        rows = np.concatenate([self._changed, self.pairs.pairs_of(splits).rows])
+        rows = np.unique(rows[np.isin(self.pairs.ends(rows)[0], np.concatenate([slots, splits]))])
+        masters, relations = self.pairs.ends(rows)
+        order = np.lexsort((relations, masters))
+        rows, masters, relations = rows[order], masters[order], relations[order]
+        found, partials = list[Columns](), route(masters)
+        for task in range(tasks.tasks):
+            # all pairs of a vertex go to the same task, in this order
+            mine = np.isin(masters, partials.rows[slice(*partials.ends[task : task + 2])])
+            columns = partial_columns(partials, self.store, task, tasks, rows[mine])
+            found.append(prefixed(self.prefix, columns | ({"p_type": relations[mine]} if mine.any() else {})))
+        return found
+
+    @override
+    def after_restore(self) -> None:
+        self.pairs.restore()
+
+    @override
+    def clear(self, sources: np.ndarray, targets: np.ndarray) -> None:
+        left = np.unique(self._left)
+        empty = left[self.store.in_edges(left) == 0]
+        super().clear(sources, empty)
+        self.pairs.free(empty)
+
+
+class PairPartials:
+    """The partial synopses of the pairs of split vertices in a tail."""
+
+    def __init__(self, tables: TableSet, at: PartRows, plan: RelationPlan) -> None:
+        self._plan, self._at, self.prefix = plan, at, relation_prefix(plan.number)
+        self._pairs = PairRows(PrefixedTables(tables, self.prefix + _PAIR), at, len(plan.numbers))
+        self._rows = PartialRows(PrefixedTables(tables, self.prefix), self._pairs, plan, counted=True)
+
+    def keep(self, block: Block, flags: np.ndarray, owned: int) -> np.ndarray:
+        """Keep the partials of a block; returns the split masters that they are of, whose flags are `owned`."""
+        slots = self._at.of(block, "p")
+        kept = np.flatnonzero(flags[slots] == owned)
+        masters, relations, counts = slots[kept], block.get("p_type")[kept], block.get("p_count")[kept]
+        self._pairs.make(masters[counts > 0], relations[counts > 0])
+        rows = self._pairs.find(masters, relations)
+        there = rows >= 0
+        if there.any():
+            self._rows.put(rows[there], kept[there], block)
+            self._pairs.free(self._rows.without_any(rows[there & (counts == 0)]))
+        return np.unique(masters)
+
+    def read(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what is read of pairs in all parts together."""
+        pairs = self._pairs.pairs_of(slots)
+        return _folded(self._plan, slots.size, pairs, self._rows.merged(pairs.rows), self._rows.in_edges(pairs.rows))
+
+    def drop(self, slots: np.ndarray) -> None:
+        """Keep nothing of these vertices, which are not split any more."""
+        rows = self._pairs.pairs_of(slots).rows
+        self._rows.drop(rows)
+        self._pairs.free(rows)
+
+    def after_restore(self) -> None:
+        """Have the rows of all tables where the restored ones have them."""
+        self._pairs.restore()
+        self._rows.reserve(0)
+
+
+def _folded(
+    plan: RelationPlan, vertices: int, pairs: Pairs, states: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of what convs make of the pairs of each vertex, and the numbers of its in-edges."""
+    assert isinstance(plan.conv, TypedSums)  # by `synopses_of`
+    total = np.bincount(pairs.places, counts, minlength=vertices).astype(np.int32)
+    return plan.conv.folded(vertices, pairs.places, pairs.relations, states, counts), total

@@ -1,0 +1,146 @@
+"""Simulated jobs of exported modules with kinds, in 1 to 4 parts: PyTorch Geometric's rows after every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pyg = pytest.importorskip("torch_geometric.nn")
+
+from torch import nn  # noqa: E402
+from torch_geometric.data import HeteroData  # noqa: E402
+
+from freshet.gnn.kinds.declarations import HeteroConv  # noqa: E402
+from freshet.gnn.kinds.model import KindsModel  # noqa: E402
+from freshet.gnn.oracles.scaled import Scaled  # noqa: E402
+from freshet.gnn.own.loading import load_layers  # noqa: E402
+from freshet.gnn.pyg.export import export_model  # noqa: E402
+from freshet.operators.epochs.cut_log import CutLog  # noqa: E402
+from tests.support.graphs import hetero_modules as of  # noqa: E402
+from tests.support.graphs.hetero_modules import METADATA, WIDTHS  # noqa: E402
+from tests.support.graphs.kind_reference import KindGraph  # noqa: E402
+from tests.support.graphs.kind_streams import arrays_of, scaled_embeddings  # noqa: E402
+from tests.support.graphs.read_convs import own_and_built_in  # noqa: E402
+from tests.support.simulation.drawn import simulate  # noqa: E402
+from tests.support.simulation.drawn_kinds import KindsCase, draw_kinds  # noqa: E402
+from tests.support.simulation.oracle import NO_FAULTS, TOLERANCE  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+
+
+@dataclass(frozen=True)
+class PygCase(KindsCase):
+    """A drawn job of an exported module, held against the module itself."""
+
+    run: Callable[[dict[str, Any], dict[Any, Any]], Any] = lambda x, edges: None
+
+    def wanted(self, model: KindsModel, graph: KindGraph, id_of: Any) -> tuple[list[Any], Scaled]:
+        """Return the ids, and the module's rows in float64."""
+        ids, scaled = scaled_embeddings(model, graph, id_of)
+        arrays = arrays_of(graph)[1]
+        x = {kind: torch.from_numpy(rows.astype("f8")) for kind, rows in zip(model.kinds, arrays.x, strict=True)}
+        edges = {
+            relation.ends: torch.from_numpy(np.stack([one.src, one.dst]))
+            for relation, one in zip(model.relations, arrays.edges, strict=True)
+        }
+        with torch.no_grad():
+            rows = self.run(x, edges)
+        return ids, scaled._replace(rows=rows.numpy())
+
+
+def hold(model: Any, run: Callable[..., Any], seeds: Iterable[int]) -> None:
+    """Hold a job of the model in each number of parts, as the seeds say, against `run` after every epoch."""
+    assert isinstance(model, KindsModel)
+    for seed in seeds:
+        case = PygCase(**{**vars(draw_kinds(seed, given=model)), "run": run})
+        rows, worst = case.judge(simulate(case, CutLog(), seed, NO_FAULTS))
+        assert rows > 30 and worst < TOLERANCE
+
+
+def typed(module: Any) -> Callable[..., Any]:
+    """Have a module of relations within a kind be called with the type of each edge."""
+
+    def run(x: dict[str, Any], edges: dict[Any, Any]) -> Any:
+        types = torch.cat([torch.full((one.shape[1],), i) for i, one in enumerate(edges.values())])
+        return module(*x.values(), torch.cat(list(edges.values()), dim=1), types)
+
+    return run
+
+
+class Han(nn.Module):
+    """PyG's example han_imdb.py, in two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = pyg.HANConv(WIDTHS, 6, METADATA, 2, dropout=0.5), pyg.HANConv(6, 4, METADATA)
+        self.lin = nn.Linear(4, 3)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        return self.lin(self.second(self.first(x_dict, edge_index_dict), edge_index_dict)["paper"])
+
+
+@contextmanager
+def frozen_at(module: Any, x: Any, edges: Any) -> Iterator[None]:
+    """Have PyG's `group` weigh relations as the module does on this graph."""
+    from torch_geometric.nn.conv import han_conv
+
+    found, group, number = list[Any](), han_conv.group, -1
+
+    def noted(rows: Any, q: Any, lin: Any) -> Any:
+        made = group(rows, q, lin)
+        found.append(made[1])
+        return made
+
+    def again(rows: Any, q: Any, lin: Any) -> Any:
+        nonlocal number
+        number += 1
+        return (torch.stack(rows) * found[number % len(found)].view(-1, 1, 1)).sum(0), None
+
+    with patch.object(han_conv, "group", noted), torch.no_grad():
+        module(x, edges)
+    with patch.object(han_conv, "group", again):
+        yield
+
+
+def statistics() -> Any:
+    """A graph in which kinds and relations have rows of other sizes."""
+    data, some = HeteroData(), torch.Generator().manual_seed(1)
+    for kind, width in WIDTHS.items():
+        data[kind].x = 2 * torch.randn(20, width, generator=some)
+    for relation in METADATA[1]:
+        data[relation].edge_index = torch.randint(0, 20, (2, 50), generator=some)
+    return data
+
+
+def test_han_by_the_weights_of_the_exports_graph(tmp_path: Path) -> None:
+    module, data = of.randomised(Han()), statistics()
+    model = export_model(module, tmp_path, stats_from=data)
+    assert model.is_approximate
+    exact = module.double()
+    with frozen_at(exact, {kind: x.double() for kind, x in data.x_dict.items()}, data.edge_index_dict):
+        hold(model, exact, (1, 3))
+
+
+def test_rgat_of_several_heads_and_past_eight_types(tmp_path: Path) -> None:
+    module = of.randomised(of.Typed(pyg.RGATConv(3, 4, 9, heads=2), pyg.RGATConv(8, 3, 9, heads=2, concat=False)))
+    hold(export_model(module, tmp_path), typed(module.double()), (0, 2))
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_convs_of_ones_own_beside_those_of_pyg(written: bool, tmp_path: Path) -> None:
+    """A gate, an attention and a maximum, read as they run or as written layers, a mean by hand, and SAGEConv."""
+    if written:
+        load_layers(["tests.support.graphs.own.written_layers"])
+    module = of.randomised(own_and_built_in())
+    model = export_model(module, tmp_path, metadata=METADATA)
+    found = [one.conv.type for layer in model.layers if isinstance(layer, HeteroConv) for one in layer.convs]
+    assert (found.count("own_layer"), found.count("message_conv")) == ((2, 1) if written else (0, 3))
+    hold(model, module.double(), range(4))

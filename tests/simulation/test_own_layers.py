@@ -1,0 +1,66 @@
+"""Convs that were read, their messages by hand, and written layers: in 1 to 4 parts, exact through crashes."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from freshet.schema import Graph
+from tests.support.graphs.attributed import EDGE_WIDTH
+from tests.support.graphs.messages import message_layers, weighed_attributes, written_models
+from tests.support.graphs.models import IN_WIDTH, make_model
+from tests.support.simulation.changing_edges import crashes_of
+
+LAYERS = message_layers(IN_WIDTH) | weighed_attributes(IN_WIDTH)
+MAKERS = written_models(IN_WIDTH) | {
+    name: partial(make_model, seed, layers) for seed, (name, layers) in enumerate(LAYERS.items())
+}
+READ: dict[str, tuple[tuple[Any, ...], str]] = {  # its arguments behind the width of rows, and what it reads of edges
+    "GatedConv": ((5,), ""),
+    "DifferenceConv": ((3,), ""),
+    "AttentionConv": ((3,), ""),
+    "EdgeMeanConv": ((3, EDGE_WIDTH), "attr"),
+    "PlainConv": ((3,), "weight"),
+    "DegreeConv": ((3, "add_self_loops"), ""),
+    "LoopsConv": ((3, "add_self_loops"), "weight"),
+    "FiveConvs": ((EDGE_WIDTH,), "attr"),
+    "WeighedAttributesConv": ((3, EDGE_WIDTH), "weight attr"),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_messages_of_ones_own_are_exact_through_crashes(name: str) -> None:
+    first = list(MAKERS).index(name) % 2
+    assert any([crashes_of(MAKERS[name](), seed) for seed in (first, first + 2)])  # in 1 and 3 parts, or in 2 and 4
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_conv_that_was_read_is_what_pyg_computes_in_float64(name: str, tmp_path: Path) -> None:
+    """After every epoch, of a stream with deletions."""
+    pytest.importorskip("torch_geometric")
+    import torch
+
+    from freshet.gnn.pyg.export import export_model
+    from tests.support.graphs import read_convs
+
+    torch.manual_seed(5)
+    more, reads = READ[name]
+    module: Any = getattr(read_convs, name)(IN_WIDTH, *more).eval()
+    model = export_model(module, tmp_path, features=IN_WIDTH, edge_features=EDGE_WIDTH if "attr" in reads else None)
+    module.double()
+
+    def by_pyg(graph: Graph) -> np.ndarray:
+        index = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
+        of_edges = {"attr": graph.values.full_attr(EDGE_WIDTH), "weight": graph.values.weight}
+        given = [torch.tensor(of_edges[name], dtype=torch.float64) for name in reads.split()]
+        with torch.no_grad():
+            made: np.ndarray = module(torch.tensor(graph.x, dtype=torch.float64), index, *given).numpy()
+        return made
+
+    first = list(READ).index(name) % 2
+    seeds = range(4) if name == "FiveConvs" else (first, first + 2)  # in 1 to 4 parts; in 1 and 3, or in 2 and 4
+    assert all([crashes_of(model, seed, by_pyg) for seed in seeds])

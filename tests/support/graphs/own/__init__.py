@@ -1,0 +1,1 @@
+"""Written layers for relations, and modules in whose places they stand."""

@@ -1,0 +1,210 @@
+"""Convs of the user's own are read as they run, and give what the module gives: export_model itself compares them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch_geometric")
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch_geometric.nn import MessagePassing, ResGatedGraphConv, Sequential, aggr
+from torch_geometric.utils import add_self_loops, degree, remove_self_loops
+
+from freshet.gnn.declarations import MessageConv
+from freshet.gnn.pyg.export import ExportError, export_model
+from tests.support.graphs.read_convs import (
+    AttentionConv,
+    AttributedLoopsConv,
+    DegreeConv,
+    DifferenceConv,
+    EdgeMeanConv,
+    FiveConvs,
+    GatedConv,
+    GatedUpdateConv,
+    LoopsConv,
+    MeanByHandConv,
+    PageRankConv,
+    PlainConv,
+    ScatterConv,
+    WeighedAttributesConv,
+)
+
+
+class CalledWithBoth(torch.nn.Module):
+    """One that is handed both by name."""
+
+    def __init__(self, into: int, out: int, edge_dim: int) -> None:
+        super().__init__()
+        self.conv = WeighedAttributesConv(into, out, edge_dim, "max")
+
+    def forward(self, x: Any, edge_index: Any, w: Any, edge_attr: Any) -> Any:
+        return self.conv(x, edge_index, edge_weight=w, edge_attr=edge_attr)
+
+
+class DividedGatesConv(MessagePassing):
+    """A gated sum divided by its gates, as GatedGCN has it, and by the number of its messages."""
+
+    def __init__(self, into: int, out: int) -> None:
+        super().__init__(aggr="add")
+        self.gate, self.value = nn.Linear(2 * into, out), nn.Linear(into, out)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        gates, values = self.propagate(edge_index, x=x).chunk(2, dim=-1)
+        count = degree(edge_index[1], x.size(0), dtype=x.dtype).clamp(min=1)
+        return values / (gates + 1e-6) * (1.0 / count).view(-1, 1)
+
+    def message(self, x_i: Any, x_j: Any) -> Any:
+        gate = torch.sigmoid(self.gate(torch.cat([x_i, x_j], dim=-1)))
+        return torch.cat([gate, gate * self.value(x_j)], dim=-1)
+
+
+class SimplerConv(MessagePassing):
+    """Functions that are read as the simpler ones that they are made of."""
+
+    def __init__(self, into: int) -> None:
+        super().__init__(aggr="add")
+        self.one, self.other = nn.Linear(into, 4), nn.Linear(into, 4)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.propagate(edge_index, a=self.one(x), b=self.other(x))
+
+    def message(self, a_j: Any, b_i: Any) -> Any:
+        both, size = a_j + b_i, (a_j * a_j).sum(dim=-1, keepdim=True)
+        heads = both.view(-1, 2, 2)
+        by_head = [F.softmax(heads, dim=-1), F.log_softmax(heads, dim=1), F.layer_norm(heads, (2,))]
+        pairs = [torch.lerp(a_j, b_i, torch.sigmoid(b_i)), torch.logaddexp(a_j, b_i), torch.clamp(a_j, max=b_i)]
+        of_rows = [F.cosine_similarity(1 + a_j, b_i).unsqueeze(1), F.pairwise_distance(a_j, b_i).unsqueeze(1)]
+        of_rows += [both.var(dim=-1, keepdim=True), both.prod(dim=-1, keepdim=True), both.logsumexp(1, keepdim=True)]
+        of_rows += [torch.log1p(size), torch.log2(1 + size), torch.log10(2 + size)]
+        of_each = [F.hardswish(both), F.hardsigmoid(both), F.glu(both), torch.addcmul(a_j, a_j, b_i, value=0.5)]
+        of_each += [torch.expm1(-both.abs()), torch.exp2(-both.abs()), torch.hypot(1 + a_j, b_i), F.group_norm(both, 2)]
+        of_each += [torch.logit(torch.sigmoid(both), 0.01), both.clone().clamp_min_(b_i)]
+        return torch.cat([*(one.flatten(1) for one in by_head), *pairs, *of_rows, *of_each], dim=-1)
+
+
+REMOVED, ADDED, REMAINING = "remove_self_loops", "add_self_loops", "add_remaining_self_loops"
+READ: dict[str, tuple[Any, str]] = {
+    "gate": (lambda: GatedConv(4, 5), "message_conv sum"),
+    "difference": (lambda: DifferenceConv(4, 3), "message_conv max"),
+    "attention": (lambda: AttentionConv(4, 3), "message_conv softmax"),
+    "attributes": (lambda: EdgeMeanConv(4, 3, 2), "message_conv mean"),
+    "weights and attributes": (lambda: WeighedAttributesConv(4, 3, 2), "message_conv mean"),
+    "called with both": (lambda: CalledWithBoth(4, 3, 2), "message_conv max"),
+    "in a Sequential": (
+        lambda: Sequential(
+            "x, edge_index, edge_weight, edge_attr",
+            [
+                (PlainConv(4, 5), "x, edge_index, edge_weight -> x"),
+                (WeighedAttributesConv(5, 3, 2), "x, edge_index, edge_weight, edge_attr -> x"),
+            ],
+        ),
+        "propagation sum, message_conv mean",
+    ),
+    "linear": (lambda: PlainConv(4, 3), "propagation sum"),
+    "linear mean": (lambda: PlainConv(4, 3, "mean"), "propagation mean"),
+    "linear several": (lambda: PlainConv(4, 3, ["max", "std"]), "propagation max, propagation std"),
+    "quotients": (lambda: DividedGatesConv(4, 3), "message_conv sum, message_conv sum"),
+    "softmax of values": (lambda: PlainConv(4, 3, "softmax"), "message_conv softmax"),
+    "softmax of values, learned": (
+        lambda: PlainConv(4, 3, aggr.SoftmaxAggregation(learn=True, channels=3)),
+        "message_conv softmax",
+    ),
+    "degrees": (lambda: DegreeConv(4, 3), "propagation sum"),
+    "degrees and loops": (lambda: DegreeConv(4, 3, REMAINING), "propagation sum"),
+    "degrees and loops beside others": (lambda: DegreeConv(4, 3, ADDED), "propagation sum beside"),
+    "degrees and other loops": (lambda: DegreeConv(4, 3, REMOVED, ADDED), "propagation sum drop"),
+    "degrees without loops": (lambda: DegreeConv(4, 3, REMOVED), "propagation sum drop"),
+    "sum with loops": (lambda: LoopsConv(4, 3, ADDED), "message_conv sum beside"),
+    "mean with loops that are there": (lambda: LoopsConv(4, 3, REMAINING, aggr="mean"), "message_conv mean"),
+    "several with other loops": (
+        *(lambda: AttributedLoopsConv(4, 3, REMOVED, ADDED, aggr=["max", "std"], edge_dim=2),),
+        "message_conv ('max', 'std') drop",
+    ),
+    "attention with loops": (
+        lambda: AttributedLoopsConv(4, 3, ADDED, edge_dim=2, heads=1),
+        "message_conv softmax beside",
+    ),
+    "mean without loops": (lambda: LoopsConv(4, 3, REMOVED, aggr="mean"), "message_conv mean drop"),
+    "hops": (lambda: PageRankConv(4, 3), "propagation sum, propagation sum"),
+    "gated update": (lambda: GatedUpdateConv(4, 3), "message_conv mean"),
+    "mean by hand": (lambda: MeanByHandConv(4, 3), "message_conv sum, message_conv sum"),
+    "simpler": (lambda: SimplerConv(4), "message_conv sum"),
+    "by hand": (lambda: ScatterConv(4, 3, 2), "message_conv mean"),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_conv_of_ones_own_is_read(name: str, tmp_path: Path) -> None:
+    make, expected = READ[name]
+    torch.manual_seed(3)
+    module = make()
+    reads = any(hasattr(one, "edge_dim") or getattr(one, "of_edges", None) for one in module.modules())
+    reads = reads or name in ("attributes", "by hand")
+    model = export_model(module, tmp_path, features=4, edge_features=2 if reads else None)
+    convs = [one for one in model.layers if hasattr(one, "aggr")]
+    loops = [getattr(one, "existing_loops", "keep").replace("keep", "") for one in convs]
+    assert ", ".join(f"{c.type} {c.aggr} {of}".rstrip() for c, of in zip(convs, loops, strict=True)) == expected
+
+
+class Changed(MessagePassing):
+    """A sum of weighted rows, over edges that a function changes."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__(aggr="add")
+        self.change = change
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+        edge_index, edge_weight = self.change(edge_index, edge_weight, x.size(0))
+        return self.propagate(edge_index, x=x, edge_weight=edge_weight)
+
+    def message(self, x_j: Any, edge_weight: Any) -> Any:
+        return edge_weight.view(-1, 1) * x_j
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "without a number": (lambda e, w, n: add_self_loops(e, w), "add_self_loops without num_nodes adds none to"),
+    "a mean": (lambda e, w, n: add_self_loops(e, w, "mean", n), "the fill_value 'mean'; supported: a number"),
+    "twice": (
+        *(lambda e, w, n: add_self_loops(*add_self_loops(e, w, num_nodes=n), num_nodes=n),),
+        "adds self-loops to edges that have such already",
+    ),
+    "taken out again": (
+        *(lambda e, w, n: remove_self_loops(*add_self_loops(e, w, num_nodes=n)),),
+        "takes out self-loops that were added",
+    ),
+    "weights of other edges": (
+        *(lambda e, w, n: (remove_self_loops(e)[0], w),),
+        "rows of different vertices or edges meet in one operation",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_self_loops_that_cannot_be_had_are_refused_with_their_line(what: str, tmp_path: Path) -> None:
+    change, reason = REFUSED[what]
+    with pytest.raises(ExportError, match=rf"test_own_convs.py:\d+: .*{reason}"):
+        export_model(Changed(change), tmp_path, features=4)
+
+
+def test_five_of_them_and_two_of_pyg_are_one_model(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    model = export_model(FiveConvs(4, 2), tmp_path)
+    assert sum(isinstance(one, MessageConv) for one in model.layers) == 4
+    assert model.edge_features == 2
+
+
+def test_a_written_layer_reads_rows_as_wide_as_the_conv_that_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from examples.gated_sum import GatedSum
+    from freshet.gnn.pyg.own import declaring
+    from freshet.gnn.pyg.steps import Step
+
+    monkeypatch.setattr(declaring, "layer_class", lambda code, sha256: GatedSum)
+    monkeypatch.setattr(declaring, "declared", lambda code, weights, in_channels, **options: in_channels)
+    conv = ResGatedGraphConv(4, 3)
+    del conv.in_channels
+    assert declaring.convert_written(Step("conv", conv), "mine:Gate", None)[0] == 4
