@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -180,8 +181,11 @@ def deleted_tables(pid: int) -> set[str]:
 
 def stands_still(pid: int) -> bool:
     """Whether no thread of a process that was told to stop goes on."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
-    return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+    states = set[str]()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return states == {"T"}
 
 
 def until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,10 @@ class Server:
         assert self.process is not None
         own = Path(f"/proc/{self.process.pid}")
         told = [(own / "cmdline").read_text(), (own / "environ").read_text(), (own / "maps").read_text()]
-        opened = [os.readlink(one) for one in (own / "fd").iterdir() if one.is_symlink()]
-        return any(str(folder) in one for one in told + opened)
+        for one in (own / "fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile: it answers
+                told.append(os.readlink(one))
+        return any(str(folder) in one for one in told)
 
 
 @dataclass
