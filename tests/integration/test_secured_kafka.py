@@ -24,6 +24,7 @@ from tests.support.kafka.registry import USER_INFO, RegistryServer, avro_message
 from tests.support.kafka.secured import CLIENT_SECRET, STORE_PASSWORD, Secured, secured_broker
 from tests.support.kafka.topics import require_jars
 from tests.support.runs.jobs import Job, TopicInput, make_input
+from tests.support.runs.live import paths_below
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -47,7 +48,7 @@ def secret_of(job: Job) -> list[str]:
     secrets = CLIENT_SECRET.encode(), STORE_PASSWORD.encode(), login.encode(), b"eyJhbGci"
     run = read_run(job.out)
     texts = {"stderr": job.log().encode()}
-    for path in (*job.out.rglob("*"), *Path("/proc").glob("[0-9]*/cmdline")):
+    for path in (*paths_below(job.out), *Path("/proc").glob("[0-9]*/cmdline")):
         with suppress(OSError):  # a folder, or gone by now: the job goes on, and so do others
             texts[str(path)] = path.read_bytes()
     assert str(job.out / "run.json") in texts

@@ -7,8 +7,10 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.support.runs.live import paths_below
 
 
 @contextmanager
@@ -23,9 +25,14 @@ def no_umask() -> Iterator[None]:
 
 def open_to_others(folder: Path) -> list[str]:
     """What others may do anything with, the folder first; there must be something in it."""
-    paths = [folder, *folder.rglob("*")]
+    paths = [folder, *paths_below(folder)]
     assert len(paths) > 5
-    return [f"{path} {stat.S_IMODE(path.lstat().st_mode):o}" for path in paths if is_open(path)]
+    found = []
+    for path in paths:
+        with suppress(FileNotFoundError):  # it has just gone: the job runs
+            if is_open(path):
+                found.append(f"{path} {stat.S_IMODE(path.lstat().st_mode):o}")
+    return found
 
 
 def ours_open_to_others(folder: Path, snapshot: Path) -> list[str]:
