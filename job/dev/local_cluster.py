@@ -149,7 +149,7 @@ class LocalCluster:
         return sum(process.slots for process in self.task_managers)
 
     def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when the JobManager answers and knows just the TaskManagers that run, none that was killed.
+        """Return when the JobManager answers and knows the slots of just the TaskManagers that run, none that was killed.
 
         Raises: JobFailed when a process has ended, or it takes too long.
         """
@@ -161,10 +161,10 @@ class LocalCluster:
                 msg = f"the Flink cluster at {self.rest}: {', '.join(dead)} ended by itself\n{self.logs()}"
                 raise JobFailed(msg)
             with suppress(httpx.HTTPError, ValueError, KeyError):  # errors while it starts
-                known = {each["id"] for each in self.get("/taskmanagers")["taskmanagers"]}
-                if known == expected:
+                told = {each["id"]: each["slotsNumber"] for each in self.get("/taskmanagers")["taskmanagers"]}
+                if told.keys() == expected and all(told.values()):  # one reports its slots after it has registered
                     return
-                seen = f"the TaskManagers {sorted(known)}"
+                seen = f"the TaskManagers with slots {dict(sorted(told.items()))}"
             time.sleep(0.1)
         msg = (
             f"the Flink cluster at {self.rest}: got {seen} after {timeout_s:.0f} s, expected {sorted(expected)}\n"
@@ -174,7 +174,7 @@ class LocalCluster:
 
     def get(self, path: str) -> Any:
         """Return an answer of the REST interface."""
-        return httpx.get(f"http://{self.rest}/v1{path}", timeout=10, trust_env=False).json()
+        return httpx.get(f"http://{self.rest}/v1{path}", timeout=30, trust_env=False).json()
 
     def flink_run(self, *arguments: object, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
         """`flink run`, until the job has ended."""
