@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
 
 from freshet.job.dev.broker import Broker, start_broker
 from freshet.job.dev.broker_files import CERTIFICATE, HOST, KEYS
+from freshet.job.kafka.client import ClientProperties
 from freshet.job.machine.java import java_environ
 from freshet.job.machine.ports import server_port
 
@@ -212,6 +213,9 @@ def secured_broker(folder: Path) -> Iterator[Secured]:
             made = UserScramCredentialUpsertion("freshet", info, PASSWORD.encode())
             for asked in admin.alter_user_scram_credentials([made]).values():
                 asked.result(120)
-            yield Secured(broker, tokens, f"{HOST}:{mutual}", folder)
+            found = Secured(broker, tokens, f"{HOST}:{mutual}", folder)
+            # The broker knows the login once it has read the controller's log; this client alone tries until then.
+            AdminClient(quiet | ClientProperties(found.scram()).librdkafka()).list_topics(timeout=120)
+            yield found
     finally:
         tokens.close()

@@ -9,7 +9,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,21 @@ def count_messages(broker: Broker, topic: str) -> int:
         consumer.close()
 
 
+def _ends(broker: Broker, consumer: KafkaConsumer, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where a consumer finds the partitions to end, once it sees what has been committed.
+
+    A transaction is committed when its producer hears so, and seen when the broker has written that to the partitions.
+    """
+    with closing(KafkaConsumer(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())) as other:
+        written = other.end_offsets(places)
+    deadline = time.monotonic() + _NEWS_S
+    while True:
+        ends: dict[TopicPartition, int] = consumer.end_offsets(places)
+        if time.monotonic() > deadline or all(ends[place] >= written[place] for place in places):
+            return ends  # at the deadline without the transactions that nobody has ended
+        time.sleep(0.05)
+
+
 def read_topic(broker: Broker, topic: str, **options: Any) -> dict[int, list[Any]]:
     """All records of a topic as they stand now, by partition, in order; those of aborted transactions, too."""
     consumer = KafkaConsumer(
@@ -103,7 +118,7 @@ def read_topic(broker: Broker, topic: str, **options: Any) -> dict[int, list[Any
         assert places, f"no topic {topic}"
         consumer.assign(places)
         consumer.seek_to_beginning()
-        ends = consumer.end_offsets(places)
+        ends = _ends(broker, consumer, places)
         records: dict[int, list[Any]] = {place.partition: [] for place in places}
         while any(consumer.position(place) < ends[place] for place in places):
             for place, got in consumer.poll(timeout_ms=1000).items():
