@@ -26,7 +26,7 @@ from freshet.operators.telemetry.profile import read_profiles
 from scripts.cora.graph import FOLDER, load
 from scripts.cora.stream import make_stream
 from tests.support.kafka.records import parse
-from tests.support.kafka.topics import read_topic, require_jars, standing
+from tests.support.kafka.topics import broker_folder, read_topic, require_jars, standing
 from tests.support.runs.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -38,7 +38,8 @@ Last = dict[bytes, dict[str, Any] | None]
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     require_jars()
-    with start_broker(tmp_path_factory.mktemp("broker"), sasl=False, tls=False) as started:
+    folder = broker_folder(tmp_path_factory.mktemp("broker"))
+    with folder as data, start_broker(data, sasl=False, tls=False) as started:
         yield started
 
 
@@ -151,7 +152,7 @@ def test_rejected_records_in_a_topic(broker: Broker, job: Make, tmp_path: Path) 
 def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> None:
     config = tmp_path / "job.yaml"
     config.write_text("kafka:\n  buffer.memory: 65536\n  batch.size: 16384\n")
-    with start_broker(tmp_path / "broker", sasl=False, tls=False) as broker:
+    with broker_folder(tmp_path) as data, start_broker(data, sasl=False, tls=False) as broker:
         one = job(make_input(tmp_path / "in", 18_000))
         output = ("--embeddings-to", f"kafka://{broker.address}/slow", "--coalesce", "100ms", "--config", config)
         # No checkpoint comes meanwhile: it would have the sink wait for the broker with nothing in its hands.

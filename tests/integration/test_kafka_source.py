@@ -26,7 +26,7 @@ from freshet.operators.telemetry.profile import read_profiles
 from scripts.cora.graph import FOLDER, load
 from scripts.cora.stream import make_stream
 from tests.support.graphs.streams import random_records
-from tests.support.kafka.topics import add_partitions, make_topic, read_topic, require_jars
+from tests.support.kafka.topics import add_partitions, broker_folder, make_topic, read_topic, require_jars
 from tests.support.runs.jobs import Job, TopicInput, asked_of_flink, make_input
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -40,7 +40,8 @@ def _jars() -> None:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, _jars: None) -> Iterator[Broker]:
-    with start_broker(tmp_path_factory.mktemp("broker"), sasl=False, tls=False) as started:
+    folder = broker_folder(tmp_path_factory.mktemp("broker"))
+    with folder as data, start_broker(data, sasl=False, tls=False) as started:
         yield started
 
 
@@ -189,7 +190,7 @@ def test_a_login_is_never_written_down(tmp_path: Path, jobs: list[Job]) -> None:
     """SASL over TLS, the password from the environment; from an offset that the topic's time tells."""
     secret = "s3cret-5f1c9b"
     given = make_input(tmp_path / "input", 500)
-    with start_broker(tmp_path / "broker", sasl=True, tls=True, password=secret) as broker:
+    with broker_folder(tmp_path) as data, start_broker(data, sasl=True, tls=True, password=secret) as broker:
         properties = broker.client_properties()
         topic = address(broker, "login")
         produce(events=[str(given.events)], to=topic, partitions=2, batch=10, properties=properties)

@@ -19,7 +19,7 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
 from tests.support.graphs.kind_streams import random_records
 from tests.support.graphs.kinds import KINDS, kinds_model, sage_everywhere
-from tests.support.kafka.topics import require_jars
+from tests.support.kafka.topics import broker_folder, require_jars
 from tests.support.runs.jobs import Input, Job, assert_as_uninterrupted, read_log
 from tests.support.runs.judge import Outcome, check_topic
 
@@ -34,7 +34,7 @@ RETURNED = ("item", "user")
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     require_jars()
-    with start_broker(tmp_path / "broker", sasl=False, tls=False) as started:
+    with broker_folder(tmp_path) as data, start_broker(data, sasl=False, tls=False) as started:
         yield started
 
 

@@ -22,7 +22,7 @@ from freshet.job.serving.feeds.topic_reader import topic_id
 from tests.support.kafka.debezium import AVRO, MAPS, changes, envelope, row
 from tests.support.kafka.registry import USER_INFO, RegistryServer, avro_message, registry_server
 from tests.support.kafka.secured import CLIENT_SECRET, STORE_PASSWORD, Secured, secured_broker
-from tests.support.kafka.topics import require_jars
+from tests.support.kafka.topics import broker_folder, require_jars
 from tests.support.runs.jobs import Job, TopicInput, make_input
 from tests.support.runs.live import paths_below
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     require_jars()
-    with secured_broker(tmp_path_factory.mktemp("secured")) as started:
+    with broker_folder(tmp_path_factory.mktemp("secured")) as folder, secured_broker(folder) as started:
         yield started
 
 

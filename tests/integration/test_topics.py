@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 
+from freshet.files.listing import paths_in
 from freshet.job.dev.broker import Broker, start_broker
 from freshet.job.errors import UsageError
 from freshet.job.flink.checkpoints import complete_states
@@ -40,12 +41,13 @@ from tests.support.graphs.attributed import EDGE_WIDTH, attending, gine
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.kafka.codec_job import CODECS, DELIVERIES, RECORDS, topic_of
 from tests.support.kafka.records import parse
-from tests.support.kafka.topics import make_topic, read_topic, require_jars
+from tests.support.kafka.topics import broker_folder, make_topic, read_topic, require_jars
 from tests.support.runs.jobs import ROOT, Input, Job, TopicInput, make_input, read_log
 from tests.support.stages.cuts import CUTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
+BROKER_S = 180.0  # for its start, on a disk that is busy
 BAD_ATTRS = [b"[1,2]", b"[]", b"[1,2,3,4]", b"[[1],[2],[3]]", b'["1","2","3"]', b'"1,2,3"', b"[NaN,1,2]", b"7"]
 BAD_ATTRS += [b"[1,-Infinity,2]", b"[1e39,0,0]", b"[0,null,0]", b"[true,0,0]", b"{}"]
 
@@ -53,7 +55,8 @@ BAD_ATTRS += [b"[1,-Infinity,2]", b"[1e39,0,0]", b"[0,null,0]", b"[true,0,0]", b
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     require_jars()
-    with start_broker(tmp_path_factory.mktemp("broker"), sasl=False, tls=False) as started:
+    folder = broker_folder(tmp_path_factory.mktemp("broker"))
+    with folder as data, start_broker(data, sasl=False, tls=False) as started:
         yield started
 
 
@@ -71,20 +74,25 @@ def make_again(broker: Broker, topic: str, partitions: int = 1) -> None:
     """Delete a topic and make another one of its name."""
     admin = KafkaAdminClient(bootstrap_servers=broker.address)
     try:
-        admin.delete_topics([topic])
-        deadline = time.monotonic() + 60
-        while topic in admin.list_topics():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        delete_topic(admin, topic)
     finally:
         admin.close()
     make_topic(broker, topic, partitions)
 
 
+def delete_topic(admin: KafkaAdminClient, topic: str) -> None:
+    """Delete a topic; the broker hears of it after the controller."""
+    admin.delete_topics([topic])
+    deadline = time.monotonic() + 60
+    while topic in admin.list_topics():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def codecs_on_disk(broker: Broker, topic: str) -> set[str]:
     """The codecs of a topic's batches, without those that only end a transaction."""
     found = set()
-    for path in broker.data.rglob(f"{topic}-*/*.log"):
+    for path in paths_in(broker.data, f"**/{topic}-*/*.log"):
         data, at = path.read_bytes(), 0
         while at + 61 <= len(data):
             size, attributes = struct.unpack_from(">i", data, at + 8)[0], struct.unpack_from(">h", data, at + 21)[0]
@@ -259,7 +267,7 @@ def test_a_topic_that_was_made_again_is_not_read_on(broker: Broker, tmp_path: Pa
 def test_a_broker_that_comes_back_empty_ends_the_job(tmp_path: Path, jobs: list[Job]) -> None:
     given = make_input(tmp_path / "in", 10)
     require_jars()
-    broker = start_broker(tmp_path / "broker", sasl=False, tls=False)
+    broker = start_broker(tmp_path / "broker", sasl=False, tls=False, timeout_s=BROKER_S)
     try:
         make_topic(broker, "t", 1)
         send(broker, "t", {0: edges(0, 300)})
@@ -269,7 +277,7 @@ def test_a_broker_that_comes_back_empty_ends_the_job(tmp_path: Path, jobs: list[
         job.until_epoch(3)
         broker.kill()
         shutil.rmtree(tmp_path / "broker")
-        broker = start_broker(tmp_path / "broker", port=broker.port, sasl=False, tls=False)
+        broker = start_broker(tmp_path / "broker", broker.port, sasl=False, tls=False, timeout_s=BROKER_S)
         make_topic(broker, "t", 1)
         send(broker, "t", {0: edges(0, 1_000)})
         ended = job.wait()
@@ -302,7 +310,7 @@ def test_a_zombie_seals_nothing_and_a_restore_reads_what_was_committed(broker: B
     channel = zombie.channel
     assert isinstance(channel, KafkaChannel)
     channel.producer.begin_transaction()  # and dies here: a cut that was sent and not committed
-    channel.producer.send(address.topic, b"zombie", partition=PARTITION).get(timeout=30)
+    channel.producer.send(address.topic, b"zombie", partition=PARTITION).get(timeout=120)
     log = opened_cuts(address, run=2)
     assert (log.attempt, log.last) == (2, 4)
     assert [log.cut_of(epoch) for epoch in range(1, 5)] == CUTS
@@ -343,7 +351,7 @@ def _is_trimmed(address: KafkaAddress, tmp_path: Path) -> None:
 
 def _is_refused(address: KafkaAddress, topic_id: str, tmp_path: Path) -> None:
     with admin_client(address, NONE) as admin:
-        admin.delete_topics([address.topic])
+        delete_topic(admin, address.topic)
     with pytest.raises(UsageError, match=f"the cut log {address} is gone"):
         check_cut_topic(address, topic_id, tmp_path, NONE, print)
     make_cut_topic(address, NONE, print)
