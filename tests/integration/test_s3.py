@@ -91,8 +91,8 @@ def test_a_job_with_its_state_on_s3_survives_kills(
     # Where the store is, the job knows; the secret comes from the environment again.
     one.start("--resume", "latest", "--parallelism", 1, faults=SLOW)
     one.until(lambda: has_checkpoint(one, server))
-    assert "begins again" not in one.log()
     one.until(lambda: f"/{first}/chk-" not in "".join(server.keys("jobs/")))  # they go by then
+    assert "begins again" not in one.log()
     stopped = one.stop("--savepoint", f"{server.uri}/elsewhere")
     assert stopped.code == 0, stopped.errors
     savepoint = stopped.result["savepoint"]

@@ -72,7 +72,10 @@ def moto_server() -> Iterator[MotoServer]:
     try:
         with suppress(ClientError):
             client.create_bucket(Bucket=BUCKET)
-        yield MotoServer(f"http://{host}:{port}", client)
+        found = MotoServer(f"http://{host}:{port}", client)
+        for key in found.keys():  # of a test before this one: moto keeps them in the process
+            client.delete_object(Bucket=BUCKET, Key=key)
+        yield found
     finally:
         client.close()
         server.stop()
