@@ -21,11 +21,13 @@ from freshet.job.embed import folder
 from freshet.job.machine.processes import die_with_parent
 from tests.support.graphs.models import conv, make_model
 from tests.support.graphs.random_graphs import weighted
+from tests.support.runs.embeds import start_embed
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, Input, Job
 from tests.support.stages.embedded import file_bytes, read_rows, write_graph
 
 pytestmark = pytest.mark.slow
 WIDTH, VERTICES, EDGES = 64, 50_000, 400_000
+PAUSE_S = 0.5  # after each pass of what is killed
 LAYERS = [conv("gcn_conv", WIDTH, 64), {"type": "relu"}, conv("sage_conv", 64, 16)]
 
 
@@ -129,14 +131,14 @@ def test_kills_cost_a_pass_and_not_a_bit(given: Input, whole: Path, tmp_path: Pa
         return sum(name == "prepared" or "-" in name for name in steps)
 
     reached = []
-    for wanted in (0, 1, 5, 18):
-        process = start(given, out, *options)
+    for wanted in (0, 1, 5, 18):  # after which there are passes, and so seconds, to come
+        process = start_embed(given, out, "--for", "serving", *options, faults={"pass": 1e3 * PAUSE_S})
         until = time.monotonic() + DEADLINE_S
         while not ((out / folder.WORK / folder.TOLD).exists() and finished() >= wanted):
             assert process.poll() is None, process.stderr and process.stderr.read()
             assert time.monotonic() < until
             time.sleep(0.005)
-        time.sleep(0.02)
+        time.sleep(0.02 + PAUSE_S * (wanted > 1))  # within the next pass, if the machine is quick
         os.kill(process.pid, signal.SIGKILL)
         end(process)
         assert process.returncode == -signal.SIGKILL
@@ -188,7 +190,7 @@ def test_a_full_disk_and_a_file_that_was_cut_off_end_it_with_3(given: Input, who
     assert "no room left on the disk" in errors.strip().splitlines()[-1]
     assert not (out / "snapshot.json").exists()
     assert not (out / "embeddings").exists()
-    process = start(given, out, *options)
+    process = start_embed(given, out, "--for", "serving", *options, faults={"pass": 30_000})
     work, until = out / folder.WORK, time.monotonic() + DEADLINE_S
     while not (work / "layer1.rows").exists():
         assert process.poll() is None, process.stderr and process.stderr.read()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -91,8 +92,9 @@ def test_what_was_killed_leaves_nothing_running_and_is_gone_on_with(given: Input
     process = start_embed(given, out, *options)
     await_step(process, out, '"storage1-1"')
     for child in psutil.Process(process.pid).children():
-        if child.name() == "java":
-            child.kill()
+        with suppress(psutil.NoSuchProcess):  # another one that has just ended
+            if child.name() == "java":
+                child.kill()
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 3, errors
     assert errors.splitlines()[-1].startswith("freshet: the Java process died (killed by SIGKILL)"), errors

@@ -58,8 +58,9 @@ def _kill_a_step(done: threading.Event, killed: list[str]) -> None:
         for process in psutil.Process().children(recursive=True):
             try:
                 if "freshet.job.embed.step" in process.cmdline() and time.time() - process.create_time() > 0.3:
+                    name = process.name()  # nobody can tell it once the step has been reaped
                     process.kill()
-                    killed.append(process.name())
+                    killed.append(name)
                     break
             except psutil.Error:
                 continue

@@ -8,6 +8,7 @@ FRESHET_FAULTS is a JSON object:
     hurry   a file: once it is there, nothing is slow any more
     fail    [{"operator", "part", "epoch", "folder"}]: the act on that epoch raises after it has computed, once (a file
             in `folder` says that it has)
+    pass    milliseconds: `freshet embed` goes on so much later after each pass of a layer
     late    milliseconds: the parts of the Sink are closed so much later, one after the other, and nobody waits for it
     chunk   lines of the input, or messages of a topic, that are read at a time at most: a barrier passes between two
             chunks only
@@ -144,6 +145,23 @@ def _skip_one(stage: Any) -> None:
     stage.parse = skip
 
 
+def _pause_after_passes(seconds: float) -> None:
+    from freshet.operators.embed.embedding import Embedding
+    from freshet.operators.embed.engine import LAYER
+    from freshet.operators.embed.journal import StepJournal
+
+    do = Embedding.do
+
+    def do_and_pause(embedding: Embedding, name: str) -> dict[str, int]:
+        is_new = StepJournal(embedding._work).get(name) is None
+        found = do(embedding, name)
+        if is_new and name.startswith(LAYER):
+            _dawdle(seconds)
+        return found
+
+    Embedding.do = do_and_pause  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Run the command line with these stages."""
     from freshet.job import cli
@@ -174,6 +192,8 @@ def main() -> None:
             return found
 
         image.place_graph = place_late
+    if "pass" in faults:
+        _pause_after_passes(faults["pass"] / 1e3)
     if "discovery" in faults:
         options_of = flink_source.source_options
         interval = {"scan.topic-partition-discovery.interval": faults["discovery"]}
