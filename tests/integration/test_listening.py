@@ -20,6 +20,7 @@ from freshet.job.serving.place import SHM, mark_of, read_server
 from tests.support.runs.embeds import start_embed
 from tests.support.runs.jobs import DEADLINE_S, Input, Job, make_input
 from tests.support.runs.listening import Seen, is_shut, watched
+from tests.support.runs.live import paths_below
 from tests.support.runs.modes import is_open, no_umask, open_to_others, ours_open_to_others, second_user_reads
 from tests.support.serving.hand_job import HandJob
 from tests.support.serving.server import Server
@@ -66,7 +67,7 @@ def test_a_run_with_its_server(given: Input, job: Make) -> None:
 def test_a_run_without_flink(given: Input, job: Make, tmp_path: Path) -> None:
     one = job(given)
     with watched() as seen:
-        one.start("--flight-port", 0, "--runtime", "local", faults={"slow": {"parser": 300}, "chunk": 50})
+        one.start("--flight-port", 0, "--runtime", "local", faults={"slow": {"parser": 300}, "chunk": 50, "lull": 10})
         one.until(lambda: serves_within(one, seen))
         one.hurry()
         assert one.wait().code == 0
@@ -121,7 +122,7 @@ def test_servers_with_workers_and_those_that_feed_from_them(tmp_path: Path) -> N
         assert not [path for path in shared if is_open(path)]
         assert not open_to_others(first.tables)
         assert not is_open(second.tables)
-        assert not [path for path in second.tables.rglob("*") if is_open(path)]
+        assert not [path for path in paths_below(second.tables) if is_open(path)]
     finally:
         second.end()
         first.end()

@@ -17,9 +17,9 @@ import freshet
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.place import SHM
+from freshet.job.serving.place import SHM, mark_of
 from tests.support.runs.jobs import Input, Job, epochs_shown, make_input
-from tests.support.serving.hand_job import JOB_ID, HandJob
+from tests.support.serving.hand_job import HandJob
 from tests.support.serving.server import Judge, Sampler, Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -98,7 +98,7 @@ def test_a_server_that_feeds_from_one_that_is_killed(servers: list[Server], tmp_
         until_ready(client, True)  # rows may come before the next heartbeat
     assert (fed.stop(), source.stop()) == (0, 0)
     hand.close()
-    assert not list(SHM.glob(f"freshet-{JOB_ID}-*"))
+    assert not [path for server in (fed, source) for path in SHM.glob(f"freshet-*-{mark_of(server.tables)}-*")]
 
 
 def has_seen(sampler: Sampler, one: Job) -> bool:
@@ -125,8 +125,9 @@ def test_a_run_serves_itself_and_a_server_serves_what_it_left(job: Make, servers
     told = read_run(one.out)["serving"]
     sampler = Sampler(told["flight"], IDS)
     one.until(lambda: len(sampler.answers) > 10)
-    answer = httpx.get(f"http://{told['http']}/readyz", trust_env=False, timeout=60)
-    assert (answer.status_code, answer.json()["job"]) == (200, "running")
+    url = f"http://{told['http']}/readyz"  # which it is not for a moment where the machine stands still
+    one.until(lambda: httpx.get(url, trust_env=False, timeout=60).status_code == 200)
+    assert httpx.get(url, trust_env=False, timeout=60).json()["job"] == "running"
     with EmbeddingClient(told["flight"]) as client:
         client.get([2], min_position={"0": 1_500}, timeout=60)
         assert client.health()["positions"][0]["next_offset"] > 1_500

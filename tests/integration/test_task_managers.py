@@ -38,9 +38,14 @@ def long_stream(tmp_path_factory: pytest.TempPathFactory) -> Input:
 
 def processes_of(job: Job) -> list[psutil.Process]:
     """What the newest command has started."""
-    found = psutil.Process(job.processes[-1].pid).children(recursive=True)
-    pids = read_run(job.out)["pids"]
-    assert {one.pid for one in found} == {pids["java"], *pids.get("taskmanagers", ())}
+    found = list[psutil.Process]()
+
+    def are_all_told() -> bool:
+        found[:] = psutil.Process(job.processes[-1].pid).children(recursive=True)
+        pids = read_run(job.out)["pids"]
+        return {one.pid for one in found} == {pids["java"], *pids.get("taskmanagers", ())}
+
+    job.until(are_all_told, 60)
     return found
 
 
@@ -63,8 +68,11 @@ def under_way(job: Job) -> Callable[[], bool]:
 
 def share_rings(job: Job) -> bool:
     """Whether blocks go from one TaskManager to the other by shared memory."""
-    pids = read_run(job.out)["pids"]["taskmanagers"]
-    return all("memfd:freshet-ring" in Path(f"/proc/{pid}/maps").read_text() for pid in pids)
+    try:
+        pids = read_run(job.out)["pids"]["taskmanagers"]
+        return all("memfd:freshet-ring" in Path(f"/proc/{pid}/maps").read_text() for pid in pids)
+    except (FileNotFoundError, ProcessLookupError):  # one that has just ended
+        return False
 
 
 def test_a_task_manager_that_is_killed_is_started_again(job: Make, stream: Input) -> None:

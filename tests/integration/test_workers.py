@@ -17,9 +17,9 @@ import pyarrow.flight as flight
 import pytest
 
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.place import SHM, read_server
+from freshet.job.serving.place import SHM, mark_of, read_server
 from freshet.job.serving.protocol.tls import Address
-from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
+from tests.support.serving.hand_job import WIDTH, HandJob
 from tests.support.serving.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -102,7 +102,7 @@ def test_all_answer_and_one_is_killed(server: tuple[HandJob, Server], tls: bool)
     listed.close()
     assert one.stop() == 0
     until("they end with it", lambda: not any(psutil.pid_exists(pid) for pid in workers))
-    assert not list(SHM.glob(f"freshet-{JOB_ID}-*"))
+    assert not list(SHM.glob(f"freshet-*-{mark_of(one.tables)}-*"))
 
 
 def test_workers_end_with_a_server_that_is_killed(server: tuple[HandJob, Server]) -> None:

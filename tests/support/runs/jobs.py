@@ -208,7 +208,7 @@ class Job:
 
     def log(self) -> str:
         """What the newest process has said on stderr."""
-        return self._log(len(self.processes) - 1).read_text()
+        return self._log(len(self.processes) - 1).read_text(errors="replace")  # it may be writing
 
     def run(self, *options: object, faults: dict[str, Any] | None = None) -> Ended:
         """Run to the end."""

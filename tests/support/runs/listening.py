@@ -56,7 +56,7 @@ def watched(*roots: int) -> Iterator[Seen]:
             for process in _trees(roots):
                 try:
                     seen.add(process)
-                except psutil.Error:
+                except (psutil.Error, OSError):  # it ends as it is looked at
                     continue
             looks.append(1)
 

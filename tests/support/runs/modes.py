@@ -27,12 +27,7 @@ def open_to_others(folder: Path) -> list[str]:
     """What others may do anything with, the folder first; there must be something in it."""
     paths = [folder, *paths_below(folder)]
     assert len(paths) > 5
-    found = []
-    for path in paths:
-        with suppress(FileNotFoundError):  # it has just gone: the job runs
-            if is_open(path):
-                found.append(f"{path} {stat.S_IMODE(path.lstat().st_mode):o}")
-    return found
+    return [f"{path} {mode:o}" for path in paths if (mode := _mode(path)) & 0o077]
 
 
 def ours_open_to_others(folder: Path, snapshot: Path) -> list[str]:
@@ -42,7 +37,16 @@ def ours_open_to_others(folder: Path, snapshot: Path) -> list[str]:
 
 
 def is_open(path: Path) -> bool:
-    return not path.is_symlink() and bool(path.lstat().st_mode & 0o077)
+    """Return whether others may do anything with it."""
+    return bool(_mode(path) & 0o077)
+
+
+def _mode(path: Path) -> int:
+    """The mode of a file or folder; 0 for a link, and for what has just gone: the job or the server runs."""
+    with suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        return 0 if stat.S_ISLNK(mode) else stat.S_IMODE(mode)
+    return 0
 
 
 def second_user_reads(folder: Path, top: Path) -> str:
