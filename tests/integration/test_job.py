@@ -146,7 +146,7 @@ def test_operators_that_fail_on_the_way(job: Make, stream: Input, tmp_path: Path
     fail = [{"operator": o, "part": p, "epoch": e, "folder": str(tmp_path)} for o, p, e in places]
     # It tells of restarts while the job runs: the end waits for the last one.
     one.start(*SUBTASKS, "--epoch-events", 40, "--epoch-ms", 3, faults={**BRISK, "lull": 46, "fail": fail})
-    one.until(lambda: one.log().count("restarted after: ") == 3)
+    one.until(lambda: one.log().count("restarted after: ") >= 3)
     one.hurry()
     ended = one.wait()
     assert ended.code == 0, ended.errors

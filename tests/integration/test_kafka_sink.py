@@ -195,7 +195,7 @@ def until_all_stands(out: Path) -> int:
         waits = int(operator_levels(profiles)["sink.outbox_bytes"]["now"]) > 0
         seen.append((int(profiles["parser"]["bytes_out"]), in_flight_bytes(profiles)))
         limits = loads["outlet"]["busy"] > 0.9 and loads["sink"]["busy"] < 0.5
-        if waits and limits and seen[-1][1] > 0 and len(seen) > 2 and len(set(seen[-3:])) == 1:
+        if waits and limits and seen[-1][1] > 0 and len(seen) > 4 and len(set(seen[-5:])) == 1:
             print("bytes read, and under way, while the broker pauses:", seen)
             return seen[-1][1]
         assert time.monotonic() < deadline, f"no standstill with bytes before the sink, which waits: {seen}, {loads}"

@@ -133,7 +133,7 @@ def test_an_empty_topic_and_none(stack: ExitStack, tmp_path: Path) -> None:
     stack.callback(server.end)
     for reason in ("no such topic", "no embedding in it yet"):
         with pytest.raises(AssertionError, match=reason):
-            server.start("--kafka", f"kafka://{broker.address}/nothing", "--wait", "1s")
+            server.start("--kafka", f"kafka://{broker.address}/nothing", "--wait", "8s")
         make_topic(broker, "nothing", 2)
     with EmbeddingClient(server.tables, timeout=0.1) as client, pytest.raises(NotReadyError):
         client.rows([1])
