@@ -149,7 +149,7 @@ class LocalCluster:
         return sum(process.slots for process in self.task_managers)
 
     def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when the JobManager answers and knows the slots of just the TaskManagers that run, none that was killed.
+        """Return when the JobManager answers and knows just the TaskManagers that run, with their slots, none killed.
 
         Raises: JobFailed when a process has ended, or it takes too long.
         """
