@@ -16,6 +16,8 @@ CONNECT_S = 2.5  # in which a server takes a connection
 ANSWER_S = 3.5  # in which one that does also answers as a broker
 _POLL_S = 0.01
 GRACE_S = 1.0  # for a thread to tell of a connection that was refused in time: this process may wait for a core
+_STEP_S = 0.5  # a look that comes later counts as this: the process stood still, with those that ask for it
+_PATIENCE_S = 60.0  # of a client, so that it asks on where this process stood still; the looks end the wait
 
 
 def await_brokers(named: Iterable[tuple[str, KafkaAddress]], properties: ClientProperties) -> None:
@@ -32,9 +34,12 @@ def await_brokers(named: Iterable[tuple[str, KafkaAddress]], properties: ClientP
     for option, address in addresses:
         if address.bootstrap not in asked:
             asked[address.bootstrap] = _Asked(f"{option} {address}", address, properties)
+    waited_s, looked_s = 0.0, time.monotonic()
     for one in asked.values():
         while not one.answered:
-            if (reason := one.why_not()) is not None:
+            now_s = time.monotonic()
+            waited_s, looked_s = waited_s + min(now_s - looked_s, _STEP_S), now_s
+            if (reason := one.why_not(waited_s)) is not None:
                 msg = f"{one.name}: {reason}"
                 raise UsageError(msg)
             time.sleep(_POLL_S)
@@ -45,20 +50,18 @@ class _Asked:
 
     def __init__(self, name: str, address: KafkaAddress, properties: ClientProperties) -> None:
         self.name, self.answered = name, False
-        self._options = connection(address, properties) | {"bootstrap_timeout_ms": int(1e3 * ANSWER_S)}
+        self._options = connection(address, properties) | {"bootstrap_timeout_ms": int(1e3 * _PATIENCE_S)}
         servers = address.bootstrap.split(",")
         self._count = len(servers)
         self._silent: list[str | None] = []  # why a server takes no connection, None for one that does
         self._error: Exception | None = None
         self._is_broker = False
-        self._began = time.monotonic()
         asks: list[Callable[[], None]] = [self._ask, *(partial(self._connect, server) for server in servers)]
         for ask in asks:
             threading.Thread(target=ask, name="freshet-brokers", daemon=True).start()
 
-    def why_not(self) -> str | None:
-        """Return why there is no answer and will be none, and what to do; None while there may be one."""
-        seconds = time.monotonic() - self._began
+    def why_not(self, seconds: float) -> str | None:
+        """Return why there is no answer after so long, and what to do; None while there may be one."""
         if self._error is not None:
             return f"no Kafka broker answers there ({one_line(self._error)})"
         if seconds > ANSWER_S and self._is_broker:

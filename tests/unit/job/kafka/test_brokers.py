@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,6 +96,31 @@ def test_the_first_that_is_not_there_is_named() -> None:
     with pytest.raises(UsageError, match=r"^--events "):
         await_brokers(named, NONE)
     await_brokers([], NONE)
+
+
+def test_a_process_that_stood_still_asks_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, looks = threading.Event(), iter([0.0, 0.01, 100.0])
+
+    class Admin:
+        def __init__(self, **_: object) -> None:
+            goes_on.wait(60)
+
+        def describe_cluster(self) -> None:
+            pass
+
+        close = describe_cluster
+
+    def monotonic() -> float:
+        if (now := next(looks, None)) is None:
+            goes_on.set()  # an answer comes after the look that was late
+            return 100.0
+        return now
+
+    monkeypatch.setattr("kafka.KafkaAdminClient", Admin)
+    monkeypatch.setattr(brokers, "why_silent", lambda *_: None)
+    monkeypatch.setattr(brokers, "time", SimpleNamespace(monotonic=monotonic, sleep=time.sleep))
+    await_brokers([("--events", address("127.0.0.1:1"))], NONE)
+    assert goes_on.is_set()
 
 
 def test_properties_that_no_client_takes_are_told_first() -> None:
