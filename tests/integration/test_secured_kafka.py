@@ -18,6 +18,7 @@ from freshet.job.kafka.client import ClientProperties, admin_client
 from freshet.job.kafka.produce import produce
 from freshet.job.kafka.read_topics import plan_topic, read_partition
 from freshet.job.run.summary import progress
+from freshet.job.serving.feeds import topic_reader
 from freshet.job.serving.feeds.topic_reader import topic_id
 from tests.support.kafka.debezium import AVRO, MAPS, changes, envelope, row
 from tests.support.kafka.registry import USER_INFO, RegistryServer, avro_message, registry_server
@@ -34,6 +35,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     require_jars()
     with broker_folder(tmp_path_factory.mktemp("secured")) as folder, secured_broker(folder) as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader in this process may wait long for a core, as its broker may."""
+    monkeypatch.setattr(topic_reader, "_ASK_S", 60.0)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from freshet.job.kafka.cut_channel import PARTITION, KafkaChannel, open_channel
 from freshet.job.kafka.cut_topic import CutTrimmer, address_of, check_cut_topic, copy_topic, make_cut_topic
 from freshet.job.kafka.produce import produce
 from freshet.job.run.summary import progress
+from freshet.job.serving.feeds import topic_reader
 from freshet.job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
 from freshet.operators.epochs.cut import Cut
 from freshet.operators.epochs.cut_log import CutLog
@@ -58,6 +59,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     folder = broker_folder(tmp_path_factory.mktemp("broker"))
     with folder as data, start_broker(data, sasl=False, tls=False) as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader in this process may wait long for a core, as its broker may."""
+    monkeypatch.setattr(topic_reader, "_ASK_S", 60.0)
 
 
 def send(broker: Broker, topic: str, lines: Mapping[int, Sequence[bytes]], codec: str = "none") -> None:
