@@ -20,7 +20,8 @@ from freshet.job.folder.layout import LOCK
 
 OWNER_S = 0.5  # in which whoever has just taken a lock says who it is
 _POLL_S = 0.02
-_LOOKS_S = 0.1  # whoever only looks whether somebody works there (`is_held`) is gone by then
+_LETS_GO_S = 0.1  # whoever is about to end is gone by then
+_LOOKS_S = 10.0  # and whoever only looks whether somebody works there (`is_held`), however busy the machine is
 _OWNER_BYTES = 500
 
 
@@ -122,7 +123,7 @@ def is_empty(folder: Path) -> bool:
 
 
 def _take(path: Path, refused: Callable[[str], str], kind: int) -> int:
-    deadline = time.monotonic() + _LOOKS_S
+    began = time.monotonic()
     while True:
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT, FILE)
@@ -132,7 +133,7 @@ def _take(path: Path, refused: Callable[[str], str], kind: int) -> int:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() < deadline:
+            if time.monotonic() - began < (_LOOKS_S if _is_shared(lock) else _LETS_GO_S):
                 os.close(lock)
                 time.sleep(_POLL_S)
                 continue
@@ -145,6 +146,15 @@ def _take(path: Path, refused: Callable[[str], str], kind: int) -> int:
         if _is_at(lock, path):
             return lock
         os.close(lock)  # whoever let go has removed it meanwhile
+
+
+def _is_shared(lock: int) -> bool:
+    """Return whether those who have the lock share it: they look or read, and do not work on the folder."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _is_at(lock: int, path: Path) -> bool:
