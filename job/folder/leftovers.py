@@ -6,6 +6,7 @@ import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 
+from freshet.files.listing import paths_in
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.returned_kinds import logs_of
@@ -83,9 +84,12 @@ def _has_begun(out: Path) -> bool:
         return True
     log = saved.cut_log(out, beside=out / layout.CHECKPOINTS / layout.CUT_LOG)
     newest = None if log is None else newest_attempt(log)
-    if newest is not None and any(segments_in(newest.path)):
+    try:
+        if newest is not None and any(segments_in(newest.path)):
+            return True
+    except FileNotFoundError:  # another attempt has just taken it over
         return True
-    if log is not None and any(log.parent.rglob("_metadata")):
+    if log is not None and any(paths_in(log.parent, "**/_metadata")):
         return True
     try:
         return any(ChangeLogReader(out, log.kind).last_epoch() for log in logs_of(out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -153,8 +154,10 @@ def test_a_folder_that_only_looks_like_a_job_is_not_one(tmp_path: Path) -> None:
     assert what_is_in(tmp_path) == "it has embeddings"
 
 
-def test_a_job_that_has_begun_stays_whatever_is_missing(given: dict[str, object], tmp_path: Path) -> None:
-    out = tmp_path / "O"
+def test_a_job_that_has_begun_stays_whatever_is_missing(
+    given: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, gone = tmp_path / "O", tmp_path / "gone"
     assert begin(given) == 0
     run_file.update_run(out, state=run_file.RUNNING, epoch=None)  # killed
     assert what_is_in(out) == "a run has begun in it"  # by its cuts
@@ -174,6 +177,19 @@ def test_a_job_that_has_begun_stays_whatever_is_missing(given: dict[str, object]
     state.touch()
     assert what_is_in(out) == "a run has begun in it"
     state.unlink()
+    with monkeypatch.context() as beside:
+        scandir = os.scandir
+
+        def scan(place: Path) -> object:
+            if str(place).endswith("/chk-1"):
+                state.parent.rmdir()
+            return scandir(place)
+
+        beside.setattr(os, "scandir", scan)
+        assert what_is_in(out) is None, "Flink has removed the checkpoint as it was looked at"
+    with monkeypatch.context() as beside:
+        beside.setattr(leftovers, "segments_in", lambda _: gone.iterdir())
+        assert what_is_in(out) == "a run has begun in it", "one that takes it over at this moment"
     (out / "mine.txt").touch()
     assert not leftovers.clear(out)
     (out / "mine.txt").unlink()
