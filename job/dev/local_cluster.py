@@ -174,7 +174,7 @@ class LocalCluster:
 
     def get(self, path: str) -> Any:
         """Return an answer of the REST interface."""
-        return httpx.get(f"http://{self.rest}/v1{path}", timeout=30, trust_env=False).json()
+        return httpx.get(f"http://{self.rest}/v1{path}", timeout=60, trust_env=False).json()
 
     def flink_run(self, *arguments: object, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
         """`flink run`, until the job has ended."""

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from freshet.files.listing import paths_in
+from freshet.job.flink.checkpoints import complete_states
+from freshet.job.flink.state_files import has_checksums
 from freshet.job.folder.run_file import read_run
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, Input, Job, Log, make_input, read_log
 
@@ -152,8 +155,11 @@ def flink_drill(folder: Path, *, savepoint: bool, checksums: bool = True, events
         assert stopped.code == 0, stopped.errors
         job.wait()
     else:
-        job.until(lambda: len(list(checkpoints.glob("*/checksums-*.json"))) > 1)
+        job.until(lambda: len(paths_in(checkpoints, "*/checksums-*.json")) > 1)
         job.kill()
+        for state in complete_states(checkpoints):
+            if not has_checksums(state):  # killed before it had any
+                shutil.rmtree(state)
     if not checksums:
         for file in checkpoints.rglob("checksums*.json"):
             file.unlink()

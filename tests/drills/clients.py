@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from freshet.files.listing import paths_in
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.errors import EXIT_FAILED, EXIT_SIGTERM, EXIT_USAGE
 from freshet.job.folder.run_file import read_run, update_run
@@ -87,7 +88,7 @@ class ClientKills:
 
     def _lose_the_job(self) -> None:
         """Kill client and JobManager: no cluster knows the job, which goes on from its newest checkpoint."""
-        self._await(lambda: any((self.job.out / "checkpoints").glob("*/chk-*/_metadata")), "a checkpoint")
+        self._await(lambda: any(paths_in(self.job.out / "checkpoints", "*/chk-*/_metadata")), "a checkpoint")
         assert self.cluster.job_manager is not None
         before = read_run(self.job.out)["job_id"]
         self.cluster.kill(self.cluster.job_manager)

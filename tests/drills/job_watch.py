@@ -43,7 +43,7 @@ class JobWatch(threading.Thread):
         if "rest" not in run:
             return
         # Flink gathers its metrics every ten seconds; failures are told at once
-        with suppress(httpx.HTTPError, KeyError):
+        with suppress(httpx.HTTPError, ValueError, KeyError):
             job = f"http://{run['rest']}/jobs/{run['job_id']}"
             found = _get(f"{job}/metrics?get=numRestarts")
             failures = _get(f"{job}/exceptions")["exceptionHistory"]["entries"]
@@ -61,7 +61,7 @@ class JobWatch(threading.Thread):
 
 
 def _get(address: str) -> Any:
-    return httpx.get(address, timeout=5.0, trust_env=False).raise_for_status().json()
+    return httpx.get(address, timeout=60.0, trust_env=False).raise_for_status().json()
 
 
 def resident_bytes(pid: int) -> int:

@@ -64,7 +64,9 @@ class Sampler:
     def _run(self) -> None:
         try:
             with self._file.open("wb") as file:
-                while not self._stop.wait(INTERVAL_S):
+                ends = False
+                while not ends:
+                    ends = self._stop.wait(INTERVAL_S)  # the last look is behind the end
                     self.samples.append(self._look())
                     file.write(orjson.dumps(self.samples[-1]) + b"\n")
         except BaseException as error:

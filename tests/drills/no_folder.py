@@ -34,6 +34,7 @@ import httpx
 import numpy as np
 import orjson
 
+from freshet.files.listing import paths_in
 from freshet.job.dev.broker import start_broker
 from freshet.job.folder.run_file import read_run
 from freshet.operators.epochs.cut_topic import decode_record
@@ -283,8 +284,9 @@ class NoFolder:
         return ""
 
     def _count_fenced(self) -> None:
-        files = self.folder.glob("machines/*/tmp/freshet-*/python-errors.log")
-        self.found.fenced = sum(path.read_text(errors="replace").count("cut_segments.FencedError") for path in files)
+        for path in paths_in(self.folder, "machines/*/tmp/freshet-*/python-errors.log"):
+            with suppress(FileNotFoundError):  # its process has just ended
+                self.found.fenced += path.read_text(errors="replace").count("cut_segments.FencedError")
 
     # -- judgement --------------------------------------------------------------------------------------------------
 

@@ -285,7 +285,7 @@ def visible(out: Path) -> dict[Place, bytes]:
 
 def _digests(file: Path) -> Iterator[tuple[int, bytes]]:
     """The rows of an epoch stand together, and an attempt writes them as the one before did."""
-    table = pq.read_table(file)
+    table = pq.read_table(pa.BufferReader(file.read_bytes()))  # of one file: another may take its place amid a read
     epochs = table["epoch"].to_numpy()
     starts = np.flatnonzero(np.diff(epochs, prepend=-1)).tolist()
     columns = [_values(table[name]) for name in table.column_names]
