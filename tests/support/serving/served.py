@@ -20,6 +20,8 @@ from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, HandJob
 
+ANSWER_S = 60.0  # for an answer: this process may wait long for a core
+
 
 class Served:
     """A job driven by hand, its follower, and all servers in this process."""
@@ -53,7 +55,7 @@ class Served:
 
     def client(self, way: str, **options: Any) -> EmbeddingClient:
         address = f"127.0.0.1:{self.port}" if way == "flight" else self.hand.out / "tables"
-        return EmbeddingClient(address, **options)
+        return EmbeddingClient(address, **{"timeout": ANSWER_S, **options})
 
     def close(self) -> None:
         self._stop.set()

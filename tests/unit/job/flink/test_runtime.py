@@ -37,6 +37,7 @@ def run_of(out: Path, monkeypatch: pytest.MonkeyPatch, answer: str, ends_after: 
 def test_one_whose_end_is_not_yet_known_has_finished(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(job_run, "_END_S", 60.0)
     assert run_of(tmp_path, monkeypatch, answer, ends_after=3).stop().state == FINISHED
 
 

@@ -34,7 +34,7 @@ class Machine:
         self.commands.append([*main, str(heap_mb), str(log)])
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text("what it did\nwhat went wrong\n")
-        return subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE)
+        return subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
 
 
 @pytest.fixture

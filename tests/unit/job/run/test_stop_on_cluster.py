@@ -141,15 +141,20 @@ def test_two_stops_at_once_are_one(
             run.attach()
             others.append(run.stop(by_signal=2).savepoint)
 
-    thread = threading.Thread(target=second, daemon=True)
+    thread, owner, refused = threading.Thread(target=second, daemon=True), lock._owner, threading.Event()
+
+    def owner_of(held: int) -> str:
+        refused.set()
+        return owner(held)
 
     def stop(rest: FlinkRest, target: str, timeout_s: float) -> str:
         asked.append(target)
         if len(asked) == 1:
             thread.start()
-            thread.join(1.0)
+            assert refused.wait(60)
         return flink_stops(rest, target, timeout_s)
 
+    monkeypatch.setattr(lock, "_owner", owner_of)
     monkeypatch.setattr(FlinkRest, "stop", stop)
     monkeypatch.setattr(FlinkRest, "last_savepoint", lambda _rest: None)
     found = stop_job(tmp_path)

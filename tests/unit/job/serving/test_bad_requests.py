@@ -40,8 +40,9 @@ def assert_unharmed(served: Served) -> None:
 @given(st.sampled_from(POSTS), bodies, st.sampled_from(["application/json", "text/plain", "", "multipart/form-data"]))
 def test_any_body_over_http(served, path, body, kind):
     answer = served.http.post(path, content=body, headers={"content-type": kind} if kind else {})
-    assert answer.status_code in (200, 400, 422), (path, body, answer.text)
     assert answer.json()
+    late = answer.json().get("kind") == "not-yet"  # of a position that it names
+    assert answer.status_code in ((504,) if late else (200, 400, 422)), (path, body, answer.text)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ def in_flight(http: str) -> float:
         text = httpx.get(f"http://{http}/metrics", timeout=60).text
     except httpx.TransportError:  # the process that was asked is being killed
         return -1.0
-    return float(next(line for line in text.splitlines() if line.startswith("freshet_bytes_in_flight ")).split()[1])
+    told = [line for line in text.splitlines() if line.startswith("freshet_bytes_in_flight ")]
+    return float(told[0].split()[1]) if told else -1.0  # one that has just begun has no figures yet
 
 
 def assert_health_at_once(http: str, address: str) -> None:

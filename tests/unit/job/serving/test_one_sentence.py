@@ -12,7 +12,6 @@ import pyarrow.flight as flight
 import pytest
 from fastapi.testclient import TestClient
 
-from freshet import EmbeddingClient
 from freshet.errors import FreshetError
 from freshet.job.serving.clients import flight_client
 from freshet.job.serving.http_front import Front
@@ -97,7 +96,7 @@ def test_what_a_server_does_not_do_is_a_sentence(served: Served) -> None:
 
 
 def test_the_client_says_that_it_was_the_server(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    with EmbeddingClient(f"127.0.0.1:{served.port}") as client:
+    with served.client("flight") as client:
         assert client.epoch() >= 1
         monkeypatch.setattr(Lookup, "wait", broken)
         with pytest.raises(FreshetError, match=r"^internal error [0-9a-f]{8}: the server's log has it by that id"):

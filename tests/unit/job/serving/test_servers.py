@@ -27,7 +27,7 @@ from freshet.job.serving.health import Health
 from freshet.job.serving.http_front import BODY_BYTES_MAX
 from freshet.job.serving.protocol import columns
 from tests.support.serving.hand_job import JOB_ID, WIDTH
-from tests.support.serving.served import Served, key
+from tests.support.serving.served import ANSWER_S, Served, key
 
 
 @pytest.fixture(scope="module", params=["int", "string"])
@@ -105,7 +105,7 @@ def test_a_reader_waits_for_what_is_written(served):
 def test_calls_that_do_not_block(served, way):
     async def asked():
         address = f"127.0.0.1:{served.port}" if way == "flight" else served.hand.out / "tables"
-        async with AsyncEmbeddingClient(address) as client:
+        async with AsyncEmbeddingClient(address, timeout=ANSWER_S) as client:
             two, epoch = key(served, 2), await client.epoch()
             waiting = asyncio.create_task(client.rows([two], min_epoch=epoch + 1, timeout=60))
             tables = await asyncio.gather(*(client.get([two]) for _ in range(8)))

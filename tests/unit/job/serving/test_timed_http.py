@@ -7,7 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -60,7 +60,8 @@ def cut(connection: socket.socket, begin: bytes, drip: bytes = b"", every_s: flo
     connection.settimeout(every_s)
     while time.monotonic() < deadline:
         try:
-            connection.sendall(begin)
+            with suppress(OSError):  # it has just been ended: what the server said is there still
+                connection.sendall(begin)
             begin = drip
             got = connection.recv(4096)
             if not got:

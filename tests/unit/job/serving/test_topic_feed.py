@@ -283,6 +283,7 @@ def test_what_answers_say(script, strings):
                 for call in (client.get, client.rows):
                     with pytest.raises(BadRequestError, match=r"Kafka topic, .* when an epoch is complete"):
                         call([one], **asked)
+            follower.step()  # it tells that it lives: this process may have waited long for a core
             told = client.health()
             assert (told["consistency"], told["job"], told["ready"]) == ("row", "unknown", True)
             assert told["positions"][0]["next_offset"] == 2
