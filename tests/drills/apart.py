@@ -94,7 +94,7 @@ class Apart:
         with ExitStack() as stack:
             stack.callback(self.job.end)
             environ = self.job.environ_of_cluster(self.faults)
-            cluster = stack.enter_context(LocalCluster(self.folder / "cluster", 0, environ))
+            cluster = self.cluster = stack.enter_context(LocalCluster(self.folder / "cluster", 0, environ))
             stack.enter_context(self._servers())
             self._stream(cluster)
         return self.found
@@ -148,6 +148,7 @@ class Apart:
         time.sleep(LOST_S)  # what the part publishes meanwhile nobody gets
         for process in self.two.task_managers:
             cluster.kill(process)
+        self.two.task_managers.clear()
         shutil.rmtree(self.two.server.out)
         self._until(lambda: not self._health(self.one)["ready"] and not self._health(self.reader)["ready"])
         self.say(f"a machine is lost: {self._health(self.one)['reason']}")
@@ -163,6 +164,7 @@ class Apart:
 
     def _grow(self, cluster: LocalCluster) -> None:
         """A further TaskManager on each machine."""
+        self._replace_dead()
         for machine in (self.one, self.two):
             machine.task_managers.append(cluster.start_task_manager(environ=machine.environ))
         cluster.await_ready()
@@ -266,7 +268,20 @@ class Apart:
             return {"ready": False, "reason": str(error)}
 
     def _until(self, condition: Callable[[], bool], alive: bool = True) -> None:
-        self.job.until(condition, PATIENCE_S, alive)
+        def holds() -> bool:
+            self._replace_dead()
+            return condition()
+
+        self.job.until(holds, PATIENCE_S, alive)
+
+    def _replace_dead(self) -> None:
+        """Start a TaskManager for each that has ended by itself, as some do that lose another one."""
+        for machine in (self.one, self.two):
+            for process in [one for one in machine.task_managers if not one.is_alive()]:
+                self.say(f"  {process.name} has ended by itself; another takes its place")
+                self.cluster.kill(process)
+                machine.task_managers.remove(process)
+                machine.task_managers.append(self.cluster.start_task_manager(environ=machine.environ))
 
 
 NAMES = ("one", "two", "reader")

@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 
 from freshet.job.dev.broker import start_broker
 from freshet.job.dev.local_cluster import LocalCluster
-from freshet.job.errors import EXIT_FAILED
+from freshet.job.errors import EXIT_FAILED, JobFailed
 from freshet.job.flink.checkpoints import complete_states
 from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
@@ -212,7 +212,8 @@ class Torture:
         else:
             assert self.cluster.job_manager is not None
             self.cluster.kill(self.cluster.job_manager)
-            self.cluster.start_job_manager()
+            self.cluster.start_job_manager(wait=False)
+            self._await_cluster()
             self._resume_after(self.job.processes[-1].wait(PATIENCE_S))
 
     def _resume_after(self, code: int) -> None:
@@ -225,14 +226,29 @@ class Torture:
         """Wait; a job that has given up is resumed, as its user would do."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
-            for process in self.cluster.replace_dead():
-                self.say(f"  {process.name} has ended by itself; another takes its place")
-                self.replaced += 1
+            self._replace_dead()
             code = self.job.processes[-1].poll()
             if code is not None:
                 self._resume_after(code)
             assert time.monotonic() < deadline, f"{what}: waited in vain\n{self.job.log()[-3000:]}"
             time.sleep(0.1)
+
+    def _replace_dead(self) -> bool:
+        """Start others for TaskManagers that have ended by themselves; whether there were any."""
+        dead = self.cluster.replace_dead()
+        for process in dead:
+            self.say(f"  {process.name} has ended by itself; another takes its place")
+            self.replaced += 1
+        return bool(dead)
+
+    def _await_cluster(self) -> None:
+        """Wait for all processes; the loss of the JobManager may have ended one of them."""
+        while True:
+            try:
+                return self.cluster.await_ready()
+            except JobFailed:
+                if not self._replace_dead():
+                    raise
 
     def _await_checkpoint(self) -> None:
         since = time.time()
