@@ -219,8 +219,9 @@ def ready_stamps() -> Stamps:
 
 def _remove_unused(stamp: Path) -> None:
     for other in stamp.parent.glob("*.ready"):
-        if other != stamp and time.time() - other.stat().st_mtime > UNUSED_DAYS * _DAY_S:
-            other.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process was quicker
+            if other != stamp and time.time() - other.stat().st_mtime > UNUSED_DAYS * _DAY_S:
+                other.unlink()
 
 
 def compiling() -> bool:

@@ -168,9 +168,16 @@ def do_step(settings: StepSettings, name: str, inputs: list[dict[str, Any]]) -> 
         _check_input(settings.folder, manifest)
     with _alone(settings.folder / f"{name}.lock"):
         found = steps.do(name)
-    # a later wave removes some
-    there = {file: crc32 for file, crc32 in found.items() if (settings.folder / file).exists()}
-    return {"step": name, "files": {file: [(settings.folder / file).stat().st_size, there[file]] for file in there}}
+    sizes = {file: _size_of(settings.folder / file) for file in found}
+    return {"step": name, "files": {file: [size, found[file]] for file, size in sizes.items() if size is not None}}
+
+
+def _size_of(path: Path) -> int | None:
+    """Return the size of a file; None where a later wave has removed it."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 @contextmanager
@@ -188,9 +195,9 @@ def _alone(path: Path) -> Iterator[None]:
 def _check_input(folder: Path, manifest: dict[str, Any]) -> None:
     """Check that files that are still there have the size that their step says; a later wave may have removed them."""
     for file, (size, _) in manifest["files"].items():
-        path = folder / file
-        if path.exists() and path.stat().st_size != size:
-            msg = f"{path}: {path.stat().st_size:,} bytes, {manifest['step']} left {size:,}; is the folder shared?"
+        there = _size_of(folder / file)
+        if there not in (None, size):
+            msg = f"{folder / file}: {there:,} bytes, {manifest['step']} left {size:,}; is the folder shared?"
             raise EmbedError(msg)
 
 

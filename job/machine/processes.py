@@ -41,11 +41,13 @@ class Process:
     def await_end(self, timeout_s: float) -> bool:
         """Wait until it has ended; whether it has, in time."""
         deadline = time.monotonic() + timeout_s
-        while self.is_alive():
-            if time.monotonic() >= deadline:
+        while True:
+            is_late = time.monotonic() >= deadline  # before the look: much may come between it and the time
+            if not self.is_alive():
+                return True
+            if is_late:
                 return False
             time.sleep(_POLL_S)
-        return True
 
 
 def began_s(pid: int | None = None) -> float:

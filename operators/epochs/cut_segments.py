@@ -41,6 +41,7 @@ KEPT = "kept"
 _ATTEMPT = re.compile(r"attempt-(\d{9})-run-(\d{6})")
 _SEGMENT = re.compile(r"cuts-(\d{9})-(\d{15})\.jsonl")
 _PATIENCE_S = 5.0  # for another attempt that takes over at this moment
+_LOOKS_MIN = 20  # a machine may stand still for as long
 
 
 class FencedError(RuntimeError):
@@ -89,13 +90,14 @@ def take_over(log: Path, run: int | None = None) -> Attempt:
         LostCutError: a folder that is no cut log.
         FencedError: a later run has begun.
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline, looks = time.monotonic() + _PATIENCE_S, 0
     while True:
         newest = newest_attempt(log)
         if newest is None:
+            looks += 1
             _make(log)
             time.sleep(0.001)
-            if time.monotonic() > deadline:
+            if looks > _LOOKS_MIN and time.monotonic() > deadline:
                 msg = f"{log}: expected a cut log, got no attempt-N-run-M in it; restore it, or start from a snapshot"
                 raise LostCutError(msg)
             continue

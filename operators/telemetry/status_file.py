@@ -133,10 +133,11 @@ def await_last(out: Path, since_ms: float, timeout_s: float) -> bool:
     """
     deadline = time.monotonic() + timeout_s
     while True:
+        is_late = time.monotonic() > deadline  # before the look: much may come between it and the time
         told = [one for prefix in _LASTING for one in read_statuses(out, prefix)]
         now = [one for one in told if _has(one, {"time": float}) and one["time"] * 1e3 >= since_ms]
         if all(one.get(LAST_STATUS) for one in now):
             return True
-        if time.monotonic() > deadline:
+        if is_late:
             return False
         time.sleep(_POLL_S)

@@ -39,6 +39,14 @@ from freshet.state.served.read_kernels import (
 
 _SLOTS_AT_ONCE = 65_536
 _PATIENCE_S = 5.0
+_TRIES_MIN = 20  # a machine may stand still for as long, with its writers
+
+
+class _Tries(NamedTuple):
+    """Number of tries so far, and the time from which on there are no more."""
+
+    made: int = 0
+    until: float = 0.0
 
 
 class TableReader(MappedTable):
@@ -56,7 +64,7 @@ class TableReader(MappedTable):
         """
         own = np.empty(len(ids), np.int64)
         rows = np.empty((len(ids), self.width), np.float32)
-        until = 0.0
+        tries = _Tries()
         while True:
             if isinstance(ids, Texts):
                 epoch = read_texts(self.mem, self.floats, ids.offsets, ids.data, own, rows)
@@ -64,7 +72,7 @@ class TableReader(MappedTable):
                 epoch = read_numbers(self.mem, self.floats, ids, own, rows)
             if epoch >= 0:
                 return Found(epoch, own, rows)
-            until = self._again(epoch, until)
+            tries = self._again(epoch, tries)
 
     def few(self, ids: Ids, wanted: int) -> Found | None:
         """The rows of a few ids, if all of them are there and the table is as far as `wanted`; one look.
@@ -83,19 +91,19 @@ class TableReader(MappedTable):
 
     def all(self) -> tuple[Ids, Found]:
         """All ids that live, and their rows."""
-        until = 0.0
+        tries = _Tries()
         while True:
             code, ids, found = self._all()
             if code >= 0:
                 return ids, found
-            until = self._again(code, until)
+            tries = self._again(code, tries)
 
     def positions(self) -> np.ndarray:
         """Return the positions up to which input was read: (source, partition, next offset, epoch), (p, 4) int64."""
         out = np.empty((POSITIONS_MAX, POSITION_WORDS), np.int64)
-        until = 0.0
+        tries = _Tries()
         while (count := read_positions(self.mem, out)) < 0:
-            until = self._again(count, until)
+            tries = self._again(count, tries)
         return out[:count].copy()
 
     def part(self, epoch: int, first: int, count: int) -> tuple[int, Ids, Found]:
@@ -105,9 +113,9 @@ class TableReader(MappedTable):
         """
         slots, own = np.empty(count, np.int64), np.empty(count, np.int64)
         rows = np.empty((count, self.width), np.float32)
-        until = 0.0
+        tries = _Tries()
         while (got := read_slots(self.mem, self.floats, first, epoch, slots, own, rows)) == STUCK:
-            until = self._again(STUCK, until)
+            tries = self._again(STUCK, tries)
         alive = max(got, 0)
         return min(got, 0), self.ids_in(slots[:alive]), Found(epoch, own[:alive], rows[:alive])
 
@@ -145,10 +153,10 @@ class TableReader(MappedTable):
         names_of(self.mem, slots, offsets, text)
         return Texts(frozen(offsets), frozen(text))
 
-    def _again(self, code: int, until: float) -> float:
-        """Wait a moment before the next try; `until` is 0 at the first one."""
+    def _again(self, code: int, tries: _Tries) -> _Tries:
+        """Wait a moment before the next try."""
         now = time.monotonic()
-        if until and now > until:
+        if tries.made >= _TRIES_MIN and now > tries.until:
             if code == STUCK:
                 msg = f"{self.path}: a row is half written and its writer does not go on; start `freshet serve` again"
                 raise WriterGoneError(msg)
@@ -156,7 +164,7 @@ class TableReader(MappedTable):
             raise HistoryTooShortError(msg)
         self.misses += code == MISSED
         time.sleep(0.001)
-        return until or now + _PATIENCE_S
+        return _Tries(tries.made + 1, tries.until or now + _PATIENCE_S)
 
 
 class Change(NamedTuple):

@@ -171,7 +171,7 @@ def test_a_map_goes_with_the_last_array() -> None:
     array = memory.array((1000,), np.dtype("f4"))
     del memory
     array[:] = 1
-    assert mapped_bytes() - before >= 1 << 34
+    assert mapped_bytes() - before > 1 << 33, "other memory of the process may come and go"
     del array
     assert mapped_bytes() - before < 1 << 33
 

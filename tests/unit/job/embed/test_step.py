@@ -64,6 +64,24 @@ def test_all_steps_may_be_asked_for_again_when_what_the_first_ones_left_is_gone(
     ]
 
 
+def test_a_later_wave_removes_files_as_a_step_is_asked_for_again(
+    told: StepSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = waves_of(told)[0][0]
+    first, look = do_step(told, name, []), Path.stat
+    assert first["files"]
+    gone = told.folder / next(iter(first["files"]))
+
+    def look_as_it_goes(path: Path, **options: Any) -> Any:
+        if path == gone:
+            path.unlink(missing_ok=True)
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", look_as_it_goes)
+    again = do_step(told, name, [])
+    assert again["files"] == {file: told for file, told in first["files"].items() if file != gone.name}
+
+
 def test_a_step_waits_for_another_process_that_is_at_it(told: StepSettings) -> None:
     name = waves_of(told)[0][0]
     with (told.folder / f"{name}.lock").open("ab") as held:

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from freshet.job.machine import processes
 from freshet.job.machine.processes import Process, began_s
 from freshet.job.machine.signals import handled, stop_signals
 
@@ -24,6 +26,18 @@ def test_a_process_is_known_again_signalled_and_waited_for() -> None:
         assert process.await_end(60.0), "a zombie, which nobody has waited for, has ended"
     assert not process.is_alive()
     process.send(signal.SIGKILL)
+
+
+def test_one_that_ends_as_this_one_stands_still_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = [0.0], iter([True, False])
+
+    def look(_: Process) -> bool:
+        now[0] += 60.0
+        return next(looks)
+
+    monkeypatch.setattr(Process, "is_alive", look)
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
+    assert Process(1, None).await_end(20.0)
 
 
 def test_handlers_are_as_before_after_their_block() -> None:

@@ -106,10 +106,11 @@ def test_nothing_is_parsed_ahead_of_what_decides_the_kind_of_ids(tmp_path: Path)
     file = tmp_path / "e.jsonl"
     file.write_bytes(b"".join(b'{"op":"add_vertex","id":"%d"}\n' % k for k in range(20_000)))
     write_plan(plan_file(EventFile(str(file), file.name, 0, JSONL)), tmp_path / "chunks")
+    before = threading.enumerate()  # some of a test before this one may still be ending
     stage = ParserStage(tmp_path / "chunks", Parser(Features(2)), None, 1000, [Parser(Features(2))])
     assert [sum(len(Events.decode(block)) for block in stage.parse(number)) for number in range(3)] == [
         8000,
         8000,
         4000,
     ]
-    assert not any(thread.name.startswith("freshet-ahead") for thread in threading.enumerate())
+    assert not [one for one in threading.enumerate() if one.name.startswith("freshet-ahead") and one not in before]

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.operators.control import LAST, REPLAY
+from freshet.operators.sink import background_writer
 from freshet.operators.sink.change_log import ChangeLog, ChangeLogError
 from freshet.operators.sink.dealing import BadEpochError
 from freshet.operators.sink.epoch_files import TIMES
@@ -206,7 +207,8 @@ def test_the_status_catches_up_when_the_stream_pauses(tmp_path):
     assert json.loads(path.read_text())["visible"] == 2
 
 
-def test_status_counts_across_replays_and_leaves_replayed_latencies_out(tmp_path):
+def test_status_counts_across_replays_and_leaves_replayed_latencies_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(background_writer, "IDLE_S", 600.0)  # its thread would write the status by a clock of its own
     sink = sink_of(tmp_path)
     sink.apply(0, [block(0, [1, 2, 3])], now_ms=900.0)
     path = tmp_path / "status/sink-0.json"

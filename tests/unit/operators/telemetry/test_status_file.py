@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,8 +26,23 @@ def test_all_parts_that_have_written_since_are_waited_for(tmp_path: Path) -> Non
     assert not await_last(tmp_path, 100_000.0, 0.05), "the third may write more"
     later = threading.Timer(0.1, write, (tmp_path, 2, 102.0, True))
     later.start()
-    assert await_last(tmp_path, 100_000.0, 20.0)
+    assert await_last(tmp_path, 100_000.0, 60.0)
     later.join()
+
+
+def test_what_is_written_as_the_machine_stands_still_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, 0, 101.0, last=False)
+    now, read = [0.0], status_file.read_statuses
+
+    def read_and_stand_still(*given: Any) -> Any:
+        found = read(*given)
+        now[0] += 60.0
+        write(tmp_path, 0, 102.0, last=True)
+        return found
+
+    monkeypatch.setattr(status_file, "read_statuses", read_and_stand_still)
+    monkeypatch.setattr(status_file, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
+    assert await_last(tmp_path, 100_000.0, 20.0)
 
 
 def test_a_file_that_goes_and_comes_again_is_none_that_is_damaged(

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -291,6 +292,25 @@ def test_a_ring_that_has_moved_on_is_said(path, monkeypatch):
         PlainReader(path).get(frozen(ids))
     table.publish(499)
     assert reader.get(frozen(ids)).epoch == 499
+
+
+def test_a_machine_that_stands_still_has_a_reader_wait_for_its_writer(path, monkeypatch):
+    table = TableWriter(path, TableShape.of(2, False, 10, 0, 1), 1, 1)
+    ids, pauses, now = np.arange(10), [], [1.0]
+    for epoch in range(500):
+        table.put(epoch, ids, np.zeros((10, 2), np.float32))
+        if epoch == 0:
+            table.publish(0)
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        now[0] += 60.0 if len(pauses) == 1 else seconds
+        if len(pauses) == 3:
+            table.publish(499)
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr("freshet.state.served.reader.time", clock)
+    assert TableReader(path).get(frozen(ids)).epoch == 499
 
 
 def test_positions_that_were_being_written_are_none(path):

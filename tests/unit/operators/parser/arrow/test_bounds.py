@@ -131,7 +131,7 @@ def test_a_million_bad_rows_are_counted_and_have_a_thousand_letters(name: str) -
         value = as_stream(BAD_ROWS[name], "zstd")
         began = time.process_time()
         events, letters = Parser(Features(2), kind).parse_messages([RawMessage(5, value)], ORIGIN)
-        assert time.process_time() - began < 5
+        assert time.process_time() - began < 60
         assert (len(events), events.rejected, len(letters)) == (0, ROWS_MAX, 1001)
         assert sum(letter.records for letter in letters) == ROWS_MAX
         assert letters[-1].error.startswith("the rest of a message with more than 1,000 bad records, got ")
