@@ -16,7 +16,7 @@ from tests.support.serving.served import Served
 from tests.unit.docs.test_commands import PAGES, blocks
 
 # What the text says, and what it is here: the numbers are those of a job that has run for long.
-HERE = {"min_epoch=120": "min_epoch=1", "41_000": "10", "2.0)": "20.0)"}
+HERE = {"min_epoch=120": "min_epoch=1", "41_000": "10", "2.0)": "120.0)"}
 BLOCKS = [(page, text) for page in PAGES for text in blocks(page, "python")]
 
 
@@ -78,7 +78,8 @@ def names(line: str) -> dict[str, Any]:
 def test_every_statement_runs(
     page: Path, text: str, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = text.replace("127.0.0.1:47470", f"127.0.0.1:{served.port}").replace('"O"', repr(str(served.hand.out)))
+    address = f'"127.0.0.1:{served.port}", timeout=120'  # this process may wait long for a core
+    text = text.replace('"127.0.0.1:47470"', address).replace('"O"', repr(str(served.hand.out)))
     for said, here in HERE.items():
         text = text.replace(said, here)
     space: dict[str, Any] = {}
