@@ -163,7 +163,8 @@ def test_a_reason_is_short():
     assert len(reason_of("type: expected one of the model's edge types " + "a, " * 100 + "got 'b'")) <= 80
 
 
-def test_the_partitioner_alone_tells_why(tmp_path):
+def test_the_partitioner_alone_tells_why(tmp_path, monkeypatch):
+    monkeypatch.setattr("freshet.operators.parser.letter_box.time.time", lambda: 1000.0)
     parser = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"), tmp_path, "parser")
     parser.write([letter(), letter("op: missing")])
     parser.write([])

@@ -74,7 +74,8 @@ def test_rejected_messages_are_in_the_dead_letters_with_their_place(tmp_path: Pa
     assert found[2]["raw_base64"] == "/g=="
 
 
-def test_the_status_tells_how_far_partitions_were_read(tmp_path: Path) -> None:
+def test_the_status_tells_how_far_partitions_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.operators.parser.topic_stage.time.time", lambda: 1000.0)
     stage = stage_in(tmp_path)
     stage.parse(batch_of([TopicMessage(0, 4, lines(1)), TopicMessage(3, 10, b"nonsense")]))
     assert read_positions(tmp_path) == {ORIGIN.name: {0: 5, 3: 11}}
