@@ -3,6 +3,7 @@
 import re
 import resource
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,20 @@ def test_a_mapped_table_is_what_was_saved_and_its_files_stay_as_they_are(tmp_pat
             table.part(part)[:ROWS] = 7
         assert table.freeze() == tables[table.name].freeze() > 0
     assert digest(tmp_path) == before
+
+
+def test_images_of_other_operators_may_go_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path, 2, 64)
+    gone, look = tmp_path / "1" / "x.bin", Path.stat
+
+    def look_as_it_goes(path: Path, **options: Any) -> Any:
+        if path == gone:
+            path.unlink(missing_ok=True)
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", look_as_it_goes)
+    loaded(tmp_path)
+    assert not gone.exists()
 
 
 def test_only_pages_that_change_are_memory(tmp_path: Path) -> None:
