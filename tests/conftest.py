@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def _not_synced(file: Any) -> None:
     os.fstat(file if isinstance(file, int) else file.fileno())
 
 
+_TORCH_SEED = 67280421310721  # as in a process in which nobody has set one
 _OWN = pytest.StashKey[str]()  # the folder for what libraries and processes that were killed leave behind
 _MAKER = pytest.StashKey[ArchiveMaker]()
 
@@ -77,9 +79,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Have Java map the classes of Flink that an earlier test has listed, and Python leave out what is never used."""
+    """Have Java map the classes of Flink that an earlier test has listed, and Python leave out what is never used.
+
+    Weights that torch draws are the same whatever tests come before: with some, a tolerance may just not do.
+    """
     use_archives()
     use_light_python()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(_TORCH_SEED)
 
 
 def pytest_collection_finish() -> None:
