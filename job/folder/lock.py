@@ -38,7 +38,7 @@ def taken(folder: Path, command: str, option: str = "--out") -> Iterator[None]:
         return f"{option} {folder}: {owner} works on it; wait for its end{stop}, or give another folder"
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
         lock = _take(folder / LOCK, refused, fcntl.LOCK_EX)
     except (FileExistsError, NotADirectoryError):
         msg = f"{option} {folder}: a file; expected a folder, new or empty"
@@ -122,13 +122,27 @@ def is_empty(folder: Path) -> bool:
     return all(item.name == LOCK for item in folder.iterdir())
 
 
+def _make(folder: Path) -> None:
+    """Make a folder, unless it is there.
+
+    Raises: FileExistsError for a file, and other OSErrors.
+    """
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        except FileExistsError:
+            if os.path.lexists(folder):
+                raise  # else whoever let go has removed it just now
+
+
 def _take(path: Path, refused: Callable[[str], str], kind: int) -> int:
     began = time.monotonic()
     while True:
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT, FILE)
         except FileNotFoundError:  # whoever let go has removed the folder
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make(path.parent)
             continue
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)

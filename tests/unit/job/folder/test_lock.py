@@ -55,6 +55,21 @@ def test_what_is_no_folder_to_write_is_refused(tmp_path: Path) -> None:
         raise FileExistsError
 
 
+def test_a_folder_that_goes_as_it_is_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, tries = os.mkdir, []
+
+    def make_at_last(*given: object) -> None:
+        tries.append(given)
+        if len(tries) == 1:
+            raise FileExistsError  # it was there, and is no folder by now, for it is gone
+        make(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "mkdir", make_at_last)
+    with taken(tmp_path / "O", "freshet run"):
+        assert is_empty(tmp_path / "O")
+    assert len(tries) == 2
+
+
 @pytest.mark.parametrize("command", ["run", "embed", "export"])
 def test_a_second_one_is_refused_by_name_whatever_it_is(
     tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
