@@ -13,7 +13,7 @@ from freshet.job.kafka.client import ClientProperties, connection
 from freshet.job.machine.ports import why_silent
 
 CONNECT_S = 2.5  # in which a server takes a connection
-ANSWER_S = 10.0  # in which one that does also answers as a broker, on a machine that may stand still for a while
+ANSWER_S = 3.5  # in which one that does also answers as a broker
 _POLL_S = 0.01
 GRACE_S = 1.0  # for a thread to tell of a connection that was refused in time: this process may wait for a core
 _STEP_S = 0.5  # a look that comes later counts as this: the process stood still, with those that ask for it
