@@ -100,7 +100,7 @@ def test_the_client_says_that_it_was_the_server(served: Served, monkeypatch: pyt
         assert client.epoch() >= 1
         monkeypatch.setattr(Lookup, "wait", broken)
         with pytest.raises(FreshetError, match=r"^internal error [0-9a-f]{8}: the server's log has it by that id"):
-            client.all()
+            client.all(timeout=1.0)
 
 
 @pytest.mark.parametrize("path", ["/embeddings/2", "/metrics", "/readyz"])
