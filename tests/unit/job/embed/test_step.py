@@ -67,10 +67,8 @@ def test_all_steps_may_be_asked_for_again_when_what_the_first_ones_left_is_gone(
 def test_a_later_wave_removes_files_as_a_step_is_asked_for_again(
     told: StepSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = waves_of(told)[0][0]
-    first, look = do_step(told, name, []), Path.stat
-    assert first["files"]
-    gone = told.folder / next(iter(first["files"]))
+    done, look = do_all(told), Path.stat
+    first, gone = next((one, path) for one in done for name in one["files"] if (path := told.folder / name).exists())
 
     def look_as_it_goes(path: Path, **options: Any) -> Any:
         if path == gone:
@@ -78,8 +76,8 @@ def test_a_later_wave_removes_files_as_a_step_is_asked_for_again(
         return look(path, **options)
 
     monkeypatch.setattr(Path, "stat", look_as_it_goes)
-    again = do_step(told, name, [])
-    assert again["files"] == {file: told for file, told in first["files"].items() if file != gone.name}
+    again = do_step(told, first["step"], [])
+    assert not gone.exists() and str(gone.relative_to(told.folder)) not in again["files"]
 
 
 def test_a_step_waits_for_another_process_that_is_at_it(told: StepSettings) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,16 +189,6 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(LostCutError, match="expected a cut log"):
         CutLog(tmp_path / "cuts")
     assert [one.name for one in tmp_path.iterdir()] == ["cuts"], "nothing is left behind"
-
-
-def test_a_log_that_was_made_as_the_machine_stood_still_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: now.__setitem__(0, now[0] + 60.0))
-    monkeypatch.setattr("freshet.operators.epochs.cut_segments.time", clock)
-    assert CutLog(tmp_path / "cuts").attempt == 1
-    assert now == [60.0]
 
 
 def test_only_the_next_epoch_can_be_cut(tmp_path: Path) -> None:
