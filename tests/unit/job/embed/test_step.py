@@ -70,14 +70,15 @@ def test_a_later_wave_removes_files_as_a_step_is_asked_for_again(
     done, look = do_all(told), Path.stat
     first, gone = next((one, path) for one in done for name in one["files"] if (path := told.folder / name).exists())
 
-    def look_as_it_goes(path: Path, **options: Any) -> Any:
+    def look_before_it_goes(path: Path, **options: Any) -> Any:
+        found = look(path, **options)
         if path == gone:
-            path.unlink(missing_ok=True)
-        return look(path, **options)
+            path.unlink()
+        return found
 
-    monkeypatch.setattr(Path, "stat", look_as_it_goes)
+    monkeypatch.setattr(Path, "stat", look_before_it_goes)
     again = do_step(told, first["step"], [])
-    assert not gone.exists() and str(gone.relative_to(told.folder)) not in again["files"]
+    assert not gone.exists() and again["files"].items() <= first["files"].items()
 
 
 def test_a_step_waits_for_another_process_that_is_at_it(told: StepSettings) -> None:
