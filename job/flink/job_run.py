@@ -29,7 +29,7 @@ from freshet.operators.telemetry.status_file import await_last
 
 POLL_S = 0.1
 _RESTART_POLL_S = 2.0
-_END_S = 5.0  # in which the client hears of the end of a job
+END_S = 5.0  # in which the client hears of the end of a job
 LAST_STATUS_S = 30.0  # for the last files of the Sink's parts, and what they say of them
 
 
@@ -128,7 +128,7 @@ class JobRun(ABC):
                 self._replace_dead()  # a job without it restarts for ever, and takes no savepoint
                 again = isinstance(error, UsageError) or is_to_ask_again(str(error))  # or somebody else stops it
                 # One that has just ended has no savepoint either, and Flink says so in many ways.
-                if self._ends_within(POLL_S if again else _END_S):
+                if self._ends_within(POLL_S if again else END_S):
                     return self._ended()
                 if not again:
                     raise self._failed(error) from error

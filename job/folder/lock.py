@@ -20,8 +20,8 @@ from freshet.job.folder.layout import LOCK
 
 OWNER_S = 0.5  # in which whoever has just taken a lock says who it is
 _POLL_S = 0.02
-_LETS_GO_S = 0.1  # whoever is about to end is gone by then
-_LOOKS_S = 10.0  # and whoever only looks whether somebody works there (`is_held`), however busy the machine is
+LETS_GO_S = 0.1  # whoever is about to end is gone by then
+LOOKS_S = 10.0  # and whoever only looks whether somebody works there (`is_held`), however busy the machine is
 _OWNER_BYTES = 500
 
 
@@ -147,11 +147,11 @@ def _take(path: Path, refused: Callable[[str], str], kind: int) -> int:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() - began < (_LOOKS_S if _is_shared(lock) else _LETS_GO_S):
+            if time.monotonic() - began < (LOOKS_S if _is_shared(lock) else LETS_GO_S):
                 os.close(lock)
                 time.sleep(_POLL_S)
                 continue
-            msg = refused(_owner(lock))
+            msg = refused(owner_of(lock))
             os.close(lock)
             raise UsageError(msg) from None
         except OSError as error:
@@ -185,7 +185,8 @@ def _sign(lock: int, command: str) -> None:
         os.pwrite(lock, owner.encode(), 0)
 
 
-def _owner(lock: int) -> str:
+def owner_of(lock: int) -> str:
+    """Return who has signed a lock that is taken."""
     deadline = time.monotonic() + OWNER_S
     while not (owner := os.pread(lock, _OWNER_BYTES, 0)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from freshet.job.console import say
 
 PATIENCE_S = 10.0  # as long as `docker stop` waits
-_AT_ONCE_S = 1.0  # most stops are over by then
+AT_ONCE_S = 1.0  # most stops are over by then
 _POLL_S = 0.1
 
 
@@ -37,7 +37,7 @@ def _watch(caught: list[int], drop: Callable[[int], None], done: threading.Event
     while not caught:
         if done.wait(_POLL_S):
             return
-    if done.wait(_AT_ONCE_S):
+    if done.wait(AT_ONCE_S):
         return
     say(f"stopping: the epochs under way have {PATIENCE_S:.0f} s to end; another signal ends the process at once")
     if not done.wait(PATIENCE_S):

@@ -40,7 +40,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader in this process may wait long for a core, as its broker may."""
-    monkeypatch.setattr(topic_reader, "_ASK_S", 60.0)
+    monkeypatch.setattr(topic_reader, "ASK_S", 60.0)
 
 
 @pytest.fixture

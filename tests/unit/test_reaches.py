@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.unit.test_imports import ROOT, package_files
 
-REACHES_MAX = 196  # it may only fall
+REACHES_MAX = 195  # it may only fall
 _OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public, in spite of their names
 
 

@@ -24,7 +24,7 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.serving.feeds.topic_records import Record
 
 POLL_S = 0.05  # how long to wait for a record
-_ASK_S = 5.0  # a server that is told to end waits so long while brokers are away
+ASK_S = 5.0  # a server that is told to end waits so long while brokers are away
 _LOOK_S = 10.0  # between two looks for further partitions, and whether it is still the same topic
 _RECORDS_AT_ONCE = 10_000
 _STATISTICS_MS = 500
@@ -153,7 +153,7 @@ def partitions_of(client: Any, address: KafkaAddress) -> list[int]:
     Raises: JobFailed when no broker answers; UsageError where there is no such topic.
     """
     try:
-        found = client.list_topics(address.topic, timeout=_ASK_S).topics[address.topic]
+        found = client.list_topics(address.topic, timeout=ASK_S).topics[address.topic]
     except KafkaException as error:
         msg = f"{address}: no broker answers ({one_line(error.args[0].str())})"
         raise JobFailed(msg) from error
@@ -171,7 +171,7 @@ def topic_id(address: KafkaAddress, properties: ClientProperties) -> str:
     admin = AdminClient(_options(address, properties))
     partitions_of(admin, address)
     try:
-        told = admin.describe_topics(TopicCollection([address.topic]), request_timeout=_ASK_S)[address.topic].result()
+        told = admin.describe_topics(TopicCollection([address.topic]), request_timeout=ASK_S)[address.topic].result()
     except KafkaException as error:
         msg = f"{address}: no broker answers ({one_line(error.args[0].str())})"
         raise JobFailed(msg) from error

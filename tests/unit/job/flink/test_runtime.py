@@ -37,7 +37,7 @@ def run_of(out: Path, monkeypatch: pytest.MonkeyPatch, answer: str, ends_after: 
 def test_one_whose_end_is_not_yet_known_has_finished(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_run, "_END_S", 60.0)
+    monkeypatch.setattr(job_run, "END_S", 60.0)
     assert run_of(tmp_path, monkeypatch, answer, ends_after=3).stop().state == FINISHED
 
 
@@ -60,6 +60,6 @@ def test_a_savepoint_is_asked_for_again_where_a_process_has_just_died(
 
 
 def test_one_that_goes_on_fails_by_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_run, "_END_S", 0.2)
+    monkeypatch.setattr(job_run, "END_S", 0.2)
     with pytest.raises(JobFailed, match="No space left on device"):
         run_of(tmp_path, monkeypatch, "No space left on device", ends_after=1_000).stop()

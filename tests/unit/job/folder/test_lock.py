@@ -118,14 +118,14 @@ def test_who_only_looks_and_stands_still_amid_that_refuses_nobody(tmp_path: Path
     (tmp_path / LOCK).touch()
     look = os.open(tmp_path / LOCK, os.O_RDONLY)
     fcntl.flock(look, fcntl.LOCK_SH)
-    goes_on = threading.Timer(5 * lock._LETS_GO_S, os.close, [look])
+    goes_on = threading.Timer(5 * lock.LETS_GO_S, os.close, [look])
     goes_on.start()
     with taken(tmp_path, "freshet run"):
         goes_on.join()
 
 
 def test_readers_share_a_folder_that_nobody_works_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_LOOKS_S", 0.1)
+    monkeypatch.setattr(lock, "LOOKS_S", 0.1)
     with lock.read(tmp_path, "freshet export"), lock.read(tmp_path, "freshet export"):
         pass
     assert is_empty(tmp_path)

@@ -26,13 +26,13 @@ _DEADLINE_S = 60.0
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(stopping, "_AT_ONCE_S", 0.1)
+    monkeypatch.setattr(stopping, "AT_ONCE_S", 0.1)
 
 
 def test_work_that_ends_in_time_is_not_dropped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stopping, "_AT_ONCE_S", _DEADLINE_S)  # this process may wait long for a core
+    monkeypatch.setattr(stopping, "AT_ONCE_S", _DEADLINE_S)  # this process may wait long for a core
     dropped: list[int] = []
     with bounded_stop([signal.SIGINT], dropped.append):
         pass

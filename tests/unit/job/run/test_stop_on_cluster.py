@@ -141,7 +141,7 @@ def test_two_stops_at_once_are_one(
             run.attach()
             others.append(run.stop(by_signal=2).savepoint)
 
-    thread, owner, refused = threading.Thread(target=second, daemon=True), lock._owner, threading.Event()
+    thread, owner, refused = threading.Thread(target=second, daemon=True), lock.owner_of, threading.Event()
 
     def owner_of(held: int) -> str:
         refused.set()
@@ -154,7 +154,7 @@ def test_two_stops_at_once_are_one(
             assert refused.wait(60)
         return flink_stops(rest, target, timeout_s)
 
-    monkeypatch.setattr(lock, "_owner", owner_of)
+    monkeypatch.setattr(lock, "owner_of", owner_of)
     monkeypatch.setattr(FlinkRest, "stop", stop)
     monkeypatch.setattr(FlinkRest, "last_savepoint", lambda _rest: None)
     found = stop_job(tmp_path)
