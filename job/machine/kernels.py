@@ -139,7 +139,7 @@ class _Calls:
 
     def __init__(self, coming: Iterable[Call]) -> None:
         self.total = 0
-        self.failure: JobFailed | None = None
+        self.failure: Exception | None = None
         self._waiting: list[Call] = []
         self._changed, self._ended = threading.Condition(), False
         threading.Thread(target=self._gather, args=(coming,), daemon=True).start()
@@ -160,7 +160,7 @@ class _Calls:
                     self._waiting.append(call)
                     self.total += 1
                     self._changed.notify_all()
-        except JobFailed as error:
+        except Exception as error:  # of any kind: else those that wait would wait on
             self.failure = error
         with self._changed:
             self._ended = True

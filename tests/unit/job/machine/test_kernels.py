@@ -117,6 +117,17 @@ def test_so_does_a_rehearsal_that_fails(stamp: Path, monkeypatch: pytest.MonkeyP
     assert not stamp.exists()
 
 
+def test_a_fault_of_another_kind_is_waited_for_by_nobody(stamp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(jobs: object) -> Iterator[Call]:
+        yield READY
+        raise EOFError("amid a call")
+
+    monkeypatch.setattr(kernels, "rehearsed_calls", cut_off)
+    with pytest.raises(EOFError, match="amid a call"):
+        kernels.compile_ahead()
+    assert not stamp.exists()
+
+
 def test_the_line_says_how_far_it_is() -> None:
     assert kernels.progress_line(0, 0) == "compiling kernels, once per machine: finding out which"
     assert kernels.progress_line(23, 61) == "compiling kernels, once per machine: 23 of 61"
