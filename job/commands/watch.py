@@ -11,6 +11,7 @@ import typer
 
 from freshet.job.commands.query import KIND_HELP, TLS_ROOTS_HELP, check_kind
 from freshet.job.errors import UsageError
+from freshet.job.folder.layout import TABLES
 
 
 def watch(
@@ -74,7 +75,7 @@ def watch(
 def _tables(at: str, tls_roots: Path | None, kind: str | None) -> Path:
     """The folder of the tails; a server of this machine says where they are."""
     path = Path(at)
-    if path.is_dir():
+    if path.is_dir() or TABLES in (path.name, path.parent.name):  # one that a job is about to make
         return path.absolute()
     from freshet.job.serving.clients.asked import TOKEN_VARIABLE
     from freshet.job.serving.clients.client import EmbeddingClient
@@ -85,11 +86,11 @@ def _tables(at: str, tls_roots: Path | None, kind: str | None) -> Path:
             health = client.health()
             if kind is not None:
                 check_kind(health, kind, at)
-            told = Path(str(health.get("tables", "")))
+            told = health.get("tables")
     except NotReadyError as error:
         msg = f"--at {at}: {error}; give the folder O/tables of a job on this machine, or HOST:PORT of its server"
         raise UsageError(msg) from error
-    if not told.is_dir():
+    if not told or not Path(told).is_dir():
         msg = f"--at {at}: the job runs on another machine; run `freshet watch --at O/tables` there"
         raise UsageError(msg)
-    return told
+    return Path(told)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from freshet.operators.sink.tail.reader import Beat
 
 _POLL_S = 0.1
+_FLINK_S = 0.6
 T = TypeVar("T")
 
 
@@ -195,14 +196,27 @@ class ServedJob:
         state = str(glimpse_run(self.out).get("state"))
         return {FINISHED: served.ENDED, STOPPED: served.STOPPED}.get(state, served.RUNS)
 
-    def is_over(self) -> bool:
-        """Return whether no process runs the job: it has ended, failed, or was killed on this machine."""
+    def is_over(self, rest_s: float = _FLINK_S) -> bool:
+        """Return whether nobody runs the job: it has ended, failed, or was killed on this machine.
+
+        A job on a cluster outlives its client; Flink has `rest_s` to say so.
+        """
         try:
             run = told_run(self.out)
         except DamagedFileError:  # nobody can say that somebody does
             return True
         died = run.get("host") == socket.gethostname() and running_process(self.out) is None
+        if died and run.get("cluster"):
+            return self._is_over_there(rest_s)
         return run.get("state") in ENDED or ("pids" in run and died)
+
+    def _is_over_there(self, rest_s: float) -> bool:
+        from freshet.job.lifecycle.job_state import state_of
+
+        try:
+            return state_of(self.out, rest_s).is_over
+        except UsageError:  # the folder is a copy: the job runs
+            return False
 
 
 def await_job(tables: Path, timeout_s: float, kind: str | None = None) -> ServedJob:

@@ -15,6 +15,7 @@ from freshet.operators.sink.tail.reader import TailEpoch
 from freshet.state.served.ids import Ids, Texts
 
 _POLL_S = 0.005
+_ANSWER_S = 10.0  # of Flink, on whether a job without a client goes on
 _LOST_S = 1.0  # without the next epoch, while the job is further, what is missing is gone
 
 
@@ -38,7 +39,8 @@ class Watch:
                 yield self.epoch, [one for one in found if one is not None]
             elif time.monotonic() - moved > _LOST_S:
                 moved = time.monotonic()
-                is_over, newest = self.job.is_over(), self.job.complete_epoch()  # nothing comes once it is over
+                # Nothing comes once it is over.
+                is_over, newest = self.job.is_over(_ANSWER_S), self.job.complete_epoch()
                 if all(part.get(self.epoch + 1) is not None for part in self._parts):
                     continue  # it has come just now
                 if newest > self.epoch:
