@@ -105,14 +105,21 @@ def test_all_answer_and_one_is_killed(server: tuple[HandJob, Server], tls: bool)
     assert not list(SHM.glob(f"freshet-*-{mark_of(one.tables)}-*"))
 
 
-def test_workers_end_with_a_server_that_is_killed(server: tuple[HandJob, Server]) -> None:
+@pytest.mark.parametrize("paused", [False, True])
+def test_workers_end_with_a_server_that_is_killed(server: tuple[HandJob, Server], paused: bool) -> None:
+    """`paused`: any thread of a worker that stood still may get the signal then."""
     _, one = server
     one.start("--workers", "2")
     until("two", lambda: len(read_server(one.tables).get("workers", ())) == 1)
     [worker] = read_server(one.tables)["workers"]
     port = int(read_server(one.tables)["flights"][1].rpartition(":")[2])
     until("it answers", lambda: _ready(f"127.0.0.1:{port}", {}))
+    if paused:
+        os.kill(worker, signal.SIGSTOP)
+        until("it stands still", lambda: psutil.Process(worker).status() == psutil.STATUS_STOPPED)
     one.kill()
+    if paused:
+        os.kill(worker, signal.SIGCONT)
     until("it ends", lambda: not psutil.pid_exists(worker))
 
 

@@ -63,8 +63,10 @@ def main() -> int:
     begin_inherited()
     work = WorkerSettings.load(sys.stdin.buffer.read())
     ended, tell = os.pipe()  # not an Event: one signal amid another would wait for its lock for ever
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell)  # any thread may get the signal, after a pause (SIGSTOP) say, and the main one reads on
     for number in STOPS:
-        signal.signal(number, lambda *_: os.write(tell, b"."))
+        signal.signal(number, lambda *_: None)
     die_with_parent(signal.SIGTERM)
     if os.getppid() != work.parent:  # it ended before we could ask to be told
         return 0
