@@ -146,8 +146,15 @@ class Kinds:
 
     @cached_property
     def untyped(self) -> int | None:
-        """The relation of edges without a type: the one that events bring, where vertices have no kind; else None."""
-        return self.sole[self.types[0]] if not self.are_named and len(self.types) == 1 else None
+        """The relation of edges without a type: the first that events bring, where vertices have no kind; else None."""
+        return self.sole[self.types[0]] if not self.are_named else None
+
+    @property
+    def without_types(self) -> str:
+        """Say which type edges have where no field says it; empty where there is one alone, or it is required."""
+        if self.untyped is None or len(self.types) == 1:
+            return ""
+        return f"no column type: each edge is taken as {self.types[0]!r}, the first of the model's edge types"
 
     @property
     def type_says_all(self) -> bool:

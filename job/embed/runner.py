@@ -79,6 +79,8 @@ def embed(options: EmbedOptions) -> int:
     if not is_in_passes:
         _check_by_operators(options, plan)
     snapshot = open_snapshot(options.snapshot.absolute(), plan.features, edge_types=plan.edge_types or None)
+    if snapshot.remark:
+        say(snapshot.remark)
     learned_ids(plan, {"--snapshot": snapshot.id_kind})
     undirected = _direction(options, snapshot)
     out = options.out.absolute()

@@ -61,8 +61,9 @@ class PlainKindsRules(PlainRules):
         """Return the one relation that an edge can be of, of those that events bring; None where that is not one."""
         kinds = kinds_of(self.features)
         found, given = list(range(len(kinds.relations))), record.get("type")
-        if given is not None or kinds.are_named or len(kinds.types) > 1:
-            found = [number for number in found if kinds.relations[number].type == given]
+        if given is None and not kinds.are_named:
+            given = kinds.types[0]
+        found = [number for number in found if kinds.relations[number].type == given]
         for field, place in (("src_kind", 0), ("dst_kind", 2)):
             given = record.get(field) if kinds.are_named else None
             found = [k for k in found if given is None or kinds.triple(kinds.relations[k])[place] == given]

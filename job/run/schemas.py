@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 
 import orjson
@@ -26,12 +26,12 @@ def tell_schemas(
 ) -> None:
     """Say of all files, once each, what their columns show; `features` and `id_kind` (None: open) are the job's.
 
-    Of JSON lines only that they have the fields of kinds: the others are judged line by line.
+    Of JSON lines only that the first have fields of kinds, or none of types: the others are judged line by line.
     """
     seen: dict[str, list[str]] = {}
     for file in files:
         is_table = file.format != JSONL
-        found = findings(_schema_of(file), features, id_kind) if is_table else ignored_kinds(_keys_of(file), features)
+        found = findings(_schema_of(file), features, id_kind) if is_table else odd_fields(_keys_of(file), features)
         for line in found:
             seen.setdefault(line, []).append(file.name)
     for line, names in seen.items():
@@ -62,8 +62,10 @@ def _keys_of(file: EventFile) -> set[str]:
     return keys
 
 
-def ignored_kinds(names: Iterable[str], features: Features) -> Iterator[str]:
-    """Say that fields of kinds are among these, where the model has no kinds to look for them."""
+def odd_fields(names: Collection[str], features: Features) -> Iterator[str]:
+    """Say that these have kinds where the model has none to look for them, or no types where it has several."""
+    if features.kinds is not None and "src" in names and "type" not in names and features.kinds.without_types:
+        yield features.kinds.without_types
     there = sorted(KIND_FIELDS.keys() & set(names) - fields_of(features).keys())
     if there:
         yield (
@@ -82,7 +84,7 @@ def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iter
         there = ", ".join(names[:_NAMES_MAX]) or "none"
         yield f"no column op, only {there}: every row will be rejected; `events-map:` in --config reads foreign columns"
         return
-    yield from ignored_kinds(schema.names, features)
+    yield from odd_fields(schema.names, features)
     for name, kind in kinds.items():
         if said := _JUDGES[fields[name]](kind, features, id_kind):
             yield f"column {name} is {kind}: {said}"

@@ -70,6 +70,7 @@ class Snapshot:
     info: dict[str, Any] = field(default_factory=dict)  # snapshot.json, where there is one
     id_bytes_max: int = ID_BYTES_MAX
     is_timed: bool = False
+    remark: str = ""  # on what its files lack
 
     def blocks(self, block_rows: int = BLOCK_ROWS, mapped: bool = True) -> Iterator[Events]:
         """The graph as events, validated as they are read; positions are rows of the file + 1.
@@ -141,7 +142,10 @@ def open_snapshot(
     kind = _id_kind(folder, schemas, id_kind)
     types = tuple(edge_types) if edge_types else None
     info = _read_info(folder)
-    return Snapshot(folder, features, kind, types, counts["vertices"], counts["edges"], info, id_bytes_max, is_timed)
+    lacks = features.kinds is not None and "type" not in schemas["edges"].names and features.kinds.without_types
+    remark = f"{folder / 'edges.parquet'}: {lacks}" if lacks else ""
+    counted = counts["vertices"], counts["edges"]
+    return Snapshot(folder, features, kind, types, *counted, info, id_bytes_max, is_timed, remark)
 
 
 def _names_kinds(features: Features) -> bool:

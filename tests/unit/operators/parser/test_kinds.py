@@ -162,12 +162,13 @@ def test_all_ways_agree(seed: int, tmp_path: Path) -> None:
 
 
 def test_a_model_of_one_kind_with_relations_has_no_field_of_kinds() -> None:
-    records = [{"op": "add_vertex", "id": 1, "kind": 7, "x": [1, 2]}, {**EDGE, "type": "writes", "src_kind": 3}, EDGE]
+    records = [{"op": "add_vertex", "id": 1, "kind": 7, "x": [1, 2]}, {**EDGE, "type": "writes", "src_kind": 3}]
+    records += [EDGE, {**EDGE, "op": "del_edge", "type": None}, {**EDGE, "type": "sells"}]
     for few in (1, 10**9):
         events, letters = Parser(ONE, "int", lines_min=few).parse_jsonl(lines_of(records), ORIGIN)
-        assert (events.kind, events.x.matrix.tolist(), events.etype.tolist()) == (None, [[1, 2]], [0, 1])
+        assert (events.kind, events.x.matrix.tolist(), events.etype.tolist()) == (None, [[1, 2]], [0, 1, 0, 0])
         assert [letter.error for letter in letters] == [
-            "type: missing, expected one of the model's edge types cites, writes"
+            "type: expected one of the model's edge types cites, writes, got the string 'sells'"
         ]
 
 

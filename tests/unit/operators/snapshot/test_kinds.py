@@ -166,4 +166,10 @@ def test_one_kind_with_relations_has_no_column_of_kinds(tmp_path: Path) -> None:
     assert edges_of(graph_of(tmp_path / "T", ONE)[0]) == edges_of(graph)
     sole = Kinds(("",), (2,), ONE.relations[:1])
     write_snapshot(tmp_path / "U", [1, 2], np.ones((2, 2)), [1, 1], [2, 2])
-    assert edges_of(graph_of(tmp_path / "U", sole)[0]) == {("cites", 1, 2): 1}, "one relation needs no type"
+    for kinds in (sole, ONE):
+        assert edges_of(graph_of(tmp_path / "U", kinds)[0]) == {("cites", 1, 2): 1}, "it is of the first relation"
+    assert [open_snapshot(tmp_path / "U", Features.of_kinds(kinds)).remark for kinds in (sole, ONE)] == [
+        "",
+        f"{tmp_path / 'U' / 'edges.parquet'}: no column type: each edge is taken as 'cites', the first of the model's "
+        "edge types",
+    ]
