@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -149,10 +149,9 @@ class Kinds:
         """The relation of edges without a type: the first that events bring, where vertices have no kind; else None."""
         return self.sole[self.types[0]] if not self.are_named else None
 
-    @property
-    def without_types(self) -> str:
-        """Say which type edges have where no field says it; empty where there is one alone, or it is required."""
-        if self.untyped is None or len(self.types) == 1:
+    def without_types(self, fields: Container[str]) -> str:
+        """Say which type edges have where no field says it; empty where one does, or no other type can be meant."""
+        if "type" in fields or self.untyped is None or len(self.types) == 1:
             return ""
         return f"no column type: each edge is taken as {self.types[0]!r}, the first of the model's edge types"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, Required
 
@@ -20,7 +20,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from freshet.files.json_file import DamagedFileError, parse_json, write_json
-from freshet.files.listing import paths_in
+from freshet.files.listing import paths_in, size_of
 from freshet.state.codec import UnknownFormatError
 from freshet.state.memory.mapped_file import MappedFile
 from freshet.state.page_checksums import PAGE_BYTES, PageChecksums
@@ -122,11 +122,8 @@ def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
 
 def _bytes_beside(folders: Iterable[Path]) -> int:
     """Return the bytes of all images in the same place, including those of other operators."""
-    total = 0
-    for path in (path for place in {folder.parent for folder in folders} for path in paths_in(place, "*/*.bin")):
-        with suppress(FileNotFoundError):  # an embedding removes images that it needs no more
-            total += path.stat().st_size
-    return total
+    paths = (path for place in {folder.parent for folder in folders} for path in paths_in(place, "*/*.bin"))
+    return sum(size_of(path) or 0 for path in paths)  # an embedding removes images that it needs no more
 
 
 def _read_manifest(folder: Path, tables: TableSet) -> dict[str, Any]:

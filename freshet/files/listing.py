@@ -12,3 +12,11 @@ def paths_in(folder: Path, pattern: str) -> list[Path]:
     A folder below it that is removed meanwhile has nothing in it: `Path.glob` raises FileNotFoundError then.
     """
     return [folder / name for name in glob(pattern, root_dir=folder, recursive=True)]
+
+
+def size_of(path: Path) -> int | None:
+    """Return the size of a file in bytes; None where it has been removed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None

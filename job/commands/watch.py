@@ -86,11 +86,11 @@ def _tables(at: str, tls_roots: Path | None, kind: str | None) -> Path:
             health = client.health()
             if kind is not None:
                 check_kind(health, kind, at)
-            told = health.get("tables")
+            of_server = health.get("tables")
     except NotReadyError as error:
         msg = f"--at {at}: {error}; give the folder O/tables of a job on this machine, or HOST:PORT of its server"
         raise UsageError(msg) from error
-    if not told or not Path(told).is_dir():
+    if not of_server or not Path(of_server).is_dir():
         msg = f"--at {at}: the job runs on another machine; run `freshet watch --at O/tables` there"
         raise UsageError(msg)
-    return Path(told)
+    return Path(of_server)

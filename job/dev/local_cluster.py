@@ -161,10 +161,10 @@ class LocalCluster:
                 msg = f"the Flink cluster at {self.rest}: {', '.join(dead)} ended by itself\n{self.logs()}"
                 raise JobFailed(msg)
             with suppress(httpx.HTTPError, ValueError, KeyError):  # errors while it starts
-                told = {each["id"]: each["slotsNumber"] for each in self.get("/taskmanagers")["taskmanagers"]}
-                if told.keys() == expected and all(told.values()):  # one reports its slots after it has registered
+                slots = {each["id"]: each["slotsNumber"] for each in self.get("/taskmanagers")["taskmanagers"]}
+                if slots.keys() == expected and all(slots.values()):  # one reports its slots after it has registered
                     return
-                seen = f"the TaskManagers with slots {dict(sorted(told.items()))}"
+                seen = f"the TaskManagers with slots {dict(sorted(slots.items()))}"
             time.sleep(0.1)
         msg = (
             f"the Flink cluster at {self.rest}: got {seen} after {timeout_s:.0f} s, expected {sorted(expected)}\n"

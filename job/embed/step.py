@@ -19,6 +19,7 @@ import orjson
 
 from freshet.errors import FreshetError, InputError
 from freshet.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.listing import size_of
 from freshet.files.owner_only import write_for_owner_only
 from freshet.gnn.own.loading import install_layers, loaded_sources
 from freshet.gnn.plan import Plan
@@ -168,16 +169,8 @@ def do_step(settings: StepSettings, name: str, inputs: list[dict[str, Any]]) -> 
         _check_input(settings.folder, manifest)
     with _alone(settings.folder / f"{name}.lock"):
         found = steps.do(name)
-    sizes = {file: _size_of(settings.folder / file) for file in found}
+    sizes = {file: size_of(settings.folder / file) for file in found}  # a later wave removes some
     return {"step": name, "files": {file: [size, found[file]] for file, size in sizes.items() if size is not None}}
-
-
-def _size_of(path: Path) -> int | None:
-    """Return the size of a file; None where a later wave has removed it."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
 
 
 @contextmanager
@@ -195,7 +188,7 @@ def _alone(path: Path) -> Iterator[None]:
 def _check_input(folder: Path, manifest: dict[str, Any]) -> None:
     """Check that files that are still there have the size that their step says; a later wave may have removed them."""
     for file, (size, _) in manifest["files"].items():
-        there = _size_of(folder / file)
+        there = size_of(folder / file)
         if there not in (None, size):
             msg = f"{folder / file}: {there:,} bytes, {manifest['step']} left {size:,}; is the folder shared?"
             raise EmbedError(msg)

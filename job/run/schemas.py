@@ -64,8 +64,8 @@ def _keys_of(file: EventFile) -> set[str]:
 
 def odd_fields(names: Collection[str], features: Features) -> Iterator[str]:
     """Say that these have kinds where the model has none to look for them, or no types where it has several."""
-    if features.kinds is not None and "src" in names and "type" not in names and features.kinds.without_types:
-        yield features.kinds.without_types
+    if features.kinds is not None and "src" in names and (line := features.kinds.without_types(names)):
+        yield line
     there = sorted(KIND_FIELDS.keys() & set(names) - fields_of(features).keys())
     if there:
         yield (

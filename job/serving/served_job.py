@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from freshet.operators.sink.tail.reader import Beat
 
 _POLL_S = 0.1
-_FLINK_S = 0.6
 T = TypeVar("T")
 
 
@@ -196,10 +195,10 @@ class ServedJob:
         state = str(glimpse_run(self.out).get("state"))
         return {FINISHED: served.ENDED, STOPPED: served.STOPPED}.get(state, served.RUNS)
 
-    def is_over(self, rest_s: float = _FLINK_S) -> bool:
+    def is_over(self, rest_s: float | None = None) -> bool:
         """Return whether nobody runs the job: it has ended, failed, or was killed on this machine.
 
-        A job on a cluster outlives its client; Flink has `rest_s` to say so.
+        A job on a cluster outlives its client; Flink has `rest_s` to say so (None: as long as for a status).
         """
         try:
             run = told_run(self.out)
@@ -210,11 +209,11 @@ class ServedJob:
             return self._is_over_there(rest_s)
         return run.get("state") in ENDED or ("pids" in run and died)
 
-    def _is_over_there(self, rest_s: float) -> bool:
-        from freshet.job.lifecycle.job_state import state_of
+    def _is_over_there(self, rest_s: float | None) -> bool:
+        from freshet.job.lifecycle.job_state import REST_S, state_of
 
         try:
-            return state_of(self.out, rest_s).is_over
+            return state_of(self.out, REST_S if rest_s is None else rest_s).is_over
         except UsageError:  # the folder is a copy: the job runs
             return False
 

@@ -142,7 +142,7 @@ def open_snapshot(
     kind = _id_kind(folder, schemas, id_kind)
     types = tuple(edge_types) if edge_types else None
     info = _read_info(folder)
-    lacks = features.kinds is not None and "type" not in schemas["edges"].names and features.kinds.without_types
+    lacks = "" if features.kinds is None else features.kinds.without_types(schemas["edges"].names)
     remark = f"{folder / 'edges.parquet'}: {lacks}" if lacks else ""
     counted = counts["vertices"], counts["edges"]
     return Snapshot(folder, features, kind, types, *counted, info, id_bytes_max, is_timed, remark)

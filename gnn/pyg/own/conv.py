@@ -143,7 +143,7 @@ def _first(failures: Sequence[str]) -> str:
 def input_width(step: Step, failed: Callable[[str], object] = lambda _: None) -> int | None:
     """Return the width of the rows that a conv reads, as its parts say it; None where none of them does.
 
-    `failed` is told how the conv fails with other widths.
+    `failed` gets the error that the conv raises with other widths.
     """
     from freshet.gnn.pyg.own.running import ConvWidths, fitting
 

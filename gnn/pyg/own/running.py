@@ -53,7 +53,7 @@ def read(step: Step, given: ConvCall, widths: ConvWidths) -> Value:
 def fitting(
     step: Step, given: ConvCall, widths: Iterable[ConvWidths], failed: Callable[[str], object] = lambda _: None
 ) -> Iterator[ConvWidths]:
-    """Yield those widths of rows and attributes with which a conv runs on a small graph; `failed` is told of others."""
+    """Yield widths of rows and attributes with which a conv runs on a small graph; `failed` gets the others' errors."""
     clone = clone_of(step.op)
     with torch.no_grad():
         for one in widths:
