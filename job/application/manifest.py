@@ -6,9 +6,9 @@ layers that users write lie beside the options, where the program finds them (jo
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
@@ -26,13 +26,21 @@ _FLINK_PYTHON = "local:///opt/flink/opt/flink-python-2.2.1.jar"
 _PYTHON = "/opt/venv/bin/python"
 _GRACE_S = 120
 _USER = 1000
+_PREFIX = "freshet-"
 _NAME_MAX = 45  # of a FlinkDeployment
 
 
-def name_of(out: str) -> str:
-    """Return the name of a job's resources, from its output folder."""
-    last = re.sub(r"[^a-z0-9]+", "-", PurePosixPath(out).name.lower()).strip("-")
-    return f"freshet-{last}"[:_NAME_MAX].strip("-")
+def name_of(config: RunConfig) -> str:
+    """Return the name of a job's resources: its --name, else its output folder below DATA.
+
+    Where Kubernetes does not allow all of it, a hash tells it from others that come to the same.
+    """
+    whole = config.name or str(config.out).removeprefix(f"{DATA}/")
+    name = re.sub(r"[^a-z0-9]+", "-", whole.lower()).strip("-")
+    if name != whole or len(name) > _NAME_MAX - len(_PREFIX):
+        digest = hashlib.sha256(whole.encode(errors="surrogateescape")).hexdigest()[:6]
+        name = f"{name[: _NAME_MAX - len(_PREFIX) - 7]}-{digest}".lstrip("-")
+    return _PREFIX + name
 
 
 def rest_address(name: str) -> str:
@@ -65,7 +73,7 @@ def manifests(
 
     `modules`: the sources of --layers, and of modules of the user's that they import, by the names of the modules.
     """
-    name = name_of(str(config.out))
+    name = name_of(config)
     plain = (bool, int, float, list, dict)  # else a path, say
     options = {
         key.replace("_", "-"): value if isinstance(value, plain) else str(value)
@@ -153,6 +161,7 @@ def _pod(name: str, secrets: list[str], modules: Collection[str]) -> dict[str, A
     environ = [{"name": one, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": one}}} for one in secrets]
     return {
         "spec": {
+            "enableServiceLinks": False,  # a service called freshet-run would set FRESHET_RUN_PORT, as if an option
             "securityContext": {"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER},
             "terminationGracePeriodSeconds": _GRACE_S,
             "containers": [

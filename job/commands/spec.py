@@ -32,7 +32,7 @@ def spec(**given: Any) -> None:
     from freshet.job.options.layers import take_layers
 
     written = {name: value for name, value in options_given(options, config).items() if name != "resume"}
-    written["cluster"] = settings.cluster or manifest.rest_address(manifest.name_of(str(settings.out)))
+    written["cluster"] = settings.cluster or manifest.rest_address(manifest.name_of(settings))
     settings = load_run_config({**options, "cluster": written["cluster"]}, config)
     check(settings)
     take_layers(settings.layers)

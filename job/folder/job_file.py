@@ -102,6 +102,7 @@ class SavedJob:
     def run_fields(self) -> dict[str, Any]:
         """Return the fields of `run.json` that are constant for the job's life."""
         return {
+            "name": layout.name_of_job(self.options.get("name"), Path(self.settings.out)),
             "model": self.settings.model,
             "model_sha256": self.model_sha256,
             "snapshot": self.snapshot,

@@ -5,6 +5,7 @@ The names are relative: `out / SAVED_JOB`. What a file holds is known by the mod
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -46,6 +47,12 @@ SAVEPOINTS = "savepoints"
 EXPORTS = "exports"  # savepoints of exports that run: a folder each, so deep that none is taken for the job's
 RETAINED = TOLD_FILE  # which checkpoints there are in another store
 _JOB_ID = re.compile(r"[0-9a-f]{16}")
+
+
+def name_of_job(given: str | None, out: Path) -> str:
+    """Return the name of a job in Flink and in metrics: --name, else the last folder of --out."""
+    folder = Path(os.path.abspath(out)).name or "freshet"
+    return given or "".join(one if one.isprintable() else "_" for one in folder)
 
 
 def dead_letters_to(given: str | None, out: Path) -> str:

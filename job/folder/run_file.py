@@ -56,6 +56,7 @@ class _Run(TypedDict, total=False):
     attempt: _Attempt
     tried: int | None
     runtime: str
+    name: str
     host: str
     folder: _Folder
     pids: _Processes

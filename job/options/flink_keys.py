@@ -55,6 +55,7 @@ OWN = {
     "state.backend": "write `state-backend: rocksdb|hashmap` in the --config file",
     "state.backend.type": "write `state-backend: rocksdb|hashmap` in the --config file",
     "state.backend.rocksdb.timer-service.factory": _EXACT,
+    "pipeline.name": "give --name to `freshet run`",
     "pipeline.object-reuse": _EXACT,
     "pipeline.max-parallelism": "parts are divided by it for the job's life; give --parts",
     "pipeline.operator-chaining": "operators share threads as the job is drawn",

@@ -49,6 +49,10 @@ class RuntimeOptions(Options):
     runtime: Annotated[Runtime, Option(RUNTIME)] = Field(
         default="flink", description="Run on Flink, or everything in this one process (local)."
     )
+    name: Annotated[str | None, Option(RUNTIME, Holds.KEPT)] = Field(
+        default=None,
+        description="Name of the job in Flink, in metrics and alerts (default: the last folder of --out).",
+    )
     cluster: Annotated[str | None, Option(RUNTIME)] = Field(
         default=None, description="HOST:PORT of a running Flink cluster (default: an embedded one)."
     )
@@ -121,6 +125,14 @@ class RuntimeOptions(Options):
     @classmethod
     def _flink_options(cls, value: Any) -> dict[str, str]:
         return read_flink(value)
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str | None) -> str | None:
+        if value is not None and not (value.strip() and value.isprintable()):
+            msg = f"got {value!r}, expected characters that can be printed, such as fraud-eu"
+            raise ValueError(msg)
+        return value
 
     @field_validator("cluster")
     @classmethod

@@ -76,7 +76,7 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     topics, options = sources.topic_specs, kept_options(config)
     replace(saved, settings=settings, topics=topics, options=options, former_options=saved.options).write(out)
     now = {"model": settings.model, "processor": settings.processor, "topics": as_recorded(topics)}
-    now["registry"] = settings.parsing.registry
+    now |= {"name": layout.name_of_job(config.name, out), "registry": settings.parsing.registry}
     run_file.record_resume(out, **now)
     if not (out / layout.IMAGE_DONE).exists():
         if saved.snapshot and config.snapshot is None:

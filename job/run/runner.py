@@ -365,6 +365,7 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
     place, flink = layout.checkpoint_dir_of_job(config.checkpoint_dir, states.job_id) or "", resolve(config.flink)
     artifacts = "" if config.cluster is None else put_artifacts(job.settings, place, flink)
     found = {
+        "name": layout.name_of_job(config.name, states.out),
         "parallelism": division.processes,
         "pipeline": division.groups,
         "layer_parallelism": division.by_layer if division.differs else None,

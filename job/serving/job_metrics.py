@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from freshet.errors import InputError
+from freshet.job.folder import layout
 from freshet.job.lifecycle.checkpoint_age import checkpoint_age_s
 from freshet.job.lifecycle.job_state import ENDED, FAILED, LOST, RUNNING, STOPPED, JobState, state_of
 from freshet.job.lifecycle.lag_file import read_lag
@@ -52,12 +53,22 @@ def of_requests(calls: Calls) -> Iterator[Metric]:
 
 
 def of_job(tables: Path) -> Iterator[Metric]:
-    """Return the figures of the job with these tables; nothing where its folder is not here."""
+    """Return the figures of the job with these tables; nothing where its folder is not here.
+
+    Each sample has the label `job_name`, as in Flink's own metrics.
+    """
     out = LogFolders.of_tables(tables).out
     try:
         state = state_of(out)
     except InputError:
         return
+    name = state.run.get("name") or layout.name_of_job(None, out)
+    for metric in _of_folder(out, state):
+        metric.samples = [one._replace(labels={"job_name": name, **one.labels}) for one in metric.samples]
+        yield metric
+
+
+def _of_folder(out: Path, state: JobState) -> Iterator[Metric]:
     yield from _of_state(out, state)
     figures = read_figures(out)
     yield from _of_figures(figures)

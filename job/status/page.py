@@ -53,6 +53,7 @@ def page(out: Path, told: Mapping[str, Any]) -> str:
     reasons = [f"  {count:>12,}  {reason}" for reason, count in told["reasons"].items()]
     rows = [
         ("job", f"{told['state']}: {told['detail']}"),
+        ("name", told["name"]),
         ("folder", str(out)),
         ("epoch", f"{told['epoch']:,}  ({told['vertices']:,} vertices, {told['rows']:,} rows written)"),
         ("events", f"{told['events']:,}  ({_events_per_s(told)})"),

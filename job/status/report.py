@@ -48,6 +48,7 @@ def report(out: Path) -> Report:
     return {
         "state": state.state,
         "detail": state.detail,
+        "name": run.get("name") or layout.name_of_job(None, out),
         "job_id": run.get("job_id"),
         "epoch": figures["epoch"] if running else complete_epoch(out),
         "events": events,

@@ -77,7 +77,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         server = Server(job.out)
         try:
             output = ("--embeddings-to", f"kafka://{broker.address}/rows", "--coalesce", "100ms")
-            job.start("--cluster", cluster.rest, "--parts", 2, "--checkpoint-interval", "1s", *output)
+            job.start(
+                "--cluster", cluster.rest, "--parts", 2, "--checkpoint-interval", "1s", "--name", "fraud-eu", *output
+            )
             job.until(lambda: (job.out / "job" / "job.json").exists())
             http = server.start("--wait", "2m")["http"]
             job.until(lambda: job.status()["events"] == EVENTS + BAD)
@@ -189,6 +191,8 @@ def test_a_job_counts_what_it_does(scraped: Samples, running: Running) -> None:
         assert len(dict(bounds)) == 19
     assert total(scraped, "freshet_job_state", state="running") == 1 == total(scraped, "freshet_job_state")
     assert total(scraped, f"{JOB}source_messages_per_s") >= 0
+    for name in (f"{JOB}events", "freshet_events_total"):
+        assert {labels["job_name"] for labels, _ in scraped[name]} == {"fraud-eu"}
 
 
 def test_a_server_counts_its_requests(scraped: Samples) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -145,10 +146,24 @@ def test_secrets_are_references(spec: Callable[..., tuple[int, str, str]], tmp_p
     assert [one["name"] for one in environ] == ["KAFKA_PASSWORD"]
 
 
-def test_names_of_resources_follow_from_the_folder() -> None:
-    assert name_of("/data/out") == "freshet-out"
-    assert name_of("/data/My Job_2") == "freshet-my-job-2"
-    assert len(name_of("/data/" + "x" * 90)) == 45
+def test_names_of_resources_follow_from_the_folder_or_the_name() -> None:
+    def name(out: str, **options: str) -> str:
+        return name_of(load_run_config({"model": Path("M"), "events": ["e.jsonl"], "out": Path(out), **options}))
+
+    assert name("/data/out") == "freshet-out"
+    assert name("/data/out", name="fraud-eu") == "freshet-fraud-eu"
+    assert len(name("/data/" + "x" * 90)) == 45
+    folders = ["run", "a/run", "b/run", "a-run", "A/run", "My Job_2", "my-job-2", "ü", "ö", "x" * 90, "x" * 91]
+    found = [name(f"/data/{one}") for one in folders] + [name("/data/run", name=one) for one in ("EU 1", "eu_1", "日")]
+    assert len(set(found)) == len(found), "no two jobs share resources"
+    assert all(len(one) <= 45 and re.fullmatch("freshet-[a-z0-9]([-a-z0-9]*[a-z0-9])?", one) for one in found)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_services_beside_a_pod_set_no_options_of_it(name: str) -> None:
+    for one in documents(name):
+        pod = one.get("spec", {}).get("podTemplate") or one.get("spec", {}).get("template")
+        assert pod is None or pod["spec"]["enableServiceLinks"] is False
 
 
 def test_probes_leave_a_stale_server_in_the_service() -> None:
