@@ -119,7 +119,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if (chosen := log_format_in(given)) is not None:
         log_as(chosen)  # before the options are parsed, so that their errors have it, too
-    sys.exit(_guarded(lambda: _call(menu(given), given)))
+    sys.exit(_guarded(lambda: _call(menu(_of_text(given)), given)))
+
+
+def _of_text(given: Sequence[str]) -> Sequence[str]:
+    """Return the arguments; they stand in files of JSON and Parquet, which have text alone.
+
+    Raises: InputError for bytes that are not UTF-8.
+    """
+    for one in given:
+        if (shown := one.encode(errors="surrogateescape").decode(errors="backslashreplace")) != one:
+            msg = f"{shown}: got bytes that are not UTF-8; give the file or folder another name"
+            raise InputError(msg)
+    return given
 
 
 def log_format_in(given: Sequence[str]) -> LogFormat | None:

@@ -6,6 +6,7 @@ All records of a message have the position of the message. Blank lines are no re
 
 from __future__ import annotations
 
+import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -112,7 +113,8 @@ def event_ts_of(snapshot: Path) -> int | None:
 
 def _lines_of(path: str, rules: PlainRules, first: int) -> Iterator[Judged]:
     compression = COMPRESSIONS.get(Path(path).suffix.lower())
-    with io.BufferedReader(pa.input_stream(path, compression=compression)) as file:
+    opened = gzip.open(path) if compression == "gzip" else pa.input_stream(path, compression=compression)
+    with io.BufferedReader(opened) as file:
         for number, line in enumerate(file):
             if number >= first and line.removeprefix(BOM).strip():
                 yield from (Judged(number + 1, event) for event in _line(line, rules))

@@ -168,6 +168,14 @@ def _require_files(option: str, folder: Path, names: tuple[str, ...], hint: str)
         msg = f"{option} {folder}: no such folder; {hint}"
         raise UsageError(msg)
     missing = [name for name in names if not (folder / name).is_file()]
+    if parted := [name for name in missing if (folder / name).is_dir()]:
+        path = folder / parted[0]
+        msg = (
+            f"{option} {path}: a folder of parts, as Spark writes a table; expected one file: write it by "
+            "coalesce(1) and take the part out of its folder, or put the parts together by pyarrow.parquet: "
+            f"write_table(read_table({str(path)!r}), ...)"
+        )
+        raise UsageError(msg)
     if missing:
         msg = f"{option} {folder}: {' and '.join(missing)} missing; {hint}"
         raise UsageError(msg)

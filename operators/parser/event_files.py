@@ -34,10 +34,12 @@ def list_files(paths: Sequence[str]) -> list[EventFile]:
     """The files that the paths name, in order; those of a folder by name, without hidden and unfinished ones.
 
     Raises:
-        EventFileError: a path that is not there, a file of no format or another one, a pipe, a folder in a folder, an
-            empty folder.
+        EventFileError: a path that is not there or no text, a file of no format or another one, a pipe, a folder in a
+            folder, an empty folder.
     """
     names = [name for given in paths for name in (_inside(given) if Path(given).is_dir() else [given])]
+    for name in names:
+        _refuse_bytes(name)
     if len(names) > _SOURCES_MAX:
         msg = f"at most {_SOURCES_MAX} event files are taken, got {len(names)}"
         raise EventFileError(msg)
@@ -70,6 +72,18 @@ def _inside(given: str) -> list[str]:
         msg = f"{given}: an empty folder; expected files that end in {', '.join(SUFFIXES)}"
         raise EventFileError(msg)
     return [str(Path(given) / entry.name) for entry in inside]
+
+
+def _refuse_bytes(name: str) -> None:
+    """See that the path of a file is text: it stands in `epochs/`, in dead letters and in the state.
+
+    Raises:
+        EventFileError: it is none.
+    """
+    for path in (name, str(Path(name).resolve())):
+        if (shown := path.encode(errors="surrogateescape").decode(errors="backslashreplace")) != path:
+            msg = f"{shown}: its name is not UTF-8; rename it (convmv does it for many)"
+            raise EventFileError(msg)
 
 
 def _event_file(path: Path, name: str, source: int) -> EventFile:

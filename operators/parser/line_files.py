@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,7 @@ def line_ends(path: str) -> Iterator[np.ndarray]:
         OSError, pa.ArrowException: the file can't be read, or was cut off.
     """
     size = last = 0
-    with _open(path) as stream:
+    with closing(_open(path)) as stream:
         while data := stream.read(WINDOW_BYTES):
             ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + (size + 1)
             size += len(data)
@@ -71,6 +74,54 @@ class LineReader:
         self._stream = None
 
 
+class _Zstd:
+    """A stream that zstd decompresses; for a window past its bound it says what to do."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        """At most this many bytes.
+
+        Raises: OSError, pa.ArrowException.
+        """
+        try:
+            data: bytes = self._stream.read(size)
+        except OSError as error:
+            if "too much memory" not in str(error):
+                raise
+            msg = (
+                "its window is longer than the 128 MiB (2^27 bytes) that are taken (zstd --long=28 to 31); compress it "
+                "again with --long=27 or less: `zstd -dc --long=31 FILE | zstd -o OTHER.jsonl.zst`"
+            )
+            raise OSError(msg) from error
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+class _Gzip(gzip.GzipFile):
+    """Members of gzip one after another, with zeros behind them as on tapes, which Arrow's reader refuses."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """At most this many bytes.
+
+        Raises: OSError.
+        """
+        try:
+            return super().read(size)
+        except gzip.BadGzipFile as error:
+            msg = f"behind a compressed part stand bytes that are none: {error}; cut them off"
+            raise OSError(msg if "Not a gzipped file" in str(error) else str(error)) from error
+        except (EOFError, zlib.error) as error:
+            raise OSError(str(error)) from error
+
+
 def _open(path: str) -> Any:
-    file, kind = open(path, "rb"), compression_of(path)  # closed with the stream
-    return file if kind is None else pa.CompressedInputStream(pa.PythonFile(file), kind)
+    kind = compression_of(path)
+    if kind == "gzip":
+        return _Gzip(path)
+    file = open(path, "rb")  # closed with the stream
+    return file if kind is None else _Zstd(pa.CompressedInputStream(pa.PythonFile(file), kind))

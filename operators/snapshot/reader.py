@@ -72,6 +72,11 @@ class Snapshot:
     is_timed: bool = False
     remark: str = ""  # on what its files lack
 
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no rows, which would say the kind of the ids."""
+        return not self.vertices and not self.edges
+
     def blocks(self, block_rows: int = BLOCK_ROWS, mapped: bool = True) -> Iterator[Events]:
         """The graph as events, validated as they are read; positions are rows of the file + 1.
 
@@ -139,7 +144,7 @@ def open_snapshot(
             raise SnapshotError(msg)
     _refuse_kinds(folder, schemas, features)
     _refuse_widths(folder, schemas, features)
-    kind = _id_kind(folder, schemas, id_kind)
+    kind = _id_kind(folder, {name: schema for name, schema in schemas.items() if counts[name]}, id_kind)
     types = tuple(edge_types) if edge_types else None
     info = _read_info(folder)
     lacks = "" if features.kinds is None else features.kinds.without_types(schemas["edges"].names)
@@ -235,8 +240,15 @@ def _kind_of(kind: pa.DataType) -> str | None:
 
 
 def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) -> str:
+    """The kind of a snapshot's ids, by the files that have rows: of those without, pandas knows no types.
+
+    Raises:
+        SnapshotError: there are several kinds, or another one than the one that is wanted.
+    """
     kinds = {}
     for name, column in (("vertices", "id"), ("edges", "src"), ("edges", "dst")):
+        if name not in schemas:
+            continue
         found = schemas[name].field(column).type
         kind = _kind_of(found)
         if kind is None:
@@ -246,10 +258,11 @@ def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) ->
     if len(set(kinds.values())) > 1:
         msg = f"{folder}: expected ids of one kind, got {kinds}"
         raise SnapshotError(msg)
-    if wanted is not None and kinds["id"] != wanted:
-        msg = f"{folder}: expected ids of the kind {wanted}, got {kinds['id']}"
+    found_kind = next(iter(kinds.values()), None)
+    if wanted is not None and found_kind not in (None, wanted):
+        msg = f"{folder}: expected ids of the kind {wanted}, got {found_kind}"
         raise SnapshotError(msg)
-    return kinds["id"]
+    return found_kind or wanted or INT
 
 
 def _read_info(folder: Path) -> dict[str, Any]:

@@ -42,12 +42,13 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     reading = TopicReading(config.start_from, config.until is not None, config.client_properties)
     sources = plan_sources(found, starts, reading, known_topics(positions))
     if not config.events_map:
-        known = config.id_kind if graph is None else graph.id_kind
+        known = config.id_kind if graph is None or graph.is_empty else graph.id_kind
         tell_schemas(found.files, model.plan.features, known, say)
     outputs = plan_outputs(config, job_id, say, model.plan)
     given, types = config.id_kind, model.plan.edge_types or None
-    learned = learned_ids(model.plan, {"--id-type": given, "--snapshot": None if graph is None else graph.id_kind})
-    if graph is not None:
+    of_graph = None if graph is None or graph.is_empty else graph.id_kind
+    learned = learned_ids(model.plan, {"--id-type": given, "--snapshot": of_graph})
+    if graph is not None and not graph.is_empty:
         id_kind = _of_snapshot(given, graph)
     elif learned is not None:
         id_kind = learned

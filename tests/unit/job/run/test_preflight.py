@@ -140,6 +140,13 @@ def test_model_and_snapshot_need_their_files(tmp_path: Path) -> None:
         check_snapshot(tmp_path / "S")
 
 
+def test_a_table_of_spark_is_told_as_that(tmp_path: Path) -> None:
+    for name in ("vertices.parquet", "edges.parquet"):
+        write(tmp_path / name / "part-0.parquet")
+    with pytest.raises(UsageError, match=r"vertices.parquet: a folder of parts, as Spark writes.*coalesce\(1\)"):
+        check_snapshot(tmp_path)
+
+
 def test_the_output_folder_is_empty_unless_resumed(tmp_path: Path) -> None:
     out = tmp_path / "O"
     out.mkdir()

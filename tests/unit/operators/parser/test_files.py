@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import random
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from freshet.job.cli import main
 from freshet.operators.parser import files, line_files
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import EventFileError, list_files
@@ -64,6 +67,38 @@ def test_corrupt_tables_are_refused(tmp_path: Path, name: str, kind: str, conten
     (tmp_path / name).write_bytes((b"PAR1" if kind == "Parquet" else b"ARROW1") + content)
     with pytest.raises(EventFileError, match=f"{name}: cannot be read as {kind}"):
         plan_chunks([str(tmp_path / name)])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.jsonl.gz", gzip.compress(b"{}\n") + b"more", "stand bytes that are none: .*'mo'.*; cut them off"),
+        ("b.jsonl.gz", gzip.compress(b"{}\n")[:-5], "ended before the end-of-stream"),
+        # a frame with a window of 2^28 bytes, and one raw block
+        (
+            "c.jsonl.zst",
+            b"\x28\xb5\x2f\xfd\x00\x90\x19\x00\x00{}\n",
+            "window is longer than the 128 MiB .*--long=27 or less",
+        ),
+    ],
+)
+def test_compressed_lines_that_cannot_be_read_say_what_to_do(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(EventFileError, match=rf"{name}: .*{said}"):
+        plan_chunks([str(tmp_path)])
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = os.fsdecode(bytes(tmp_path) + b"/caf\xe9.jsonl")
+    Path(path).write_bytes(b"{}\n")
+    for given in (path, str(tmp_path)):
+        with pytest.raises(EventFileError, match=r"caf\\xe9.jsonl: its name is not UTF-8; rename it"):
+            list_files([given])
+    with pytest.raises(SystemExit) as ended:
+        main(["produce", "--events", path, "--to", "kafka://127.0.0.1:1/t"])
+    assert ended.value.code == 2
 
 
 def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,8 @@ ROWS: list[dict[str, Any]] = [
 POLARS = {"op": pl.String, "id": pl.Int64, "src": pl.Int64, "dst": pl.Int64, "x": pl.Array(pl.Float32, 2)}
 ARROW = pa.schema([("op", pa.string()), *((name, pa.int64()) for name in ("id", "src", "dst"))])
 FIXED = ARROW.append(pa.field("x", pa.list_(pa.float32(), 2))).append(pa.field("weight", pa.float32()))
+# `copy (select ... x::FLOAT[2]) to ... (format parquet)`, whose lists pyarrow can't read
+OF_DUCKDB = Path(__file__).parents[3] / "data" / "writers" / "duckdb-arrays.parquet"
 
 
 def polars() -> pl.DataFrame:
@@ -79,9 +81,13 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "pyarrow.parquet": lambda path: pq.write_table(rows_of(pa.large_list(pa.float64())), path),
     "new-pyarrow.parquet": new_pyarrow,
     "duckdb.parquet": lambda path: pq.write_table(decimals(), path, store_schema=False),
+    "duckdb-arrays.parquet": lambda path: path.write_bytes(OF_DUCKDB.read_bytes()),
     "part-00000-1f.c000.snappy.parquet": lambda path: pq.write_table(decimals(), path, compression="snappy"),
     "bom.jsonl": lambda path: path.write_bytes(b"\xef\xbb\xbf" + jsonl(ROWS).replace(b"\n", b"\r\n")),
     "lines.jsonl.gz": lambda path: path.write_bytes(gzip.compress(jsonl(ROWS[:2])) + gzip.compress(jsonl(ROWS[2:]))),
+    "padded.jsonl.gz": lambda path: path.write_bytes(
+        gzip.compress(jsonl(ROWS[:2])) + bytes(5) + gzip.compress(jsonl(ROWS[2:])) + bytes(512)
+    ),
     "lines.jsonl.zst": lambda path: path.write_bytes(pa.compress(jsonl(ROWS), "zstd", asbytes=True)),
 }
 

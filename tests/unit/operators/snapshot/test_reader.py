@@ -194,3 +194,20 @@ def test_16_bits_that_are_no_number_are_refused_by_row(tmp_path: Path) -> None:
     pq.write_table(pa.table({"src": [1], "dst": [2]}), tmp_path / "edges.parquet")
     with pytest.raises(SnapshotError, match="row 1: x: not finite in float32 at index 0"):
         list(open_snapshot(tmp_path, Features(1)).blocks())
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.null(), pa.int32()])
+def test_a_file_without_rows_says_nothing_of_ids(tmp_path: Path, kind: pa.DataType) -> None:
+    """Pandas writes columns of nothing as doubles or nulls."""
+    nothing = pa.array([], kind)
+    pq.write_table(
+        pa.table({"id": ["a"], "x": pa.array([[1.0]], pa.list_(pa.float32(), 1))}), tmp_path / "vertices.parquet"
+    )
+    pq.write_table(pa.table({"src": nothing, "dst": nothing}), tmp_path / "edges.parquet")
+    snapshot = open_snapshot(tmp_path, Features(1))
+    assert (snapshot.id_kind, snapshot.edges, snapshot.is_empty) == ("string", 0, False)
+    assert replay(snapshot).arrays().ids == ["a"]
+    pq.write_table(pa.table({"id": nothing, "x": nothing}), tmp_path / "vertices.parquet")
+    assert open_snapshot(tmp_path, Features(1)).is_empty
+    assert open_snapshot(tmp_path, Features(1), "string").id_kind == "string"
+    assert not replay(snapshot).arrays().ids
