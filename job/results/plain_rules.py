@@ -13,10 +13,22 @@ from typing import Any, NamedTuple, TypeGuard
 
 import jmespath
 import numpy as np
+import orjson
 
 from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeRow, Features, edge_row
 
 Id = int | str
+
+
+class _Functions(jmespath.functions.Functions):  # type: ignore[misc]  # the library has no types
+    """JMESPath's, and that of Freshet."""
+
+    @jmespath.functions.signature({"types": ["string", "null"]})  # type: ignore[misc]
+    def _func_from_json(self, text: str | None) -> Any:
+        return orjson.loads(text) if text is not None else None
+
+
+_FUNCTIONS = jmespath.Options(custom_functions=_Functions())
 
 VERTEX_OPS, EDGE_OPS = ("add_vertex", "del_vertex", "set_features"), ("add_edge", "del_edge")
 KINDS: dict[str, type] = {"int": int, "string": str}
@@ -93,7 +105,7 @@ class PlainRules:
             return [self.judge(self._mapped(record) if self.is_mapped else record, is_row)]
         before = self._id_type
         try:
-            holding = [one for one in self._maps if WHEN not in one or is_true(one[WHEN].search(record))]
+            holding = [one for one in self._maps if WHEN not in one or is_true(one[WHEN].search(record, _FUNCTIONS))]
             mapped = [self._fields_of(record, one) for one in holding if one.keys() != {WHEN}]
         except Exception:  # an expression that does not apply to this record
             return [None]
@@ -129,7 +141,7 @@ class PlainRules:
             return None
 
     def _fields_of(self, record: Any, expressions: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: expression.search(record) for name, expression in expressions.items() if name != WHEN}
+        return {name: expression.search(record, _FUNCTIONS) for name, expression in expressions.items() if name != WHEN}
 
     def _vertex(self, op: str, record: dict[str, Any]) -> Event | None:
         vertex, x = record.get("id"), record.get("x")

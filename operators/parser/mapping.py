@@ -7,7 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jmespath
+import orjson
 from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions, signature
+from jmespath.visitor import TreeInterpreter
 
 from freshet.errors import InputError
 from freshet.operators.parser.rules import FIELDS, KIND_FIELDS, Field, Rules, with_integers
@@ -20,6 +23,18 @@ Expressions = Mapping[str, str] | Sequence[Mapping[str, str]]
 """A map for one event of each record, or several, each with its condition."""
 
 Whole = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class _Functions(Functions):  # type: ignore[misc]  # the library has no types
+    """The functions of JMESPath, and one for JSON within a string, as Debezium writes MongoDB's documents."""
+
+    @signature({"types": ["string", "null"]})  # type: ignore[misc]
+    def _func_from_json(self, text: str | None) -> Any:
+        """The value that a text says as JSON; null of null."""
+        return None if text is None else orjson.loads(text)
+
+
+_OPTIONS = jmespath.Options(custom_functions=_Functions())
 
 
 class MapFailedError(ValueError):
@@ -77,14 +92,17 @@ class EventMap:
             return None
         return {field: Field(one["value"]) if one["type"] == "field" else one["value"] for field, one in parsed.items()}
 
-    def explain(self, error: str) -> str:
-        """Explain why an event was rejected, with the expression if it yields nothing."""
+    def explain(self, error: str, record: Any) -> str:
+        """Explain why an event was rejected, with the expression if it yields nothing, or a list for a single value."""
         field, _, why = error.partition(": ")
+        compiled = self._compiled.get(field)
+        if compiled is not None and why.endswith("got a list"):
+            return f"{error}: events_map `{compiled.expression}`: a map makes one event; take an element, as by [0]"
         if not why.startswith("missing"):
             return error
-        compiled = self._compiled.get(field)
-        said = "has no expression for it" if compiled is None else f"`{compiled.expression}` gives null"
-        return f"{error}: events_map {said}"
+        if compiled is None:
+            return f"{error}: events_map has no expression for it"
+        return f"{error}{_json_text_in(compiled, record)}: events_map `{compiled.expression}` gives null"
 
     def __call__(self, record: Any) -> dict[str, Any]:
         """The event's fields.
@@ -118,6 +136,10 @@ class ConditionalMap:
             MapFailedError: it does not apply to this record.
         """
         return self._condition is None or _search(WHEN, self._condition, record) is True
+
+    def hint(self, record: Any) -> str:
+        """Why the condition may not hold, if it reads a string of JSON."""
+        return "" if self._condition is None else _json_text_in(self._condition, record)
 
 
 class MappedRules(Rules):
@@ -167,19 +189,23 @@ class MappedRules(Rules):
             event = whole(self._map(record))
         except MapFailedError as error:
             return str(error)
-        return _explained(super().append(event, builder, position), self._map)
+        return _explained(super().append(event, builder, position), self._map, record)
+
+    def _hint(self, record: Any) -> str:
+        """Why no condition may hold, if one reads a string of JSON."""
+        return next(filter(None, (one.hint(record) for one in self._several)), "")
 
     def _append_all(self, record: Any, builder: EventBuilder, position: int, whole: Whole) -> str | None:
         """Append the events of all maps whose conditions hold, or none of them."""
         holding = [one.event for one in self._several if one.holds(record)]
         if not holding:
-            return "no map of events_map has a condition that holds"
+            return "no map of events_map has a condition that holds" + self._hint(record)
         found = [(one, whole(one(record))) for one in holding if one is not None]
         decided, scratch = self._id_type, self.builder() if len(found) > 1 else builder
         for one, event in found:
             if (why := super().append(event, scratch, position)) is not None:
                 self._id_type = decided  # nothing of the record is taken
-                return _explained(why, one)
+                return _explained(why, one, record)
         if len(found) > 1:
             self._id_type = decided  # the builder is to note it, too
             for _, event in found:
@@ -209,8 +235,39 @@ def several_maps(given: Sequence[Mapping[str, str]]) -> list[ConditionalMap]:
     return maps
 
 
-def _explained(why: str | None, by: EventMap) -> str | None:
-    return None if why is None else by.explain(why)
+def _explained(why: str | None, by: EventMap, record: Any) -> str | None:
+    return None if why is None else by.explain(why, record)
+
+
+def _json_text_in(compiled: Any, record: Any) -> str:
+    """What to do about a string of JSON that an expression takes for an object or a list; empty where it takes none."""
+    name = _json_text(compiled.parsed, record)
+    if name is None:
+        return ": the record is a list, of which [0] is an element" if type(record) is list else ""
+    return f": {name} is a string of JSON, so write from_json({name})"
+
+
+def _json_text(node: Mapping[str, Any], record: Any) -> str | None:
+    """The name of what an expression goes into, if that is a string of JSON."""
+    inner = [one for one in node["children"] if isinstance(one, Mapping)]
+    for one in inner:
+        if (name := _json_text(one, record)) is not None:
+            return name
+    if node["type"] not in ("subexpression", "index_expression", "projection", "value_projection"):
+        return None
+    try:
+        value = TreeInterpreter(_OPTIONS).visit(inner[0], record)
+    except Exception:  # of a part alone, which another part may guard: it is only looked at for a hint
+        return None
+    is_json = type(value) is str and value.lstrip()[:1] in ("{", "[")
+    return _name_of(inner[0]) if is_json else None
+
+
+def _name_of(node: Mapping[str, Any]) -> str:
+    """A field, or fields within fields, as they are written."""
+    if node["type"] == "field":
+        return str(node["value"])
+    return ".".join(_name_of(one) for one in node["children"]) if node["type"] == "subexpression" else "it"
 
 
 def _compiled(field: str, expression: object, form: str = "{}") -> Any:
@@ -233,7 +290,7 @@ def _compiled(field: str, expression: object, form: str = "{}") -> Any:
 
 def _search(field: str, expression: Any, record: Any) -> Any:
     try:
-        return expression.search(record)
+        return expression.search(record, options=_OPTIONS)
     except Exception as error:  # a foreign expression on foreign data fails in any way it likes
         msg = f"{field}: events_map does not apply: {error}"
         raise MapFailedError(msg) from error

@@ -129,3 +129,35 @@ def test_rows_of_tables() -> None:
 def test_maps_that_are_none(maps: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Parser(Features(2), events_map=maps)
+
+
+def test_json_in_a_string_is_read_by_a_function_and_named_without_it() -> None:
+    """As Debezium writes MongoDB's documents: `before` and `after` are strings."""
+    maps = [
+        {"when": "after", "op": "`add_edge`", "src": "after.customer", "dst": "after.merchants[0]"},
+        {"when": "source.deleted", "op": "`del_vertex`", "id": "after"},
+    ]
+    text = orjson.dumps({"customer": 1, "merchants": [10, 11]}).decode()
+    said = "src: missing: after is a string of JSON, so write from_json(after): events_map `after.customer` gives null"
+    nothing_holds = "no map of events_map has a condition that holds"
+    found, errors = parse(
+        {"after": text}, {"after": ""}, {"after": None, "source": '{"deleted": true}'}, [1], maps=maps
+    )
+    assert not found
+    assert errors == [
+        said,
+        nothing_holds,
+        f"{nothing_holds}: source is a string of JSON, so write from_json(source)",
+        f"{nothing_holds}: the record is a list, of which [0] is an element",
+    ]
+    read = [{name: one.replace("after.", "from_json(after).") for name, one in maps[0].items()}]
+    found, errors = parse({"after": text}, {"after": "{"}, {"after": {"customer": 1}}, maps=read)
+    assert found == [("add_edge", 1, 10, 1)]
+    assert all(error.startswith("src: events_map does not apply: ") for error in errors)
+
+
+def test_a_list_for_a_single_value_names_its_expression() -> None:
+    maps = {"op": "`add_edge`", "src": "order", "dst": "items[].sku"}
+    said = "got a list: events_map `items[].sku`: a map makes one event; take an element, as by [0]"
+    assert parse({"order": 1, "items": [{"sku": 5}]}, maps=maps)[1] == [f"dst: expected an integer, {said}"]
+    assert parse({"order": 1, "items": [{"sku": 5}]}, maps=maps | {"dst": "items[0].sku"})[0] == [("add_edge", 1, 5, 1)]
