@@ -106,7 +106,7 @@ def _get(client: Any, ids: list[str], min_epoch: int) -> pa.Table:
     """Numbers as numbers where the job has such ids, else as they are."""
     from freshet.job.serving.protocol.errors import BadRequestError
 
-    if all(one.removeprefix("-").isdecimal() for one in ids):
+    if all(one.isascii() and one.removeprefix("-").isdecimal() for one in ids):
         try:
             return client.get([int(one) for one in ids], min_epoch=min_epoch, logits=True)
         except BadRequestError:

@@ -49,7 +49,7 @@ def watch(
     if FedJob.recorded(tables) is not None:
         msg = f"--at {at}: that server feeds from elsewhere; watch goes by the tails of the job, on the job's machine"
         raise UsageError(msg)
-    job, wanted = await_job(tables, 10.0, kind), set(ids or ())
+    job, wanted = await_job(tables, 10.0, kind, "--at"), set(ids or ())
 
     def lost(first: int, last: int) -> None:
         print(f"epochs {first} to {last} came and went unseen; they are in {job.log.embeddings}", file=sys.stderr)

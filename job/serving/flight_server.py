@@ -1,9 +1,9 @@
 """Arrow Flight: `DoExchange` streams of lookups, `DoGet` by ids, all, or nearest, `ListFlights`, `DoAction` health.
 
-A request is JSON: {"ids": [...]} or {"all": true} or {"nearest": {...}}, and in any of them min_epoch, min_position,
-timeout, logits. In a lookup stream each batch has the column `id`, its metadata the rest of the request; the answer's
-metadata is {"epoch": E, "as_of_ms": T, "event_ts": T} (times where they are known; and "consistency": "row" where rows
-are of no one epoch), or {"error": ..., "kind": ...} with
+A request is JSON, a Ticket: {"ids": [...]} or {"all": true} or {"nearest": {...}}, and in any of them min_epoch,
+min_position, timeout, logits. In a lookup stream each batch has the column `id`, its metadata the Conditions; the
+answer's metadata is {"epoch": E, "as_of_ms": T, "event_ts": T} (times where they are known; and "consistency": "row"
+where rows are of no one epoch), or {"error": ..., "kind": ...} with
 an empty batch. No batch has more than 3 MiB, which clients of any language take: a larger answer comes in several, with
 {"more": true} instead of the epoch before the last one.
 """
@@ -24,6 +24,7 @@ import pyarrow.flight as flight
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, Held
 from freshet.job.serving.bounds.calls import FAILED, GET, LOOKUP, OK, REFUSED
+from freshet.job.serving.bounds.forms import Conditions, Stream, Ticket, form_of_json
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import FEW, K_MAX, Answer, Lookup
@@ -32,14 +33,14 @@ from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from freshet.job.serving.protocol.times import as_metadata
 from freshet.job.serving.protocol.tls import Certificate
 from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW
-from freshet.job.serving.requests import OPTIONS_BYTES_MAX, check_size, kind_of, nearest_of, request_of, wanted_of
+from freshet.job.serving.requests import OPTIONS_BYTES_MAX, check_size, kind_of, nearest_of
 from freshet.job.serving.served_job import TailsHere
 from freshet.job.serving.workers.one_sentence import as_flight, in_a_sentence, logged, pieces_in_a_sentence
 from freshet.state.served.ids import Ids, text_bytes
 from freshet.state.served.layout import T_USED
 from freshet.state.served.plain import PlainReader
 
-ALL = b'{"all":true}'
+ALL, NO_OPTIONS = b'{"all":true}', b"{}"
 Streamed: TypeAlias = tuple[pa.Schema, Iterator[Any]]  # what an answer is of, and its batches
 _NUMBERS = pa.schema({"id": pa.int64()})
 TEXT_BYTES_MAX = 16 << 20  # of the string ids of a lookup
@@ -82,7 +83,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         try:
             check_size(raw)
             with budget.hold(parsed(raw), "a ticket"):
-                schema, pieces = self._stream(context, request_of(raw))
+                schema, pieces = self._stream(context, form_of_json(Ticket, raw))
             end = OK
         except FreshetError:
             end = REFUSED
@@ -96,23 +97,23 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         self._ending.set()
         super().shutdown()
 
-    def _tails(self, context: Any, request: dict[str, Any]) -> Streamed:
+    def _tails(self, context: Any, asked: Ticket) -> Streamed:
         from freshet.job.serving.feeds.tail_stream import SCHEMA, pieces_of_tails
 
         if self._here is None:
             msg = "this server has no tails"
             raise BadRequestError(msg)
-        pieces = pieces_of_tails(self._here, request, self._lookup, self._until_end(context))
+        pieces = pieces_of_tails(self._here, asked, self._lookup, self._until_end(context))
         return SCHEMA, pieces
 
     def _until_end(self, context: Any) -> Callable[[], bool]:
         return lambda: self._ending.is_set() or context.is_cancelled()
 
-    def _changes(self, context: Any, request: dict[str, Any]) -> Streamed:
+    def _changes(self, context: Any, asked: Ticket) -> Streamed:
         from freshet.job.serving.feeds import change_stream
 
-        if request.get("job", self._job_id) != self._job_id:
-            msg = f"changes of the job {request['job']!r}: this server is of the job {self._job_id!r}"
+        if asked.job not in (None, self._job_id):
+            msg = f"changes of the job {asked.job!r}: this server is of the job {self._job_id!r}"
             raise BadRequestError(msg)
         if self._lookup.consistency == ROW:
             msg = "this server feeds from a Kafka topic, whose rows are of no one epoch; feed from the topic as well"
@@ -125,27 +126,22 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
 
         return change_stream.schema_of(table.strings, table.width), pieces()
 
-    def _stream(self, context: Any, request: dict[str, Any]) -> Streamed:
-        if request.get("changes") is True:
-            return self._changes(context, request)
-        if "tails" in request:
-            return self._tails(context, request)
-        wanted, logits = wanted_of(request), bool(request.get("logits"))
+    def _stream(self, context: Any, asked: Ticket) -> Streamed:
+        if asked.changes:
+            return self._changes(context, asked)
+        if asked.tails is not None:
+            return self._tails(context, asked)
+        wanted, logits = asked.wanted, asked.logits
         lookup, gone = self._lookup, context.is_cancelled
-        if "nearest" not in request and request.get("all") is True:
+        if asked.all:
             lookup.wait(wanted, gone)
             return self._all(logits)
-        if "nearest" in request:
-            asked = request["nearest"]
-            k = asked.get("k") if isinstance(asked, dict) else 0
-            held = self._held(min(k, K_MAX) if type(k) is int else 0, None, logits)
-            answer, scores = nearest_of(lookup, asked, wanted, gone)
+        if asked.nearest is not None:
+            held = self._held(min(asked.nearest.k, K_MAX), None, logits)
+            answer, scores = nearest_of(lookup, asked.nearest.model_dump(exclude_none=True), wanted, gone)
             table = lookup.as_table(answer, logits=logits).append_column("score", numbers(scores))
             return table.schema, _held_until_sent(table, held)
-        if "ids" not in request:
-            msg = 'a ticket: expected {"ids": [...]}, {"all": true} or {"nearest": {...}}'
-            raise BadRequestError(msg)
-        ids = lookup.ids_of(request["ids"])
+        ids = lookup.ids_of(asked.ids)
         lookup.wait(wanted, gone)
         held = self._held(len(ids), ids, logits)
         table = lookup.as_table(lookup.get(ids), logits=logits)
@@ -181,7 +177,9 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     @in_a_sentence
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Answer one lookup after the other, until the client ends the stream; its command may ask for logits."""
-        logits = bool(request_of(descriptor.command or b"", OPTIONS_BYTES_MAX).get("logits"))
+        command = descriptor.command or NO_OPTIONS
+        check_size(command, OPTIONS_BYTES_MAX)
+        logits = form_of_json(Stream, command).logits
         nothing = self._nothing(logits)
         writer.begin(nothing.schema)
         exchange = _Exchange(self._lookup, logits, nothing, context.is_cancelled)
@@ -302,7 +300,8 @@ class _Exchange:
             metadata = chunk.app_metadata
             raw = metadata.to_pybytes() if metadata else b""
             if raw != self._before:  # most requests want the epoch that the one before them did
-                self._wanted = wanted_of(request_of(raw, OPTIONS_BYTES_MAX))
+                check_size(raw, OPTIONS_BYTES_MAX)
+                self._wanted = form_of_json(Conditions, raw or NO_OPTIONS).wanted
                 self._before = raw
             epoch, batch = self._looked_up(chunk.data)
             *pieces, last = pieces_of(batch)

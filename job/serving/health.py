@@ -25,18 +25,18 @@ from freshet.state.served.layout import (
 )
 
 STALE_AFTER_S = 10.0
-STALE_OK = "stale=ok"  # query of /readyz
 _ASK_S = 2.0
 _SILENT = "silent"
 _HOW_ENDED = {ENDED: "ended", STOPPED: "stopped"}
 
 
-def status_of(figures: dict[str, Any], path: str, query: str = "") -> int:
+def status_of(figures: dict[str, Any], path: str, stale_ok: bool = False) -> int:
     """Return the HTTP status of a probe: 200 where the server answers, and 503 where `/readyz` finds it not ready.
 
-    With STALE_OK a server whose table is stale is ready, too: it answers, and all servers of a job turn stale at once.
+    With `stale_ok` a server whose table is stale is ready, too: it answers, and all servers of a job turn stale at
+    once.
     """
-    degraded = query == STALE_OK and "epoch" in figures
+    degraded = stale_ok and "epoch" in figures
     return 200 if figures["ready"] or path == "/healthz" or degraded else 503
 
 

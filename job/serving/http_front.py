@@ -15,13 +15,14 @@ from freshet.job.serving.bounds.budget import RETRY_S, Held
 from freshet.job.serving.bounds.calls import end_of_status, kind_of_path
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.health import Health, status_of
-from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError
+from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError
 
 BODY_BYTES_MAX = 4 << 20
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for orchestrators, which have no token
 _POLL_S = 0.005
 BODY_S = 10.0  # until a body is there; over a connection of its own timed_http sees to that
 EXHAUSTED_STATUS, RETRY = 429, {"Retry-After": str(RETRY_S)}
+FORM_STATUS = 422  # of a request with a field that is unknown, missing, or of another type
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -60,7 +61,7 @@ class Front:
     async def _let_pass(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
-            refused = self._refused(scope["path"], headers)
+            refused = self._refused(scope, headers)
             if refused is not None:
                 await _answer(send, *refused)
                 return
@@ -112,8 +113,10 @@ class Front:
 
             await self._passed(scope, again, send)
 
-    def _refused(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, dict[str, str]] | None:
-        if path not in _OPEN_PATHS and not self._is_known(headers):
+    def _refused(
+        self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]
+    ) -> tuple[int, dict[str, str]] | None:
+        if scope["path"] not in _OPEN_PATHS and not self._is_known(headers):
             return 401, {"error": "expected the header `Authorization: Bearer TOKEN`"}
         coding = headers.get(b"content-encoding", b"identity").strip().lower()
         if coding not in (b"", b"identity"):
@@ -121,6 +124,10 @@ class Front:
         length = headers.get(b"content-length", b"0")
         if b"transfer-encoding" in headers or not length.isdigit() or int(length) > BODY_BYTES_MAX:
             return 413, {"error": f"expected a body of at most {BODY_BYTES_MAX:,} bytes, with its length"}
+        try:
+            _probe(scope)
+        except BadRequestError as error:
+            return FORM_STATUS, {"error": str(error), "kind": "bad-request"}
         return None
 
 
@@ -130,7 +137,23 @@ def as_json(content: Any) -> bytes:
 
 
 def _probed(scope: MutableMapping[str, Any], figures: dict[str, Any]) -> int:
-    return status_of(figures, scope["path"], scope.get("query_string", b"").decode("latin-1"))
+    return status_of(figures, scope["path"], _probe(scope) == "ok")
+
+
+def _probe(scope: MutableMapping[str, Any]) -> str | None:
+    """Return `stale` of a probe's query.
+
+    Raises: FormError for a query that is not that of the path.
+    """
+    query = scope.get("query_string", b"").decode("latin-1")
+    if not query or scope["path"] not in _OPEN_PATHS:
+        return None
+    from freshet.job.serving.bounds.forms import Nothing, Readiness, form_of_query  # which take long to load
+
+    if scope["path"] == "/readyz":
+        return form_of_query(Readiness, query).stale
+    form_of_query(Nothing, query)
+    return None
 
 
 async def _body(receive: Receive, held: Held) -> bytes | None:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from fastapi import FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.routing import Route
 
 from freshet.errors import FreshetError
+from freshet.job.serving.bounds.asked_ids import as_stored
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, FREE_BYTES, ONE_BYTES_MAX, Held
 from freshet.job.serving.bounds.feast import feast_bytes, feast_parts, moments_of
+from freshet.job.serving.bounds.forms import (
+    TIMEOUT_MAX_S,
+    Form,
+    FormError,
+    Many,
+    Nearest,
+    Nothing,
+    One,
+    OnlineFeatures,
+    Readiness,
+    fields_in_query,
+    form_of_json,
+    form_of_query,
+)
 from freshet.job.serving.bounds.json_answers import (
     INLINE_BYTES,
     JSON,
@@ -29,12 +42,12 @@ from freshet.job.serving.bounds.json_answers import (
 )
 from freshet.job.serving.bounds.sizes import OBJECT_BYTES
 from freshet.job.serving.health import Health, status_of
-from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, RETRY, as_json
+from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, FORM_STATUS, RETRY, as_json
 from freshet.job.serving.lookup import K_MAX, Answer, Lookup
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError
 from freshet.job.serving.protocol.times import as_json_fields
-from freshet.job.serving.protocol.wanted import IDS_MAX, TIMEOUT_S, Wanted
-from freshet.job.serving.requests import TIMEOUT_MAX_S, kind_of, nearest_of
+from freshet.job.serving.protocol.wanted import IDS_MAX, Wanted
+from freshet.job.serving.requests import kind_of, nearest_of
 from freshet.job.serving.workers.one_sentence import logged
 
 if TYPE_CHECKING:
@@ -48,8 +61,6 @@ _STATUS = {
     "too-slow": 503,
     EXHAUSTED: EXHAUSTED_STATUS,
 }
-_NO_JSON: list[Any] = [{"type": "json_invalid", "loc": (), "msg": "expected JSON"}]
-_NUMBER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _NUMBERS = (
     "epoch",
     "vertices",
@@ -66,7 +77,7 @@ _NUMBERS = (
     "refused",
     "waiting",
 )
-Form = TypeVar("Form", bound=BaseModel)
+F = TypeVar("F", bound=Form)
 
 
 class _AnyText(Convertor[str]):
@@ -82,53 +93,6 @@ class _AnyText(Convertor[str]):
 
 
 register_url_convertor("any", _AnyText())
-
-
-class Lookups(BaseModel):
-    """Ids, and from when on an answer will do."""
-
-    model_config = ConfigDict(extra="forbid")
-    ids: list[Any]
-    min_epoch: int = 0
-    min_position: dict[str, int] | None = Field(default=None, description="partition -> offset that must be covered")
-    timeout: float = Field(default=TIMEOUT_S, ge=0, le=TIMEOUT_MAX_S)
-
-    @property
-    def wanted(self) -> Wanted:
-        """Condition on the table for an answer."""
-        return Wanted(self.min_epoch, self.min_position, self.timeout)
-
-
-class OnlineFeatures(BaseModel):
-    """A request of Feast's; what else stands in it is ignored."""
-
-    entities: dict[str, list[Any]]
-    features: list[str] = []
-    full_feature_names: bool = False
-
-    @property
-    def columns(self) -> list[tuple[str, str]]:
-        """The view and the column of each feature."""
-        return [(view, column) for view, _, column in (one.rpartition(":") for one in self._asked)]
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns in the answer."""
-        return [f"{view}__{column}" if self.full_feature_names and view else column for view, column in self.columns]
-
-    @property
-    def _asked(self) -> list[str]:
-        return self.features or ["embeddings:embedding"]
-
-
-class Nearest(BaseModel):
-    """Neighbours of a vertex, or of a vector."""
-
-    model_config = ConfigDict(extra="forbid")
-    id: Any = None
-    vector: list[float] | None = None
-    k: int = 10
-    metric: str = "cosine"
 
 
 class AsOf(BaseModel):
@@ -162,6 +126,7 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
     app = FastAPI(title="Freshet", description=about)
     lookup.as_server()
     _refuse_by_kind(app)
+    _add_description(app)
     apart = Apart()
     _add_lookups(app, lookup, health, apart)
     _add_columns(app, lookup, apart)
@@ -174,51 +139,51 @@ def _refuse_by_kind(app: FastAPI) -> None:
     async def refuse(_request: Request, error: FreshetError) -> Response:
         kind = kind_of(error)
         headers = RETRY if isinstance(error, ExhaustedError) and error.again else None
-        return _json({"error": str(error), "kind": kind}, _STATUS[kind], headers)
+        status = FORM_STATUS if isinstance(error, FormError) else _STATUS[kind]
+        return _json({"error": str(error), "kind": kind}, status, headers)
 
     @app.exception_handler(Exception)
     async def refuse_all(_request: Request, error: Exception) -> Response:
         return _json({"error": logged(error), "kind": "failed"}, 500)
 
-    @app.exception_handler(RequestValidationError)
-    async def refuse_form(_request: Request, error: RequestValidationError) -> Response:
-        # without the input, which FastAPI would repeat: it may be no text at all
-        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        return _json({"error": "; ".join(wrong), "kind": "bad-request"}, 422)
+
+def _add_description(app: FastAPI) -> None:
+    async def described(request: Request) -> Response:
+        _query(Nothing, request)
+        return _json(app.openapi())
+
+    app.router.routes.insert(0, Route("/openapi.json", described))  # FastAPI's own takes any query
 
 
 def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> None:
-    @app.get("/embeddings/{id:any}", responses=_OF_EPOCH)
-    @app.get("/embeddings", responses=_OF_EPOCH)
-    async def embedding(
-        id: str,
-        min_epoch: int = 0,
-        timeout: float = Query(TIMEOUT_S, ge=0, le=TIMEOUT_MAX_S),  # what clients call it
-        kind: str | None = None,
-    ) -> Response:
+    @app.get("/embeddings/{id:any}", openapi_extra=_in_query(One, "id"), responses=_OF_EPOCH)
+    @app.get("/embeddings", openapi_extra=_in_query(One), responses=_OF_EPOCH)
+    async def embedding(request: Request) -> Response:
         """The embedding of one vertex; 404 where there is none.
 
         `?id=` takes any id, also `.` and `..`, which most clients leave out of a path. A `kind` other than that of this
         server is refused.
         """
-        if kind is not None and health.kind not in ("", kind):
-            msg = f"kind: this server has the embeddings of {health.kind}, got {kind!r}; ask the server of that kind"
+        asked = _query(One, request)
+        if asked.kind is not None and health.kind not in ("", asked.kind):
+            known = f"this server has the embeddings of {health.kind}"
+            msg = f"kind: {known}, got {asked.kind!r}; ask the server of that kind"
             raise BadRequestError(msg)
-        value: Any = int(id) if not lookup.table.strings and _NUMBER.fullmatch(id) else id
-        await _wait(lookup, Wanted(min_epoch, None, timeout))
-        answer = lookup.get(lookup.ids_of([value]))
+        ids = lookup.ids_of([asked.id])
+        await _wait(lookup, asked.wanted)
+        answer = lookup.get(ids)
         if not len(answer.epochs):
-            return _json({"error": f"no vertex {value!r}", "kind": "unknown", **_as_of(lookup, answer)}, 404)
-        return _json({**listed(lookup, answer)[0], **_as_of(lookup, answer)})
+            return _json({"error": f"no vertex {asked.id!r}", "kind": "unknown", **_as_of(lookup, answer)}, 404)
+        return _json({**listed(lookup, answer, asked.ids_as is not None)[0], **_as_of(lookup, answer)})
 
     @app.post("/embeddings/", include_in_schema=False)
-    @app.post("/embeddings", openapi_extra=_body(Lookups), responses=_OF_EPOCH)
+    @app.post("/embeddings", openapi_extra=_body(Many), responses=_OF_EPOCH)
     async def embeddings(request: Request) -> Response:
         """The embeddings of many vertices, at one epoch."""
-        asked, sent = await _sent(apart, Lookups, request)
+        asked, sent = await _sent(apart, Many, request)
         size = _bytes_of(lookup, len(asked.ids), 2 * sent)
         answer, held = await _found(lookup, apart, asked.ids, asked.wanted, size)
-        return apart.answer(_found_parts(lookup, answer, asked.ids), size, held)
+        return apart.answer(_found_parts(lookup, answer, asked), size, held)
 
 
 def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
@@ -226,7 +191,7 @@ def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
     async def online_features(request: Request) -> Response:
         """Answer like Feast's feature server: columns of values, with their statuses."""
         asked, sent = await _sent(apart, OnlineFeatures, request)
-        name, values = next(iter(asked.entities.items()), ("id", []))
+        name, values = next(iter(asked.entities.items()), ("id", []))  # the form takes one at most
         size = feast_bytes(lookup.table.width, asked.columns, len(values)) + 2 * sent
         answer, held = await _found(lookup, apart, values, Wanted(), size)
         names = [name, *asked.names]
@@ -244,22 +209,26 @@ def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         asked, _ = await _sent(apart, Nearest, request)
         size = _bytes_of(lookup, min(max(asked.k, 0), K_MAX), 0)
         lookup.budget.check(size, f"the answer of {asked.k:,} rows")
-        parts, held = await apart(False, _nearest_parts, lookup, asked.model_dump(exclude_none=True))
+        parts, held = await apart(False, _nearest_parts, lookup, asked)
         return apart.answer(parts, size + held.size, held)
 
 
-async def _sent(apart: Apart, model: type[Form], request: Request) -> tuple[Form, int]:
+async def _sent(apart: Apart, form: type[F], request: Request) -> tuple[F, int]:
     """Return the request, and its number of bytes."""
+    _query(Nothing, request)
     raw = await request.body()
-    return await apart(len(raw) <= FREE_BYTES, _form, model, raw), len(raw)
+    return await apart(len(raw) <= FREE_BYTES, form_of_json, form, raw), len(raw)
 
 
-def _form(model: type[Form], raw: bytes) -> Form:
-    try:
-        return model.model_validate(json.loads(raw))
-    except (ValueError, RecursionError) as error:  # a ValidationError is a ValueError
-        told = error.errors(include_url=False) if isinstance(error, ValidationError) else _NO_JSON
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in told]) from error
+def _query(form: type[F], request: Request) -> F:
+    """Return the request that the URL is."""
+    query = request.scope.get("query_string", b"").decode("latin-1")
+    return form_of_query(form, query, **request.path_params)
+
+
+def _in_query(form: type[Form], *path: str) -> dict[str, Any]:
+    """Describe, for /docs, a URL that FastAPI does not read itself: it takes names that it does not know."""
+    return {"parameters": fields_in_query(form, path)}
 
 
 def _body(model: type[BaseModel]) -> dict[str, Any]:
@@ -291,19 +260,21 @@ def _rows(lookup: Lookup, values: list[Any]) -> tuple[Answer, Held]:
     return lookup.get(ids), held
 
 
-def _found_parts(lookup: Lookup, answer: Answer, asked: list[Any]) -> Iterator[bytes]:
-    known = set(ids_in(answer))
-    unknown = [one for one in asked if one not in known]
+def _found_parts(lookup: Lookup, answer: Answer, asked: Many) -> Iterator[bytes]:
+    known, as_text = set(ids_in(answer)), asked.ids_as is not None
+    stored = as_stored(asked.ids, lookup.table.strings)
+    unknown = [str(one) if as_text else one for one, id_ in zip(asked.ids, stored, strict=True) if id_ not in known]
     of_each = lookup.row_shape(logits=True).in_json
-    lists = {"found": rows_of(lookup, answer, of_each), "unknown": values_of(unknown, OBJECT_BYTES)}
+    rows = rows_of(lookup, answer, of_each, as_text=as_text)
+    lists = {"found": rows, "unknown": values_of(unknown, OBJECT_BYTES)}
     yield from object_of(_as_of(lookup, answer), lists)
 
 
-def _nearest_parts(lookup: Lookup, told: dict[str, Any]) -> tuple[Iterator[bytes], Held]:
-    shape = lookup.row_shape(logits=True)
-    held = lookup.budget.hold(min(max(told["k"], 0), K_MAX) * (shape.in_arrow + OBJECT_BYTES), "the nearest rows")
-    answer, scores = nearest_of(lookup, told, Wanted())
-    rows = rows_of(lookup, answer, shape.in_json, lambda at, end: scores[at:end].tolist())
+def _nearest_parts(lookup: Lookup, asked: Nearest) -> tuple[Iterator[bytes], Held]:
+    shape, as_text = lookup.row_shape(logits=True), asked.ids_as is not None
+    held = lookup.budget.hold(min(max(asked.k, 0), K_MAX) * (shape.in_arrow + OBJECT_BYTES), "the nearest rows")
+    answer, scores = nearest_of(lookup, asked.model_dump(exclude_none=True), Wanted())
+    rows = rows_of(lookup, answer, shape.in_json, lambda at, end: scores[at:end].tolist(), as_text)
     return object_of(_as_of(lookup, answer), {"found": rows}), held
 
 
@@ -313,19 +284,21 @@ def _as_of(lookup: Lookup, answer: Answer) -> dict[str, Any]:
 
 def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
     @app.get("/healthz")
-    async def alive() -> Response:
+    async def alive(request: Request) -> Response:
         """Report that the server is alive, and the freshness of its table."""
+        _query(Nothing, request)
         return _json(health.figures())
 
-    @app.get("/readyz")
-    async def ready(stale: str = "") -> Response:
+    @app.get("/readyz", openapi_extra=_in_query(Readiness))
+    async def ready(request: Request) -> Response:
         """503 where there is no table yet, or nothing was heard of the job for too long (not with stale=ok)."""
         figures = health.figures()
-        return _json(figures, status_of(figures, "/readyz", f"stale={stale}"))
+        return _json(figures, status_of(figures, "/readyz", _query(Readiness, request).stale == "ok"))
 
     @app.get("/metrics")
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """Return the metrics for Prometheus."""
+        _query(Nothing, request)
         from prometheus_client import CONTENT_TYPE_LATEST
 
         text = await asyncio.to_thread(_metrics, lookup, health)  # it reads files, and may ask Flink

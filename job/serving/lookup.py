@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from freshet.job.serving.bounds.asked_ids import ids_of_values
 from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.bounds.neighbours import METRICS, NearestRows
 from freshet.job.serving.bounds.sizes import RowShape
@@ -321,26 +322,11 @@ class Lookup:
         return RowShape(self.table.width, self.head_width if logits else 0)
 
     def ids_of(self, values: object) -> Ids:
-        """The ids of a list, of the kind that the table has.
+        """The ids of a list, of the kind that the table has; integers may be written as strings.
 
         Raises: BadRequestError naming the first that is of another kind.
         """
-        if not isinstance(values, list) or len(values) > IDS_MAX:
-            got = f"{len(values):,}" if isinstance(values, list) else type(values).__name__
-            msg = f"ids: expected a list of at most {IDS_MAX:,}, got {got}; ask for all at once, or in several requests"
-            raise BadRequestError(msg)
-        strings = self.table.strings
-        wrong = [one for one in values if not (isinstance(one, str) if strings else _is_int64(one))][:1]
-        if not wrong:
-            if not strings:
-                return frozen(np.array(values, np.int64))
-            try:
-                return Texts.encode(values)
-            except UnicodeEncodeError as error:
-                wrong = [error.object]
-        kind = "strings" if self.table.strings else "integers of 64 bits"
-        msg = f"ids: expected {kind}, got {str(wrong[0])[:50]!r} ({type(wrong[0]).__name__})"
-        raise BadRequestError(msg)
+        return ids_of_values(values, self.table.strings)
 
     def few(self, ids: pa.Array, wanted: Wanted = NOTHING_SPECIAL) -> tuple[int, pa.RecordBatch] | None:
         """The epoch and the batch of a column of int64, if they are few, all there, and the table is as far as wanted.
@@ -384,7 +370,7 @@ class Lookup:
     def _place(self, key: str) -> tuple[int | None, int]:
         """The source (None: the only one) and the partition that a key of `min_position` means."""
         source, _, partition = str(key).rpartition(":")
-        if not partition.isdecimal() or len(partition) > _DIGITS_MAX:
+        if not (partition.isdecimal() and partition.isascii()) or len(partition) > _DIGITS_MAX:
             msg = f"min_position: expected PARTITION or SOURCE:PARTITION, got {str(key)[:50]!r}"
             raise BadRequestError(msg)
         if source and source not in self.sources:
@@ -394,7 +380,3 @@ class Lookup:
             msg = f"min_position: the job has several sources; write SOURCE:{partition}, of {', '.join(self.sources)}"
             raise BadRequestError(msg)
         return (self.sources.index(source) if source else None), int(partition)
-
-
-def _is_int64(value: object) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63

@@ -1,4 +1,4 @@
-"""Requests as clients send them, in JSON: read strictly, with errors that say what was expected."""
+"""Answers to requests that all protocols have, and their errors by kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import orjson
 
 from freshet.errors import FreshetError
 from freshet.job.serving.lookup import Answer, Lookup
@@ -18,12 +17,11 @@ from freshet.job.serving.protocol.errors import (
     NotYetError,
     TooSlowError,
 )
-from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, TIMEOUT_S, Wanted
+from freshet.job.serving.protocol.wanted import Wanted
 from freshet.state.served.mapped import HistoryTooShortError, WriterGoneError
 
 _REQUEST_BYTES_MAX = 16 << 20
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors
-TIMEOUT_MAX_S = 60.0
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (ExhaustedError, EXHAUSTED),
     (TooSlowError, "too-slow"),
@@ -33,7 +31,6 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (NotReadyError, "not-ready"),
     (WriterGoneError, "not-ready"),
 )
-_OPTIONS = frozenset({"min_epoch", "min_position", "timeout", "logits"})
 
 
 def check_size(raw: bytes, most: int = _REQUEST_BYTES_MAX) -> None:
@@ -41,46 +38,6 @@ def check_size(raw: bytes, most: int = _REQUEST_BYTES_MAX) -> None:
     if len(raw) > most:
         msg = f"a request: expected at most {most:,} bytes, got {len(raw):,}"
         raise BadRequestError(msg)
-
-
-def request_of(raw: bytes, most: int = _REQUEST_BYTES_MAX) -> dict[str, Any]:
-    """Return the JSON object of a request of at most `most` bytes; empty bytes are an empty object.
-
-    Raises: BadRequestError.
-    """
-    if not raw:
-        return {}
-    check_size(raw, most)
-    try:
-        found = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        msg = f"a request: expected JSON, got {raw[:50]!r} ({error})"
-        raise BadRequestError(msg) from error
-    if not isinstance(found, dict):
-        msg = f"a request: expected a JSON object, got {type(found).__name__}"
-        raise BadRequestError(msg)
-    return found
-
-
-def wanted_of(request: dict[str, Any]) -> Wanted:
-    """Return the request's condition on the table.
-
-    Raises: BadRequestError.
-    """
-    if not _OPTIONS & request.keys():
-        return NOTHING_SPECIAL
-    epoch, position = request.get("min_epoch", 0), request.get("min_position")
-    timeout = request.get("timeout", TIMEOUT_S)
-    if type(epoch) is not int:
-        msg = f"min_epoch: expected an integer, got {str(epoch)[:50]!r}"
-        raise BadRequestError(msg)
-    if type(timeout) not in (int, float) or not 0 <= timeout <= TIMEOUT_MAX_S:
-        msg = f"timeout: expected seconds from 0 to {TIMEOUT_MAX_S:g}, got {str(timeout)[:50]!r}"
-        raise BadRequestError(msg)
-    if position is not None and not (isinstance(position, dict) and all(type(one) is int for one in position.values())):
-        msg = f"min_position: expected an object of partition: offset, got {str(position)[:50]!r}"
-        raise BadRequestError(msg)
-    return Wanted(epoch, position, float(timeout))
 
 
 def nearest_of(

@@ -218,21 +218,21 @@ class ServedJob:
             return False
 
 
-def await_job(tables: Path, timeout_s: float, kind: str | None = None) -> ServedJob:
+def await_job(tables: Path, timeout_s: float, kind: str | None = None, option: str = "--tables") -> ServedJob:
     """The job whose tables these are, or the tables of a kind; waits while it prepares itself.
 
     Raises: UsageError when there is none in time, or where a kind is to be named.
     """
-    return await_tables(tables, timeout_s, lambda: ServedJob.of_tables(tables, kind))
+    return await_tables(tables, timeout_s, lambda: ServedJob.of_tables(tables, kind), option)
 
 
-def await_tables(tables: Path, timeout_s: float, find: Callable[[], T | None]) -> T:
-    """Wait for the result of `find` in a folder of tables.
+def await_tables(tables: Path, timeout_s: float, find: Callable[[], T | None], option: str = "--tables") -> T:
+    """Wait for the result of `find` in a folder of tables, which that option of the command gave.
 
     Raises: UsageError when nothing is in time.
     """
     if layout.TABLES not in (tables.name, tables.parent.name):
-        msg = f"--tables {tables}: expected the folder {layout.TABLES} of a job's --out, such as O/{layout.TABLES}"
+        msg = f"{option} {tables}: expected the folder {layout.TABLES} of a job's --out, such as O/{layout.TABLES}"
         raise UsageError(msg)
     deadline, out = time.monotonic() + timeout_s, LogFolders.of_tables(tables).out
     while (found := find()) is None:
@@ -240,7 +240,7 @@ def await_tables(tables: Path, timeout_s: float, find: Callable[[], T | None]) -
             lacking = [name for name in (layout.SAVED_JOB, layout.IMAGE_DONE) if not (out / name).exists()]
             which = f" (there is no {lacking[0]})" if lacking else ""
             msg = (
-                f"--tables {tables}: {out} holds no job after {timeout_s:g} s{which}; give the "
+                f"{option} {tables}: {out} holds no job after {timeout_s:g} s{which}; give the "
                 f"{layout.TABLES} of the --out folder of a `freshet run`"
             )
             raise UsageError(msg)

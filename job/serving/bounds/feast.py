@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from freshet.job.serving.bounds.asked_ids import as_stored
 from freshet.job.serving.bounds.json_answers import PART_BYTES as _PART_BYTES
 from freshet.job.serving.bounds.json_answers import ids_in, items_of, object_of, values_of
 from freshet.job.serving.bounds.sizes import FLOAT, NUMBER
 from freshet.job.serving.http_front import as_json
 from freshet.job.serving.lookup import Answer, Lookup
+from freshet.state.served.ids import Texts
 from freshet.state.served.times import NO_TIME
 
 EMBEDDING, EPOCH = "embedding", "epoch"
@@ -49,7 +51,7 @@ def feast_parts(
 ) -> Iterator[bytes]:
     """The answer for the ids `values`, whose other members are those of `head`; `moments` are the times of its rows."""
     at = {id_: k for k, id_ in enumerate(ids_in(answer))}
-    rows = [at.get(value) for value in values]
+    rows = [at.get(value) for value in as_stored(values, isinstance(answer.ids, Texts))]
     nowhere: list[int | None] = [None] * len(rows)
     yield as_json(head)[:-1] + b',"results":['
     times = [_NEVER, *moments.tolist()]

@@ -77,14 +77,20 @@ def values_of(values: Sequence[Any], of_each: int) -> Iterator[bytes]:
     return items_of(values[at : at + step] for at in range(0, len(values), step))
 
 
-def rows_of(lookup: Lookup, answer: Answer, of_each: int, more: Callable[[int, int], list[Any]] | None = None) -> Any:
-    """The rows of an answer as items; `more`: of a span of rows what else each has, `score`."""
+def rows_of(
+    lookup: Lookup,
+    answer: Answer,
+    of_each: int,
+    more: Callable[[int, int], list[Any]] | None = None,
+    as_text: bool = False,
+) -> Any:
+    """The rows of an answer as items; `more`: of a span of rows what else each has, `score`; `as_text`: of the ids."""
     step = max(1, PART_BYTES // of_each)
 
     def blocks() -> Iterator[list[dict[str, Any]]]:
         for at in range(0, len(answer.epochs), step):
             end = min(at + step, len(answer.epochs))
-            found = listed(lookup, answer.part(at, end))
+            found = listed(lookup, answer.part(at, end), as_text)
             if more is not None:
                 found = [{**one, "score": score} for one, score in zip(found, more(at, end), strict=True)]
             yield found
@@ -92,16 +98,19 @@ def rows_of(lookup: Lookup, answer: Answer, of_each: int, more: Callable[[int, i
     return items_of(blocks())
 
 
-def ids_in(answer: Answer) -> list[Any]:
-    """The ids of an answer as Python has them."""
-    return answer.ids.decode() if isinstance(answer.ids, Texts) else answer.ids.tolist()
+def ids_in(answer: Answer, as_text: bool = False) -> list[Any]:
+    """The ids of an answer as Python has them; `as_text`: integers as strings."""
+    if isinstance(answer.ids, Texts):
+        return answer.ids.decode()
+    found: list[Any] = answer.ids.tolist()
+    return list(map(str, found)) if as_text else found
 
 
-def listed(lookup: Lookup, answer: Answer) -> list[dict[str, Any]]:
+def listed(lookup: Lookup, answer: Answer, as_text: bool = False) -> list[dict[str, Any]]:
     """The rows of an answer as JSON objects; numbers that are not finite become null."""
     found = [
         {"id": id_, "epoch": epoch, "embedding": row}
-        for id_, epoch, row in zip(ids_in(answer), answer.epochs.tolist(), answer.rows, strict=True)
+        for id_, epoch, row in zip(ids_in(answer, as_text), answer.epochs.tolist(), answer.rows, strict=True)
     ]
     if lookup.head_width and found:
         logits = lookup.logits(answer.rows)

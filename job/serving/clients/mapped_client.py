@@ -90,8 +90,8 @@ class MappedTransport:
         if fed is not None:
             return Lookup(self._current, fed.sources, fed.readout_of, fed.consistency, fed.kind)
         msg = (
-            f"{self._tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`, or what "
-            "--tables of a `freshet serve` names"
+            f"{self._tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`, or the "
+            "folder in which a `freshet serve` keeps its table"
         )
         raise NotReadyError(msg)
 

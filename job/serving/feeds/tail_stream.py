@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from freshet.job.serving.bounds.forms import Ticket
 from freshet.job.serving.feeds.change_stream import told_end
 from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.part_tails import PartTails
@@ -31,23 +32,21 @@ _BEAT_S, _POLL_S = 0.25, 0.004
 
 
 def pieces_of_tails(
-    here: TailsHere, request: dict[str, Any], lookup: Lookup, until: Callable[[], bool]
+    here: TailsHere, asked: Ticket, lookup: Lookup, until: Callable[[], bool]
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """Records as they come, in pieces, and heartbeats; the metadata says which.
 
     Raises: BadRequestError for a request about another job, other parts, or another version of the records.
     """
-    wanted = request["tails"]
-    if request.get("job") != here.job_id:
-        msg = f"tails of the job {request.get('job')!r}: this server is of the job {here.job_id!r}"
+    wanted = asked.tails or []
+    if asked.job != here.job_id:
+        msg = f"tails of the job {asked.job!r}: this server is of the job {here.job_id!r}"
         raise BadRequestError(msg)
-    if not isinstance(wanted, list) or len(wanted) != here.parts or any(type(one) is not int for one in wanted):
+    if len(wanted) != here.parts:
         msg = f"tails: expected {here.parts} epochs, one for each part, got {str(wanted)[:50]!r}"
         raise BadRequestError(msg)
-    if request.get("version") != VERSION:
-        msg = (
-            f"tails of version {request.get('version')!r}: this server has version {VERSION}; use one Freshet for both"
-        )
+    if asked.version != VERSION:
+        msg = f"tails of version {asked.version!r}: this server has version {VERSION}; use one Freshet for both"
         raise BadRequestError(msg)
     return _pieces(here, list(wanted), lookup, until)
 

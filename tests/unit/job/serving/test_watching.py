@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,9 +76,22 @@ def test_a_job_on_a_cluster_outlives_its_client(
 def test_tables_that_a_job_is_about_to_make_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
 ) -> None:
-    def waits(tables: Path, _timeout_s: float, _kind: str | None) -> ServedJob:
+    def waits(tables: Path, *_: object) -> ServedJob:
         raise UsageError(str(tables))
 
     monkeypatch.setattr(served_job, "await_job", waits)
     with pytest.raises(UsageError, match=f"^{tmp_path / 'O' / below}$"):
         watch(at=str(tmp_path / "O" / below))
+
+
+@pytest.mark.parametrize("given", ["O", "nowhere", "O/tables"])
+def test_errors_of_watch_name_its_own_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    (tmp_path / "O").mkdir()
+    monkeypatch.setattr(served_job, "await_job", partial(_without_wait, served_job.await_job))
+    with pytest.raises(UsageError, match=f"^--at {tmp_path / given}: ") as caught:
+        watch(at=str(tmp_path / given))
+    assert "--tables" not in str(caught.value)
+
+
+def _without_wait(await_job: Callable[..., ServedJob], tables: Path, _timeout_s: float, *more: Any) -> ServedJob:
+    return await_job(tables, 0.0, *more)
