@@ -87,3 +87,48 @@ def test_wrong_ones_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: s
         load(monkeypatch, {name: value})
     assert str(caught.value).startswith(told)
     assert "secret" not in str(caught.value)
+
+
+# Of a Service freshet-run with two ports, of one called freshet-run-flight, and of one with an IPv6 address.
+LINKS = {
+    "FRESHET_RUN_SERVICE_HOST": "10.96.0.7",
+    "FRESHET_RUN_SERVICE_PORT": "8080",
+    "FRESHET_RUN_SERVICE_PORT_HTTP_2": "8080",
+    "FRESHET_RUN_PORT": "tcp://10.96.0.7:8080",
+    "FRESHET_RUN_PORT_8080_TCP": "tcp://10.96.0.7:8080",
+    "FRESHET_RUN_PORT_8080_TCP_PROTO": "tcp",
+    "FRESHET_RUN_PORT_8080_TCP_PORT": "8080",
+    "FRESHET_RUN_PORT_8080_TCP_ADDR": "10.96.0.7",
+    "FRESHET_RUN_PORT_53_UDP": "udp://10.96.0.7:53",
+    "FRESHET_RUN_PORT_53_UDP_PROTO": "udp",
+    "FRESHET_RUN_FLIGHT_PORT": "tcp://10.96.0.8:47470",
+    "FRESHET_RUN_OUT_REST_SERVICE_HOST": "fd00::1:7",
+    "FRESHET_RUN_OUT_REST_PORT": "tcp://[fd00::1:7]:8081",
+}
+
+
+def test_links_of_services_are_passed_over(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = load(monkeypatch, LINKS | {"FRESHET_RUN_PARTS": "3"})
+    assert (found.parts, found.flight_port) == (3, None)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{', '.join(sorted(LINKS))}: set by Kubernetes for a Service")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FRESHET_RUN_PORT", "47470"),  # meant for FRESHET_RUN_FLIGHT_PORT
+        ("FRESHET_RUN_FLIGHT_PROT", "tcp://10.96.0.7:8080"),
+        ("FRESHET_RUN_SERVICE_HOST", "kafka:9092"),
+        ("FRESHET_RUN_SERVICE_PORT", "http"),
+        ("FRESHET_RUN_REPORT", "tcp://10.96.0.7:8080"),
+        ("FRESHET_RUN_PARTS", "tcp://10.96.0.7:8080"),
+    ],
+)
+def test_what_is_no_link_by_name_and_value_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"^{name}: "):
+        load(monkeypatch, {name: value})
+
+
+def test_an_option_that_looks_like_a_link_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch, {"FRESHET_RUN_FLIGHT_PORT": "47470"}).flight_port == 47470
