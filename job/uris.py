@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from freshet.job.errors import UsageError
+
 _FILE = "file://"
 _URI = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)")
 
@@ -35,3 +37,27 @@ def uri_in(path: Path) -> str | None:
     if match is None:
         return None
     return f"file:///{match[2]}" if match[1] == "file" else f"{match[1]}://{match[2]}"
+
+
+def folder_here(path: Path) -> Path:
+    """Return a folder that was given as a path, or as a file:// URI.
+
+    Raises: ValueError for the URI of another store.
+    """
+    uri = uri_in(path)
+    if uri is not None and is_remote(uri):
+        msg = f"got {uri}, expected a folder of this machine"
+        raise ValueError(msg)
+    return path if uri is None else local_path(uri)
+
+
+def out_here(value: Path) -> Path:
+    """Return the folder of --out, as a callback of the command line.
+
+    Raises: UsageError for the URI of another store.
+    """
+    try:
+        return folder_here(value)
+    except ValueError as error:
+        msg = f"--out: {error}"
+        raise UsageError(msg) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path, PurePosixPath
 
 from freshet.job.application.manifest import DATA, OPTIONS
@@ -47,7 +48,7 @@ def check(config: RunConfig) -> None:
 def _check_place(flag: str, given: Path | str | None) -> None:
     if given is None or is_remote(str(given)):
         return
-    path = PurePosixPath(given)
+    path = PurePosixPath(os.path.normpath(given))
     if not path.is_absolute() or PurePosixPath(DATA) not in path.parents:
         msg = f"{flag} {given}: expected a path below {DATA}, where the pods have their volume"
         raise UsageError(msg)

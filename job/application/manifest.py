@@ -7,6 +7,7 @@ layers that users write lie beside the options, where the program finds them (jo
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -35,7 +36,7 @@ def name_of(config: RunConfig) -> str:
 
     Where Kubernetes does not allow all of it, a hash tells it from others that come to the same.
     """
-    whole = config.name or str(config.out).removeprefix(f"{DATA}/")
+    whole = config.name or os.path.normpath(config.out).removeprefix(f"{DATA}/")
     name = re.sub(r"[^a-z0-9]+", "-", whole.lower()).strip("-")
     if name != whole or len(name) > _NAME_MAX - len(_PREFIX):
         digest = hashlib.sha256(whole.encode(errors="surrogateescape")).hexdigest()[:6]

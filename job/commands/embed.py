@@ -14,6 +14,7 @@ from freshet.job.options.flink_keys import resolve
 from freshet.job.options.layers import LayersFlag, take_layers
 from freshet.job.options.runtime_options import is_address
 from freshet.job.units import size_in_bytes
+from freshet.job.uris import out_here
 from freshet.partitioner.config import PLACEMENTS, STRATEGIES
 
 ORDERS = ("given", "completion")
@@ -48,7 +49,9 @@ _Config = Annotated[
 def embed(
     model: Annotated[Path, typer.Option(metavar="M", help="Model folder.", show_default=False)],
     snapshot: Annotated[Path, typer.Option(metavar="S", help="Snapshot folder to embed.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="S2", help="Folder to write; new or empty.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(metavar="S2", help="Folder to write; new or empty.", show_default=False, callback=out_here)
+    ],
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Budget, such as 2GiB (default: half of the free memory).")
     ] = None,

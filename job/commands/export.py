@@ -10,11 +10,17 @@ import typer
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.options.layers import LayersFlag, take_layers
+from freshet.job.uris import out_here
 
 
 def export(
     job: Annotated[Path, typer.Argument(metavar="O", help="Output folder of the job.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="S", help="Snapshot folder to write; new or empty.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="S", help="Snapshot folder to write; new or empty.", show_default=False, callback=out_here
+        ),
+    ],
     from_: Annotated[
         str | None,
         typer.Option("--from", metavar="PATH", help="Savepoint or checkpoint of the job (default: its last state)."),

@@ -12,6 +12,7 @@ import typer
 from freshet.extras import need
 from freshet.job.errors import UsageError
 from freshet.job.options.layers import LayersFlag, take_layers
+from freshet.job.uris import out_here
 
 
 def import_model(
@@ -26,7 +27,7 @@ def import_model(
     weights: Annotated[
         Path, typer.Option(help="Trained weights: a state dict, .safetensors or .pt (.pth, .ckpt, .bin).")
     ],
-    out: Annotated[Path, typer.Option(help="Model folder to write; new or empty.")],
+    out: Annotated[Path, typer.Option(help="Model folder to write; new or empty.", callback=out_here)],
     edge_type: Annotated[
         list[str] | None, typer.Option(help="Edge type of a typed model, in order of its relations; repeatable.")
     ] = None,

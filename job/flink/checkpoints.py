@@ -18,7 +18,7 @@ from freshet.job.flink.state_files import (
     recorded_states,
     written_ns,
 )
-from freshet.job.stores.object_store import StoreError
+from freshet.job.stores.object_store import NoBucketError, StoreError
 from freshet.job.stores.remote_states import RemoteStates
 from freshet.job.uris import is_remote, local_path
 
@@ -61,10 +61,13 @@ def savepoints_in(target: str, store: Mapping[str, str] | None = None) -> list[s
     """The savepoints in a folder (a URI), complete or not; in a store complete ones, by Flink's options for it.
 
     None of a store that can't be looked into.
+    Raises: NoBucketError.
     """
     if is_remote(target):
         try:
             return [] if store is None else RemoteStates(target, store).savepoints()
+        except NoBucketError:
+            raise
         except StoreError:
             return []
     return sorted(str(state) for state in local_path(target).glob("savepoint-*"))

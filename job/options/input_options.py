@@ -15,6 +15,7 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import EARLIEST, parse_start
 from freshet.job.options.layers import LAYERS_HELP
 from freshet.job.options.marks import FILE, IO, Count, Holds, MillisecondsOrOff, Option, Options
+from freshet.job.uris import folder_here
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.formats import SUFFIXES
 
@@ -87,6 +88,11 @@ class InputOptions(Options):
         for value in filter(is_kafka, values):
             KafkaAddress.parse(value)
         return values
+
+    @field_validator("out")
+    @classmethod
+    def _out(cls, value: Path) -> Path:
+        return folder_here(value)
 
     @field_validator("start_from")
     @classmethod

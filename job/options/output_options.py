@@ -10,7 +10,7 @@ from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.topic_specs import UPSERT, Delivery
 from freshet.job.options.marks import FILE, IO, KAFKA, Count, Duration, Holds, Option, Options, Size
 from freshet.job.units import format_duration
-from freshet.job.uris import local_path
+from freshet.job.uris import is_remote, local_path
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.output_folders import TABLES
 
@@ -122,7 +122,12 @@ class OutputOptions(Options):
     @field_validator("dead_letters")
     @classmethod
     def _file_or_topic(cls, value: str | None) -> str | None:
-        return str(KafkaAddress.parse(value)) if value is not None and is_kafka(value) else value
+        if value is None or is_kafka(value):
+            return None if value is None else str(KafkaAddress.parse(value))
+        if is_remote(value):
+            msg = f"got {value}, expected a file of this machine, or kafka://HOST:PORT/TOPIC"
+            raise ValueError(msg)
+        return value.removeprefix("file://")
 
     @property
     def publish_ms(self) -> int:

@@ -14,7 +14,7 @@ from freshet.job.flink.state_files import damage_of, has_checksums
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import job_of_state
 from freshet.job.options.flink_keys import resolve
-from freshet.job.stores.object_store import StoreError
+from freshet.job.stores.object_store import NoBucketError, StoreError
 from freshet.job.stores.remote_states import RemoteStates
 from freshet.job.uris import is_remote, local_path
 
@@ -92,6 +92,9 @@ class JobStates:
             if not states.is_state():
                 own = states.has_folder(self.job_id)
                 found = (self._away(f"{place}/{self.job_id}") if own else states).newest()
+        except NoBucketError as error:
+            msg = f"{self.flag} {error}"
+            raise UsageError(msg) from None
         except StoreError:
             return given
         if found is None:

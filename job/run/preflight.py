@@ -37,6 +37,25 @@ def check_run(config: RunConfig) -> None:
         need("serve", "--flight-port")
 
 
+def check_services(config: RunConfig) -> None:
+    """Check that the cluster and the brokers answer, that buckets exist, and that Flink's plugins can be had.
+
+    Raises: UsageError naming the option; JobFailed for a cluster or a broker that does not answer, or a missing jar.
+    """
+    from freshet.job.flink import cluster  # with libraries that take a while
+    from freshet.job.kafka.brokers import await_brokers
+    from freshet.job.stores.object_store import refuse_missing_buckets
+    from freshet.job.stores.plugins import wanted_plugins
+
+    cluster.await_answer(config.cluster, by_tokens=config.logs_in_by_tokens)
+    await_brokers(config.topics, config.client_properties)
+    if config.runtime == "flink":
+        flink = resolve(config.flink)
+        if config.cluster is None:
+            wanted_plugins(flink, [config.checkpoint_dir, config.resume])
+        refuse_missing_buckets({"--checkpoint-dir": config.checkpoint_dir, "--resume": config.resume}, flink)
+
+
 def check_application(config: RunConfig) -> None:
     """Check that a run may be a Flink application.
 

@@ -17,14 +17,12 @@ from freshet.gnn.any_plan import learned_rows_of
 from freshet.gnn.model import SPEC_FILE
 from freshet.job.console import ProgressDisplay, Stats, say
 from freshet.job.errors import EXIT_DONE, JobFailed, one_line
-from freshet.job.flink import cluster
 from freshet.job.flink.checkpoints import prune
 from freshet.job.flink.job_run import JobRun, NotOverError, RunResult
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.part_keys import parts_by_subtask
 from freshet.job.flink.pipeline import Division, division_of, groups_max
 from freshet.job.folder import layout, run_file
-from freshet.job.kafka.brokers import await_brokers
 from freshet.job.lifecycle.ending import spec_of_cluster_job
 from freshet.job.lifecycle.job_state import JobState
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
@@ -38,6 +36,7 @@ from freshet.job.run.former_checkpoints import FormerCheckpoints
 from freshet.job.run.in_flight import LevelWatch
 from freshet.job.run.job_states import JobStates
 from freshet.job.run.lag import Lag
+from freshet.job.run.preflight import check_services
 from freshet.job.run.prepare.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.prepare.job import Job, prepare
 from freshet.job.run.prepare.learned import unlearned_in_words
@@ -50,7 +49,6 @@ from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, pr
 from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
 from freshet.job.stores.job_artifacts import put_artifacts
-from freshet.job.stores.plugins import wanted_plugins
 from freshet.operators.factory import load_plan
 from freshet.operators.parser.letter_box import read_attrs
 from freshet.operators.snapshot.reader import id_kind_of
@@ -75,10 +73,7 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
         if former is not None and former.runs_on_cluster:
             return _attach(config, out, former, clock, in_application=in_application)
         if not has_finished(config.resume, out):
-            cluster.await_answer(config.cluster, by_tokens=config.logs_in_by_tokens)  # before anything is made
-            await_brokers(config.topics, config.client_properties)
-            if config.runtime == "flink" and config.cluster is None:
-                wanted_plugins(resolve(config.flink), [config.checkpoint_dir, config.resume])
+            check_services(config)  # before anything is made
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
         config, job = resume(config, out) if config.resume else (config, prepare(config, out))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from freshet.job.errors import JobFailed, one_line
+from freshet.job.console import say
+from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.stores.plugins import is_on_s3
 
 _PIECE_BYTES = 8 << 20  # of what is written
@@ -32,10 +34,15 @@ class StoreError(JobFailed):
     """A store can't be looked into; the message says which, and why."""
 
 
+class NoBucketError(StoreError):
+    """The bucket of a place does not exist."""
+
+
 class ObjectStore:
     """The files below a URI of a store, by Arrow's client.
 
-    Raises: StoreError from every method where the store does not answer as it should.
+    Raises: StoreError from every method where the store does not answer as it should; NoBucketError where nothing is
+    found because there is no bucket.
     """
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
@@ -59,6 +66,18 @@ class ObjectStore:
         """The path of the URI."""
         return self._root
 
+    def expect_bucket(self) -> None:
+        """Check that the bucket exists.
+
+        Raises: NoBucketError if it does not; StoreError where nobody can tell.
+        """
+        from pyarrow.fs import FileType
+
+        bucket = self._root.partition("/")[0]
+        if self._call(self._files.get_file_info, bucket).type == FileType.NotFound:
+            msg = f"{self._uri}: the store has no bucket {bucket}; make it, or correct the name"
+            raise NoBucketError(msg)
+
     def folders(self, path: str) -> list[str]:
         """Return the paths of the folders in a folder; none where it is not there."""
         from pyarrow.fs import FileType
@@ -81,9 +100,9 @@ class ObjectStore:
 
     def files(self, path: str) -> dict[str, tuple[int, int]]:
         """Return all files below a folder, with their sizes and when they were written (in ns)."""
-        from pyarrow.fs import FileSelector, FileType
+        from pyarrow.fs import FileType
 
-        infos = self._call(self._files.get_file_info, FileSelector(path, allow_not_found=True, recursive=True))
+        infos = self._infos(path, recursive=True)
         found = {one.path: (int(one.size), int(one.mtime_ns)) for one in infos if one.type == FileType.File}
         return dict(sorted(found.items()))
 
@@ -110,17 +129,39 @@ class ObjectStore:
         """Remove a folder with all that is in it."""
         self._call(self._files.delete_dir, path)
 
-    def _infos(self, path: str) -> list[Any]:
+    def _infos(self, path: str, *, recursive: bool = False) -> list[Any]:
         from pyarrow.fs import FileSelector
 
-        return list(self._call(self._files.get_file_info, FileSelector(path, allow_not_found=True)))
+        selector = self._call(partial(FileSelector, allow_not_found=True, recursive=recursive), path)
+        found = list(self._call(self._files.get_file_info, selector))
+        if not found:
+            self.expect_bucket()
+        return found
 
     def _call(self, call: Any, *arguments: Any) -> Any:
         try:
             return call(*arguments)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a path that Arrow does not take
             msg = f"{self._uri}: {one_line(str(error))}"
             raise StoreError(msg) from error
+
+
+def refuse_missing_buckets(places: Mapping[str, str | None], options: Mapping[str, str]) -> None:
+    """Check that the buckets of these places exist, each by the flag that names it; only those on S3 are looked at.
+
+    `options` are Flink's, with the secrets in them. A line says where nobody can tell.
+    Raises: UsageError naming the flag and the bucket.
+    """
+    for flag, place in places.items():
+        if place is None or not is_on_s3(place):
+            continue
+        try:
+            ObjectStore(place, options).expect_bucket()
+        except NoBucketError as error:
+            msg = f"{flag} {error}"
+            raise UsageError(msg) from None
+        except StoreError as error:
+            say(f"{flag} {error}; whether the bucket exists is not known", "warning")
 
 
 def _client(options: Mapping[str, str]) -> Any:

@@ -121,6 +121,7 @@ def test_modules_of_layers_go_along(spec: Callable[..., tuple[int, str, str]], t
     ("options", "told"),
     [
         (["--out", "out"], "--out out: expected a path below /data"),
+        (["--out", "/data/../etc/out"], "--out /data/../etc/out: expected a path below /data"),
         (["--model", "/models/m"], "--model /models/m: expected a path below /data"),
         (["--events", "/tmp/e.jsonl"], "--events /tmp/e.jsonl: expected a path below /data"),
         (["--runtime", "local"], "--runtime local: reads files only"),

@@ -257,3 +257,12 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--config .*none\.yaml: can't be read"):
         load_run_config(NEEDED, tmp_path / "none.yaml")
+
+
+def test_output_goes_to_this_machine() -> None:
+    assert "--out: got s3://nobucket7/x, expected a folder of this machine" in refusal(out=Path("s3://nobucket7/x"))
+    assert load(out=Path("file:///data/o")).out == Path("/data/o")
+    assert "--dead-letters: got s3://b/x, expected a file of this machine, or kafka://" in refusal(
+        dead_letters="s3://b/x"
+    )
+    assert load(dead_letters="file:///data/bad.jsonl").dead_letters == "/data/bad.jsonl"

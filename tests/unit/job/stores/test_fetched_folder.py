@@ -8,7 +8,7 @@ import pytest
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import free_port
 from freshet.job.stores.fetched_folder import fetch_folder
-from freshet.job.stores.object_store import StoreError
+from freshet.job.stores.object_store import ObjectStore, StoreError, refuse_missing_buckets
 from freshet.job.uris import uri_in
 from tests.support.stores.moto_server import BUCKET, KEY_ID, SECRET, MotoServer, moto_server
 
@@ -71,3 +71,58 @@ def test_a_uri_that_was_taken_for_a_path() -> None:
     assert fetch_folder("--model", "file:///a/b", {}) == Path("/a/b")
     for path in ("/a/b", "a/b", "C:x", "a/s3:/b"):
         assert uri_in(Path(path)) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("../../../PWNED", "is no path below the folder"),
+        ("a/../../PWNED", "is no path below the folder"),
+        ("..", "is no path below the folder"),
+        ("/PWNED", "is no path below the folder"),  # m//PWNED in the bucket
+        ("a//b", "is no path below the folder"),
+        ("./a", "is no path below the folder"),
+        ("a\0b", "is no path below the folder"),
+        ("é" * 128, "has a name of more than 255 bytes"),
+        ("model.json/x", "lies in another key, which is a file"),
+    ],
+)
+def test_a_key_that_makes_no_path_below_the_folder_is_refused(
+    server: MotoServer, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, why: str
+) -> None:
+    there = {"states/m/model.json": (2, 1), f"states/m/{key}": (5, 1)}
+    monkeypatch.setattr(ObjectStore, "files", lambda *_: there)
+    monkeypatch.setattr(ObjectStore, "get_file", lambda _, path, target: target.write_bytes(b"bytes"))
+    with pytest.raises(UsageError, match=rf"^--model s3://states/m: the key '.*' there {why}; remove it") as refusal:
+        fetch_folder("--model", f"{server.uri}/m", options(server))
+    assert repr(key) in str(refusal.value)
+    assert not list(tmp_path.rglob("*")), "not even the cache is made"
+
+
+def test_odd_keys_that_are_paths_are_taken(server: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["..a", "a..", "a\\..\\b", "MODEL.json", "model.json", "a b/é", "%2e%2e/x"]
+    monkeypatch.setattr(ObjectStore, "files", lambda *_: {f"states/m/{name}": (5, 1) for name in names})
+    monkeypatch.setattr(ObjectStore, "get_file", lambda _, path, target: target.write_bytes(path.encode()))
+    found = fetch_folder("--model", f"{server.uri}/m", options(server))
+    assert all((found / name).read_text() == f"states/m/{name}" for name in names)
+    assert found.is_relative_to(tmp_path)
+
+
+def test_a_bucket_that_does_not_exist_is_named(server: MotoServer, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = "the store has no bucket nobucket7; make it, or correct the name"
+    with pytest.raises(UsageError, match=f"^--model s3://nobucket7/m: {missing}$"):
+        fetch_folder("--model", "s3://nobucket7/m", options(server))
+    places = {"--resume": "latest", "--model": None, "--checkpoint-dir": f"{server.uri}/new"}
+    refuse_missing_buckets(places, options(server))
+    assert capsys.readouterr().err == ""
+    with pytest.raises(UsageError, match=f"^--checkpoint-dir s3a://nobucket7/x: {missing}$"):
+        refuse_missing_buckets({**places, "--checkpoint-dir": "s3a://nobucket7/x"}, options(server))
+    silent = options(server) | {"s3.endpoint": f"http://127.0.0.1:{free_port(0)}"}
+    refuse_missing_buckets(places, silent)
+    assert "--checkpoint-dir s3://states/new: " in (said := capsys.readouterr().err)
+    assert "whether the bucket exists is not known" in said
+
+
+def test_a_path_that_the_client_does_not_take_is_told(server: MotoServer) -> None:
+    with pytest.raises(StoreError, match=r"^--model s3://states/a//b: .*path"):
+        fetch_folder("--model", f"{server.uri}/a//b", options(server))

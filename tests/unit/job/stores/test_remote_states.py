@@ -132,3 +132,14 @@ def test_a_savepoint_of_which_the_answer_was_lost(server: MotoServer) -> None:
     assert new_savepoint(target, before, store) is None
     put(server, "points/savepoint-2/_metadata")
     assert new_savepoint(target, before, store) == f"{target}/savepoint-2"
+
+
+def test_states_in_a_bucket_that_does_not_exist(server: MotoServer, tmp_path: Path) -> None:
+    """A job does not begin again because its bucket is gone."""
+    away = "s3://nobucket7/all"
+    with pytest.raises(UsageError, match=r"--resume latest: can't look into .*the store has no bucket nobucket7"):
+        JobStates(tmp_path, JOB, away, "--resume", raw(server)).latest()
+    with pytest.raises(UsageError, match=r"^--resume s3://nobucket7/all/chk-1: the store has no bucket nobucket7"):
+        JobStates(tmp_path, JOB, away, "--resume", raw(server)).named(f"{away}/chk-1")
+    with pytest.raises(StoreError, match="the store has no bucket nobucket7"):
+        savepoints_in(away, resolved(server))
