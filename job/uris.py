@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from freshet.job.errors import UsageError
-
 _FILE = "file://"
 _URI = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)")
 
@@ -49,15 +47,3 @@ def folder_here(path: Path) -> Path:
         msg = f"got {uri}, expected a folder of this machine"
         raise ValueError(msg)
     return path if uri is None else local_path(uri)
-
-
-def out_here(value: Path) -> Path:
-    """Return the folder of --out, as a callback of the command line.
-
-    Raises: UsageError for the URI of another store.
-    """
-    try:
-        return folder_here(value)
-    except ValueError as error:
-        msg = f"--out: {error}"
-        raise UsageError(msg) from None

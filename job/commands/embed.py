@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from freshet.job.errors import UsageError
+from freshet.job.folder.layout import out_here
 from freshet.job.local.malloc import reserve_little
 from freshet.job.options.config_file import load_direction, load_flink, load_partitioning
 from freshet.job.options.flink_keys import resolve
 from freshet.job.options.layers import LayersFlag, take_layers
 from freshet.job.options.runtime_options import is_address
 from freshet.job.units import size_in_bytes
-from freshet.job.uris import out_here
 from freshet.partitioner.config import PLACEMENTS, STRATEGIES
 
 ORDERS = ("given", "completion")
@@ -45,13 +45,16 @@ _Config = Annotated[
     typer.Option(metavar="FILE", help="--config of the later job: parts, partitioner and direction; a flag wins."),
 ]
 
+_Out = Annotated[
+    Path,
+    typer.Option(metavar="S2", help="Folder to write; new or empty.", show_default=False, callback=out_here),
+]
+
 
 def embed(
     model: Annotated[Path, typer.Option(metavar="M", help="Model folder.", show_default=False)],
     snapshot: Annotated[Path, typer.Option(metavar="S", help="Snapshot folder to embed.", show_default=False)],
-    out: Annotated[
-        Path, typer.Option(metavar="S2", help="Folder to write; new or empty.", show_default=False, callback=out_here)
-    ],
+    out: _Out,
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Budget, such as 2GiB (default: half of the free memory).")
     ] = None,

@@ -11,8 +11,8 @@ import typer
 
 from freshet.extras import need
 from freshet.job.errors import UsageError
+from freshet.job.folder.layout import out_here
 from freshet.job.options.layers import LayersFlag, take_layers
-from freshet.job.uris import out_here
 
 
 def import_model(

@@ -9,8 +9,9 @@ import os
 import re
 from pathlib import Path
 
+from freshet.job.errors import UsageError
 from freshet.job.kafka.address import is_kafka
-from freshet.job.uris import is_remote, local_path
+from freshet.job.uris import folder_here, is_remote, local_path
 from freshet.operators import output_folders
 from freshet.operators.epochs.retention import TOLD_FILE
 
@@ -53,6 +54,18 @@ def name_of_job(given: str | None, out: Path) -> str:
     """Return the name of a job in Flink and in metrics: --name, else the last folder of --out."""
     folder = Path(os.path.abspath(out)).name or "freshet"
     return given or "".join(one if one.isprintable() else "_" for one in folder)
+
+
+def out_here(value: Path) -> Path:
+    """Return the folder of --out, as a callback of the command line.
+
+    Raises: UsageError for the URI of another store.
+    """
+    try:
+        return folder_here(value)
+    except ValueError as error:
+        msg = f"--out: {error}"
+        raise UsageError(msg) from None
 
 
 def dead_letters_to(given: str | None, out: Path) -> str:
