@@ -167,7 +167,8 @@ def _events(
         name = topic_parser(topic.source)
         uid = UID.format(f"kafka-{topic.source}")
         places = spec.out_path, layout.topic_ended(spec.out_path, topic.source)
-        batches = topic_stream(env, topic, readers, ClientProperties(spec.kafka_properties), uid, *places)
+        properties = ClientProperties(spec.kafka_properties)
+        batches = topic_stream(env, topic, readers, properties, uid, *places, spec.ends_with_state)
         parsers.append(named(batches.process(MessageParserShell(name, config), element_type()), name, readers))
     if spec.chunks:
         parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)

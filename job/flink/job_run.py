@@ -102,6 +102,8 @@ class JobRun(ABC):
                 self._checkpoints.look()
             if progress is not None:
                 progress()
+            if self.spec.ends_with_state and input_ended(self.spec.out_path, bounded=False):
+                return self.stop(at_end=True)
             if should_stop is not None and (number := should_stop()) is not None:
                 say("stopping with a savepoint, once the epochs under way have ended; another signal ends at once")
                 return self.stop(by_signal=number)
@@ -113,9 +115,12 @@ class JobRun(ABC):
             time.sleep(POLL_S)
         return self._ended()
 
-    def stop(self, savepoint_dir: Path | str | None = None, by_signal: int | None = None) -> RunResult:
+    def stop(
+        self, savepoint_dir: Path | str | None = None, by_signal: int | None = None, *, at_end: bool = False
+    ) -> RunResult:
         """Stop the job with a savepoint, after all it has begun is complete; a job that has just ended is `finished`.
 
+        So is one that is stopped `at_end` of its input, unless it failed meanwhile and reads a part of that again.
         Raises: JobFailed when the job fails meanwhile or the savepoint can't be written.
         """
         target = savepoint_target(savepoint_dir or self.spec.savepoint_uri)
@@ -136,8 +141,10 @@ class JobRun(ABC):
         if not is_remote(savepoint):
             record_savepoint(Path(savepoint))
         self._await_sinks()
-        self._record(run_file.STOPPED, savepoint=savepoint)
-        return RunResult(run_file.STOPPED, self.job_id, savepoint, by_signal)
+        has_finished = at_end and input_ended(self.spec.out_path, bounded=False)
+        state = run_file.FINISHED if has_finished else run_file.STOPPED
+        self._record(state, savepoint=savepoint)
+        return RunResult(state, self.job_id, savepoint, by_signal)
 
     @property
     def own_checkpoint(self) -> Path | None:
@@ -184,8 +191,9 @@ class JobRun(ABC):
         # On a cluster somebody may have stopped it by Flink's own means, before it had done anything.
         bounded = self.spec.ends_by_itself and self.spec.cluster is None
         if savepoint is None and input_ended(out, bounded=bounded):
-            self._record(run_file.FINISHED)
-            return RunResult(run_file.FINISHED, self.job_id)
+            at_end = self._savepoint_of_others() if self.spec.ends_with_state else None  # of a client that is gone
+            self._record(run_file.FINISHED, savepoint=at_end)
+            return RunResult(run_file.FINISHED, self.job_id, at_end)
         savepoint = savepoint or self._savepoint_of_others()
         if savepoint is not None and not is_remote(savepoint):
             record_savepoint(Path(savepoint))

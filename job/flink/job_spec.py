@@ -45,6 +45,7 @@ class JobSpec(BaseModel):
     # Secrets may stand in them, so they are never written down: not in files, not in messages.
     kafka_properties: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
     stay: bool = False  # go on after the last chunk until stopped
+    ends_with_state: bool = False  # its client stops it with a savepoint at the end of its topics
     has_stayed: bool = False  # whether an earlier attempt was to stay, whose state has a source more
     epoch_ms: int = Field(default=20, ge=0)
 

@@ -302,6 +302,8 @@ def submit_job(spec: JobSpec) -> None:
 
     Raises: JobFailed when Flink refuses the job.
     """
+    if any(topic.end is not None for topic in spec.topics):
+        say("--detach: nobody keeps a state at the end of --until, so that no --resume reads on from there")
     _has_slots(spec)
     run = ClusterRun(spec)
     try:

@@ -20,6 +20,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiConsumer;
+import org.apache.flink.api.common.eventtime.Watermark;
 import org.apache.flink.api.connector.source.Boundedness;
 import org.apache.flink.api.connector.source.ReaderOutput;
 import org.apache.flink.api.connector.source.Source;
@@ -50,6 +51,9 @@ import org.apache.flink.util.SerializedThrowable;
  * <p>The partitions of a topic have several readers, which end together: of a source of which some subtasks have ended,
  * a state no longer has the partitions that these had read.
  *
+ * <p>A source that has ended in a state never reads again. So one whose job is to go on later does not end: it says by
+ * its last watermark that all was read, and waits to be stopped with a savepoint.
+ *
  * <p>The state is Flink's own. Of a bounded topic it also has the partitions that were read to their end, as splits
  * without a message, so that a resume knows where they go on.
  *
@@ -68,18 +72,19 @@ public class WatchedSource implements Source {
     private final String clusterId;
     private final Map ends;
     private final String ended;
+    private final boolean waits;
     private final String advice;
     private final Object tokenUrl;
 
     /**
      * `ends`: by partition the offset behind the last message, null: unbounded. Ids may be null, and go unwatched.
      * `ended`: the file that says that all was read. It is there before Flink knows of it: a source that has ended in a
-     * state never reads again, whatever its ends are then. `tokenUrl`: null, or a TokenUrl, which does its work when it
-     * arrives where the topic is read.
+     * state never reads again, whatever its ends are then. `waits`: the source waits to be stopped at the ends.
+     * `tokenUrl`: null, or a TokenUrl, which does its work when it arrives where the topic is read.
      */
     public WatchedSource(
             Source source, Properties properties, String topic, String topicId, String clusterId, Map ends,
-            String ended, String advice, Object tokenUrl) {
+            String ended, boolean waits, String advice, Object tokenUrl) {
         this.source = source;
         this.properties = properties;
         this.topic = topic;
@@ -87,6 +92,7 @@ public class WatchedSource implements Source {
         this.clusterId = clusterId;
         this.ends = ends == null ? null : new HashMap(ends);
         this.ended = ended;
+        this.waits = waits;
         this.advice = advice;
         this.tokenUrl = tokenUrl;
     }
@@ -222,7 +228,11 @@ public class WatchedSource implements Source {
                         return status;
                     }
                     hasRead = true;
-                    context.sendSourceEventToCoordinator(new ReadToTheEnd());
+                    if (waits) {
+                        output.emitWatermark(Watermark.MAX_WATERMARK);
+                    } else {
+                        context.sendSourceEventToCoordinator(new ReadToTheEnd());
+                    }
                 }
                 if (!allHaveRead.isDone()) {
                     return InputStatus.NOTHING_AVAILABLE;

@@ -34,11 +34,13 @@ def topic_stream(
     uid: str,
     out: Path,
     ended: Path,
+    waits: bool,
 ) -> DataStream:
     """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
 
     Each of the `readers` reads some of its partitions. `operators.parser.topic_stage` reads the batches. `out` is the
-    job's output folder, for what its errors advise; the file `ended` is made when a topic has been read to its end.
+    job's output folder, for what its errors advise. A topic that is read to its end `waits` until the job is stopped,
+    or makes the file `ended` and never reads again.
     """
     from pyflink.table import StreamTableEnvironment
     from pyflink.table.expressions import col
@@ -47,9 +49,8 @@ def topic_stream(
     tables.get_config().set("table.exec.resource.default-parallelism", str(readers))
     messages = tables.from_descriptor(_descriptor(topic, properties))
     stream = tables.to_data_stream(messages.select(col("partition"), col("offset"), col("value")))
-    _set_up_source(
-        stream._j_data_stream.getTransformation(), topic, uid, str(ended), advice(out), token_url(properties)
-    )
+    at_end = str(ended), waits, advice(out)
+    _set_up_source(stream._j_data_stream.getTransformation(), topic, uid, at_end, token_url(properties))
     return in_batches(stream)
 
 
@@ -100,7 +101,7 @@ def _offsets(offsets: dict[int, int]) -> str:
     return ";".join(f"partition:{partition},offset:{offset}" for partition, offset in sorted(offsets.items()))
 
 
-def _set_up_source(transformation: Any, topic: TopicInput, uid: str, ended: str, what_to_do: str, url: Any) -> None:
+def _set_up_source(transformation: Any, topic: TopicInput, uid: str, at_end: tuple[str, bool, str], url: Any) -> None:
     """Name the source above a table's stream, and have it end the job when its messages are gone.
 
     The planner gives it no uid by which its state would be found again. And when a checkpoint's offset is no longer
@@ -120,7 +121,7 @@ def _set_up_source(transformation: Any, topic: TopicInput, uid: str, ended: str,
         ends = jvm.java.util.HashMap()
         for partition, offset in topic.end.items():
             ends.put(partition, offset)
-    watched = jvm.WatchedSource(source, properties, topic.topic, *topic.identity, ends, ended, what_to_do, url)
+    watched = jvm.WatchedSource(source, properties, topic.topic, *topic.identity, ends, *at_end, url)
     _field(transformation, "source").set(transformation, watched)
 
 

@@ -75,12 +75,18 @@ def plan_topic(
 
 
 def resumed_topic(
-    topic: TopicInput, address: KafkaAddress, properties: ClientProperties, out: Path, ended: bool
+    topic: TopicInput,
+    address: KafkaAddress,
+    properties: ClientProperties,
+    out: Path,
+    ended: bool,
+    is_read: bool = False,
 ) -> TopicInput:
     """A topic of the job in `out` as a resume reads on: a bounded one up to where it ends now.
 
     One that has `ended`, as it may have in the state, keeps its ends. So does one that a version without ids has
-    recorded: its state does not have the partitions that were read to their end.
+    recorded: its state does not have the partitions that were read to their end. `is_read`: the job has read it up to
+    the ends that it had, and goes on there.
 
     Raises: UsageError when it is another topic of that name, or has lost messages; JobFailed as `plan_topic`.
     """
@@ -95,7 +101,14 @@ def resumed_topic(
         return now
     with _consumer(address, properties) as consumer:
         ends = {one.partition: offset for one, offset in consumer.end_offsets(partitions).items()}
+        first = {one.partition: offset for one, offset in consumer.beginning_offsets(partitions).items()}
     for partition, end in topic.end.items():
+        if is_read and ends.get(partition, 0) > end and first[partition] > end:
+            msg = (
+                f"--events {address}: partition {partition} now begins at offset {first[partition]}, and the job in "
+                f"{out} goes on at {end}: the messages between are gone (retention?); {advice(out)}"
+            )
+            raise UsageError(msg)
         if ends.get(partition, 0) < end:
             msg = (
                 f"--events {address}: partition {partition} ends at offset {ends.get(partition, 0)}, and the job in "

@@ -26,7 +26,7 @@ def checkpoint_age_s(out: Path, state: JobState) -> float | None:
         times = _checkpoint_in_flink(run)
     else:
         # A job that was stopped goes on with its savepoint, which may lie elsewhere; its checkpoints go with its end.
-        savepoint = run.get("savepoint") if run.get("state") == run_file.STOPPED else None
+        savepoint = run.get("savepoint") if run.get("state") in (run_file.STOPPED, run_file.FINISHED) else None
         times = [done_s for place in (where, savepoint) if place for done_s in _states_in(str(place), out)]
     return round(max(0.0, time.time() - max(times)), 1) if times else None
 

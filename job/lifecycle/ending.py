@@ -60,4 +60,8 @@ def spec_of_cluster_job(out: Path) -> JobSpec:
     saved, cluster = SavedJob.read(out), run_file.read_run(out).get("cluster")
     given, job_id = (None, "") if saved is None else (saved.options.get("checkpoint_dir"), saved.settings.job_id)
     folder = layout.checkpoint_dir_of_job(given, job_id) or ""
-    return JobSpec(out=str(out), layers=1, cluster=cluster, checkpoint_dir=folder)
+    found = JobSpec(out=str(out), layers=1, cluster=cluster, checkpoint_dir=folder)
+    with suppress(UsageError):  # it never began
+        waits = JobSpec.load(found.checkpoints / layout.SPEC).ends_with_state
+        return found.model_copy(update={"ends_with_state": waits})
+    return found

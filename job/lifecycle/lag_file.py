@@ -43,14 +43,19 @@ def noted_topics(out: Path) -> list[Noted] | None:
 
 
 def read_lag(
-    out: Path, events: int, now_s: float | None = None, ends: Mapping[str, Mapping[int, int]] | None = None
+    out: Path,
+    events: int,
+    now_s: float | None = None,
+    ends: Mapping[str, Mapping[int, int]] | None = None,
+    *,
+    has_finished: bool = False,
 ) -> dict[str, int] | None:
     """Return the input that a job has yet to read, by partition (SOURCE:PARTITION of several topics).
 
     None where it is not known: no broker has said lately where a topic ends.
 
     `events`: those of files that it has read; files stand together, as `FILES`. `ends`: where topics end now, by
-    source, if that is known better.
+    source, if that is known better. `has_finished`: the job has read its topics up to the ends that it was given.
     """
     found = read_statuses(out, LAG, needs=_NEEDED)
     if not found:
@@ -58,7 +63,7 @@ def read_lag(
     status, now_s = found[0], time.time() if now_s is None else now_s
     better = ends or {}
     topics = [
-        {**one, "ends": better[one["source"]], "asked": now_s} if one["source"] in better else one
+        {**one, "given": one["ends"], "ends": better[one["source"]], "asked": now_s} if one["source"] in better else one
         for one in status["topics"]
     ]
     if not topics:
@@ -69,7 +74,10 @@ def read_lag(
     left: dict[str, int] = {}
     for topic in topics:
         start, before, until = ({int(p): at for p, at in topic[name].items()} for name in ("start", "before", "ends"))
-        for partition, messages in left_in(start, before | read.get(topic["source"], {}), until).items():
+        done = before | read.get(topic["source"], {})
+        if has_finished:
+            done |= {int(p): at for p, at in (topic.get("given") or {}).items()}
+        for partition, messages in left_in(start, done, until).items():
             key = f"{partition}" if len(topics) == 1 else f"{topic['source']}:{partition}"
             left[key] = messages
     return left

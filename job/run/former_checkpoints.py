@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from freshet.job.console import say
 from freshet.job.flink.checkpoints import prune
 from freshet.job.flink.job_spec import JobSpec
+from freshet.job.flink.state_files import checksums_file
+from freshet.job.folder import run_file
 from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.job_states import JobStates
-from freshet.job.stores.object_store import StoreError
+from freshet.job.stores.object_store import ObjectStore, StoreError
 from freshet.job.stores.remote_states import RemoteStates
 from freshet.job.uris import is_remote, local_path
 
@@ -41,6 +44,23 @@ class FormerCheckpoints:
             RemoteStates(self._spec.checkpoint_uri, self._spec.user_options).prune(keep)
         except StoreError as error:
             say(f"checkpoints that are not needed any more stay where they are: {error}")
+
+    def replace_last(self, savepoint: str | None) -> None:
+        """Remove the savepoint with which the job ended the last time, now that it has ended with this one."""
+        out = self._spec.out_path
+        former = run_file.read_run(out).get("ended_with")
+        run_file.update_run(out, ended_with=savepoint)
+        if former is None or savepoint is None or former == savepoint:
+            return
+        if not is_remote(former):
+            shutil.rmtree(local_path(former), ignore_errors=True)
+            checksums_file(local_path(former)).unlink(missing_ok=True)
+            return
+        try:
+            store = ObjectStore(former, self._spec.user_options)
+            store.remove(store.root)
+        except StoreError as error:
+            say(f"a savepoint that is not needed any more stays where it is: {error}")
 
     def told(self, cause: str) -> str:
         """Describe why the run failed, with its initial state if none of its own checkpoints was complete."""

@@ -44,9 +44,10 @@ class JobStates:
         """
         run = run_file.read_run(self.out)
         savepoint = str(run.get("savepoint") or "")
+        has_stopped = run.get("state") in (run_file.STOPPED, run_file.FINISHED)
         if is_remote(self._own or ""):
-            return savepoint if run.get("state") == run_file.STOPPED and savepoint else self._latest_away(run)
-        found = states_of_job(self.folder, savepoint, is_last=run.get("state") == run_file.STOPPED)
+            return savepoint if has_stopped and savepoint else self._latest_away(run)
+        found = states_of_job(self.folder, savepoint, is_last=has_stopped)
         return self._taken(found[0], "latest") if found else None
 
     def named(self, given: str) -> str:

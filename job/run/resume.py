@@ -106,8 +106,22 @@ def attach(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
 
 
 def has_finished(named: str | None, out: Path) -> bool:
-    """Return whether nothing is left to do for `--resume` as given."""
+    """Return whether the job has taken in all of the input that it was to read, for `--resume` as given."""
     return named in NEWEST and run_file.has_finished(run_file.read_run(out))
+
+
+def nothing_left(config: RunConfig, out: Path) -> bool:
+    """Return whether a job has finished, and none of its topics has had messages since.
+
+    Raises: UsageError as `resume`, where it can't go on.
+    """
+    saved = SavedJob.read(out) if has_finished(config.resume, out) else None
+    if saved is None or not saved.topics:
+        return has_finished(config.resume, out)
+    await_brokers(config.topics, config.client_properties)
+    former = saved.settings_at(out, config.model.absolute())
+    now = _moved_sources(config, former, saved.topics, out).topics
+    return all(topic.end == was.end for topic, was in zip(now, saved.topics, strict=True))
 
 
 def state_to_resume(named: str, states: JobStates) -> str | None:
@@ -284,7 +298,8 @@ def _moved_sources(config: RunConfig, former: Settings, recorded: Sequence[Topic
         )
         raise UsageError(msg)
     files = [file.at(now.path) for file, now in zip(was.files, found.files, strict=True)]
-    topics = [_moved_topic(config, topic, found.topics[topic.index], out) for topic in was.topics]
+    until, is_read = config.until, has_finished(config.resume, out)
+    topics = [_moved_topic(topic, found.topics[topic.index], until, out, is_read=is_read) for topic in was.topics]
     return Sources(tuple(files), tuple(topics))
 
 
@@ -304,26 +319,30 @@ def _come_since(was: Sources, found: FoundSources) -> list[str]:
     return since + [f"{file.name} is new" for file in left]
 
 
-def _moved_topic(config: RunConfig, topic: TopicSource, given: KafkaAddress, out: Path) -> TopicSource:
-    """A topic of the job, with the brokers that are to be asked for it now.
+def _moved_topic(
+    topic: TopicSource, given: KafkaAddress, until: str | None, out: Path, *, is_read: bool
+) -> TopicSource:
+    """A topic of the job, with the brokers that are to be asked for it now; `is_read`: the job has read it to its end.
 
     Raises: UsageError for another topic, or options that can't be changed: their offsets are in the state.
     """
     if given.topic != topic.spec.topic:
         msg = f"--events {given}: the job in {out} reads the topic {topic.spec.topic}; give that one"
         raise UsageError(msg)
-    if config.until is not None and topic.end is None:
-        msg = (
-            f"--until {config.until}: the job in {out} was started without --until, which cannot be added on resume; "
-            "omit it"
-        )
+    if until is not None and topic.end is None:
+        msg = f"--until {until}: the job in {out} was started without --until, which cannot be added on resume; omit it"
         raise UsageError(msg)
-    if has_finished(config.resume, out):
-        return topic.at(given)  # it is not read again, and its end stays where the job ended
     from freshet.job.kafka.read_topics import resumed_topic
 
     ended = layout.topic_ended(out, topic.index).exists()
-    now = replace(topic, spec=resumed_topic(topic.spec, given, config.client_properties, out, ended))
+    now = replace(topic, spec=resumed_topic(topic.spec, given, topic.properties, out, ended, is_read))
     if ended and now.end and (more := sum(now.ends_now().values()) - sum(now.end.values())) > 0:
+        if is_read:
+            msg = (
+                f"--events {given}: {more:,} messages came since the job in {out} ended, and it kept no state to go on "
+                f"from (as with --detach, or by an earlier version). Go on by `freshet export --out S {out}`, then "
+                "`freshet run --snapshot S` with the same --events and a new --out: it begins where this job ended"
+            )
+            raise UsageError(msg)
         say(f"{given}: it was read to its end before the stop; {more:,} messages that came since are left out")
     return now

@@ -44,7 +44,7 @@ from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
 from freshet.job.run.prepare.plan import plan_to_run, refuse_splits
 from freshet.job.run.readers import Processes, file_readers_of, readers_of
 from freshet.job.run.rejected import RejectWatch
-from freshet.job.run.resume import attach, has_finished, resume, state_to_resume
+from freshet.job.run.resume import attach, nothing_left, resume, state_to_resume
 from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, profile, progress
 from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
@@ -72,7 +72,7 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
         former = former_state(config.resume, config.cluster, out) if config.resume else None
         if former is not None and former.runs_on_cluster:
             return _attach(config, out, former, clock, in_application=in_application)
-        if not has_finished(config.resume, out):
+        if not (is_over := nothing_left(config, out)):
             check_services(config)  # before anything is made
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
@@ -86,7 +86,7 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
         file_readers = file_readers_of(job.sources, config.readers, processes)
         job = replace(job, settings=replace(job.settings, file_readers=file_readers))
         rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
-        if has_finished(config.resume, out):
+        if is_over:
             say(f"nothing left to do: the job in {out} has taken in all of its input")
             if in_application:
                 from freshet.job.flink.application import execute_nothing
@@ -337,6 +337,7 @@ def run_on_flink(
     else:
         prune(spec.checkpoints, keep=None)
         former.prune_away(keep=())
+        former.replace_last(result.savepoint)
     return 128 + result.signal if result.signal else EXIT_DONE
 
 
@@ -379,6 +380,7 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
         "kafka_properties": dict(config.client_properties),
         "user_options": flink,
         "checkpoint_dir": place,
+        "ends_with_state": not config.detach and any(topic.end is not None for topic in job.sources.topics),
         "resume": state_to_resume(config.resume, states) if config.resume else None,
     }
     return JobSpec(**told(config, JobSpec) | found)

@@ -1,4 +1,4 @@
-"""The lag of a job that no process watches: `freshet status` asks the brokers itself where its topics end."""
+"""The lag of a job that is over, or that no process watches: `freshet status` asks the brokers where its topics end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.folder import run_file
 from freshet.job.lifecycle.lag_file import Noted, noted_topics, read_lag
 
 ANSWER_S = 3.0  # for the answers of brokers
@@ -29,21 +30,21 @@ class AskedLag:
 
     def read(self, out: Path, run: Mapping[str, Any], events: int) -> tuple[dict[str, int] | None, str | None]:
         """Return the lag as `read_lag` does, and why it is not known."""
-        noted = noted_topics(out)
+        noted, is_over = noted_topics(out), run.get("state") in run_file.ENDED
         if noted is None:
             return None, "no process has noted yet where the input begins"
         if time.monotonic() - self._asked_s >= FRESH_S:
-            self._ends, self._why = self._look(noted, run)
+            self._ends, self._why = self._look(noted, run, is_over=is_over)
             self._asked_s = time.monotonic()
-        lag = read_lag(out, events, ends=self._ends)
+        lag = read_lag(out, events, ends=self._ends, has_finished=run_file.has_finished(run))
         return lag, None if lag is not None else self._why
 
-    def _look(self, noted: list[Noted], run: Mapping[str, Any]) -> tuple[dict[str, Ends], str]:
+    def _look(self, noted: list[Noted], run: Mapping[str, Any], *, is_over: bool) -> tuple[dict[str, Ends], str]:
         names, topics = list(run.get("sources") or []), list(run.get("topics") or [])
         recorded = {names[one["source"]]: one for one in topics if one["source"] < len(names)}
         ends: dict[str, Ends] = {}
         for one in noted:
-            if one["ends"] is not None and one["asked"] is None:
+            if one["ends"] is not None and one["asked"] is None and not is_over:
                 continue  # is read to a given end
             if secret := one.get("withheld"):
                 return ends, f"{one['source']}: its brokers want {', '.join(secret)}, which no file of the job has"

@@ -42,7 +42,7 @@ def report(out: Path) -> Report:
     events = figures["events"] - figures["rejected"] + rejected
     seconds = figures["seconds"]
     lag, spec, why = read_lag(out, events), _spec(out, run), None
-    if lag is None and running:  # no process of a run watches it
+    if (lag is None and running) or (not running and run.get("topics")):  # no process of a run watches it
         lag, why = lag_asker(out).read(out, run, events)
     operators = _operators(out, run, spec, running)
     return {

@@ -79,12 +79,16 @@ class PartitionerShell(KeyedShell):
             yield from self._apply(outcome)
         self._stage = stage
         self._set_timer(ctx)
-        ctx.timer_service().register_event_time_timer(MAX_TIMESTAMP)
+        if ctx.timer_service().current_watermark() == MAX_TIMESTAMP:  # restored behind the end, where no timer is left
+            yield from self._finish(stage)
+        else:
+            ctx.timer_service().register_event_time_timer(MAX_TIMESTAMP)
         return stage
 
     def _finish(self, stage: SealingStage) -> Iterator[Any]:
+        yield from self._apply(self._act(stage.finish))
         self._profile.input_ended = True
-        return self._apply(self._act(stage.finish))
+        self._worker.call(self._profile.write)  # the client may wait for this
 
     def _set_timer(self, ctx: Any) -> None:
         soon = self._stage is not None and self._stage.holds_back

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
+from kafka.admin import NewPartitions
 
 from freshet.files.listing import paths_in
 from freshet.job.dev.broker import Broker, start_broker
@@ -38,6 +39,7 @@ from freshet.operators.epochs.cut_segments import FencedError
 from freshet.operators.epochs.cut_topic import CutTopic
 from freshet.operators.epochs.retention import CLOCKS_MS
 from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.telemetry.positions import read_positions
 from tests.support.graphs.attributed import EDGE_WIDTH, attending, gine
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.kafka.codec_job import CODECS, DELIVERIES, RECORDS, topic_of
@@ -159,7 +161,7 @@ def test_every_codec_comes_in(broker: Broker, tmp_path: Path, jobs: list[Job]) -
     assert last == rows
 
 
-def test_until_latest_ends_by_itself_after_a_resume(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+def test_until_latest_goes_on_where_it_ended(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
     """Two topics, one of them read to its end when it is stopped; an empty partition; all of them longer afterwards.
 
     Each partition has a reader first, two of the long topic have read theirs to the end when it is stopped; after that
@@ -175,22 +177,34 @@ def test_until_latest_ends_by_itself_after_a_resume(broker: Broker, tmp_path: Pa
     jobs.append(job)
     options = ("--events", short, "--until", "latest", "--id-type", "int", "--epoch-events", 100)
     job.start(*options, "--readers", 3, faults={"slow": {"parser-0": 1000}, "chunk": 1000})
-    job.until(lambda: topic_ended(job.out, 1).exists() and progress(job.out)["events"] >= 500)
+    job.until(lambda: read_positions(job.out).get(short) == {0: 50} and progress(job.out)["events"] >= 500)
     assert job.stop().code == 0
     assert 500 <= job.wait().result["events"] < 60_150
-    assert not topic_ended(job.out, 0).exists()
-    # All partitions grow, also one that is read already and the empty one; the short topic is done with.
+    # All partitions grow, also one that is read already and the empty one.
     send(broker, "long", {0: edges(100, 7), 1: edges(70_000, 5), 2: edges(600_000, 3)})
     send(broker, "short", {0: edges(500_050, 11)})
     ended = job.run(*options, "--resume", "latest", "--readers", 1)
     assert ended.code == 0, ended.errors
-    assert "short: it was read to its end before the stop; 11 messages that came since are left out" in ended.errors
-    expected = 60_150 + 15
+    expected = 60_150 + 15 + 11
     assert (ended.result["events"], ended.result["rejected"]) == (expected, 0)
     assert read_run(job.out)["topics"][0]["end"] == {"0": 107, "1": 60_005, "2": 3}
     again = job.run(*options, "--resume", "latest")
     assert (again.code, again.result["events"]) == (0, expected)
     assert again.last_line.endswith("has taken in all of its input")
+    # The next night, with a partition that was added.
+    with admin_client(KafkaAddress(broker.address, "short"), ClientProperties()) as admin:
+        admin.create_partitions({"short": NewPartitions(3)})
+    send(broker, "short", {1: edges(700_000, 4), 2: edges(800_000, 9)})
+    night = job.run(*options, "--resume", "auto")
+    assert (night.code, night.result["events"]) == (0, expected + 13), night.errors
+    job.check("--events", short)
+    assert len(complete_states(job.out / "checkpoints")) == 2, "that of the stop, and where the next night goes on"
+    # A job that ended and kept no state says what it leaves out.
+    topic_ended(job.out, 1).touch()
+    send(broker, "short", {1: edges(700_004, 2)})
+    refused = job.run(*options, "--resume", "auto")
+    assert refused.code == 2
+    assert "short: 2 messages came since the job in" in refused.errors
 
 
 def test_attributes_of_edges_survive_a_kill_and_go_on_from_an_export(

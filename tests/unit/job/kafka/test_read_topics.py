@@ -30,6 +30,7 @@ class Brokers:
         self.topic_id: str | None = UUID
         self.cluster = "one"
         self.ends = {0: 7, 1: 0}
+        self.first: dict[int, int] = {}
 
     def list_topics(self) -> list[str]:
         return ["t"]
@@ -42,7 +43,7 @@ class Brokers:
         return {"cluster_id": self.cluster}
 
     def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(places, 0)
+        return {place: self.first.get(place.partition, 0) for place in places}
 
     def end_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self.ends[place.partition] for place in places}
@@ -66,8 +67,8 @@ def had(end: dict[int, int] | None, **ids: str | None) -> TopicInput:
     return TopicInput(source=0, bootstrap="old:1", topic="t", start={0: 0, 1: 0}, end=end, **ids)
 
 
-def resumed(topic: TopicInput, ended: bool = False) -> TopicInput:
-    found = resumed_topic(topic, ADDRESS, NONE, OUT, ended)
+def resumed(topic: TopicInput, ended: bool = False, is_read: bool = False) -> TopicInput:
+    found = resumed_topic(topic, ADDRESS, NONE, OUT, ended, is_read)
     assert found.bootstrap == "new:1"
     return found
 
@@ -108,6 +109,19 @@ def test_a_bounded_topic_ends_where_it_ends_at_the_resume(brokers: Brokers) -> N
     brokers.ends[0] = 6
     with pytest.raises(UsageError, match=r"partition 0 ends at offset 6, .* was to read up to 7: messages are gone"):
         resumed(had({0: 7, 1: 0}))
+
+
+def test_what_retention_took_since_a_job_ended_is_missed(brokers: Brokers) -> None:
+    brokers.ends, brokers.first = {0: 12, 1: 0}, {0: 7}
+    assert resumed(had({0: 7, 1: 0}), is_read=True).end == {0: 12, 1: 0}
+    brokers.first[0] = 9
+    with pytest.raises(UsageError, match=r"partition 0 now begins at offset 9, and the job in O goes on at 7: .* gone"):
+        resumed(had({0: 7, 1: 0}), is_read=True)
+    brokers.ends[0] = 9
+    with pytest.raises(UsageError, match=r"begins at offset 9"):
+        resumed(had({0: 7, 1: 0}), is_read=True)
+    brokers.ends[0] = 7
+    assert resumed(had({0: 7, 1: 0}), is_read=True).end == {0: 7, 1: 0}, "all that is gone was read"
 
 
 def test_a_job_of_a_version_without_ids_goes_on(brokers: Brokers) -> None:

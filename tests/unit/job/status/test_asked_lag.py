@@ -57,6 +57,15 @@ def test_the_brokers_are_asked_where_no_process_watches(tmp_path: Path, monkeypa
     assert lag.read(tmp_path, run, 0) == ({"0": 20, "1": 2}, None)
 
 
+def test_of_a_job_that_has_ended_the_brokers_say_what_came_since(tmp_path: Path) -> None:
+    run = noted(tmp_path, TOPIC.model_copy(update={"end": {0: 30, 1: 9}}))
+    lag = AskedLag(lambda *_: {0: 180, 1: 9, 2: 4})
+    assert lag.read(tmp_path, run, 0) == ({"0": 20, "1": 4}, None), "while it runs, up to its ends"
+    assert lag.read(tmp_path, run | {"state": "finished"}, 0)[0] != {"0": 150, "1": 0, "2": 4}, "asked a moment ago"
+    ended = AskedLag(lambda *_: {0: 180, 1: 9, 2: 4})
+    assert ended.read(tmp_path, run | {"state": "finished"}, 0) == ({"0": 150, "1": 0, "2": 4}, None)
+
+
 def test_why_it_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(_one: Noted, _topic: object) -> dict[int, int]:
         text = "no broker"
