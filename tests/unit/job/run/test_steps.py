@@ -23,7 +23,7 @@ SEES_OPTIONS = {
     "job/run/resume.py",
     "job/run/runner.py",
 }
-STOPS_MAX = 30
+STOPS_MAX = 32
 ROOMS_MAX = 12
 
 
