@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-Verdict = Literal["proved", "refuted", "searched"]
+Verdict = Literal["proved", "refuted", "searched", "skipped"]
+OF_TWO = "for two messages of any real numbers, by z3"
+CUT_SHORT = "cut short"
+"""Begins the `case` of a search that ended before its time."""
 _CLOSED = ConfigDict(extra="forbid")
 
 
@@ -18,7 +21,8 @@ class ClaimAnswer:
 
     proved: it holds for all real numbers, by a solver or by the form of the declaration; `case` says which.
     refuted: `case` is the smallest counterexample that was found, with both results. searched: no counterexample in
-    that many cases; `case` may say why a solver could not be asked.
+    that many cases; `case` may say of what size they are, what a solver proved of some, or why it could not be asked.
+    skipped: nothing was tried; `case` says why.
     """
 
     claim: str
@@ -28,8 +32,15 @@ class ClaimAnswer:
 
     @property
     def words(self) -> str:
-        """The answer for people: proved, refuted, or how many cases were searched."""
-        return f"searched {self.cases:,} cases" if self.answer == "searched" else self.answer
+        """The answer for people: proved, refuted, skipped, or how many cases were searched."""
+        if self.answer == "searched":
+            return f"searched {self.cases:,} cases"
+        return "proved for two messages alone" if (self.answer, self.case) == ("proved", OF_TWO) else self.answer
+
+    @property
+    def is_cut_short(self) -> bool:
+        """True if a search ended before its time."""
+        return self.answer == "searched" and self.case.startswith(CUT_SHORT)
 
     def __str__(self) -> str:
         lines = [f"{self.claim}: {self.words}", *(f"    {line}" for line in self.case.splitlines())]
@@ -60,10 +71,11 @@ class LayerAnswers:
 
     @property
     def in_a_line(self) -> str:
-        """The answers for people, without the place; those that are alike together."""
+        """The answers for people, without the place; those that are alike together, with what limits a search."""
         claims: dict[str, list[str]] = {}
         for one in self.answers:
-            claims.setdefault(one.words, []).append(one.claim)
+            limited = one.case and one.answer in ("searched", "skipped")
+            claims.setdefault(f"{one.words} ({one.case})" if limited else one.words, []).append(one.claim)
         return "; ".join(f"{', '.join(of)}: {words}" for words, of in claims.items())
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import AnyLayer, Conv
 from freshet.gnn.layers import registry
 from freshet.gnn.layers.base import Context, Epilogue, LayerPlan
@@ -31,6 +32,8 @@ class Plan:
     edge_types: list[str]
     sha256: str
     head: LogitsHead
+    checks: Sequence[LayerAnswers] = ()
+    """What the export found about the layers."""
 
     @property
     def head_width(self) -> int:
@@ -74,7 +77,7 @@ def compile_plan(model: Model) -> Plan:
             plan = CarryingPlan(conv, carry, _segment(model, before), _segment(model, after))
         layers.append(plan)
     head = LogitsHead.of(model, model.head, "head", model.out_width)
-    return Plan(layers, features, model.out_width, list(model.edge_types), model.sha256(), head)
+    return Plan(layers, features, model.out_width, list(model.edge_types), model.sha256(), head, model.checks)
 
 
 def _chain(model: Model, where: Sequence[int]) -> Chain:

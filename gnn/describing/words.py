@@ -77,4 +77,6 @@ def checks_lines(checks: Sequence[Mapping[str, Any]]) -> list[str]:
         answers = LayerAnswers(**one)
         places.setdefault(answers.in_a_line, []).append(answers.place)
     lines = [f"  {', '.join(of)}: {answers}" for answers, of in places.items()]
-    return ["checks at the export:", *lines] if lines else []
+    return (
+        ["checks at the export:", *lines] if lines else ["checks at the export: none; `freshet layer check` has them"]
+    )

@@ -32,7 +32,7 @@ def compile_kinds(model: KindsModel) -> KindsPlan:
     learned = [rows.get(kind) for kind in model.kinds] if rows else []
     out = model.out_widths
     heads = {kind: LogitsHead.of(model, of, f"heads.{kind}", out[kind]) for kind, of in model.heads.items()}
-    return KindsPlan(layers, model.features, model.edge_types, out, model.sha256(), learned, heads)
+    return KindsPlan(layers, model.features, model.edge_types, out, model.sha256(), learned, heads, model.checks)
 
 
 class _OnRelations(NamedTuple):

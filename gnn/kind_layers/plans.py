@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.kind_layers.columns import NO_CONTEXTS, Columns, Contexts
 from freshet.gnn.kind_layers.grouping import Group, ReadSums
@@ -242,6 +243,8 @@ class KindsPlan:
     """Learned rows by kind, which stand behind its features; of no kind where it is empty."""
     heads: Mapping[str, LogitsHead] = field(default_factory=dict)
     """Heads by kind, of the kinds that have one."""
+    checks: Sequence[LayerAnswers] = ()
+    """What the export found about the layers."""
 
     @property
     def row_widths(self) -> list[int]:

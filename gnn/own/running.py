@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +78,36 @@ class RunningLayer:
     def is_of_source(self) -> bool:
         """True if messages read their sources alone."""
         return self.reads == ("source",)
+
+    def functions(self) -> dict[str, Callable[..., Array]]:
+        """Return the functions that the class and its Redone have themselves, by name, without their blocks.
+
+        That of messages of Softmax makes [values | scores].
+        """
+        layer, aggregate = self.layer, self.aggregate
+        found: dict[str, Callable[..., Any]] = {
+            **{"source": layer.source, "target": layer.target, "own": layer.own},
+            **{"message": self._message, "update": layer.update},
+        }
+        found = {name: function for name, function in found.items() if layer.has(name)}
+        if isinstance(aggregate, Redone):
+            found["fold"] = aggregate.fold
+            found |= {"merge": aggregate.merge} if self.merges else {}
+            found |= {} if type(aggregate).read is Redone.read else {"read": aggregate.read}
+        return {name: partial(self._call, name, function) for name, function in found.items()}
+
+    def function_widths(self) -> dict[str, tuple[int, ...]]:
+        """Return the widths of the rows that each function of rows reads, in the order in which it names them."""
+        widths = self.widths
+        ends = {"source": widths.source, "target": widths.target, "weight": 1, "attr": self.edge_channels}
+        updated = {"aggregate": widths.aggregate, "own": widths.own}
+        return {
+            "source": (self.in_channels,),
+            "target": (self.target_channels,),
+            "own": (self.target_channels,),
+            "message": tuple(ends[name] for name in self.reads),
+            "update": tuple(updated[name] for name in self._update_reads),
+        }
 
     def source(self, x: Array) -> Array:
         """Return what messages read of sources. Shapes: (n, in_channels) to (n, widths.source)."""

@@ -56,8 +56,10 @@ def check(
     Of a MessagePassing that was read it also says whether the message is linear in its source, and whether it reads its
     target.
 
+    - a function makes the same at every call: 50,000 of each are tried.
+
     Each claim is answered by `proved`, `searched N cases`, or `refuted` with the smallest case and both results. Exits
-    with 1 where one is refuted.
+    with 1 where one is refuted. What a solver proves for two messages alone stays `searched`, with up to 1,200 messages.
 
     [bold]Examples[/bold]
 

@@ -14,6 +14,7 @@ from freshet.gnn.answers import ClaimAnswer
 from freshet.gnn.smallest import shown, smallest
 from freshet.operators.checks.cases import EPOCHS, Law, MessageCase, draw, smaller
 from freshet.operators.checks.kept import Both, KeptAggregate
+from freshet.operators.checks.many import SIZES, apart_by_order, apart_by_parts, drawn, smallest_apart
 
 PARTS = 2
 TOLERANCE = 1e-5  # of aggregates that round, relative to the largest value; others are compared bit by bit
@@ -21,10 +22,10 @@ ORDER = Law("the order of messages changes nothing")
 TAKING_BACK = Law("messages that go or change leave nothing behind", goes=True)
 MERGED = Law("states of parts merge into that of the whole", parts=PARTS, goes=True)
 FULL_PASS = Law("a full pass makes the same", later=False)
+_ONCE = "it differed once, and not again: a function depends on more than what it reads"
 PER_SIZE = 160
 _MESSAGES = (1, 2, 3, 4)
-_MANY = (8, 24, 80)  # messages to a fold that a user wrote: it may read the first ones alone
-_PER_MANY = 8  # times fewer of these
+_PER_MANY = 8  # times fewer cases of many messages
 
 
 class TwoResults(NamedTuple):
@@ -69,17 +70,33 @@ def _answer(
             wrong |= _differs(kept, both)
         return wrong.tolist()
 
-    searched, sizes = 0, [(messages, per_size) for messages in _MESSAGES]
-    if law is ORDER and kept.functions is not None:
-        sizes += [(messages, -(-per_size // _PER_MANY)) for messages in _MANY]
-    for messages, count in sizes:
-        cases = draw(law, kept.widths, messages, count, rng)
+    searched = 0
+    for messages in _MESSAGES:
+        cases = draw(law, kept.widths, messages, per_size, rng)
         found = [case for case, wrong in zip(cases, differing(cases), strict=True) if wrong]
         searched += len(cases)
         if found:
             case = smallest(found[0], smaller, differing)
             return ClaimAnswer(law.claim, "refuted", searched, f"{case}\n{_difference(kept, results([case]))}")
-    return ClaimAnswer(law.claim, "searched", searched)
+    answer = ClaimAnswer(law.claim, "searched", searched)
+    return answer if kept.functions is None or law not in _OF_MANY else _of_many(kept, law, answer, rng)
+
+
+_OF_MANY = {ORDER: apart_by_order, MERGED: apart_by_parts}
+
+
+def _of_many(kept: KeptAggregate, law: Law, few: ClaimAnswer, rng: np.random.Generator) -> ClaimAnswer:
+    """Return the answer about a fold that a user wrote, with many messages, where few have shown nothing."""
+    assert kept.functions is not None  # by the caller
+    apart, searched = _OF_MANY[law](kept.functions, TOLERANCE), few.cases
+    for case in drawn(law, kept.widths.source, few.cases // len(_MESSAGES) // _PER_MANY, rng):
+        searched += 1
+        if apart(case) is not None:
+            case = smallest_apart(case, apart)
+            both = apart(case)
+            result = _ONCE if both is None else TwoResults(0, both.got[0], both.want[0])
+            return ClaimAnswer(law.claim, "refuted", searched, f"{case}\n{result}")
+    return ClaimAnswer(law.claim, "searched", searched, f"of up to {SIZES[-1]:,} messages")
 
 
 def _differs(kept: KeptAggregate, both: Both) -> np.ndarray:
@@ -93,11 +110,10 @@ def _differs(kept: KeptAggregate, both: Both) -> np.ndarray:
     return ~same.all(axis=1)
 
 
-def _difference(kept: KeptAggregate, results: Sequence[Both]) -> TwoResults:
-    """Return the first difference of a case that has one."""
+def _difference(kept: KeptAggregate, results: Sequence[Both]) -> TwoResults | str:
+    """Return the first difference of a case that has one, or that it differs from time to time."""
     first = len(results) - EPOCHS
     for number, both in enumerate(results):
         if _differs(kept, both)[0]:
             return TwoResults(max(0, number - first + 1) if len(results) > 1 else 0, both.got[0], both.want[0])
-    msg = "the case that differed does not differ again: a message depends on more than what it reads"
-    raise ValueError(msg)
+    return _ONCE

@@ -17,7 +17,7 @@ from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.model import Model
 from freshet.kinds import some_names
 from freshet.log_lines import log
-from freshet.operators.checks.aggregates import check_aggregate
+from freshet.operators.checks.aggregates import ORDER, check_aggregate
 from freshet.operators.checks.builtin import builtin_relations
 from freshet.operators.checks.kept import KeptAggregate
 from freshet.operators.checks.layers import by_form, check_layer, check_streams, is_own, related
@@ -69,10 +69,9 @@ def answers_by_layer(model: Model | KindsModel, *, facts: bool = False) -> list[
     """Return what was found about each aggregate of a model, by itself; `facts` is that of `check_layer`."""
     layers: Sequence[LayerPlan | KindsLayer] = compile_any(model).layers
     return [
-        LayerAnswers(_place(number, one, model), answers)
+        LayerAnswers(_place(number, one, model), list(_answers(one, facts=facts)))
         for number, layer in enumerate(layers, 1)
         for one in aggregates_of(layer)
-        if (answers := list(_answers(one, facts=facts)))
     ]
 
 
@@ -85,7 +84,7 @@ def _place(number: int, one: LayerPlan | RelationPlan, model: Model | KindsModel
 def _answers(one: LayerPlan | RelationPlan, *, facts: bool) -> Iterator[ClaimAnswer]:
     """Yield what was found about an aggregate.
 
-    Nothing for one of a relation that `builtin_relations` does not have: columns beside others, scores of a network.
+    One of a relation that `builtin_relations` does not have is skipped: columns beside others, scores of a network.
     """
     if is_own(one):
         yield from check_layer(one, per_size=_PER_SIZE, facts=facts)
@@ -93,7 +92,9 @@ def _answers(one: LayerPlan | RelationPlan, *, facts: bool) -> Iterator[ClaimAns
     found = _of_builtin(re.sub(r" of \d+ heads", "", one.synopsis.name))
     if not found and isinstance(one, LayerPlan):
         found = tuple(check_aggregate(KeptAggregate.of(related(one)), per_size=_PER_SIZE))
-    yield from [*found, *by_form(one.synopsis)] if found else []
+    if not found:
+        yield ClaimAnswer(ORDER.claim, "skipped", case=f"no case of messages for {one.synopsis.name} of a relation")
+    yield from [*found, *by_form(one.synopsis)]
 
 
 @cache

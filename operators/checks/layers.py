@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from freshet.gnn.answers import ClaimAnswer, LayerAnswers
+from freshet.gnn.answers import ClaimAnswer, LayerAnswers, is_refuted
 from freshet.gnn.any_plan import compile_any, unmerged
 from freshet.gnn.kind_layers.plans import RelationPlan
 from freshet.gnn.kinds.model import KindsModel
@@ -14,11 +14,13 @@ from freshet.gnn.layers.base import LayerPlan
 from freshet.gnn.model import Model
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.own.aggregates import Redone
+from freshet.gnn.own.layer import MESSAGE_READS
 from freshet.gnn.own.running import RunningLayer
 from freshet.gnn.plan import Context, compile_plan
 from freshet.gnn.synopses.of_messages import Synopsis
 from freshet.operators.checks.aggregates import PER_SIZE, check_aggregate
 from freshet.operators.checks.between import Related
+from freshet.operators.checks.calls import check_calls
 from freshet.operators.checks.kept import KeptAggregate
 from freshet.operators.checks.proofs.decoupling import LINEAR, NO_TARGET
 from freshet.operators.checks.proofs.programs import with_facts
@@ -59,10 +61,11 @@ def check_layer(
     `per_size` cases of each number of messages are searched. `facts`: also of a message that is a program, whether it
     is linear in its source, and whether it reads its target; a solver may take some seconds for it.
     """
-    answers = [*check_all_rows(row_functions(layer), seed=seed)]
-    if any(one.answer == "refuted" for one in answers):
+    answers, running = check_all_rows(row_functions(layer), seed=seed), running_of(layer)
+    if running is not None and not is_refuted(answers):
+        answers.append(check_calls(running, seed=seed))
+    if is_refuted(answers):
         return answers  # what follows would differ from one time to the next
-    running = running_of(layer)
     if running is not None and isinstance(running.aggregate, Redone):
         message, state, made = running.widths.message, running.state_width, running.widths.aggregate
         kept = KeptAggregate.written(running, message, state, made)
@@ -109,19 +112,23 @@ def row_functions(layer: LayerPlan | RelationPlan) -> list[RowFunction]:
 
 def _written(running: RunningLayer) -> list[RowFunction]:
     widths, reads, none = running.widths, running.reads, np.empty((0, 0), np.float32)
-    found = [RowFunction("source", running.source, (running.in_channels,))]
-    found += [RowFunction("target", running.target, (running.target_channels,))] if widths.target else []
-    found += [RowFunction("own", running.own, (running.target_channels,))] if widths.own else []
-    of = {"source": widths.source, "target": widths.target, "weight": 1, "attr": running.edge_channels}
+    of = running.function_widths()
+    found = [RowFunction("source", running.source, of["source"])]
+    found += [RowFunction("target", running.target, of["target"])] if widths.target else []
+    found += [RowFunction("own", running.own, of["own"])] if widths.own else []
 
     def message(*given: Rows) -> Rows:
         rows = dict(zip(reads, given, strict=True))
-        return running.message(*(rows.get(name, none) for name in of))
+        return running.message(*(rows.get(name, none) for name in MESSAGE_READS))
+
+    def read(messages: Rows) -> Rows:
+        return running.read(np.stack([running.fold(one) for one in messages[:, None]]))
 
     def update(aggregate: Rows, own: Rows | None = None) -> Rows:
         return running.update(aggregate, none if own is None else own)
 
-    found.append(RowFunction("message", message, tuple(of[name] for name in reads)))
+    found.append(RowFunction("message", message, of["message"]))
+    found += [RowFunction("read", read, (widths.message,))] if "read" in running.functions() else []
     updated = (widths.aggregate, widths.own) if widths.own else (widths.aggregate,)
     return [*found, RowFunction("update", update, updated)]
 

@@ -36,7 +36,6 @@ from freshet.state.task_parts import TaskParts
 
 PARTS = 3
 TOLERANCE = 1e-5  # of the scale of a value in the full pass
-CLAIM = "streams in several parts make what a full pass makes"
 STREAMS = 60
 _EVENTS = 6  # more in the last stream than in the first
 _BALANCE = 8.0  # of HDRF: from its second in-edge on, those of a vertex go to the part with the fewest edges
@@ -84,8 +83,8 @@ class StreamCheck:
             followed |= dict.fromkeys(hop.name for hop in path if hop.name)
             stream = self.form.draw(path, 1 + number * _EVENTS // streams, rng)
             if self.wrong(stream) is not None:
-                return ClaimAnswer(_claim(followed), "refuted", number + 1, self._shown(self._smallest(stream)))
-        return ClaimAnswer(_claim(followed), "searched", streams)
+                return ClaimAnswer(self._claim(followed), "refuted", number + 1, self._shown(self._smallest(stream)))
+        return ClaimAnswer(self._claim(followed), "searched", streams)
 
     def wrong(self, stream: Sequence[Event]) -> WrongRow | None:
         """Return the first row that is not what a full pass makes; None where all are."""
@@ -127,6 +126,10 @@ class StreamCheck:
         """Return the smallest stream that is still wrong."""
         return smallest(stream, smaller_streams, lambda steps: (self.wrong(step) is not None for step in steps))
 
+    def _claim(self, followed: Iterable[str]) -> str:
+        along, parts = some_names(sorted(followed)), "several parts" if self.parts > 1 else "one part"
+        return f"streams {f'along {along} ' if along else ''}in {parts} make what a full pass makes"
+
     def _shown(self, stream: Sequence[Event]) -> str:
         found = self.wrong(stream)
         if found is None:  # it was wrong when it was shrunk
@@ -135,11 +138,6 @@ class StreamCheck:
         got = shown(found.got) if found.got.size else "no row"
         result = f"vertex {vertex_name(found.vertex)} has {got}, but a full pass makes {shown(found.want)}"
         return "\n".join([*lines, result])
-
-
-def _claim(followed: Iterable[str]) -> str:
-    along = some_names(sorted(followed))
-    return f"streams along {along} in several parts make what a full pass makes" if along else CLAIM
 
 
 class _Changed(NamedTuple):

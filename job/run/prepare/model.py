@@ -13,7 +13,7 @@ from freshet.job.folder.made_image import MadeImage, in_words
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.job.options.told import told
-from freshet.job.run.prepare.plan import plan_to_run, refuse_splits
+from freshet.job.run.prepare.plan import plan_to_run, refuse_splits, unchecked_in_words
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
 from freshet.partitioner.config import GraphRules
@@ -77,6 +77,8 @@ def read_model(config: RunConfig) -> PreparedModel:
     _refuse_server(config.flight_port, config.out, plan)
     parts = parts_of(config, len(plan.layers))
     refuse_splits(plan, parts, config.strategy)
+    for line in unchecked_in_words(plan):
+        say(line)
     start = None
     if config.snapshot is not None:
         rules = GraphRules(**told(config, GraphRules))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from freshet.extras import EXTRAS
 from freshet.gnn.answers import ClaimAnswer
 from freshet.gnn.smallest import VALUES, shown, simpler_rows, smallest
 from freshet.operators.checks.proofs.symbols import Facts, Symbols, symbols
@@ -18,6 +20,7 @@ Relation = Callable[[Any, Any], Any]
 SECONDS_MAX = 10.0
 CASES = 200
 _ROUNDING = 1e-9
+_WHY_MAX = 200  # characters of an error
 _FULL = 0.4  # of the numbers of a case that is to be small
 
 
@@ -41,14 +44,14 @@ class ProofQuestion:
 def ask(
     question: ProofQuestion, *, seconds: float = SECONDS_MAX, failed: Callable[[str], object] = lambda _: None
 ) -> ClaimAnswer | None:
-    """Return whether the claim is proved or refuted; None where the functions do not run on symbols, or time is up.
+    """Return whether the claim is proved or refuted; None where neither is known, of which `failed` gets the reason.
 
-    `failed` is told why they do not run. A counterexample counts only if float64 shows it, too: exp is not interpreted.
-    Raises: MissingExtraError without z3.
+    The solver may be absent or have no answer in time, and functions may not run on symbols. A counterexample counts
+    only if float64 shows it, too: exp is not interpreted.
     """
-    from freshet.extras import need
-
-    need("proofs", "a proof")
+    if find_spec(EXTRAS["proofs"][0]) is None:
+        failed("no proof: z3 is not installed")
+        return None
     import z3
 
     facts, solver = Facts(), z3.Solver()
@@ -59,15 +62,20 @@ def ask(
         conditions = [np.asarray(one, object).item() for one in question.given(**inputs)]
         goals = [question.holds(one, other) for one, other in zip(*sides, strict=True)]
     except Exception as error:  # a user's function may do anything on arrays of objects
-        failed(f"no proof: the functions do not run on symbols ({type(error).__name__}: {error})")
+        why = " ".join(str(error).split())[:_WHY_MAX]
+        failed(f"no proof: the functions do not run on symbols ({type(error).__name__}: {why})")
         return None
     solver.add(*facts.found, *conditions, z3.Not(z3.And(*[z3.BoolVal(g) if isinstance(g, bool) else g for g in goals])))
     found = solver.check()
     if found == z3.unsat:
         return ClaimAnswer(question.claim, "proved", case="for all real numbers, by z3")
     if found != z3.sat:
+        failed(f"no proof: z3 had no answer in {seconds:g} s")
         return None
-    return _by_floats(question, {name: _numbers(solver.model(), rows) for name, rows in inputs.items()})
+    shown = _by_floats(question, {name: _numbers(solver.model(), rows) for name, rows in inputs.items()})
+    if shown is None:
+        failed("no proof: z3 has a counterexample that float64 does not show")
+    return shown
 
 
 def search(question: ProofQuestion, *, cases: int = CASES, seed: int = 0) -> ClaimAnswer:

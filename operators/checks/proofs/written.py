@@ -4,43 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 
-from freshet.gnn.answers import ClaimAnswer
-from freshet.gnn.own.aggregates import Redone
+from freshet.gnn.answers import OF_TWO, ClaimAnswer, is_refuted
+from freshet.gnn.own.aggregates import Redone, SoftmaxOf
 from freshet.gnn.own.running import RunningLayer
 from freshet.operators.checks.aggregates import MERGED, ORDER
 from freshet.operators.checks.proofs.decoupling import linear_question
-from freshet.operators.checks.proofs.solving import ProofQuestion, ask
+from freshet.operators.checks.proofs.solving import ProofQuestion, ask, search
 
 _WIDEST = 8  # messages on which a solver answers in time
-_OF_TWO = "for two messages of any real numbers, by z3"
+_ROWS = 5  # of a message that is said to be linear: a function may look at how many it gets
 Array = np.ndarray
 
 
 def with_proofs(running: RunningLayer, answers: Sequence[ClaimAnswer]) -> list[ClaimAnswer]:
-    """Return answers in which proofs stand for searches where there are any; the same without z3."""
-    if find_spec("z3") is None:
-        return list(answers)
-    aggregate = running.aggregate
-    questions = _of_aggregate(aggregate, running.widths.message) if isinstance(aggregate, Redone) else {}
-    found = []
-    for one in answers:
-        failures = list[str]()
-        asked = one.answer == "searched" and one.claim in questions
-        proof = ask(questions[one.claim], failed=failures.append) if asked else None
-        if proof is not None and proof.answer == "proved":
-            one = replace(one, answer="proved", case=_OF_TWO)
-        found.append(replace(one, case=failures[0]) if failures else one)
+    """Return answers that say what a solver proves of two messages, or why it proves nothing, and proofs beside them.
+
+    A proof for two messages is none for more, so such a claim stays searched.
+    """
+    aggregate, width = running.aggregate, running.widths.message
+    if not isinstance(aggregate, Redone):
+        return [*answers, *_of_message(running)]
+    questions = _of_aggregate(aggregate, width)
+    found = [_with_proof(one, questions[one.claim], width) if one.claim in questions else one for one in answers]
     return [*found, *_of_message(running)]
 
 
-def _of_aggregate(aggregate: Redone, width: int) -> dict[str, ProofQuestion]:
+def _with_proof(one: ClaimAnswer, question: ProofQuestion, width: int) -> ClaimAnswer:
+    """Return a search with what a solver says of two messages: a proof, a counterexample, or why neither."""
+    if one.answer != "searched":
+        return one
+    notes = [one.case] if one.case else []
     if width > _WIDEST:
-        return {}
+        return replace(one, case="; ".join([*notes, f"no proof: messages of width {width}, more than {_WIDEST}"]))
+    proof = ask(question, failed=notes.append)
+    if proof is not None and proof.answer == "refuted":
+        return proof
+    return replace(one, case="; ".join(notes if proof is None else [*notes, f"proved {OF_TWO}"]))
 
+
+def _of_aggregate(aggregate: Redone, width: int) -> dict[str, ProofQuestion]:
     def read(state: Array) -> Array:
         return aggregate.read(state[None])
 
@@ -61,8 +66,12 @@ def _of_aggregate(aggregate: Redone, width: int) -> dict[str, ProofQuestion]:
 
 def _of_message(running: RunningLayer) -> list[ClaimAnswer]:
     """Return whether a message of its source alone is linear in it, where a solver says so; it is no claim."""
-    width = running.widths.source
-    if not running.is_of_source or not running.layer.has("message") or width > _WIDEST:
+    width, none = running.widths.source, np.empty((0, 0))
+    sums = not isinstance(running.aggregate, SoftmaxOf)
+    if not (sums and running.is_of_source and running.layer.has("message")) or width > _WIDEST:
+        return []
+    blocks = linear_question(lambda rows: running.message(rows, none, none, none), width)
+    if is_refuted([search(replace(blocks, inputs=dict.fromkeys(blocks.inputs, (_ROWS, width))))]):
         return []
     answer = ask(linear_question(running.layer.message, width))
     return [answer] if answer is not None and answer.answer == "proved" else []

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import typer
 
-from freshet.gnn.answers import ClaimAnswer, is_refuted
+from freshet.gnn.answers import OF_TWO, ClaimAnswer, LayerAnswers, is_refuted
+from freshet.gnn.any_plan import load_any_plan
+from freshet.gnn.describe import describe_text
 from freshet.gnn.layers.own.own_layer import declared
 from freshet.gnn.model import Model, build_model, save_model
 from freshet.gnn.own.loading import load_layers
@@ -18,7 +20,10 @@ from freshet.gnn.own.running import WrittenLayerError
 from freshet.gnn.plan import compile_plan
 from freshet.job.commands.layer import check as check_command
 from freshet.job.errors import UsageError
+from freshet.job.run.prepare.plan import unchecked_in_words
+from freshet.operators.checks.aggregates import MERGED, ORDER
 from freshet.operators.checks.alone import model_of_class
+from freshet.operators.checks.calls import SAME_CALLS, check_calls
 from freshet.operators.checks.layers import check_layer
 from freshet.operators.checks.proofs.decoupling import LINEAR, linear_question
 from freshet.operators.checks.proofs.solving import search
@@ -49,6 +54,11 @@ WRONG = {
     "OfShiftless": ("states of parts merge into that of the whole", 2),
     "OfDoubled": ("the order of messages changes nothing", 2),
     "OfFirstFour": ("the order of messages changes nothing", 5),
+    # of more than a few messages some are shown, and how many there are
+    "OfFirstHundred": ("the order of messages changes nothing", 13),
+    "OfLastThousand": ("the order of messages changes nothing", 13),
+    "OfFullAtThousand": ("states of parts merge into that of the whole", 13),
+    "OfLargeByOrder": ("the order of messages changes nothing", 2),
     "OfSortedApart": ("states of parts merge into that of the whole", 2),
     "CentredBatch": ("update: a row depends on itself alone", 2),
     "Dropout": ("message: a row depends on itself alone", 1),
@@ -63,6 +73,58 @@ def test_a_wrong_declaration_is_refuted_by_its_smallest_case(name: str) -> None:
     *case, result = found[0].case.splitlines()
     assert 1 <= len(case) <= most, found[0]
     assert ("all messages at once make" in result) or ("row" in result)
+
+
+@pytest.mark.parametrize(("name", "function"), [("OfRarelyMore", "fold"), ("Tiring", "update")])
+def test_a_function_that_is_another_after_many_calls_is_refuted(name: str, function: str) -> None:
+    (found,) = refuted(wrong_model(name))
+    assert found.claim == SAME_CALLS
+    given, results = found.case.splitlines()
+    assert given.startswith(f"{function} of [") and results.startswith("call ") and "the first one made" in results
+
+
+def test_a_search_that_is_cut_short_says_so_and_so_do_model_and_run(tmp_path: Path) -> None:
+    """A model whose layers nobody tried says that."""
+    load_layers(["examples.gated_sum"])
+    model = written_models(2)["gated_sum"]()
+    running = compile_plan(model).layers[0].running  # type: ignore[attr-defined]
+    seconds = iter(range(0, 1_000_000, 10))
+    found = check_calls(running, clock=lambda: next(seconds))
+    assert (found.answer, found.cases) == ("searched", 1)
+    assert found.case == "cut short after 3 s, at 1 of 50,000 calls of each"
+    save_model(model.model_copy(update={"checks": [LayerAnswers("layer 1 own_layer", [found])]}), tmp_path / "short")
+    save_model(model, tmp_path / "none")
+    assert "searched 1 cases (cut short after 3 s" in " ".join(describe_text(tmp_path / "short", width=400).split())
+    assert "checks at the export: none" in describe_text(tmp_path / "none", width=400)
+    (said,) = unchecked_in_words(load_any_plan(tmp_path / "short"))
+    assert said.startswith(f"model: layer 1 own_layer, {SAME_CALLS}: searched 1 cases (cut short after 3 s")
+    (said,) = unchecked_in_words(load_any_plan(tmp_path / "none"))
+    assert "its export tried none of its layers of your own" in said
+    save_model(make_model(0, [conv("gin_conv", 2, 2, nn=[])]), tmp_path / "built in")
+    assert not unchecked_in_words(load_any_plan(tmp_path / "built in"))
+
+
+def test_a_proof_for_two_messages_heads_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what was searched, too; without a solver it says that there is none."""
+    pytest.importorskip("z3")
+    load_layers(["tests.support.graphs.own.right_layers"])
+    model = build_model(
+        layers=[declared("tests.support.graphs.own.right_layers:Total", {}, 2).model_dump(mode="json")], weights={}
+    )
+    (layer,) = compile_plan(model).layers
+    found = {one.claim: one for one in check_layer(layer, per_size=8)}
+    for claim in (ORDER.claim, MERGED.claim):
+        assert found[claim].answer == "searched" and found[claim].words.startswith("searched ")
+        assert found[claim].case == f"of up to 1,200 messages; proved {OF_TWO}"
+    assert ClaimAnswer(ORDER.claim, "proved", case=OF_TWO).words == "proved for two messages alone"  # of former exports
+    monkeypatch.setitem(sys.modules, "z3", None)
+    found = {one.claim: one for one in check_layer(layer, per_size=8)}
+    assert found[ORDER.claim].case == "of up to 1,200 messages; no proof: z3 is not installed"
+
+
+def test_a_message_that_is_linear_alone_is_not_said_to_be() -> None:
+    (layer,) = compile_plan(wrong_model("LinearAlone")).layers
+    assert LINEAR not in [one.claim for one in check_layer(layer, per_size=8)]
 
 
 def test_linear_is_refuted_of_a_relu_by_two_messages() -> None:
