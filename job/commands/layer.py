@@ -48,15 +48,14 @@ def check(
     - the aggregate of messages depends neither on their order nor on those that went, and states of parts merge into
     that of the whole: tried with a few messages of small integers, on which any difference is an error;
 
-    - a row of each function depends on that row alone: bits are compared in other places, alone and once more;
+    - a row of each function depends on that row alone: bits are compared in other places, alone and once more, and a
+    function makes the same at each of 50,000 calls;
 
     - the whole model, with the in-edges of a vertex in three parts, makes what a full pass in float64 makes: tried on
     streams of a few events. Of a model with kinds, these lead along relations with convs of your own, or along all.
 
     Of a MessagePassing that was read it also says whether the message is linear in its source, and whether it reads its
     target.
-
-    - a function makes the same at every call: 50,000 of each are tried.
 
     Each claim is answered by `proved`, `searched N cases`, or `refuted` with the smallest case and both results. Exits
     with 1 where one is refuted. What a solver proves for two messages alone stays `searched`, with up to 1,200 messages.
