@@ -58,7 +58,7 @@ def check(
     target.
 
     Each claim is answered by `proved`, `searched N cases`, or `refuted` with the smallest case and both results. Exits
-    with 1 where one is refuted. What a solver proves for two messages alone stays `searched`, with up to 1,200 messages.
+    with 1 where one is refuted. What a solver proves for two messages alone stays `searched`, with up to 1,200 of them.
 
     [bold]Examples[/bold]
 
