@@ -138,7 +138,8 @@ def parser_of(settings: Settings, plan: AnyPlan) -> Parser:
     """The Parser's core: the rules by which the job's records become events."""
     told, types = settings.parsing, plan.edge_types or None
     decoder = decoder_of(told.message_format, told.registry, settings.registry_login)
-    return Parser(plan.features, settings.id_kind, types, told.events_map, told.id_bytes_max, decoder=decoder)
+    rules = plan.features, settings.id_kind, types, told.events_map, told.id_bytes_max
+    return Parser(*rules, decoder=decoder, cast_ids=told.cast_ids)
 
 
 def make_core(settings: Settings, plan: AnyPlan, row: Operator, task: int) -> Core:

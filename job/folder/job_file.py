@@ -113,6 +113,7 @@ class SavedJob:
             "registry": self.settings.parsing.registry,
             "parts": self.settings.parts,
             "id_type": self.settings.id_kind,
+            "cast_ids": self.settings.parsing.cast_ids,
             "id_bytes_max": self.settings.parsing.id_bytes_max,
             "undirected": self.settings.partitioning.undirected,
             "edge_ttl_ms": self.settings.partitioning.edge_ttl_ms,

@@ -80,6 +80,7 @@ class _Run(TypedDict, total=False):
     format: str
     registry: str
     id_type: str | None
+    cast_ids: bool
     id_bytes_max: int
     undirected: bool
     edge_ttl_ms: int

@@ -165,7 +165,8 @@ class GraphOptions(Options):
     id_kind: Annotated[IdType | None, Option(IO, Holds.FOR_LIFE)] = Field(
         default=None,
         alias="id_type",
-        description="Kind of vertex ids (default: the snapshot's, else the first accepted event's).",
+        description="Kind of vertex ids (default: the snapshot's, else the first accepted event's). With string, "
+        "integers are taken as the strings that write them.",
     )
     id_bytes_max: Annotated[Count, Option(FILE, Holds.FOR_LIFE)] = Field(
         default=ID_BYTES_MAX,
@@ -174,3 +175,8 @@ class GraphOptions(Options):
         description="Maximum length of a string id or edge type, in bytes of UTF-8, fixed for the job's life; events "
         "with a longer one are rejected.",
     )
+
+    @property
+    def cast_ids(self) -> bool:
+        """True if integers are taken as ids that are strings."""
+        return self.id_kind == "string"

@@ -109,6 +109,7 @@ def check(
         snapshot=snapshot,
         features=plan.features,
         id_kind=id_type or run.get("id_type"),
+        cast_ids=bool(run.get("cast_ids")),
         graph=_rules_of_run(plan, run, undirected),
         topics=from_recorded(run.get("topics", [])),
         events_map=run.get("events_map", {}),

@@ -30,6 +30,11 @@ class PlainKindsRules(PlainRules):
         """The fields that say kinds; of one kind without a name there are none."""
         return KIND_FIELDS if kinds_of(self.features).are_named else ()
 
+    @property
+    def known_types(self) -> tuple[str, ...]:
+        """The types of the model's relations."""
+        return tuple(one.type for one in kinds_of(self.features).relations)
+
     def _vertex(self, op: str, record: dict[str, Any]) -> Event | None:
         kinds, vertex, x = kinds_of(self.features), record.get("id"), record.get("x")
         kind = record.get("kind") if kinds.are_named else kinds.names[0]

@@ -48,12 +48,14 @@ class Given:
     registry: str = ""
     starts: Mapping[int, int] = field(default_factory=dict)  # by source: the files' first records that the run read
     id_bytes_max: int = ID_BYTES_MAX
+    cast_ids: bool = False
     recorded: Sequence[str] = ()  # the names of the sources, as the run recorded them
 
     def rules(self) -> PlainRules:
         """The rules that decide which records are events."""
         of = PlainRules if self.features.kinds is None else PlainKindsRules
-        return of(self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max)
+        told = self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max
+        return of(*told, self.cast_ids)
 
     def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:
         """Return the sources to read again, by the names that the run recorded, in reading order.

@@ -20,10 +20,10 @@ from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeRow, Features, edge_row
 Id = int | str
 
 
-class _Functions(jmespath.functions.Functions):  # type: ignore[misc]  # the library has no types
+class _Functions(jmespath.functions.Functions):
     """JMESPath's, and that of Freshet."""
 
-    @jmespath.functions.signature({"types": ["string", "null"]})  # type: ignore[misc]
+    @jmespath.functions.signature({"types": ["string", "null"]})
     def _func_from_json(self, text: str | None) -> Any:
         return orjson.loads(text) if text is not None else None
 
@@ -32,7 +32,8 @@ _FUNCTIONS = jmespath.Options(custom_functions=_Functions())
 
 VERTEX_OPS, EDGE_OPS = ("add_vertex", "del_vertex", "set_features"), ("add_edge", "del_edge")
 KINDS: dict[str, type] = {"int": int, "string": str}
-INTEGER_NAMES = ("id", "src", "dst", "ts")
+ID_NAMES = ("id", "src", "dst")
+INTEGER_NAMES = (*ID_NAMES, "ts", "type")
 ID_BYTES_MAX = 1024
 _NUMBERS = frozenset((int, float))
 WHEN = "when"
@@ -65,6 +66,7 @@ class PlainRules:
         edge_types: the edge types of a typed model.
         events_map: JMESPath expressions by event field; or several such maps, each with a condition `when`.
         id_bytes_max: longest id, and name of an edge type, in bytes of UTF-8.
+        cast_ids: integers are ids, too, and mean the strings that write them.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class PlainRules:
         edge_types: Sequence[str] | None = None,
         events_map: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
+        cast_ids: bool = False,
     ) -> None:
+        self.cast_ids = cast_ids
         self.features, self.edge_types, self.id_bytes_max = features, tuple(edge_types or ()), id_bytes_max
         self._id_type: type | None = None if id_kind is None else KINDS[id_kind]
         self.default_type = self.edge_types[0] if self.edge_types else NO_TYPE
@@ -121,6 +125,7 @@ class PlainRules:
             return None
         if is_row:
             record = {name: as_id(value) if name in INTEGER_NAMES else value for name, value in record.items()}
+        record = self._written(record)
         op = record.get("op")
         if type(op) is not str:
             return None
@@ -133,6 +138,19 @@ class PlainRules:
         if event is not None and self._id_type is None:
             self._id_type = type(event.a)
         return event
+
+    def _written(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The record with text for integers that mean it: ids that are cast, and types of the model."""
+        names = ID_NAMES if self.cast_ids else ()
+        found = {name: str(record[name]) for name in names if type(record.get(name)) is int}
+        if type(number := record.get("type")) is int and str(number) in self.known_types:
+            found["type"] = str(number)
+        return {**record, **found} if found else record
+
+    @property
+    def known_types(self) -> tuple[str, ...]:
+        """The edge types that the model names; none where it takes any."""
+        return self.edge_types
 
     def _mapped(self, record: Any) -> dict[str, Any] | None:
         try:

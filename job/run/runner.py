@@ -45,7 +45,7 @@ from freshet.job.run.prepare.plan import plan_to_run, refuse_splits
 from freshet.job.run.readers import Processes, file_readers_of, readers_of
 from freshet.job.run.rejected import RejectWatch
 from freshet.job.run.resume import attach, nothing_left, resume, state_to_resume
-from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, profile, progress
+from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, profile, progress, remarks
 from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
 from freshet.job.stores.job_artifacts import put_artifacts
@@ -176,10 +176,8 @@ def _sum_up(out: Path) -> dict[str, Any]:
     """Print the last line, the summary, and return it."""
     summary = closing_summary(out)
     run_file.update_run(out, summary=summary)
-    if attrs := read_attrs(out):
-        say(f"attr of {attrs:,} edges of the events was checked and not kept")
-    if words := unlearned_in_words(read_figures(out).gauges):
-        say(words)
+    for line in remarks(out, summary):
+        say(line)
     print(orjson.dumps(summary).decode(), flush=True)
     return summary
 
@@ -188,7 +186,8 @@ def _warm_up(config: RunConfig) -> None:
     """Compile what this job needs, in several processes, where that was not done yet on this machine."""
     jobs = None  # a job that goes on has its model in its folder
     if config.model is not None and (config.model / SPEC_FILE).is_file():
-        kind = config.id_kind if config.snapshot is None or config.resume else id_kind_of(config.snapshot)
+        graph = None if config.resume or config.cast_ids else config.snapshot
+        kind = config.id_kind if graph is None else id_kind_of(graph)
         plan = plan_to_run(config.model, undirected=config.undirected)
         parts, to_topic = parts_of(config, len(plan.layers)), config.embeddings_to is not None
         if not config.resume:

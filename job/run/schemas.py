@@ -4,34 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
+from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from freshet.operators.parser.arrow.advice import advice_on, advice_on_struct
 from freshet.operators.parser.arrow.arrays import is_number, is_text
 from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.formats import JSONL, PARQUET
 from freshet.operators.parser.line_files import LineReader
-from freshet.operators.parser.rules import ID_FIELDS, KIND_FIELDS, FieldKind, fields_of
+from freshet.operators.parser.rules import ID_FIELDS, KIND_FIELDS, FieldKind, fields_of, is_past_int64
 from freshet.partitioner.events import INT, STRING
 from freshet.schema import Features
 
+CAST = "cast"  # kind of ids of a job that takes integers as strings
+_AS_STRINGS = "--id-type string takes integers as strings"
 _NAMES_MAX = 12
 _FIRST_BYTES = 1 << 14  # of the decompressed JSON lines of a file, whose keys are looked at
 
 
 def tell_schemas(
-    files: Iterable[EventFile], features: Features, id_kind: str | None, say: Callable[[str], None]
+    files: Iterable[EventFile],
+    features: Features,
+    id_kind: str | None,
+    say: Callable[[str], None],
+    *,
+    cast_ids: bool = False,
 ) -> None:
     """Say of all files, once each, what their columns show; `features` and `id_kind` (None: open) are the job's.
 
-    Of JSON lines only that the first have fields of kinds, or none of types: the others are judged line by line.
+    `cast_ids`: integers are taken as ids that are strings. Of JSON lines the first are looked at, for fields that a
+    job reads otherwise than is meant: the others are judged line by line.
     """
+    id_kind = CAST if cast_ids else id_kind
     seen: dict[str, list[str]] = {}
     for file in files:
         is_table = file.format != JSONL
-        found = findings(_schema_of(file), features, id_kind) if is_table else odd_fields(_keys_of(file), features)
+        found = findings(_schema_of(file), features, id_kind) if is_table else _of_lines(file, features, id_kind)
         for line in found:
             seen.setdefault(line, []).append(file.name)
     for line, names in seen.items():
@@ -48,9 +59,22 @@ def _schema_of(file: EventFile) -> pa.Schema:
         return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).schema
 
 
-def _keys_of(file: EventFile) -> set[str]:
-    """Keys of the first whole lines of a file of JSON lines; of those that are no objects, none."""
-    keys: set[str] = set()
+def _of_lines(file: EventFile, features: Features, id_kind: str | None) -> Iterator[str]:
+    """Describe what is odd about the first whole lines of a file of JSON lines; those that are no objects, are not."""
+    records = _first_records(file)
+    yield from odd_fields({name for record in records for name in record}, features)
+    for name in ID_FIELDS:
+        large = next((record[name] for record in records if is_past_int64(record.get(name))), None)
+        if large is not None and not (id_kind == CAST and type(large) is int):
+            yield f"{name} {large} is past 2^63: such ids will be rejected; write them as strings, or {_AS_STRINGS}"
+    for name, kind in fields_of(features).items():
+        struct = next((record[name] for record in records if isinstance(record.get(name), dict)), None)
+        if struct is not None and kind in (FieldKind.FEATURES, FieldKind.NUMBERS):
+            yield f"{name} is an object: expected a list of numbers{advice_on_struct(struct)}"
+
+
+def _first_records(file: EventFile) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
     with closing(LineReader()) as lines:
         first = lines.read(file.path, 0, _FIRST_BYTES)
     for line in first.splitlines():
@@ -58,14 +82,16 @@ def _keys_of(file: EventFile) -> set[str]:
             record = orjson.loads(line)
         except orjson.JSONDecodeError:
             continue
-        keys |= record.keys() if isinstance(record, dict) else set()
-    return keys
+        records += [record] if isinstance(record, dict) else []
+    return records
 
 
 def odd_fields(names: Collection[str], features: Features) -> Iterator[str]:
     """Say that these have kinds where the model has none to look for them, or no types where it has several."""
     if features.kinds is not None and "src" in names and (line := features.kinds.without_types(names)):
         yield line
+    if "edge_type" in names and "type" not in names:
+        yield "edge_type is not read: name it type, as the types of edges are named here"
     there = sorted(KIND_FIELDS.keys() & set(names) - fields_of(features).keys())
     if there:
         yield (
@@ -86,11 +112,18 @@ def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iter
         return
     yield from odd_fields(schema.names, features)
     for name, kind in kinds.items():
+        if name == "type" and is_number(kind) and _has_numbered_types(features):
+            continue
         if said := _JUDGES[fields[name]](kind, features, id_kind):
             yield f"column {name} is {kind}: {said}"
     ids = {name: STRING if is_text(kind) else INT for name, kind in kinds.items() if name in ID_FIELDS}
-    if len(set(ids.values())) > 1:
-        yield f"ids of two kinds ({', '.join(f'{name}: {kind}' for name, kind in ids.items())}): one will be rejected"
+    if len(set(ids.values())) > 1 and id_kind != CAST:
+        of = ", ".join(f"{name}: {kind}" for name, kind in ids.items())
+        yield f"ids of two kinds ({of}): one will be rejected; {_AS_STRINGS}"
+
+
+def _has_numbered_types(features: Features) -> bool:
+    return features.kinds is not None and any(map(str.isdecimal, features.kinds.by_type))
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -108,11 +141,13 @@ _Judge = Callable[[pa.DataType, Features, str | None], str]
 
 def _of_id(kind: pa.DataType, _: Features, id_kind: str | None) -> str:
     if is_text(kind):
-        return "" if id_kind in (None, STRING) else "expected integers, as the job's ids: they will be rejected"
+        return "" if id_kind in (None, STRING, CAST) else "expected integers, as the job's ids: they will be rejected"
     if not is_number(kind):
-        return "expected integers or strings: each event that needs it will be rejected"
+        return f"expected integers or strings: each event that needs it will be rejected{advice_on(kind)}"
     if id_kind == STRING:
-        return "expected strings, as the job's ids: they will be rejected"
+        return f"expected strings, as the job's ids: they will be rejected; {_AS_STRINGS}"
+    if pa.types.is_uint64(kind) and id_kind != CAST:
+        return f"those of 2^63 and more will be rejected; {_AS_STRINGS}"
     return "" if pa.types.is_integer(kind) else "whole numbers are taken as ids, others rejected"
 
 
@@ -128,7 +163,7 @@ def _of_number(kind: pa.DataType, *_: object) -> str:
 
 def _of_list(kind: pa.DataType, *_: object) -> str:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        return "expected lists of numbers: each event with it will be rejected"
+        return f"expected lists of numbers: each event with it will be rejected{advice_on(kind)}"
     return _of_number(_plain(kind.value_type))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +15,10 @@ from freshet.job.console import say
 from freshet.job.folder.returned_kinds import logs_of
 from freshet.job.folder.run_file import has_finished, read_run
 from freshet.operators.output_folders import STATUS
-from freshet.operators.parser.letter_box import read_dropped, read_reasons
+from freshet.operators.parser.letter_box import read_attrs, read_dropped, read_reasons
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
-from freshet.operators.telemetry.figures import UNLEARNED
+from freshet.operators.telemetry.figures import FEATURED, UNLEARNED
 from freshet.operators.telemetry.latency import KINDS, percentiles
 from freshet.operators.telemetry.profile import read_figures, read_profiles
 from freshet.operators.telemetry.status_file import BUCKETS, FROM_FLINK, SINK_PREFIX, read_statuses
@@ -28,6 +28,10 @@ _Buckets = tuple[list[Annotated[int, Field(ge=0, lt=BUCKETS)]], list[int]]
 
 _STATUS: dict[str, Any] = {**_NEEDED, "seconds": float, **{f"{name}_counts": _Buckets for name in KINDS}}
 _VISIBLE = {"part": int, "visible": int}
+_ZERO_FEATURES = """WARNING: all features are zeros, and so the embeddings say nothing of them.
+  The model reads features, but no accepted event and no snapshot had one other than zero.
+  Features are x of add_vertex and set_features, or of vertices.parquet (--snapshot); the reasons for rejected records,
+  and the lines on columns before the start, say why those that came were not taken."""
 _SUMMARY = {"events", "rejected", "reasons", "letters_dropped", "epochs", "seconds", "vertices", "rows"}
 
 
@@ -116,6 +120,7 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
         "rows": figures["rows"],
         **{name: figure for name, figure in figures.items() if name.startswith(tuple(KINDS))},
         **unlearned(out),
+        **(zero_features(out) if vertices else {}),
     }
 
 
@@ -123,6 +128,23 @@ def unlearned(out: Path) -> dict[str, int]:
     """Return the number of live vertices whose ids have no learned row; nothing where the model has no such rows."""
     gauges = read_figures(out).gauges
     return {UNLEARNED: gauges[UNLEARNED]} if UNLEARNED in gauges else {}
+
+
+def zero_features(out: Path) -> dict[str, bool]:
+    """Return that no vertex has features other than zeros, though the model reads some; nothing where one has."""
+    return {"zero_features": True} if read_figures(out).gauges.get(FEATURED) == 0 else {}
+
+
+def remarks(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
+    """What people should know of a run that has ended, beside its summary."""
+    from freshet.job.run.prepare.learned import unlearned_in_words  # with libraries that take a while
+
+    if attrs := read_attrs(out):
+        yield f"attr of {attrs:,} edges of the events was checked and not kept"
+    if words := unlearned_in_words(read_figures(out).gauges):
+        yield words
+    if summary.get("zero_features"):
+        yield _ZERO_FEATURES
 
 
 def _of_log(out: Path, figures: Mapping[str, Any], rejected: int) -> dict[str, Any]:

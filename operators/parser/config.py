@@ -11,7 +11,8 @@ from freshet.operators.limits import ID_BYTES_MAX, RECORD_BYTES
 class ParserConfig:
     """Conversion of records to blocks of events, fixed for the job's life.
 
-    `events_map` makes events of foreign records: JMESPath by field, or a list of such maps, each with a condition.
+    `cast_ids`: ids are strings, and integers are taken as such. `events_map` makes events of foreign records: JMESPath
+    by field, or a list of such maps, each with a condition.
     `id_bytes_max` is of string ids and names of edge types. `block_events` is what blocks are cut by; 0: by the events
     of an epoch. `message_format` is that of a topic's messages whose schemas are in the registry (its address); empty:
     JSON or Arrow.
@@ -22,6 +23,7 @@ class ParserConfig:
     block_events: int = 0
     message_format: str = ""
     registry: str = ""
+    cast_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class Parser:
         id_bytes_max: the longest that a string id, or the name of an edge type, may be in UTF-8.
         lines_min: fewer lines of JSON than these are judged one by one; nothing else changes.
         decoder: what makes records of a topic's messages; None: they are JSON or Arrow.
+        cast_ids: take integers for the strings that write them, where ids are strings.
 
     Raises:
         ValueError: an unknown id kind, an unknown field in the map, or an expression that is no JMESPath.
@@ -58,8 +59,9 @@ class Parser:
         id_bytes_max: int = ID_BYTES_MAX,
         lines_min: int = LINES_MIN,
         decoder: Decoder | None = None,
+        cast_ids: bool = False,
     ) -> None:
-        told = features, id_kind, edge_types, id_bytes_max
+        told = features, id_kind, edge_types, id_bytes_max, cast_ids
         self._rules = MappedRules(events_map, *told) if events_map else Rules(*told)
         self._lines, self._decoder = LineParser(self._rules, lines_min), decoder
 

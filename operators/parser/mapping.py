@@ -25,10 +25,10 @@ Expressions = Mapping[str, str] | Sequence[Mapping[str, str]]
 Whole = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class _Functions(Functions):  # type: ignore[misc]  # the library has no types
+class _Functions(Functions):
     """The functions of JMESPath, and one for JSON within a string, as Debezium writes MongoDB's documents."""
 
-    @signature({"types": ["string", "null"]})  # type: ignore[misc]
+    @signature({"types": ["string", "null"]})
     def _func_from_json(self, text: str | None) -> Any:
         """The value that a text says as JSON; null of null."""
         return None if text is None else orjson.loads(text)

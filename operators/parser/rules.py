@@ -52,7 +52,7 @@ FIELDS = {
 # Of graphs whose kinds have names.
 KIND_FIELDS = dict.fromkeys(("kind", "src_kind", "dst_kind"), FieldKind.TEXT)
 ID_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.ID)
-_INTEGERS = tuple(name for name, kind in FIELDS.items() if kind in (FieldKind.ID, FieldKind.TIME))
+_INTEGERS = (*(name for name, kind in FIELDS.items() if kind in (FieldKind.ID, FieldKind.TIME)), "type")
 
 _OPS = {name: code for code, name in enumerate(OP_NAMES)}
 _NUMBERS = frozenset((int, float))
@@ -97,6 +97,7 @@ class Rules:
         id_kind: str | None = None,
         edge_types: Sequence[str] | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
+        cast_ids: bool = False,
     ) -> None:
         if id_kind not in (None, INT, STRING):
             msg = f"id kind: expected int, string or None, got {id_kind!r}"
@@ -106,6 +107,8 @@ class Rules:
         self.kinds = features.kinds
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None
+        self.cast_ids = cast_ids
+        self.type_names = frozenset(self.kinds.by_type if self.kinds is not None else self.edge_types or ())
         self._id_type: type | None = None
         self.id_kind = id_kind
 
@@ -149,6 +152,8 @@ class Rules:
         dst: Any = get("dst")
         etype, ts = get("type"), get("ts")
         expected: Any = self._id_type
+        if type(etype) is int:
+            etype = self.named(etype)
         if not (  # the common case at once: half of the time of a simple event would go here
             type(src) is expected
             and type(dst) is expected
@@ -158,6 +163,8 @@ class Rules:
                 else (len(src) <= self._short and len(dst) <= self._short)
             )
         ):
+            if self.cast_ids:
+                src, dst = (str(one) if type(one) is int else one for one in (src, dst))
             error = self._id_error("src", src) or self._id_error("dst", dst, type(src))
             if error:
                 return error
@@ -186,6 +193,11 @@ class Rules:
             builder.stamp(ts)
         return None
 
+    def named(self, number: int) -> int | str:
+        """The edge type that an integer writes, if that is one of the model's; else the integer."""
+        name = str(number)
+        return name if name in self.type_names else number
+
     def _values(self, weight: Any, numbers: Any, relation: Relation | None) -> EdgeRow | str:
         """The values of an edge, or why it can't have them."""
         values, width = PLAIN_EDGE, self._edge_width if relation is None else relation.edge_width
@@ -211,6 +223,8 @@ class Rules:
         self, op: int, vertex: Any, x: Any, ts: Any, builder: EventBuilder, position: int, get: Callable[[str], Any]
     ) -> str | None:
         if type(vertex) is not self._id_type or type(vertex) is not str or len(vertex) > self._short:
+            if self.cast_ids and type(vertex) is int:
+                vertex = str(vertex)
             error = self._id_error("id", vertex)
             if error:
                 return error
@@ -255,7 +269,7 @@ class Rules:
         """Describe why the value is no id of the job; `other`: type of the event's other id, while the kind is open."""
         kind = type(value)
         expected = self._id_type or other
-        if expected is not str and _is_past_int64(value):
+        if expected is not str and is_past_int64(value):
             return f"{name}: expected an integer within int64, got {value}"
         if kind is expected or (expected is None and kind in _KINDS):
             return self._length_error(name, value) if kind is str else None
@@ -280,7 +294,7 @@ class Rules:
         return None
 
 
-def _is_past_int64(value: Any) -> bool:
+def is_past_int64(value: Any) -> bool:
     """Return whether a number is too large for int64; larger integers of JSON arrive as floats."""
     if type(value) is int:
         return not INT64_MIN <= value <= INT64_MAX
@@ -291,7 +305,7 @@ def _time_error(value: Any) -> str | None:
     """Describe why the value is no `ts`."""
     if type(value) is int and NO_TS < value <= INT64_MAX:
         return None
-    if value == NO_TS or _is_past_int64(value):
+    if value == NO_TS or is_past_int64(value):
         return f"ts: expected an integer above -2**63 and below 2**63, got {value}"
     return f"ts: expected an integer (milliseconds), got {show(value)}"
 
@@ -378,7 +392,7 @@ def _op_error(record: Any) -> str:
 
 
 def with_integers(record: dict[str, Any]) -> dict[str, Any]:
-    """A row of a table with integers for whole floats in ids and `ts`: columns with nulls often have these."""
+    """A row of a table with integers for whole floats in ids, `ts` and `type`: columns with nulls often have these."""
     for name in _INTEGERS:
         value = record.get(name)
         if type(value) is float and value.is_integer() and abs(value) <= WHOLE_MAX:

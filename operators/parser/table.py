@@ -42,7 +42,7 @@ def is_quick(table: Table, rules: Rules) -> bool:
 
 def _by_columns(columns: Arrays, rules: Rules, place: TablePlace, early: Mapping[int, str]) -> Parsed | None:
     """All rows at once; None where one looks bad that is not. `early`: why the first rows are bad."""
-    fields = read_fields(columns, place.rows, rules.id_kind, rules.id_bytes_max)
+    fields = read_fields(columns, place.rows, rules)
     events, bad = take(fields, rules, place)
     if not len(bad):
         return events, []

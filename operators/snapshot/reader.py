@@ -18,6 +18,7 @@ from freshet.errors import InputError
 from freshet.files.json_file import DamagedFileError, read_json
 from freshet.kinds import Kinds, some_names
 from freshet.operators.limits import ID_BYTES_MAX
+from freshet.operators.parser.arrow.advice import advice_on
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Origin, Parser
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
@@ -70,6 +71,7 @@ class Snapshot:
     info: dict[str, Any] = field(default_factory=dict)  # snapshot.json, where there is one
     id_bytes_max: int = ID_BYTES_MAX
     is_timed: bool = False
+    cast_ids: bool = False
     remark: str = ""  # on what its files lack
 
     @property
@@ -85,7 +87,8 @@ class Snapshot:
         Raises:
             SnapshotError: a row that is no vertex or edge, or a file that cannot be read.
         """
-        parser = Parser(self.features, self.id_kind, self.edge_types, id_bytes_max=self.id_bytes_max)
+        most = self.id_bytes_max
+        parser = Parser(self.features, self.id_kind, self.edge_types, id_bytes_max=most, cast_ids=self.cast_ids)
         for name in ("vertices", "edges"):
             columns = (*_COLUMNS[name], *(("ts",) if self.is_timed and name == "edges" else ()))
             columns += _OF_KINDS[name] if _names_kinds(self.features) else ()
@@ -109,6 +112,7 @@ def open_snapshot(
     id_bytes_max: int = ID_BYTES_MAX,
     *,
     is_timed: bool = False,
+    cast_ids: bool = False,
 ) -> Snapshot:
     """The snapshot in a folder, its columns checked but its rows not yet read.
 
@@ -119,6 +123,7 @@ def open_snapshot(
         edge_types: a typed model's edge types.
         id_bytes_max: the longest that a string id may be in UTF-8; a row with a longer one is refused as it is read.
         is_timed: whether times are read, too.
+        cast_ids: whether integers are taken as the strings that write them.
 
     Raises:
         SnapshotError: files, columns or ids are not as they must be.
@@ -141,16 +146,20 @@ def open_snapshot(
         if missing:
             msg = f"{path}: expected columns {', '.join(needed)}, missing {', '.join(missing)}"
             msg += _listed(features.kinds, missing)
+            msg += "; rename edge_type to type" if "type" in missing and "edge_type" in schemas[name].names else ""
             raise SnapshotError(msg)
     _refuse_kinds(folder, schemas, features)
     _refuse_widths(folder, schemas, features)
-    kind = _id_kind(folder, {name: schema for name, schema in schemas.items() if counts[name]}, id_kind)
+    of_rows = {name: schema for name, schema in schemas.items() if counts[name]}
+    kind = _id_kind(folder, of_rows, id_kind, cast_ids)
     types = tuple(edge_types) if edge_types else None
     info = _read_info(folder)
     lacks = "" if features.kinds is None else features.kinds.without_types(schemas["edges"].names)
+    if "edge_type" in schemas["edges"].names and "type" not in schemas["edges"].names:
+        lacks += f"{'; ' if lacks else ''}edge_type is not read: name the column type"
     remark = f"{folder / 'edges.parquet'}: {lacks}" if lacks else ""
     counted = counts["vertices"], counts["edges"]
-    return Snapshot(folder, features, kind, types, *counted, info, id_bytes_max, is_timed, remark)
+    return Snapshot(folder, features, kind, types, *counted, info, id_bytes_max, is_timed, cast_ids, remark)
 
 
 def _names_kinds(features: Features) -> bool:
@@ -199,7 +208,11 @@ def _refuse_widths(folder: Path, schemas: dict[str, pa.Schema], features: Featur
     Raises:
         SnapshotError: they have not.
     """
-    width = getattr(schemas["vertices"].field("x").type, "list_size", features.width)
+    kind = schemas["vertices"].field("x").type
+    if pa.types.is_struct(kind):
+        msg = f"{folder / 'vertices.parquet'}: x: expected lists of numbers, got {str(kind)[:80]}{advice_on(kind)}"
+        raise SnapshotError(msg)
+    width = getattr(kind, "list_size", features.width)
     if width not in features.widths:
         msg = f"{folder / 'vertices.parquet'}: x: expected the model's {features}, got {width}"
         raise SnapshotError(msg)
@@ -239,7 +252,7 @@ def _kind_of(kind: pa.DataType) -> str | None:
     return STRING if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
 
 
-def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) -> str:
+def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None, cast_ids: bool) -> str:
     """The kind of a snapshot's ids, by the files that have rows: of those without, pandas knows no types.
 
     Raises:
@@ -252,11 +265,11 @@ def _id_kind(folder: Path, schemas: dict[str, pa.Schema], wanted: str | None) ->
         found = schemas[name].field(column).type
         kind = _kind_of(found)
         if kind is None:
-            msg = f"{folder / name}.parquet: {column}: expected integers or strings, got {found}"
+            msg = f"{folder / name}.parquet: {column}: expected integers or strings, got {found}{advice_on(found)}"
             raise SnapshotError(msg)
-        kinds[column] = kind
+        kinds[column] = STRING if cast_ids else kind
     if len(set(kinds.values())) > 1:
-        msg = f"{folder}: expected ids of one kind, got {kinds}"
+        msg = f"{folder}: expected ids of one kind, got {kinds}; --id-type string takes integers as strings"
         raise SnapshotError(msg)
     found_kind = next(iter(kinds.values()), None)
     if wanted is not None and found_kind not in (None, wanted):

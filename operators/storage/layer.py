@@ -14,11 +14,13 @@ from freshet.operators.graph.routing import route_partials
 from freshet.operators.graph.sources import read_sources
 from freshet.operators.graph.topology import SPLIT, Masters, Topology
 from freshet.operators.outcome import Message
+from freshet.operators.storage.featured import Featured
 from freshet.operators.storage.head import hand_on
 from freshet.operators.storage.owner import Changed, Owner
 from freshet.operators.storage.partial_rows import partial_columns
 from freshet.operators.storage.travelling import joined, topology_of
 from freshet.operators.storage.values import Values
+from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.schema import Features
@@ -46,11 +48,17 @@ class FeatureStorage(Core):
         self.tables = TableSet(len(self.at.here))
         self.masters = Masters(self.tables, self.at, None, following)
         self.owner = Owner(self.tables, self.masters, features.width, None, following, 0, receivers=receivers)
+        self._featured = Featured([(self.owner, features.width)])
         self.touched = 0
 
     def after_restore(self) -> None:
         """Have the rows of all tables where the restored ones have them."""
         self.at.restore()
+
+    @property
+    def figures(self) -> Figures:
+        """Whether vertices have features."""
+        return Figures(gauges=self._featured.gauges)
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Set features, and fan out those of new and changed vertices."""
@@ -58,6 +66,7 @@ class FeatureStorage(Core):
         owner, at = self.owner, self.at
         at.reserve(block, "m")
         self.masters.take_over(block)
+        self._featured.see(block.get("x0"))
         changed = set_features(owner, block, self._features)
         self.touched = int(changed.slots.size)
         messages = hand_on(owner, epoch, changed, block)

@@ -13,6 +13,7 @@ Buckets = tuple[list[int], list[int]]  # those of `status_file` that are not emp
 _KINDS = "counts", "gauges", "reasons", "latencies"
 # Gauges of vertices of kinds with learned rows, and of those whose ids the model does not know.
 LEARNED, UNLEARNED = "learned_vertices", "unlearned_vertices"
+FEATURED = "featured_tasks"  # gauge of Storages 0: tasks in which a vertex has had features other than zeros
 _PER_DOUBLING, _FIRST_S = 8, 1e-5
 _DOUBLINGS = range(6, 24)  # from 0.6 ms to 84 s
 

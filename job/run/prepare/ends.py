@@ -43,7 +43,7 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     sources = plan_sources(found, starts, reading, known_topics(positions))
     if not config.events_map:
         known = config.id_kind if graph is None or graph.is_empty else graph.id_kind
-        tell_schemas(found.files, model.plan.features, known, say)
+        tell_schemas(found.files, model.plan.features, known, say, cast_ids=config.cast_ids)
     outputs = plan_outputs(config, job_id, say, model.plan)
     given, types = config.id_kind, model.plan.edge_types or None
     of_graph = None if graph is None or graph.is_empty else graph.id_kind

@@ -15,8 +15,9 @@ from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.job.options.told import told
 from freshet.job.run.prepare.plan import plan_to_run, refuse_splits, unchecked_in_words
 from freshet.operators.factory import load_plan
-from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, id_kind_of, open_snapshot
 from freshet.partitioner.config import GraphRules
+from freshet.partitioner.events import STRING
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,16 @@ class Start:
     made: MadeImage | None
 
     @staticmethod
-    def open(folder: Path, model: Path, plan: AnyPlan, id_bytes_max: int, rules: GraphRules) -> Start:
+    def open(
+        folder: Path, model: Path, plan: AnyPlan, id_bytes_max: int, rules: GraphRules, *, cast_ids: bool = False
+    ) -> Start:
         """Open the snapshot of a graph with these rules; its rows are not read yet.
 
         Raises: SnapshotError for bad files or columns; UsageError for the snapshot of another model.
         """
         graph = open_snapshot(
             folder, plan.features, edge_types=plan.edge_types or None, id_bytes_max=id_bytes_max,
-            is_timed=rules.is_timed,
+            is_timed=rules.is_timed, cast_ids=cast_ids,
         )  # fmt: skip
         if graph.remark:
             say(graph.remark)
@@ -44,6 +47,9 @@ class Start:
                 f"--snapshot {folder}: has the embeddings of another model (SHA-256 {str(embedded)[:12]}, that of "
                 f"--model {model} is {plan.sha256[:12]}); give that model, or the snapshot that was embedded"
             )
+            raise UsageError(msg)
+        if embedded is not None and cast_ids and id_kind_of(folder) != STRING:
+            msg = f"--id-type string: {folder} was embedded with int ids; leave it out, or give the graph alone"
             raise UsageError(msg)
         made = made_for(folder, rules)
         return Start(graph, made)
@@ -82,7 +88,7 @@ def read_model(config: RunConfig) -> PreparedModel:
     start = None
     if config.snapshot is not None:
         rules = GraphRules(**told(config, GraphRules))
-        start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max, rules)
+        start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max, rules, cast_ids=config.cast_ids)
     return PreparedModel(folder, plan, parts, start)
 
 

@@ -10,24 +10,25 @@ import pyarrow.compute as pc
 
 from freshet.operators.parser.arrow.arrays import is_list, is_number, is_text, valid
 from freshet.operators.parser.columns import NO_OP, Fields, ListColumn, Numbers, Times, TypeNames
-from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, KIND_FIELDS, WHOLE_MAX
+from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, KIND_FIELDS, WHOLE_MAX, Rules
 from freshet.partitioner.events import INT, NO_TS, OP_ADD_EDGE, OP_NAMES, STRING, Ids
 
 _OP_SET = pa.array(OP_NAMES)
+_NO_TYPE = "\n"  # no type is named so
 
 
-def read_fields(columns: Mapping[str, pa.Array], n: int, id_kind: str | None, id_bytes_max: int) -> Fields:
-    """Return the fields of n rows; ids are of this kind (integers while it is open), up to a maximum length."""
+def read_fields(columns: Mapping[str, pa.Array], n: int, rules: Rules) -> Fields:
+    """Return the fields of n rows; ids are of the job's kind (integers while it is open), up to a maximum length."""
     op = op_codes(columns.get("op"), n)
     edge = (op >= OP_ADD_EDGE) & (op != NO_OP)
-    ids = (_string_ids if id_kind == STRING else _int_ids)(edge, columns, id_bytes_max)
+    ids = _string_ids(edge, columns, rules) if rules.id_kind == STRING else _int_ids(edge, columns)
     weight, attr, x = (columns.get(name) for name in ("weight", "attr", "x"))
     return Fields(
         op,
         edge,
         *ids,
         weight=None if weight is None else _numbers(weight),
-        types=_type_names(columns.get("type"), n),
+        types=_type_names(_named(columns.get("type"), rules), n),
         attr=None if attr is None else _lists(attr),
         x=None if x is None else _lists(x),
         ts=None if (ts := columns.get("ts")) is None else _times(ts),
@@ -99,7 +100,7 @@ def _whole(array: pa.Array, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(good, numbers, 0).astype(np.int64), good
 
 
-def _int_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], _: int) -> tuple[Ids, Ids, np.ndarray]:
+def _int_ids(edge: np.ndarray, columns: Mapping[str, pa.Array]) -> tuple[Ids, Ids, np.ndarray]:
     """Columns a and b of integer ids, and where both are good."""
     n = len(edge)
     (vertex, good), (src, src_good), (dst, dst_good) = (
@@ -109,12 +110,30 @@ def _int_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], _: int) -> tuple
     return Ids(INT, np.where(edge, src, vertex)), Ids(INT, np.where(edge, dst, 0)), np.where(edge, ends_good, good)
 
 
-def _string_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], most: int) -> tuple[Ids, Ids, np.ndarray]:
-    """Columns a and b of string ids, and where both are good: present, and of at most `most` bytes."""
-    n = len(edge)
+def _named(array: pa.Array | None, rules: Rules) -> pa.Array | None:
+    """A column of types with names for integers, if any of the model's types is a number."""
+    if array is None or not is_number(array.type) or not any(map(str.isdecimal, rules.type_names)):
+        return array
+    texts, odd = _written(array), pa.scalar(_NO_TYPE, pa.large_string())
+    return pc.if_else(pc.and_(texts.is_null(), array.is_valid()), odd, texts)
+
+
+def _written(array: pa.Array) -> pa.Array:
+    """A column of numbers as text; null where one is no whole number."""
+    if pa.types.is_integer(array.type):
+        return array.cast(pa.large_string())
+    values, good = _whole(array, valid(array))
+    return pa.array(values, mask=~good).cast(pa.large_string())
+
+
+def _string_ids(edge: np.ndarray, columns: Mapping[str, pa.Array], rules: Rules) -> tuple[Ids, Ids, np.ndarray]:
+    """Columns a and b of string ids, and where both are good: present, and not too long."""
+    n, most = len(edge), rules.id_bytes_max
     texts = {}
     for name in ("id", "src", "dst"):
         array = columns.get(name)
+        if array is not None and rules.cast_ids and is_number(array.type):
+            array = _written(array)
         if array is None or not is_text(array.type):
             array = pa.nulls(n, pa.large_string())
         elif pa.types.is_dictionary(array.type):

@@ -78,7 +78,7 @@ class LineParser:
     def _take(self, text: Text, columns: dict[str, pa.Array], found: _Found) -> None:
         """Judge lines by their columns; if the rules take one that looks bad, one by one."""
         rules, rejected = self._rules, list[tuple[str, int, bytes]]()
-        fields = read_fields(columns, len(text), rules.id_kind, rules.id_bytes_max)
+        fields = read_fields(columns, len(text), rules)
         events, bad = take(fields, rules, LinePlace(found.origin, found.end, found.arrival_ms, text.positions))
         if len(bad):
             scratch = rules.builder()

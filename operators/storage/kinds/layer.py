@@ -17,6 +17,7 @@ from freshet.operators.graph.row_kernels import gather, put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.graph.topology import MASTER, SPLIT
 from freshet.operators.outcome import Message
+from freshet.operators.storage.featured import Featured
 from freshet.operators.storage.kinds.handing import Handed, KindsTopology, hand_on_kinds, prefixed
 from freshet.operators.storage.kinds.learned import LearnedColumns
 from freshet.operators.storage.kinds.masters import KindMasters
@@ -61,6 +62,7 @@ class KindsFeatureStorage(Core):
             self.owners.append(owner)
             if rows is not None:
                 self.learned[kind] = LearnedColumns(mine, owner, rows, width)
+        self._featured = Featured(list(zip(self.owners, widths, strict=True)))
         self.touched = 0
 
     def after_restore(self) -> None:
@@ -72,12 +74,12 @@ class KindsFeatureStorage(Core):
 
     @property
     def figures(self) -> Figures:
-        """Number of live vertices of kinds with learned rows, and of those whose ids the model does not know."""
+        """Whether vertices have features, the number of those of kinds with learned rows, and of unknown ids there."""
         found = list(self.learned.values())
         if not found:
-            return Figures()
+            return Figures(gauges=self._featured.gauges)
         vertices, unknown = sum(one.vertices for one in found), sum(one.unknown for one in found)
-        return Figures(gauges={LEARNED: vertices, UNLEARNED: unknown})
+        return Figures(gauges={LEARNED: vertices, UNLEARNED: unknown, **self._featured.gauges})
 
     def take_over(self, kind: int, section: Block, topology: KindsTopology) -> bool:
         """Take over an epoch's masters of a kind and their degrees, and have room for them; whether it has any."""
@@ -95,6 +97,7 @@ class KindsFeatureStorage(Core):
             if not self.take_over(kind, section, topology):
                 continue
             rows = self.learned.get(kind)
+            self._featured.see(section.get("x0"))
             changed = set_features(owner, section, self._features[kind]) if rows is None else rows.set(section)
             self.touched += int(changed.slots.size)
             handed.append(Handed(prefix, owner, changed))

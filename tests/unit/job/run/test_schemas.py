@@ -15,6 +15,9 @@ from freshet.operators.parser.event_files import list_files
 from freshet.operators.parser.rules import FIELDS
 from freshet.schema import Features
 
+SPARK_VECTOR = pa.struct(
+    {"type": pa.int8(), "size": pa.int32(), "indices": pa.list_(pa.int32()), "values": pa.list_(pa.float64())}.items()
+)
 GOOD = {"op": pa.string(), "src": pa.int64(), "dst": pa.int64()}
 
 
@@ -25,7 +28,7 @@ def said(id_kind: str | None = None, **columns: pa.DataType) -> list[str]:
 def test_columns_as_events_have_them_show_nothing() -> None:
     texts = pa.dictionary(pa.int32(), pa.string())
     usual = {"x": pa.list_(pa.float32()), "weight": pa.float64(), "type": texts, "ts": pa.int64(), "other": pa.date32()}
-    assert said(**usual, attr=pa.null(), id=pa.uint64()) == []
+    assert said(**usual, attr=pa.null(), id=pa.uint32()) == []
     assert said("int", op=pa.string_view(), x=pa.list_(pa.float16(), 2), weight=pa.float32()) == []
     assert said("string", id=pa.large_string(), src=texts, dst=pa.string()) == []
 
@@ -42,7 +45,16 @@ def test_each_field_of_events_is_judged(name: str) -> None:
         ({"src": pa.float64()}, "column src is double: whole numbers are taken as ids, others rejected"),
         ({"dst": pa.decimal128(10, 0)}, "column dst is decimal128(10, 0): whole numbers are taken as ids"),
         ({"src": pa.bool_()}, "column src is bool: expected integers or strings"),
-        ({"src": pa.string()}, "ids of two kinds (src: string, dst: int): one will be rejected"),
+        ({"src": pa.string()}, "ids of two kinds (src: string, dst: int): one will be rejected; --id-type string"),
+        ({"id": pa.uint64()}, "column id is uint64: those of 2^63 and more will be rejected; --id-type string"),
+        ({"id": pa.binary(16)}, "UUIDs are written as text: CAST(... AS VARCHAR)"),
+        ({"src": pa.binary()}, "bytes are written as text"),
+        ({"x": SPARK_VECTOR}, "a vector of Spark ML is written as a list by pyspark.ml.functions.vector_to_array"),
+        (
+            {"x": pa.struct([(f"f{k}", pa.float32()) for k in range(4)])},
+            "as a list of its fields: array(f0, f1, f2, ...)",
+        ),
+        ({"edge_type": pa.int64()}, "edge_type is not read: name it type"),
         ({"weight": pa.decimal256(40, 2)}, "column weight is decimal256(40, 2): taken as float32"),
         ({"weight": pa.string()}, "column weight is string: expected numbers: each event with it will be rejected"),
         ({"x": pa.list_(pa.decimal128(5, 1))}, "taken as float32"),
@@ -64,6 +76,36 @@ def test_a_column_of_another_type_is_named(columns: dict[str, Any], line: str) -
 def test_the_jobs_kind_of_ids_is_held_against_the_columns() -> None:
     assert "column src is int64: expected strings, as the job's ids" in said("string")[0]
     assert "column id is string: expected integers, as the job's ids" in said("int", id=pa.string())[0]
+
+
+def test_integers_are_ids_where_they_are_taken_as_strings(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"op": ["del_vertex"], "id": pa.array([1], pa.uint64()), "src": ["a"]}), tmp_path / "a.parquet"
+    )
+    lines: list[str] = []
+    tell_schemas(list_files([str(tmp_path)]), Features(2), "string", lines.append, cast_ids=True)
+    assert not lines
+
+
+def test_integers_are_types_where_the_models_types_are_numbers() -> None:
+    schema = pa.schema({**GOOD, "type": pa.int64()})
+    for types, count in (("0", "1"), 0), (("cites", "writes"), 1):
+        kinds = Kinds(("",), (2,), tuple(Relation(0, name, 0) for name in types))
+        assert len(list(findings(schema, Features.of_kinds(kinds), "int"))) == count
+
+
+def test_odd_values_of_the_first_json_lines_are_said_by_name(tmp_path: Path) -> None:
+    vector = '{"type":1,"size":2,"indices":[],"values":[0.5,1.0]}'
+    (tmp_path / "a.jsonl").write_text(
+        f'{{"op":"add_vertex","id":9223372036854775808,"x":{vector}}}\n{{"src":1,"dst":1,"edge_type":0}}\n'
+    )
+    lines: list[str] = []
+    tell_schemas(list_files([str(tmp_path)]), Features(2), None, lines.append)
+    assert [line.partition(": ")[2][:55] for line in lines] == [
+        "edge_type is not read: name it type, as the types of edges are named here"[:55],
+        "id 9223372036854775808 is past 2^63: such ids will be rejected"[:55],
+        "x is an object: expected a list of numbers; a vector of Spark ML"[:55],
+    ]
 
 
 def test_foreign_columns_are_said_once_for_all_files(tmp_path: Path) -> None:

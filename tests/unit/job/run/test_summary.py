@@ -1,8 +1,9 @@
 import orjson
 import pytest
 
-from freshet.job.run.summary import closing_summary, profile, progress
-from freshet.operators.telemetry.status_file import bucket_of
+from freshet.job.run.summary import closing_summary, profile, progress, remarks
+from freshet.operators.telemetry.figures import FEATURED
+from freshet.operators.telemetry.status_file import PROFILE_PREFIX, bucket_of
 
 
 def part(folder, number, **fields):
@@ -64,3 +65,17 @@ def test_a_status_that_lacks_fields_is_left_out_as_one_that_is_no_json(tmp_path,
         assert f"{damaged}: not a status file, left out" in caplog.text
     (tmp_path / "status/profile-sink-0.json").write_bytes(b'{"operator": "sink"}')
     assert profile(tmp_path)["profile_seconds"] == {}
+
+
+@pytest.mark.parametrize(("featured", "vertices", "said"), [((0, 0), 7, True), ((0, 1), 7, False), ((0, 0), 0, False)])
+def test_features_that_are_all_zeros_are_hard_to_miss(tmp_path, featured, vertices, said):
+    part(tmp_path, 0, epoch=4, vertices=vertices)
+    for task, one in enumerate(featured):
+        told = {"figures": {"gauges": {FEATURED: one}}}
+        (tmp_path / f"status/{PROFILE_PREFIX}storage0-{task}.json").write_bytes(orjson.dumps(told))
+    summary = closing_summary(tmp_path)
+    assert summary.get("zero_features", False) is said
+    lines = "\n".join(remarks(tmp_path, summary)).splitlines()
+    assert len(lines) > 2 if said else not lines
+    if said:
+        assert lines[0].startswith("WARNING: all features are zeros")

@@ -12,6 +12,7 @@ from freshet.gnn.plan import LayerPlan, compile_plan
 from freshet.operators.graph.edge_lists import LostUpdateError
 from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
 from freshet.operators.storage.tail import LayerTail
+from freshet.operators.telemetry.figures import FEATURED
 from freshet.schema import Features
 from freshet.state.table import DIRTY
 from freshet.state.task_parts import TaskParts
@@ -90,6 +91,17 @@ def test_a_slot_that_is_used_again_holds_nothing_of_its_former_vertex() -> None:
     assert sent(messages, "storage")[0]["d_key"] == [11], "travels down the chain"
     messages = core.apply(3, [topology(3, m_slot=[1], m_key=[99])])
     assert sent(messages, "storage")[0]["zo"][0][0] == 0
+
+
+def test_a_task_knows_whether_any_vertex_has_features() -> None:
+    core = FeatureStorage(0, TaskParts.dealt(1, 1), Features(1), plan(SUM)[0])
+    for epoch, x, featured in ((1, 0, 0), (2, 5, 1), (3, 0, 1)):
+        core.apply(epoch, [topology(epoch, **(STAR if epoch == 1 else {}), x0_slot=[1], x0=[[x]])])
+        assert core.figures.gauges == {FEATURED: featured}
+    restored = FeatureStorage(0, TaskParts.dealt(1, 1), Features(1), plan(SUM)[0])
+    restored.owner.x.reserve(4)
+    restored.owner.x.data[2] = 7
+    assert restored.figures.gauges == {FEATURED: 1}, "those of a snapshot, or of an earlier run"
 
 
 # -- Storage 1 in one part --------------------------------------------------------------------------------------------
