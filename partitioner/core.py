@@ -12,12 +12,21 @@ from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import REASONS, PartitionerConfig
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.epoch_end import close_epoch
-from freshet.partitioner.epoch_log import E_OLD, LOGGED_EDGES, LOGGED_VERTICES, REJECTED, Log, empty_log, grow_log
+from freshet.partitioner.epoch_log import (
+    E_OLD,
+    EFFECTS,
+    LOGGED_EDGES,
+    LOGGED_VERTICES,
+    REJECTED,
+    Log,
+    empty_log,
+    grow_log,
+)
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_DEL_VERTEX, STRING, Events
 from freshet.partitioner.hash_index import grown, index_edges, index_keys, make_index
 from freshet.partitioner.id_lookup import MORE, resolve_ints, resolve_names
 from freshet.partitioner.live_graph import LiveGraph, PartitionStats, edge_places, live_graph, partition_stats
-from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, EpochChange, Records, make_records
+from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, Effects, EpochChange, Records, make_records
 from freshet.partitioner.netting import EDGES_PER_EVENT, ITSELF, Batch, apply_events, expire_edges
 from freshet.partitioner.placement.rules import Rule
 from freshet.partitioner.placement.whole_graph import whole_masters
@@ -120,6 +129,7 @@ class Partitioner:
         attr, ts = _NO_INTS if sizes is None else _own(sizes), self._times.stamps(events)
         self._apply(Batch(op, self._rows[0], self._rows[1], _own(values), etypes, _own(events.x_row), attr, ts))
         rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[REJECTED]].tolist()]
+        effects = Effects(*self._log.counts[EFFECTS : EFFECTS + 4].tolist())
         event_ts = events.largest_ts(rejected)
         self._times.advance(event_ts)
         if not snapshot:
@@ -130,7 +140,8 @@ class Partitioner:
         self._close()
         width = self.features.edge_width
         kept = events.values.full_attr(width) if width else None
-        return EpochChange(self._records, events.x, self._born_names(), rejected, kept, self.features.kinds, event_ts)
+        kinds, names = self.features.kinds, self._born_names()
+        return EpochChange(self._records, events.x, names, rejected, kept, kinds, event_ts, effects)
 
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None

@@ -9,7 +9,8 @@ import numpy as np
 from freshet.kernels.kernel import inner
 from freshet.partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK, GraphView, value_column
 
-LOGGED_EDGES, LOGGED_VERTICES, REJECTED = range(3)  # positions in `counts`
+LOGGED_EDGES, LOGGED_VERTICES, REJECTED, EFFECTS = range(4)  # positions in `counts`; the `Effects` go from there on
+REPLACED, NO_CHANGE, DELETIONS, NOTHING_DELETED = range(EFFECTS, EFFECTS + 4)
 # Columns of `edges`. From E_OLD on: the edge's values before, float32; the first is NaN where there was no edge. Behind
 # them, where edges have attributes, is the epoch's event that added the edge last.
 E_ROW, E_OLD = range(2)
@@ -23,7 +24,7 @@ ENTRIES_MIN = 1024
 class Log(NamedTuple):
     """First touches of edges and vertices in the order of the events, and rejected events."""
 
-    counts: np.ndarray  # (4,) int64
+    counts: np.ndarray  # (8,) int64
     edges: np.ndarray  # (capacity, 1 + values, or one more) int32
     old: np.ndarray  # the same as float32
     vertices: np.ndarray  # (capacity, 5) int32
@@ -34,7 +35,7 @@ def empty_log(values: int, *, attributed: bool = False) -> Log:
     """A log without room, for edges of `values` values each, and attributes."""
     edges = np.empty((0, E_OLD + values + attributed), np.int32)
     vertices, rejected = np.empty((0, 5), np.int32), np.empty((0, 2), np.int32)
-    return Log(np.zeros(4, np.int64), edges, edges.view(np.float32), vertices, rejected)
+    return Log(np.zeros(8, np.int64), edges, edges.view(np.float32), vertices, rejected)
 
 
 def grow_log(log: Log, vertices: int, edges: int, events: int) -> Log:

@@ -47,6 +47,7 @@ class EventBuilder:
         self.position: list[int] = []
         self.reject_rows: list[int] = []
         self.ts: dict[int, int] = {}  # by event, of those that have one
+        self.tombstones = 0  # messages without a value that were skipped
         self.kinds: dict[int, int] = {}  # by event about a vertex, of those of other kinds than the first
 
     def __len__(self) -> int:
@@ -115,6 +116,7 @@ class EventBuilder:
             arrival_ms=arrival_ms,
             ts=self._column(self.ts, NO_TS, np.int64),
             kind=self._column(self.kinds, 0, np.uint8),
+            tombstones=self.tombstones,
         )
 
     def _column(self, given: Mapping[int, int], default: int, dtype: type) -> np.ndarray | None:

@@ -144,6 +144,7 @@ class Events:
         ts: (n,) int64 milliseconds that events say, NO_TS without; None: no event has any
         kind: (n,) uint8, the kind of the vertex of each event about one; None: 0 throughout, as without kinds
         reasons: why its records were rejected, and how many for that; where blocks are joined or cut, there are none
+        tombstones: messages without a value that were skipped; where a block is cut, there are none
 
     Invariant: the rows of x stand in arrival order (x_row without -1 counts up from 0), which `slice` relies on.
     `types` is a table of this block, of any length; what joins the blocks of a job is the Partitioner's table. Slices
@@ -170,6 +171,7 @@ class Events:
     reasons: tuple[tuple[str, int], ...] = ()
     ts: np.ndarray | None = None
     kind: np.ndarray | None = None
+    tombstones: int = 0
 
     @staticmethod
     def empty(features: Features, id_kind: str | None = None) -> Events:
@@ -261,6 +263,7 @@ class Events:
             ts=None if self.ts is None else self.ts[rows],
             kind=None if self.kind is None else self.kind[rows],
             reasons=(),
+            tombstones=0,
         )
 
     @staticmethod
@@ -292,6 +295,7 @@ class Events:
             reject_rows=np.concatenate(rejects).astype(np.int32),
             arrival_ms=min(block.arrival_ms for block in blocks),
             reasons=(),
+            tombstones=sum(block.tombstones for block in blocks),
             ts=_merged([block.ts for block in blocks], lengths, NO_TS, np.int64),
             kind=_merged([block.kind for block in blocks], lengths, 0, np.uint8),
         )
@@ -299,7 +303,7 @@ class Events:
     def encode(self) -> bytes:
         """The bytes of the block; columns that hold their default throughout are left out."""
         ctl = np.zeros(_CTL, np.int64)
-        ctl[:5] = self.end_position, self.end_source, self.end_partition, self.x.widths[0], -1
+        ctl[:6] = self.end_position, self.end_source, self.end_partition, self.x.widths[0], -1, self.tombstones
         columns = {"ctl": ctl, "arrival": np.array([self.arrival_ms]), "op": self.op}
         columns |= self.a.columns("a") | self.b.columns("b")
         columns["x_row"] = self.x_row if len(self.x) else self.x_row[:0]
@@ -369,6 +373,7 @@ class Events:
             reasons=_reasons_in(block),
             ts=columns.get("ts"),
             kind=columns.get("kind"),
+            tombstones=ctl[5],
         )
 
 

@@ -29,6 +29,23 @@ X_ROW = 2  # of features: the row of x, or < 0 for zeros
 DROPPED_ROW, DROPPED_PART = 0, 1
 
 
+class Effects(NamedTuple):
+    """What became of an epoch's accepted events, where it may not be what was meant.
+
+    `replaced`: an edge was added that was there. `unchanged`: an event after which the graph is as before, among those
+    that add an edge or a vertex; features and attributes, which the Partitioner does not have, count as changed.
+    `nothing_deleted` of the `deletions` were of an edge or a vertex that was not there.
+    """
+
+    replaced: int = 0
+    unchanged: int = 0
+    deletions: int = 0
+    nothing_deleted: int = 0
+
+
+NO_EFFECTS = Effects()
+
+
 class Records(NamedTuple):
     """Scratch memory for the records: arrays (columns, capacity) int32, `counts` of which are filled.
 
@@ -125,3 +142,4 @@ class EpochChange:
     attr: np.ndarray | None = None
     kinds: Kinds | None = None
     event_ts: int | None = None  # the largest `ts` of the events that were not rejected
+    effects: Effects = NO_EFFECTS

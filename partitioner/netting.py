@@ -16,12 +16,16 @@ from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
 from freshet.partitioner.edge_types import TypeCounts
 from freshet.partitioner.epoch_log import (
+    DELETIONS,
     E_OLD,
     LOGGED_EDGES,
     LOGGED_VERTICES,
+    NO_CHANGE,
+    NOTHING_DELETED,
     REJECTED,
     REJECTED_EVENT,
     REJECTED_REASON,
+    REPLACED,
     V_X,
     ZEROED,
     Log,
@@ -277,6 +281,22 @@ def _reject(log: Log, event: int, reason: int) -> None:
     log.counts[REJECTED] = at + 1
 
 
+@inner
+def _renew(g: GraphView, row: int, other: int, ts: int) -> bool:
+    """Set the time of an edge that was added again, and of that which follows it; return whether it had that time."""
+    same = not g.is_timed or g.times.data[row] == ts
+    stamp(g, row, ts)
+    if other >= 0:
+        stamp(g, other, ts)
+    return same
+
+
+@inner
+def _count_deletion(log: Log, of_nothing: bool) -> None:
+    log.counts[DELETIONS] += 1
+    log.counts[NOTHING_DELETED] += of_nothing
+
+
 @kernel
 def apply_events(
     start: int,
@@ -310,11 +330,10 @@ def apply_events(
                 continue
             if len(batch.attr) and batch.attr[i] >= 0:
                 g.scalars[ATTR_WIDTH] = batch.attr[i] + 1
+            log.counts[REPLACED] += row >= 0
             if row >= 0 and _carries(g, row, batch, i) and not notes_events(log, g):
-                stamp(g, row, _ts_of(batch, i))
                 other = _find_live(g, index, b, a, mirror) if ways == 2 and g.is_timed else np.int64(-1)
-                if other >= 0:
-                    stamp(g, other, _ts_of(batch, i))
+                log.counts[NO_CHANGE] += _renew(g, row, other, _ts_of(batch, i))
                 continue
             for way in range(2):
                 _revive(g, log, b if way else a)
@@ -322,19 +341,23 @@ def apply_events(
                 src, dst, of = (b, a, mirror) if way else (a, b, etype)
                 _set_edge(g, types, index, log, src, dst, of, batch, i)
         elif op[i] == OP_DEL_EDGE:
+            edges = g.scalars[EDGES]
             for way in range(ways):
-                src, dst, of = (b, a, mirror) if way else (a, b, etype)
-                row = _find_live(g, index, src, dst, of)
+                row = _find_live(g, index, b, a, mirror) if way else _find_live(g, index, a, b, etype)
                 if row >= 0:
                     _delete_edge(g, types, log, row)
+            _count_deletion(log, g.scalars[EDGES] == edges)
         elif op[i] == OP_DEL_VERTEX:
             if a < 0 or not g.vertex.data[a, LIVE]:
+                _count_deletion(log, True)
                 continue
             edges = g.vertex.data[a, OUT_DEGREE] + g.vertex.data[a, IN_DEGREE]
             if not _fits(log, g.scalars[VERTEX_ROWS], edges + 1):
                 return i
+            _count_deletion(log, False)
             _delete_vertex(g, types, log, a)
         else:
+            log.counts[NO_CHANGE] += g.vertex.data[a, LIVE] != 0 and batch.x_row[i] < 0
             _revive(g, log, a)
             if batch.x_row[i] >= 0:
                 log.vertices[g.vertex.data[a, MARK] - 1, V_X] = batch.x_row[i]

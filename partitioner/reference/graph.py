@@ -25,7 +25,7 @@ from freshet.partitioner.events import (
     Events,
 )
 from freshet.partitioner.times.reference import ReferenceTimes
-from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, Features, Graph, attr_size
+from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, Features, Graph, attr_size, kept_of
 
 Id = int | str
 
@@ -70,7 +70,8 @@ class ReferenceGraph:
             block; a self-loop is mirrored once.
 
     `rejected` counts edges that break a rule, those whose attr has another width than the first, and events whose `ts`
-    is too far ahead. Deleting what is not there changes nothing.
+    is too far ahead. `replaced`, `unchanged` and `nothing_deleted` count accepted events, as the interface names them.
+    Deleting what is not there changes nothing.
     """
 
     def __init__(self, features: Features, rules: GraphRules = NO_RULES) -> None:
@@ -78,6 +79,7 @@ class ReferenceGraph:
         self.default_type = rules.edge_types[0] if rules.edge_types else DEFAULT_TYPE
         self.attr_width: int | None = None
         self.rejected = 0
+        self.replaced = self.unchanged = self.nothing_deleted = 0
         self.x: dict[Id, np.ndarray | None] = {}  # None: zero features
         self.edges: defaultdict[str, _Edges] = defaultdict(_Edges)  # by type
         self.times = ReferenceTimes(rules.edge_ttl_ms, rules.jump_ms)
@@ -122,10 +124,8 @@ class ReferenceGraph:
             self.times.advance(ts)
             if op == OP_DEL_VERTEX:
                 self.del_vertex(a)
-            elif op == OP_ADD_VERTEX:
-                self.add_vertex(a, x[row] if row >= 0 else None)
-            elif op == OP_SET_FEATURES:
-                self.add_vertex(a, x[row])
+            elif op in (OP_ADD_VERTEX, OP_SET_FEATURES):
+                self.bring_vertex(a, x[row] if row >= 0 else None)
             else:
                 self.del_edge(a, b, types[etype])
         if not snapshot:
@@ -136,6 +136,15 @@ class ReferenceGraph:
         for src, dst, name in self.times.expired():
             self._take_edge(src, dst, name)
 
+    def bring_vertex(self, vertex: Id, x: np.ndarray | None) -> None:
+        """Apply an event that adds a vertex or sets its features."""
+        self.unchanged += x is None and self.has_vertex(vertex)
+        self.add_vertex(vertex, x)
+
+    def has_vertex(self, vertex: Id) -> bool:
+        """Return whether the graph has the vertex."""
+        return vertex in self.x
+
     def add_vertex(self, vertex: Id, x: np.ndarray | None = None) -> None:
         """Make the vertex exist; `x` replaces its features, which are zeros at first."""
         if x is not None or vertex not in self.x:
@@ -144,6 +153,7 @@ class ReferenceGraph:
     def del_vertex(self, vertex: Id) -> None:
         """Remove the vertex and all its edges."""
         if vertex not in self.x:
+            self.nothing_deleted += 1
             return
         del self.x[vertex]
         self._drop_edges(vertex)
@@ -167,6 +177,7 @@ class ReferenceGraph:
         ):
             self.rejected += 1
             return
+        self._count_again(src, dst, values, name, ts)
         self.times.advance(ts)
         self.attr_width = self.attr_width if width < 0 else width
         self.add_vertex(src)
@@ -174,6 +185,19 @@ class ReferenceGraph:
         for a, b in ((src, dst), (dst, src)) if self.rules.undirected else ((src, dst),):
             self._put_edge(a, b, values, name)
             self.times.added((a, b, name), ts)
+
+    def _count_again(self, src: Id, dst: Id, values: EdgeRow, name: str, ts: int | None) -> None:
+        """Count an edge that is about to be added, if it is there."""
+        before = self._kept_edge(src, dst, name)
+        if before is not None:
+            self.replaced += 1
+            is_same = before == kept_of(values) and not self.features.edge_width
+            self.unchanged += is_same and self.times.of((src, dst, name)) == (ts if self.times.ttl_ms else None)
+
+    def _kept_edge(self, src: Id, dst: Id, name: str) -> list[float] | None:
+        """Return what the graph keeps of an edge, None where it has no such edge."""
+        found = self.edges[name].out.get(src, {}).get(dst) if name in self.edges else None
+        return None if found is None else kept_of(found)
 
     def _put_edge(self, src: Id, dst: Id, values: EdgeRow, name: str) -> None:
         edges = self.edges[name]
@@ -195,6 +219,7 @@ class ReferenceGraph:
 
     def del_edge(self, src: Id, dst: Id, name: str = DEFAULT_TYPE) -> None:
         """Remove the edge; its ends stay."""
+        self.nothing_deleted += self._kept_edge(src, dst, name) is None
         self._take_edge(src, dst, name)
         if self.rules.undirected and src != dst:
             self._take_edge(dst, src, name)

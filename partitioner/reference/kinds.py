@@ -52,6 +52,7 @@ class ReferenceKindsGraph(ReferenceGraph):
 
     def add_edge(self, src: Any, dst: Any, values: EdgeRow = PLAIN_EDGE, name: str = "", ts: int | None = None) -> None:
         """Add the edge, and the one that follows it, or set what they carry."""
+        self._count_again(src, dst, values, name, ts)
         self.times.advance(ts)
         for one, other, relation in self._both_ways(src, dst, name):
             self.add_vertex(one)
@@ -61,6 +62,7 @@ class ReferenceKindsGraph(ReferenceGraph):
 
     def del_edge(self, src: Any, dst: Any, name: str = "") -> None:
         """Remove the edge, and the one that follows it; their ends stay."""
+        self.nothing_deleted += self._kept_edge(src, dst, name) is None
         for one, other, relation in self._both_ways(src, dst, name):
             self._take_edge(one, other, relation)
 

@@ -57,6 +57,10 @@ class ReferenceTimes:
             self._count += 1
             heappush(self._order, (ts, self._count, edge))
 
+    def of(self, edge: Any) -> int | None:
+        """Return the `ts` of the last add of an edge that is there; None without, or where edges do not expire."""
+        return self._added.get(edge)
+
     def expired(self) -> list[Any]:
         """Return the edges whose time is over, each once; some may have been deleted before."""
         found = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ class KindGraph:
         self.edges: dict[Edge, tuple[float, tuple[float, ...]]] = {}  # weight and attributes
         self.added: dict[Edge, int | None] = {}
         self.largest: int | None = None
+        self.effects: Counter[str] = Counter()  # of the last epoch's events: as `Effects` names them
 
     def mirror_of(self, relation: int) -> int | None:
         """The relation that follows this one."""
@@ -42,11 +43,14 @@ class KindGraph:
 
     def apply(self, rows: list[tuple[Any, ...]], times: list[int | None]) -> None:
         """Take an epoch of rows as `rows_of` of the tests makes them."""
+        self.effects = Counter()
         for (op, *fields), ts in zip(rows, times or [None] * len(rows), strict=True):
             if op == "del_vertex":
+                self.effects.update(deletions=1, nothing_deleted=fields[0] not in self.x)
                 self.x.pop(fields[0], None)
                 self.edges = {edge: one for edge, one in self.edges.items() if fields[0] not in self.ends(edge)}
             elif op in ("add_vertex", "set_features"):
+                self.effects["unchanged"] += fields[0] in self.x and len(fields) == 1
                 self.born(fields[0])
                 if len(fields) > 1:
                     self.x[fields[0]] = fields[1]
@@ -62,6 +66,13 @@ class KindGraph:
     def _edge(
         self, op: str, relation: int, src: Any, dst: Any, weight: float = 1.0, attr: Any = None, *, ts: int | None
     ) -> None:
+        own = relation, src, dst
+        if op == "del_edge":
+            self.effects.update(deletions=1, nothing_deleted=own not in self.edges)
+        elif own in self.edges:
+            same = self.edges[own][0] == weight and (not self.ttl or self.added[own] == ts)
+            attributed = any(one.edge_width for one in self.kinds.relations)
+            self.effects.update(replaced=1, unchanged=same and not attributed)
         for edge in self.both_ways(relation, src, dst):
             if op == "del_edge":
                 self.edges.pop(edge, None)

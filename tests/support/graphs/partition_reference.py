@@ -33,18 +33,22 @@ class ReferenceGraph:
         self.attr_width: int | None = None
         self.x: dict[object, float] = {}
         self.edges: dict[Edge, float] = {}
+        self.effects: Counter = Counter()  # of the last epoch's events: as `Effects` names them
 
     def apply(self, rows: list[tuple], times: list[int | None] | None = None) -> list[int]:
         """Take an epoch; returns the numbers of the rejected events."""
         times = times or [None] * len(rows)
+        self.effects = Counter()
         rejected = self._too_far_ahead(times)
         for number, (op, *fields) in enumerate(rows):
             if number in rejected:
                 continue
             if op in ("add_vertex", "set_features"):
                 x = fields[1][0] if len(fields) > 1 else None
+                self.effects["unchanged"] += x is None and fields[0] in self.x
                 self.x[fields[0]] = self.x.get(fields[0], 0.0) if x is None else x
             elif op == "del_vertex":
+                self.effects.update(deletions=1, nothing_deleted=fields[0] not in self.x)
                 self._delete_vertex(fields[0])
             elif op == "add_edge":
                 src, dst, weight, etype, attr = [*fields, *[1.0, "", None][len(fields) - 2 :]]
@@ -58,6 +62,10 @@ class ReferenceGraph:
                     rejected.append(number)
                     continue
                 self.attr_width = self.attr_width if attr is None else attr
+                if (src, dst, etype) in self.edges:
+                    same_time = not self.ttl or self.added[src, dst, etype] == times[number]
+                    same = self.edges[src, dst, etype] == weight and same_time
+                    self.effects.update(replaced=1, unchanged=same)
                 for a, b in self._ways(src, dst):
                     self.x.setdefault(a, 0.0)
                     self.x.setdefault(b, 0.0)
@@ -65,6 +73,7 @@ class ReferenceGraph:
                     self.added[a, b, etype] = times[number]
             else:
                 src, dst, etype = [*fields, *[""][len(fields) - 2 :]]
+                self.effects.update(deletions=1, nothing_deleted=(src, dst, etype) not in self.edges)
                 for a, b in self._ways(src, dst):
                     self.edges.pop((a, b, etype), None)
         accepted = [ts for number, ts in enumerate(times) if ts is not None and number not in rejected]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from freshet.partitioner.times.reference import ReferenceTimes
 from freshet.schema import Features
 from tests.unit.partitioner.test_partitioner import INTS, Bench, configs, rows_of
 
+COUNTED = "replaced", "unchanged", "nothing_deleted"
 TIMED = st.tuples(rows_of(INTS), st.one_of(st.none(), st.integers(-40, 60)))
 
 
@@ -51,15 +53,18 @@ def test_the_oracle_knows_the_same(config, ttl, jump, epochs):
         bench(ttl, jump, **config),
         ReferenceGraph(Features(1), GraphRules(**rules, edge_ttl_ms=ttl, ts_jump_ms=jump)),
     )
+    effects = Counter()
     for epoch in epochs:
         ts = [ts for _, ts in epoch]
         one.run(*(row for row, _ in epoch), ts=ts)
+        effects.update(one.effects._asdict())
         oracle.apply(events_of([row for row, _ in epoch], ts=ts))
         graph = oracle.arrays()
         ends = [(graph.ids[src], graph.ids[dst]) for src, dst in zip(graph.src, graph.dst, strict=True)]
         found = {(*ends, name) for ends, name in zip(ends, oracle.edge_types(), strict=True)}
         assert found == set(one.reference.edges)
         assert (len(oracle), oracle.times.largest) == (len(one.reference.x), one.reference.largest)
+        assert {name: getattr(oracle, name) for name in COUNTED} == {name: effects[name] for name in COUNTED}
 
 
 def test_an_edge_lives_for_its_time_and_not_longer() -> None:

@@ -98,11 +98,13 @@ class KindBench:
             cut = len(events) // 2
             events = Events.concatenate([events.slice(0, cut), Events.empty(self.features), events.slice(cut, 99)])
         change = self.partitioner.partition(events, snapshot=snapshot)
+        effects = change.effects._asdict()
         blocks = self.partitioner.split(change, CTL, self.epoch)
         assert change.rejected == []
         for table in self.partitioner.tables:
             self.pages.update({(table.name, page): data for page, data in table.take_owed(table.freeze())})
         self.graph.apply(list(rows), list(ts))
+        assert effects == {name: self.graph.effects[name] for name in effects}
         self.receiver.apply(blocks, self.tasks.parts_of)
         self.receiver.assert_is(self.graph)
         self.receiver.assert_degrees(self.graph, self.config.degree_relations)

@@ -11,6 +11,7 @@ from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import Events
+from freshet.partitioner.net_change import Effects
 from freshet.schema import Features
 from freshet.state.codec import Block
 from tests.support.graphs.partition_reference import Receiver, ReferenceGraph, check_receivers
@@ -42,6 +43,8 @@ class Bench:
         change = self.partitioner.partition(events)
         blocks = self.partitioner.split(change, CTL, self.epoch)
         assert [event for event, _ in change.rejected] == self.reference.apply(list(rows), list(ts))
+        self.effects = change.effects
+        assert self.effects._asdict() == {name: self.reference.effects[name] for name in Effects._fields}
         for part, (receiver, block) in enumerate(zip(self.receivers, blocks, strict=True)):
             receiver.apply(block, part, self.epoch)
         check_receivers(self.receivers, self.reference, self.strings)
