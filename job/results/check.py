@@ -46,7 +46,7 @@ from freshet.job.run.rejected import SAID_ABOVE, in_words
 from freshet.job.run.sources import load_starts
 from freshet.job.run.summary import complete_epoch
 from freshet.operators.graph.rules import graph_rules
-from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_reasons
+from freshet.operators.parser.letter_box import NOTED_LATE, ReadCounts, read_counts, read_noted, read_reasons
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from freshet.operators.telemetry.status_file import read_statuses
 from freshet.partitioner.config import GraphRules
@@ -182,6 +182,7 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     found.faults += replay.faults
     found.events, found.rejected = _read_to_the_end(question, replay, found)
     found.faults += _of_totals(question.run, statuses, found) + _of_rejected(question, found)
+    found.faults += _of_noted(question, replay.noted)
     return found
 
 
@@ -217,6 +218,18 @@ def _of_totals(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], fo
         f"the run tells of {told[name]:,} {name}, its input has {count:,}"
         for name, count in (("events", found.events), ("rejected", found.rejected))
         if told[name] != count
+    ]
+
+
+def _of_noted(question: Question, counted: Mapping[str, int]) -> list[str]:
+    """Compare what a finished run's summary says of its events with its input; an earlier version counted nothing."""
+    told = question.run.get(SUMMARY) or {}
+    if not has_finished(question.run) or read_noted(question.out)[NOTED_LATE]:
+        return []
+    return [
+        f"the run tells of {name}: {told[name]:,}, its input has {count:,}"
+        for name, count in counted.items()
+        if told.get(name, count) != count
     ]
 
 

@@ -170,11 +170,15 @@ class PlainGraph(ReferenceGraph):
             if event.op == "del_vertex":
                 self.del_vertex(event.a)
             else:
-                self.add_vertex(event.a, event.x)
+                self.bring_vertex(event.a, event.x)
         elif event.op == "del_edge":
             self.del_edge(event.a, event.b, event.type)
         else:
             self.add_edge(event.a, event.b, event.values, event.type, event.ts)
+
+    def has_vertex(self, vertex: Id) -> bool:
+        """Return whether the graph has the vertex."""
+        return vertex in self._of.rows or super().has_vertex(vertex)
 
     def add_vertex(self, vertex: Id, x: np.ndarray | None = None) -> None:
         """Make the vertex exist; `x` replaces its features, which are zeros at first."""
@@ -191,6 +195,12 @@ class PlainGraph(ReferenceGraph):
             self._drop_edges(vertex)
         else:
             super().del_vertex(vertex)
+
+    def _kept_edge(self, src: Id, dst: Id, name: str) -> list[float] | None:
+        place = self._of.find(src, dst, name)
+        if place is None:
+            return super()._kept_edge(src, dst, name)
+        return list(self._of.kept[:, place].tolist()) if self._of.there[place] else None
 
     def _put_edge(self, src: Id, dst: Id, values: EdgeRow, name: str) -> None:
         place = self._of.find(src, dst, name)

@@ -80,7 +80,7 @@ class Lane:
     def __init__(self, records: Iterator[Judged]) -> None:
         self._records = records
         self._next = next(records, None)
-        self.accepted = self.rejected = self.position = 0
+        self.accepted = self.rejected = self.skipped = self.position = 0
 
     def through(self, next_offset: int, count: int) -> Iterator[Event]:
         """The events that stand before an offset, and of a message that goes on there as many as `count` wants."""
@@ -111,7 +111,9 @@ class Lane:
     def _take(self, found: Judged) -> Iterator[Event]:
         self.position = found.position
         self._next = next(self._records, None)
-        if found.event is None:
+        if found.is_skipped:
+            self.skipped += 1
+        elif found.event is None:
             self.rejected += 1
         else:
             self.accepted += 1
@@ -143,6 +145,7 @@ class PlainReplay:
                 for event in snapshot_events(given.snapshot, self._rules, with_ts=given.graph.is_timed):
                     self.graph.take(event)
                     self._count("of the snapshot")
+        self.graph.replaced = self.graph.unchanged = 0  # counts are of the stream
         if given.snapshot is not None and given.graph.is_timed:
             self.graph.times.advance(event_ts_of(given.snapshot))
 
@@ -203,6 +206,12 @@ class PlainReplay:
     def rejected(self) -> int:
         """Records read so far that they did not take."""
         return sum(lane.rejected for lane in self._lanes.values()) + self.graph.rejected
+
+    @property
+    def noted(self) -> dict[str, int]:
+        """Counts of what became of accepted events, and of skipped tombstones, by the names of the summary."""
+        found = {name: getattr(self.graph, name) for name in ("replaced", "unchanged", "nothing_deleted")}
+        return found | {"tombstones_skipped": sum(lane.skipped for lane in self._lanes.values())}
 
     @property
     def has_more(self) -> bool:

@@ -1,4 +1,7 @@
-"""Handling of rejected records in a run: it reports them, and ends with 1 if they are too many."""
+"""Handling of rejected records in a run: it reports them, and ends with 1 if they are too many.
+
+Where most deletions find nothing to delete, it reports that, too: the events are not what was meant.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from freshet.job.console import say
 from freshet.job.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from freshet.job.folder.run_file import has_finished, read_run
 from freshet.job.units import format_share_or_off
-from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_reasons
+from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_noted, read_reasons
 
 SAID_ABOVE = 0.01
 ASKED_FROM = 1000  # records: fewer show nothing yet
@@ -31,10 +34,11 @@ class RejectWatch:
 
     def __init__(self, out: Path, letters: str, share_max: float | None = None) -> None:
         self._out, self._letters, self._share_max = out, letters, share_max
-        self._has_said = self._was_too_much = False
+        self._has_said = self._was_too_much = self._has_told_deletions = False
 
     def look(self) -> str:
-        """Say once that much is rejected; returns what the progress line has of it."""
+        """Say once that much is rejected, or deletes nothing; returns what the progress line has of rejected ones."""
+        self._look_at_deletions(ASKED_FROM)
         counts = read_counts(self._out)
         if counts.share <= SAID_ABOVE:
             return f"{counts.rejected:,}" if counts.rejected else ""
@@ -53,6 +57,7 @@ class RejectWatch:
 
     def verdict(self, summary: Mapping[str, Any], code: int) -> int:
         """The exit code of a run that has ended, with a reason on stderr where it is no success."""
+        self._look_at_deletions(1)
         told = ReadCounts(summary["events"], summary["rejected"])
         counts = max(told, read_counts(self._out))
         if counts.share > SAID_ABOVE:
@@ -72,6 +77,19 @@ class RejectWatch:
             how = "the run has taken in all of its input"
         say(f"freshet: more was rejected than --max-rejected {format_share_or_off(self._share_max)}; {how}")
         return EXIT_CHECK_FAILED
+
+    def _look_at_deletions(self, least: int) -> None:
+        """Say once that most of at least so many deletions were of what was not there."""
+        noted = read_noted(self._out)
+        nothing, deletions = noted["nothing_deleted"], noted["deletions"]
+        if self._has_told_deletions or deletions < least or 2 * nothing <= deletions:
+            return
+        self._has_told_deletions = True
+        say(
+            f"{nothing:,} of {deletions:,} deletions were of a vertex or an edge that was not there, and changed "
+            "nothing (nothing_deleted): see that ids and types are those of the additions, that these come first, and "
+            "that the conditions (`when`) of an events-map are what you mean"
+        )
 
     def _say(self, counts: ReadCounts, reasons: Mapping[str, int]) -> None:
         say(f"{in_words(counts, reasons)}; they are in {self._letters}")

@@ -15,10 +15,10 @@ from freshet.job.console import say
 from freshet.job.folder.returned_kinds import logs_of
 from freshet.job.folder.run_file import has_finished, read_run
 from freshet.operators.output_folders import STATUS
-from freshet.operators.parser.letter_box import read_attrs, read_dropped, read_reasons
+from freshet.operators.parser.letter_box import read_attrs, read_dropped, read_noted, read_reasons
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
-from freshet.operators.telemetry.figures import FEATURED, UNLEARNED
+from freshet.operators.telemetry.figures import FEATURED, NOTED, UNLEARNED
 from freshet.operators.telemetry.latency import KINDS, percentiles
 from freshet.operators.telemetry.profile import read_figures, read_profiles
 from freshet.operators.telemetry.status_file import BUCKETS, FROM_FLINK, SINK_PREFIX, read_statuses
@@ -96,8 +96,8 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
     lost = sorted(set(range(run.get("parts", 0))) - {one.get("part") for one in statuses})
     former = run.get("summary") or {}
     if lost and has_finished(run) and former.keys() >= _SUMMARY:
-        return dict(former)
-    figures, reasons = _figures(statuses), read_reasons(out)
+        return dict.fromkeys(NOTED, 0) | former
+    figures, reasons, noted = _figures(statuses), read_reasons(out), read_noted(out)
     if lost:
         names = ", ".join(f"{STATUS}/{SINK_PREFIX}{part}.json" for part in lost)
         say(f"{out}: {names}: lost or damaged; what the summary says of them comes from the change log")
@@ -113,6 +113,7 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
         "rejected": rejected,
         "reasons": reasons,
         "letters_dropped": read_dropped(out),
+        **{name: noted[name] for name in NOTED},
         "epochs": figures["epochs"],
         "seconds": seconds,
         "events_per_s": round(events / seconds, 1) if seconds > 0 else None,

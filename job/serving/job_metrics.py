@@ -24,6 +24,11 @@ _STATES = RUNNING, STOPPED, ENDED, FAILED, LOST
 _COUNTS = {
     "events": "events read, accepted or rejected",
     "epochs": "epochs sealed",
+    "replaced": "edges added that were there, so that they took the place of these",
+    "unchanged": "events that added a vertex or an edge that was there, and changed nothing",
+    "deletions": "events that delete a vertex or an edge",
+    "nothing_deleted": "those of them that were of a vertex or an edge that was not there",
+    "tombstones_skipped": "messages without a value that were skipped",
     "rows_changed": "rows of the change log, without epoch 0",
     "redone_rows": "rows of sums that were summed again",
 }

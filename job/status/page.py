@@ -10,6 +10,7 @@ from typing import Any
 
 from freshet.job.lifecycle.job_state import RUNNING
 from freshet.job.status.report import Report, report
+from freshet.operators.telemetry.figures import NOTED
 
 EVERY_S = 1.0
 _BAR = 20  # characters of a busy share of 1
@@ -64,6 +65,8 @@ def page(out: Path, told: Mapping[str, Any]) -> str:
         ("rejected", f"{told['rejected']:,}"),
     ]
     lines = [f"{name:<11} {text}" for name, text in rows] + reasons
+    if noted := [f"{name.replace('_', ' ')} {told[name]:,}" for name in NOTED if told.get(name)]:
+        lines.append(f"{'noted':<11} {', '.join(noted)}")
     lines += [f"{'server':<11} Flight {one['flight']}, HTTP http://{one['http']}" for one in told["servers"]]
     if told["operators"]:
         lines += ["", f"{'':<12} busy  mean", *_layers(told["layers"]), *_loads(told["operators"])]

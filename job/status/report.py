@@ -20,7 +20,8 @@ from freshet.job.run.summary import complete_epoch, progress, sink_statuses, unl
 from freshet.job.status.asked_lag import AskedLag
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.dataflow import OUTLET
-from freshet.operators.parser.letter_box import read_reasons
+from freshet.operators.parser.letter_box import read_noted, read_reasons
+from freshet.operators.telemetry.figures import NOTED
 from freshet.operators.telemetry.load import LETTERS, SOURCE, layer_loads, read_loads
 from freshet.operators.telemetry.recent import counts_of, events_per_s, recent_percentiles
 from freshet.operators.telemetry.status_file import BUCKETS
@@ -37,7 +38,7 @@ def report(out: Path) -> Report:
     run, running = state.run, not state.is_over
     if state.runs_on_cluster:
         _ask_flink(out, run)
-    figures, reasons = progress(out), read_reasons(out)
+    figures, reasons, noted = progress(out), read_reasons(out), read_noted(out)
     rejected = max(sum(reasons.values()), figures["rejected"])
     events = figures["events"] - figures["rejected"] + rejected
     seconds = figures["seconds"]
@@ -54,6 +55,7 @@ def report(out: Path) -> Report:
         "events": events,
         "rejected": rejected,
         "reasons": reasons,
+        **{name: noted[name] for name in NOTED},
         "events_per_s": _rate_now(out) if running else 0.0,
         "events_per_s_mean": round(events / seconds, 1) if seconds > 0 else None,
         "lag": lag,

@@ -27,7 +27,7 @@ from freshet.operators.epochs.waiting_events import Lanes
 from freshet.operators.outcome import Message, Outcome
 from freshet.operators.parser.letter_box import LetterBox, reason_of
 from freshet.operators.parser.rejects import Refusals
-from freshet.operators.telemetry.figures import Figures
+from freshet.operators.telemetry.figures import NOTED_AND_ALL, Figures
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import Events
 from freshet.state.codec import Block
@@ -128,7 +128,8 @@ class PartitionerStage:
         self.progress.reject(events.rejected, events.reasons)
         dropped = events.values.dropped
         self.progress.attrs += dropped
-        if events.rejected or dropped or not self._is_stamped:
+        skipped = self.progress.note({"tombstones_skipped": events.tombstones})
+        if events.rejected or dropped or skipped or not self._is_stamped:
             changes.puts.append(self._sealed_entry())
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             _join(out, self._seal(epoch, now_ms))
@@ -182,6 +183,7 @@ class PartitionerStage:
         progress, core = self.progress, self.core
         counts = {"events": self.accepted + progress.rejected, "rejected": progress.rejected_in_all}
         counts["epochs"] = max(self.epoch, progress.epoch)
+        counts |= {name: progress.noted.get(name, 0) for name in NOTED_AND_ALL}
         return Figures(counts, {"vertices": core.vertices, "edges": core.edges}, dict(progress.reasons))
 
     @property
@@ -240,6 +242,8 @@ class PartitionerStage:
         change = core.partition(events)
         if not is_replay:
             self._refuse(events, change.rejected)
+            if progress.note(change.effects._asdict()):
+                self._tell(now=False)
         control = control_values(
             self.sweeper.marker + 1 if cut.marker else -1,
             len(events),
@@ -265,7 +269,7 @@ class PartitionerStage:
     def _tell(self, *, now: bool = True, last: bool = False) -> None:
         if self.dead_letters is not None:
             progress, read = self.progress, self.accepted + self.progress.rejected
-            self.dead_letters.tell(progress.reasons, progress.attrs, read, now=now, last=last)
+            self.dead_letters.tell(progress.reasons, progress.attrs, read, progress.noted, now=now, last=last)
 
     def _tell_rest(self) -> None:
         """Tell of the last blocks before a pause, too: somebody may wait for that."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from freshet.operators.epochs.cut import refuse_foreign
-from freshet.operators.parser.letter_box import OTHER_REASONS, add_reasons
+from freshet.operators.parser.letter_box import NOTED_LATE, OTHER_REASONS, add_reasons
 
 SEALED_KEY = "sealed"
 
@@ -28,6 +28,7 @@ class Progress:
     attrs: int = 0  # edges that came with attr, which is checked and not kept
     since_marker_ms: float = 0.0  # since the last marker
     reasons: dict[str, int] = field(default_factory=dict)  # why they were rejected and refused, as many as these are
+    noted: dict[str, int] = field(default_factory=dict)  # by the names of NOTED_AND_ALL, without zeros
 
     @staticmethod
     def decode(entry: bytes | None, job: str) -> Progress:
@@ -39,6 +40,8 @@ class Progress:
         found = orjson.loads(entry) if entry is not None else {}
         refuse_foreign(found.pop("job", ""), job)
         found.pop("streamed_ms", None)  # of a former version
+        if entry is not None and "noted" not in found:  # of another one, which did not count these
+            found["noted"] = {NOTED_LATE: 1}
         return Progress(**found)
 
     def reject(self, records: int, reasons: Iterable[tuple[str, int]]) -> None:
@@ -51,6 +54,13 @@ class Progress:
         self.refused += len(reasons)
         self._count(((reason, 1) for reason in reasons), len(reasons))
 
+    def note(self, counts: Mapping[str, int]) -> bool:
+        """Count what became of accepted events; returns whether there was anything."""
+        found = {name: number for name, number in counts.items() if number}
+        for name, number in found.items():
+            self.noted[name] = self.noted.get(name, 0) + number
+        return bool(found)
+
     def _count(self, reasons: Iterable[tuple[str, int]], records: int) -> None:
         """Count records by reason."""
         known = list(reasons)
@@ -61,7 +71,7 @@ class Progress:
     def encode(self, job: str) -> bytes:
         """The entry, as JSON."""
         counts: dict[str, Any] = {"epoch": self.epoch, "rejected": self.rejected, "refused": self.refused, "job": job}
-        counts |= {"told": self.told, "attrs": self.attrs, "reasons": self.reasons}
+        counts |= {"told": self.told, "attrs": self.attrs, "reasons": self.reasons, "noted": self.noted}
         counts["since_marker_ms"] = round(self.since_marker_ms)
         return orjson.dumps(counts)
 

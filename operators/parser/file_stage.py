@@ -136,7 +136,9 @@ def encoded_blocks(events: Events, letters: Sequence[DeadLetter], block_events: 
             count = min(left, records)
             told[reason] = told.get(reason, 0) + count
             left, records = left - count, records - count
-        yield ParsedBlock(replace(block, reasons=tuple(told.items())).encode(), mine)
+        tombstones = 0 if start else events.tombstones
+        block = replace(block, reasons=tuple(told.items()), tombstones=tombstones)
+        yield ParsedBlock(block.encode(), mine)
 
 
 class ParserStage:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
 from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
 from freshet.operators.record_blocks import KafkaRecord, blocks_of
+from freshet.operators.telemetry.figures import NOTED_AND_ALL
 from freshet.operators.telemetry.status_file import LAST_STATUS, REASONS_PREFIX, StatusFile, read_statuses
 from freshet.operators.telemetry.traffic import Traffic
 
@@ -30,6 +31,8 @@ _REASON_LENGTH = 80
 # Reasons stand in the status file and the summary line: whatever a record can make of one, they stay few.
 REASONS_MAX = 200
 OTHER_REASONS = "other reasons"
+_NOTHING: Mapping[str, int] = {}
+NOTED_LATE = "late"  # beside the counts of NOTED: 1 where a version before these has begun the job
 
 
 def reason_of(error: str) -> str:
@@ -113,6 +116,7 @@ class LetterBox:
         self._status = None if out is None else StatusFile(out, f"{STATUS_PREFIX}{operator}", _INTERVAL_MS)
         self._reasons: Mapping[str, int] = {}
         self._attrs = self._read = 0
+        self._noted: Mapping[str, int] = {}
         self.is_behind = False  # what was told is not all in the file
         before = {} if self._status is None else self._status.read()
         self._dropped_before, self._has_told = _dropped_in(before), bool(before)
@@ -128,17 +132,24 @@ class LetterBox:
             self._write(time.time() * 1e3, last=False)
 
     def tell(
-        self, reasons: Mapping[str, int], attrs: int = 0, read: int = 0, *, now: bool = True, last: bool = False
+        self,
+        reasons: Mapping[str, int],
+        attrs: int = 0,
+        read: int = 0,
+        noted: Mapping[str, int] = _NOTHING,
+        *,
+        now: bool = True,
+        last: bool = False,
     ) -> None:
         """Report the counts since the job began.
 
-        `reasons`: rejected records by reason; `attrs`: edges that lost their attr; `read`: records read. If nothing was
-        ever rejected or lost, nothing is reported. `now`: even if it is not due.
+        `reasons`: rejected records by reason; `attrs`: edges that lost their attr; `read`: records read; `noted`: what
+        else is said of events. If there never was anything, nothing is reported. `now`: even if it is not due.
         """
-        self._has_told = self._has_told or bool(reasons or attrs)
+        self._has_told = self._has_told or bool(reasons or attrs or noted)
         if not self._has_told:
             return
-        self._reasons, self._attrs, self._read = reasons, attrs, read
+        self._reasons, self._attrs, self._read, self._noted = reasons, attrs, read, noted
         now_ms = time.time() * 1e3
         self.is_behind = self._status is not None
         if self._status is not None and (now or self._status.is_due(now_ms)):
@@ -162,7 +173,7 @@ class LetterBox:
         if self._status is not None:
             self.is_behind = False
             told = {"reasons": self._reasons, "attrs": self._attrs, "read": self._read, "dropped": self.dropped}
-            self._status.write({**told, LAST_STATUS: last, "time": now_ms / 1e3}, now_ms)
+            self._status.write({**told, "noted": self._noted, LAST_STATUS: last, "time": now_ms / 1e3}, now_ms)
 
 
 def _dropped_in(status: Mapping[str, Any]) -> int:
@@ -181,6 +192,13 @@ def read_reasons(out: Path) -> dict[str, int]:
         found = status.get("reasons")
         counts.update({name: n for name, n in found.items() if type(n) is int} if isinstance(found, dict) else {})
     return dict(counts.most_common())
+
+
+def read_noted(out: Path) -> dict[str, int]:
+    """Return the counts of NOTED_AND_ALL since the job began; NOTED_LATE is 1 where they are not of all its life."""
+    told = [status.get("noted") for status in read_statuses(out, REASONS_PREFIX)]
+    found = [one for one in told if isinstance(one, dict)]
+    return {name: sum(_count_in(one, name) for one in found) for name in (*NOTED_AND_ALL, NOTED_LATE)}
 
 
 def read_counts(out: Path) -> ReadCounts:

@@ -62,7 +62,7 @@ class MessageStage:
         events, letters = self._parser.parse_batch(messages, origin, arrival_ms)
         if letters and self.dead_letters is not None:
             self.dead_letters.write(letters)
-        if not len(events) and not letters:
+        if not len(events) and not letters and not events.tombstones:
             return []
         return [block.encoded for block in encoded_blocks(events, letters, self._block_events)]
 

@@ -14,6 +14,9 @@ _KINDS = "counts", "gauges", "reasons", "latencies"
 # Gauges of vertices of kinds with learned rows, and of those whose ids the model does not know.
 LEARNED, UNLEARNED = "learned_vertices", "unlearned_vertices"
 FEATURED = "featured_tasks"  # gauge of Storages 0: tasks in which a vertex has had features other than zeros
+# Counts of accepted events that may not have done what was meant; the last ones are of messages without a value.
+NOTED = "replaced", "unchanged", "nothing_deleted", "tombstones_skipped"
+NOTED_AND_ALL = (*NOTED, "deletions")  # those of which some deleted nothing
 _PER_DOUBLING, _FIRST_S = 8, 1e-5
 _DOUBLINGS = range(6, 24)  # from 0.6 ms to 84 s
 

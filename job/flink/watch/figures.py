@@ -17,6 +17,7 @@ import numpy as np
 from freshet.job.flink.rest import FlinkRest, FlinkRestError
 from freshet.operators.dataflow import PARTITIONER, SINK
 from freshet.operators.output_folders import STATUS
+from freshet.operators.telemetry.figures import NOTED_AND_ALL
 from freshet.operators.telemetry.positions import POSITIONS_PREFIX
 from freshet.operators.telemetry.recent import EVENTS_S
 from freshet.operators.telemetry.status_file import (
@@ -36,7 +37,9 @@ _REASON = re.compile(r"reason\.(?P<reason>.+)\.rejected")
 _BUCKET = re.compile(r"le\.(?P<bound>[^.]+)\.(?P<kind>applied|freshness)_seconds_bucket")
 _OFFSET = re.compile(r".*\.topic\.(?P<topic>.+)\.partition\.(?P<partition>\d+)\.currentOffset")
 _KINDS = {"applied": "applied_counts", "freshness": "latency_counts"}
-_COUNTS = {(PARTITIONER, name) for name in ("events", "rejected", "epochs", "vertices")} | {(SINK, "rows_changed")}
+_COUNTS = {(PARTITIONER, name) for name in ("events", "rejected", "epochs", "vertices", *NOTED_AND_ALL)} | {
+    (SINK, "rows_changed")
+}
 
 
 def is_wanted(metric: str) -> bool:
@@ -67,6 +70,7 @@ def look(out: Path, rest: FlinkRest, parts: int, sources: Iterable[str]) -> bool
         return False
     _write_sinks(out, parts, figures, now_s)
     reasons = {"reasons": figures["reasons"], "read": figures["counts"].get("events", 0)}
+    reasons["noted"] = {name: figures["counts"].get(name, 0) for name in NOTED_AND_ALL}
     StatusFile(out, REASONS_PREFIX).write({**reasons, **_marks(now_s)}, now_s * 1e3)
     for source in sources:
         topic = re.sub(r"[^\w-]", "_", source.rpartition("/")[2])

@@ -17,6 +17,8 @@ from freshet.job.options.config_file import load_run_config
 from freshet.job.results import check as checking
 from freshet.job.run import runner
 from freshet.job.run.rejected import RejectWatch
+from freshet.job.status.page import page
+from freshet.job.status.report import report
 from freshet.operators.parser import files
 from freshet.operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
@@ -175,3 +177,31 @@ def test_what_is_accepted_since_counts_as_well(tmp_path: Path) -> None:
 
 def partitioner(out: Path) -> LetterBox:
     return LetterBox(LetterQueue(), out, "partitioner")
+
+
+def test_what_replaced_and_deleted_nothing_is_counted_and_checked(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lines(*records: dict[str, Any]) -> list[bytes]:
+        return [orjson.dumps(record) for record in records]
+
+    paid = lines(*({"op": "add_edge", "src": 1, "dst": 2, "weight": w} for w in (10, 20, 30, 30)))
+    gone = lines(*({"op": "del_edge", "src": 100 + k, "dst": 2} for k in range(3)), {"op": "del_vertex", "id": 9})
+    assert run([*paid, *gone, *lines({"op": "del_edge", "src": 1, "dst": 2}, {"op": "add_vertex", "id": 1})]) == 0
+    said = capsys.readouterr()
+    expected = {"replaced": 3, "unchanged": 2, "nothing_deleted": 4, "tombstones_skipped": 0}
+    assert orjson.loads(said.out.splitlines()[-1]).items() >= expected.items()
+    assert said.err.count("4 of 5 deletions were of a vertex or an edge that was not there") == 1
+    out = tmp_path / "out"
+    assert report(out).items() >= expected.items()
+    assert "\nnoted       replaced 3, unchanged 2, nothing deleted 4\n" in page(out, report(out))
+    assert checking.check(tmp_path / "model", [str(tmp_path / "events.jsonl")], out) == 0
+    update_run(out, summary=read_run(out)["summary"] | {"replaced": 2})
+    assert checking.check(tmp_path / "model", [str(tmp_path / "events.jsonl")], out) == 1
+    assert "wrong: the run tells of replaced: 2, its input has 3" in capsys.readouterr().err
+
+
+def test_deletions_that_mostly_hit_are_no_matter(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    deletion = b'{"op":"del_edge","src":0,"dst":0}'
+    assert run([*edges(10), deletion, deletion]) == 0
+    assert "deletions were" not in capsys.readouterr().err

@@ -51,6 +51,7 @@ def test_parts_are_put_together(tmp_path):
         "seconds": 2.0,
         "events_per_s": 50.0,
     }
+    expected |= dict.fromkeys(("replaced", "unchanged", "nothing_deleted", "tombstones_skipped"), 0)
     assert summary == expected | {"vertices": 7, "rows": 30}
 
 
