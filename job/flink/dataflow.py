@@ -36,6 +36,7 @@ from freshet.operators.dataflow import (
     LayerTasks,
     topic_parser,
 )
+from freshet.operators.parser.mapping import reads_keys
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
@@ -162,13 +163,13 @@ def _events(
         return named(stream, name, 1, slots, together)
 
     start = named(numbers("start", 0).process(StartShell(), element_type()), "begin", 1)
-    parsers = []
+    parsers, keyed = [], reads_keys(spec.stage.get("parsing", {}).get("events_map"))
     for topic, readers in zip(spec.topics, spec.topic_readers or (1,) * len(spec.topics), strict=True):
         name = topic_parser(topic.source)
         uid = UID.format(f"kafka-{topic.source}")
         places = spec.out_path, layout.topic_ended(spec.out_path, topic.source)
         properties = ClientProperties(spec.kafka_properties)
-        batches = topic_stream(env, topic, readers, properties, uid, *places, spec.ends_with_state)
+        batches = topic_stream(env, topic, readers, properties, uid, *places, spec.ends_with_state, keyed=keyed)
         parsers.append(named(batches.process(MessageParserShell(name, config), element_type()), name, readers))
     if spec.chunks:
         parser = ParserShell(config, spec.chunks - 1 if spec.stay else -1)

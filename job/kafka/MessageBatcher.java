@@ -14,10 +14,11 @@ import org.apache.flink.streaming.runtime.tasks.StreamTask;
 import org.apache.flink.types.Row;
 
 /**
- * Gathers the messages of a topic, so that Python is called once for many: Row(partition, offset, value) in, batches
- * as bytes out. A batch is a long m; of m messages, in the order in which they came, long offsets, int partitions
- * and int lengths (-1: the message has no value), little-endian; and the values, each followed by a line feed. So JSON
- * is lines of text already, whichever messages it came in, and Python never looks at a single one.
+ * Gathers the messages of a topic, so that Python is called once for many: Row(partition, offset, value) in, perhaps
+ * with the key as a fourth field, batches as bytes out. A batch is a long m; of m messages, in the order in which they
+ * came, long offsets, int partitions and int lengths (-1: the message has no value; -2 - n: it has none, and the n bytes
+ * of its key stand there), little-endian; and the values, each followed by a line feed. So JSON is lines of text
+ * already, whichever messages it came in, and Python never looks at a single one.
  *
  * <p>What waits when a checkpoint begins is sent before its barrier, so nothing here is ever part of a checkpoint, and
  * nothing that the source's offsets have passed is lost. No operator in Python can do that: none is told of a barrier.
@@ -60,6 +61,10 @@ public class MessageBatcher extends AbstractStreamOperator
         partitions[messages] = ((Integer) message.getField(0)).intValue();
         offsets[messages] = ((Long) message.getField(1)).longValue();
         lengths[messages] = value == null ? -1 : value.length;
+        if (value == null && message.getArity() > 3 && message.getField(3) != null) {
+            value = (byte[]) message.getField(3);
+            lengths[messages] = -2 - value.length;
+        }
         if (value != null) {
             values.write(value, 0, value.length);
             values.write('\n');

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyflink.table import TableDescriptor
 
 BATCHER, WATCHED = (Path(__file__).with_name(f"{name}.java") for name in ("MessageBatcher", "WatchedSource"))
+KEY_COLUMN = "message_key"
 # A message waits so long at most for others to be parsed with; the first one after a pause does not.
 BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 4 << 20, 16000, 10
 
@@ -35,20 +36,23 @@ def topic_stream(
     out: Path,
     ended: Path,
     waits: bool,
+    *,
+    keyed: bool = False,
 ) -> DataStream:
     """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
 
     Each of the `readers` reads some of its partitions. `operators.parser.topic_stage` reads the batches. `out` is the
     job's output folder, for what its errors advise. A topic that is read to its end `waits` until the job is stopped,
-    or makes the file `ended` and never reads again.
+    or makes the file `ended` and never reads again. `keyed`: with the keys of messages without a value.
     """
     from pyflink.table import StreamTableEnvironment
     from pyflink.table.expressions import col
 
     tables = StreamTableEnvironment.create(env)
     tables.get_config().set("table.exec.resource.default-parallelism", str(readers))
-    messages = tables.from_descriptor(_descriptor(topic, properties))
-    stream = tables.to_data_stream(messages.select(col("partition"), col("offset"), col("value")))
+    messages = tables.from_descriptor(_descriptor(topic, properties, keyed=keyed))
+    columns = "partition", "offset", "value", *([KEY_COLUMN] if keyed else [])
+    stream = tables.to_data_stream(messages.select(*map(col, columns)))
     at_end = str(ended), waits, advice(out)
     _set_up_source(stream._j_data_stream.getTransformation(), topic, uid, at_end, token_url(properties))
     return in_batches(stream)
@@ -65,14 +69,16 @@ def in_batches(messages: DataStream) -> DataStream:
     return java_operator(messages, BATCHER, limits, Types.PRIMITIVE_ARRAY(Types.BYTE()), "batches")
 
 
-def _descriptor(topic: TopicInput, properties: ClientProperties) -> TableDescriptor:
+def _descriptor(topic: TopicInput, properties: ClientProperties, *, keyed: bool) -> TableDescriptor:
     from pyflink.table import DataTypes, Schema, TableDescriptor
 
     schema = Schema.new_builder().column("value", DataTypes.BYTES())
+    schema = schema.column(KEY_COLUMN, DataTypes.BYTES()) if keyed else schema
     schema = schema.column_by_metadata("partition", DataTypes.INT(), is_virtual=True)
     schema = schema.column_by_metadata("offset", DataTypes.BIGINT(), is_virtual=True)
     builder = TableDescriptor.for_connector("kafka").schema(schema.build())
-    for name, value in source_options(topic, properties).items():
+    of_keys = {"key.format": "raw", "key.fields": KEY_COLUMN, "value.fields-include": "EXCEPT_KEY"} if keyed else {}
+    for name, value in (source_options(topic, properties) | of_keys).items():
         builder = builder.option(name, value)
     return builder.build()
 

@@ -225,7 +225,7 @@ def _at_start(topic: TopicInput, properties: ClientProperties) -> KafkaConsumer:
 
 
 def _message(record: Any) -> TopicMessage:
-    return TopicMessage(record.partition, record.offset, record.value)
+    return TopicMessage(record.partition, record.offset, record.value, record.key if record.value is None else None)
 
 
 def _describe(address: KafkaAddress, properties: ClientProperties) -> tuple[list[TopicPartition], TopicIdentity]:

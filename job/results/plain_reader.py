@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 
 from freshet.job.errors import UsageError
+from freshet.job.results.plain_changes import KEY
 from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.operators.parser.arrow.message import ARROW_STREAM, read_arrow
 from freshet.operators.parser.arrow.parquet_file import open_parquet
@@ -38,10 +39,11 @@ _ROWS_AT_ONCE = 4096
 
 
 class Judged(NamedTuple):
-    """A record by its position; without an event it is rejected."""
+    """A record by its position; without an event it is rejected, or a tombstone that is skipped."""
 
     position: int
     event: Event | None
+    is_skipped: bool = False
 
 
 class _Opaque:
@@ -70,15 +72,22 @@ def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator
 
 
 def message_records(
-    messages: Iterable[tuple[int, bytes | None]], rules: PlainRules, decoder: Decoder | None = None
+    messages: Iterable[tuple[Any, ...]], rules: PlainRules, decoder: Decoder | None = None
 ) -> Iterator[Judged]:
-    """The records of messages, which are given with their offsets.
+    """The records of messages, which are given as offset, value and, of some without a value, key.
 
     The job's own decoder reads those whose schemas are in a registry, as a library reads the other formats.
     """
-    for offset, value in messages:
-        for event in _message(value, rules) if decoder is None or value is None else _decoded(value, rules, decoder):
-            yield Judged(offset + 1, event)
+    for offset, value, *key in messages:
+        events: Iterable[Event | None] | None
+        if value is None:
+            events = _tombstone(key[0] if key else None, rules, decoder)
+        else:
+            events = _message(value, rules) if decoder is None else _decoded(value, rules, decoder)
+        if events is None:
+            yield Judged(offset + 1, None, is_skipped=True)
+        else:
+            yield from (Judged(offset + 1, event) for event in events)
 
 
 def snapshot_events(folder: Path, rules: PlainRules, *, with_ts: bool = False) -> Iterator[Event]:
@@ -128,10 +137,25 @@ def _line(line: bytes, rules: PlainRules) -> list[Event | None]:
     return rules.events(record)
 
 
-def _message(value: bytes | None, rules: PlainRules) -> Iterator[Event | None]:
-    if value is None:  # a tombstone
-        yield from () if rules.is_several else (None,)
-    elif not value.startswith(ARROW_STREAM):
+def _tombstone(key: bytes | None, rules: PlainRules, decoder: Decoder | None) -> list[Event | None] | None:
+    """The events of a message without a value; None where it is skipped."""
+    if key is None or not rules.reads_keys:
+        return None if rules.is_several else [None]
+    if decoder is not None and key[:1] == b"\0":
+        found, why = decoder.decode(key)
+        return [None] if why is not None else rules.events({KEY: found}) or None
+    try:
+        found = orjson.loads(key)
+    except orjson.JSONDecodeError:
+        try:
+            found = key.decode()
+        except UnicodeDecodeError:
+            return [None]
+    return rules.events({KEY: found}) or None
+
+
+def _message(value: bytes, rules: PlainRules) -> Iterator[Event | None]:
+    if not value.startswith(ARROW_STREAM):
         lines = (line for line in value.split(b"\n") if line.removeprefix(BOM).strip())
         yield from (event for line in lines for event in _line(line, rules))
     elif (batches := _arrow_message(value, rules)) is None:

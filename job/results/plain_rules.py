@@ -11,24 +11,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
-import jmespath
 import numpy as np
-import orjson
 
+from freshet.job.results.plain_changes import KEY, PlainMap
 from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeRow, Features, edge_row
 
 Id = int | str
 
-
-class _Functions(jmespath.functions.Functions):
-    """JMESPath's, and that of Freshet."""
-
-    @jmespath.functions.signature({"types": ["string", "null"]})
-    def _func_from_json(self, text: str | None) -> Any:
-        return orjson.loads(text) if text is not None else None
-
-
-_FUNCTIONS = jmespath.Options(custom_functions=_Functions())
 
 VERTEX_OPS, EDGE_OPS = ("add_vertex", "del_vertex", "set_features"), ("add_edge", "del_edge")
 KINDS: dict[str, type] = {"int": int, "string": str}
@@ -36,7 +25,6 @@ ID_NAMES = ("id", "src", "dst")
 INTEGER_NAMES = (*ID_NAMES, "ts", "type")
 ID_BYTES_MAX = 1024
 _NUMBERS = frozenset((int, float))
-WHEN = "when"
 NO_TYPE = ""  # the edge type of models without types where an event names none
 
 
@@ -86,12 +74,13 @@ class PlainRules:
             warnings.simplefilter("ignore", PendingDeprecationWarning)  # a literal without JSON quotes, as people write
             self.is_several = isinstance(events_map, Sequence)
             maps = [events_map or {}] if isinstance(events_map, Mapping | None) else events_map
-            self._maps = [{name: jmespath.compile(expression) for name, expression in one.items()} for one in maps]
+            self._maps = [PlainMap(one) for one in maps if one]
+        self.reads_keys = any(one.reads_key for one in self._maps)
 
     @property
     def is_mapped(self) -> bool:
         """True if records are mapped by `events-map`, so that any of their fields may be needed."""
-        return any(self._maps)
+        return bool(self._maps)
 
     @property
     def more_fields(self) -> tuple[str, ...]:
@@ -105,16 +94,23 @@ class PlainRules:
 
     def events(self, record: Any, is_row: bool = False) -> list[Event | None]:
         """The events of a record; a single None where it is rejected, nothing where it is skipped."""
-        if not self.is_several:
-            return [self.judge(self._mapped(record) if self.is_mapped else record, is_row)]
-        before = self._id_type
+        if not self.is_mapped:
+            return [self.judge(record, is_row)]
+        is_key, before = self.reads_keys and type(record) is dict and record.keys() == {KEY}, self._id_type
+        maps = [one for one in self._maps if one.reads_key or not is_key] if self.is_several else self._maps
         try:
-            holding = [one for one in self._maps if WHEN not in one or is_true(one[WHEN].search(record, _FUNCTIONS))]
-            mapped = [self._fields_of(record, one) for one in holding if one.keys() != {WHEN}]
+            holding = [one for one in maps if one.holds(record)]
+            mapped = [(one, one.fields(record)) for one in holding if one.makes_event]
         except Exception:  # an expression that does not apply to this record
             return [None]
-        found = [self.judge(one, is_row) for one in mapped]
-        if holding and all(event is not None for event in found):
+        if is_key and self.is_several and not mapped:
+            return []
+        if self.is_several and (not holding or any(one.lacks_row(record) for one in maps)):
+            return [None]
+        if any(one.has_key_alone(fields.get("op"), record) for one, fields in mapped):
+            return [None]
+        found = [self.judge(fields, is_row) for _, fields in mapped]
+        if all(event is not None for event in found):
             return found
         self._id_type = before  # nothing of the record is taken
         return [None]
@@ -151,15 +147,6 @@ class PlainRules:
     def known_types(self) -> tuple[str, ...]:
         """The edge types that the model names; none where it takes any."""
         return self.edge_types
-
-    def _mapped(self, record: Any) -> dict[str, Any] | None:
-        try:
-            return self._fields_of(record, self._maps[0])
-        except Exception:  # an expression that does not apply to this record
-            return None
-
-    def _fields_of(self, record: Any, expressions: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: expression.search(record, _FUNCTIONS) for name, expression in expressions.items() if name != WHEN}
 
     def _vertex(self, op: str, record: dict[str, Any]) -> Event | None:
         vertex, x = record.get("id"), record.get("x")
@@ -205,11 +192,6 @@ class PlainRules:
         if value is None or type(value) is not str:
             return value is None
         return value in self.edge_types if self.edge_types else value != "" and is_short_text(value, self.id_bytes_max)
-
-
-def is_true(value: Any) -> bool:
-    """Return whether JMESPath takes it as true: all but false, null, and what is empty."""
-    return value is not None and value is not False and value not in ("", [], {})
 
 
 def as_id(value: Any) -> Any:

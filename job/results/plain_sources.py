@@ -65,4 +65,4 @@ class PlainTopic:
         end = None if self.topic.end is None else self.topic.end.get(partition)
         pieces = read_partition(self.topic, partition, self.properties, end)
         decoder = decoder_of(self.message_format, self.registry, self.properties.registry_login())
-        return message_records(((one.offset, one.value) for piece in pieces for one in piece), rules, decoder)
+        return message_records((one[1:] for piece in pieces for one in piece), rules, decoder)

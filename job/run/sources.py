@@ -162,7 +162,7 @@ class Sources:
         from freshet.job.kafka.read_topics import first_messages
 
         for topic, messages in first_messages(self.topic_specs, self.topics[0].properties, waits):
-            found = [RawMessage(offset, value) for _, offset, value in messages]
+            found = [RawMessage(*one[1:]) for one in messages]
             yield parser.parse_messages(found, Origin(topic.source, str(topic.address)))[0]
 
     def save(self, out: Path) -> None:

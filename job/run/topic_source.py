@@ -45,7 +45,7 @@ class TopicSource:
 
         origin = Origin(self.index, self.name, partition)
         for messages in read_partition(self.spec, partition, self.properties):
-            yield parser.parse_messages([RawMessage(offset, value) for _, offset, value in messages], origin)[0]
+            yield parser.parse_messages([RawMessage(*one[1:]) for one in messages], origin)[0]
 
     def ends_now(self) -> Mapping[int, int]:
         """The offset that follows the last one there is now, by partition.

@@ -17,7 +17,7 @@ from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
 from freshet.operators.parser.json_lines.text import Text
 from freshet.operators.parser.mapping import Expressions, MappedRules
-from freshet.operators.parser.messages import MessageValues, RawMessage
+from freshet.operators.parser.messages import KEY, MessageValues, RawMessage, key_record
 from freshet.operators.parser.registry.decoder import Decoder
 from freshet.operators.parser.rejects import Origin, TablePlace
 from freshet.operators.parser.rules import Rules
@@ -112,13 +112,14 @@ class Parser:
         """
         if self._decoder is not None:
             return self._parse_records(messages, origin, arrival_ms, self._decoder)
+        messages = messages.with_keys() if self._rules.reads_keys else messages
         found: list[Parsed] = []
-        first, refused = 0, dict[int, DeadLetter | None]()
+        first, refused, skipped = 0, dict[int, DeadLetter | None](), 0
         with np.errstate(over="ignore"):
             for k in messages.apart(ARROW_STREAM):
                 offset, value = int(messages.offsets[k]), messages.value(k)
                 if value is None and self._rules.skips_tombstones:
-                    refused[k] = None
+                    refused[k], skipped = None, skipped + 1
                     continue
                 table = _NO_VALUE if value is None else self._read_arrow(value)
                 if isinstance(table, str):
@@ -131,25 +132,39 @@ class Parser:
                 first, refused = k + 1, {}
             if first < len(messages) or not found:
                 found.append(self._parse_text(messages, range(first, len(messages)), refused, origin, arrival_ms))
-        return Events.concatenate([events for events, _ in found]), [one for _, letters in found for one in letters]
+        events = Events.concatenate([events for events, _ in found])
+        letters = [one for _, letters in found for one in letters]
+        return replace(events, tombstones=events.tombstones + skipped) if skipped else events, letters
 
     def _parse_records(self, messages: MessageValues, origin: Origin, arrival_ms: float, decoder: Decoder) -> Parsed:
         """The events of messages that are decoded, one by one."""
         rules, letters, builder = self._rules, list[DeadLetter](), self._rules.builder()
         with np.errstate(over="ignore"):
-            record: Any
-            for offset, value in messages:
-                if value is None and rules.skips_tombstones:
+            for offset, value, key in messages:
+                record, why = decoder.decode(value) if value is not None else self._of_key(key, decoder)
+                if value is None and why == _NO_VALUE and rules.skips_tombstones:
+                    builder.tombstones += 1
                     continue
-                record, why = (None, _NO_VALUE) if value is None else decoder.decode(value)
                 if why is None:
                     append = rules.append_row if decoder.is_typed and isinstance(record, dict) else rules.append
                     why = append(record, builder, offset + 1)
                 if why is not None:
                     builder.reject()
-                    letters.append(DeadLetter(why, origin.name, origin.partition, offset, value or b""))
+                    letters.append(DeadLetter(why, origin.name, origin.partition, offset, value or key or b""))
         end = int(messages.offsets[-1]) + 1 if len(messages) else 0
         return builder.build(end, origin.source, origin.partition, arrival_ms), letters
+
+    def _of_key(self, key: bytes | None, decoder: Decoder) -> tuple[Any, str | None]:
+        """The record of a message without a value, and why it is none."""
+        if key is None or not self._rules.reads_keys:
+            return None, _NO_VALUE
+        if key[:1] == b"\0":  # as the registry writes keys, too
+            found = decoder.decode(key)
+            return {KEY: found.record}, found.why
+        try:
+            return key_record(key), None
+        except UnicodeDecodeError as error:
+            return None, f"key: not UTF-8: {error.reason} at byte {error.start}"
 
     def _parse_text(
         self,

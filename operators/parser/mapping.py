@@ -7,13 +7,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jmespath
-import orjson
 from jmespath.exceptions import JMESPathError
-from jmespath.functions import Functions, signature
-from jmespath.visitor import TreeInterpreter
 
 from freshet.errors import InputError
-from freshet.operators.parser.rules import FIELDS, KIND_FIELDS, Field, Rules, with_integers
+from freshet.operators.parser.changes.expressions import Decision, Expression, value_of
+from freshet.operators.parser.changes.old_rows import (
+    DEL_VERTEX,
+    DELETIONS,
+    NOT_SENT,
+    OldRow,
+    paths_of,
+    with_old_rows,
+)
+from freshet.operators.parser.messages import KEY
+from freshet.operators.parser.rules import FIELDS, ID_FIELDS, KIND_FIELDS, Field, Rules, with_integers
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import OP_NAMES
 
@@ -23,18 +30,6 @@ Expressions = Mapping[str, str] | Sequence[Mapping[str, str]]
 """A map for one event of each record, or several, each with its condition."""
 
 Whole = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-class _Functions(Functions):
-    """The functions of JMESPath, and one for JSON within a string, as Debezium writes MongoDB's documents."""
-
-    @signature({"types": ["string", "null"]})
-    def _func_from_json(self, text: str | None) -> Any:
-        """The value that a text says as JSON; null of null."""
-        return None if text is None else orjson.loads(text)
-
-
-_OPTIONS = jmespath.Options(custom_functions=_Functions())
 
 
 class MapFailedError(ValueError):
@@ -55,8 +50,10 @@ class EventMap:
             raise ValueError(msg)
         self._compiled = {}
         for field, expression in expressions.items():
-            self._compiled[field] = _compiled(field, expression)
+            self._compiled[field] = _compiled(field, expression, Decision if field == "op" else Expression)
         self._refuse_other_ops()
+        self.old = OldRow({name: one for name, one in self._compiled.items() if name in ID_FIELDS})
+        self.reads_key = any(_reads_key(one) for one in self._compiled.values())
 
     def _refuse_other_ops(self) -> None:
         """See that `op` can be one.
@@ -125,9 +122,10 @@ class ConditionalMap:
     def __init__(self, expressions: Mapping[str, str]) -> None:
         fields = dict(expressions)
         condition = fields.pop(WHEN, None)
-        # JMESPath's own judgement of what is true
-        self._condition = None if condition is None else _compiled(WHEN, condition, "({}) && `true`")
+        self._condition = None if condition is None else _compiled(WHEN, condition, Decision)
         self.event = EventMap(fields) if fields or condition is None else None
+        in_event = self.event is not None and self.event.reads_key
+        self.reads_key = in_event or (self._condition is not None and _reads_key(self._condition))
 
     def holds(self, record: Any) -> bool:
         """Return whether the condition holds.
@@ -135,7 +133,20 @@ class ConditionalMap:
         Raises:
             MapFailedError: it does not apply to this record.
         """
-        return self._condition is None or _search(WHEN, self._condition, record) is True
+        return self._condition is None or _applied(WHEN, self._condition.holds, record)
+
+    def lacks_old_row(self, record: Any) -> bool:
+        """Return whether it would delete by a row that a change in a table came without."""
+        if self.event is None or not self.event.old.names:
+            return False
+        for whole, differs in with_old_rows(record, self.event.old.names):
+            try:
+                op = self.event(whole).get("op") if self.holds(whole) else None
+            except MapFailedError:
+                continue
+            if op in DELETIONS and not (differs and op == DEL_VERTEX):  # the key of a vertex would have come
+                return True
+        return False
 
     def hint(self, record: Any) -> str:
         """Why the condition may not hold, if it reads a string of JSON."""
@@ -156,6 +167,7 @@ class MappedRules(Rules):
         else:
             self._several = several_maps(expressions)
         self._refuse_kinds([self._map, *(one.event for one in self._several if one.event is not None)])
+        self.reads_keys = reads_keys(expressions)
         self.skips_tombstones = bool(self._several)
 
     @property
@@ -189,6 +201,8 @@ class MappedRules(Rules):
             event = whole(self._map(record))
         except MapFailedError as error:
             return str(error)
+        if (why := self._map.old.why_not(event.get("op"), record)) is not None:
+            return why
         return _explained(super().append(event, builder, position), self._map, record)
 
     def _hint(self, record: Any) -> str:
@@ -197,10 +211,19 @@ class MappedRules(Rules):
 
     def _append_all(self, record: Any, builder: EventBuilder, position: int, whole: Whole) -> str | None:
         """Append the events of all maps whose conditions hold, or none of them."""
-        holding = [one.event for one in self._several if one.holds(record)]
+        is_tombstone = self.reads_keys and type(record) is dict and record.keys() == {KEY}
+        holding = [one.event for one in self._several if (one.reads_key or not is_tombstone) and one.holds(record)]
+        found = [(one, whole(one(record))) for one in holding if one is not None]
+        if is_tombstone and not found:
+            builder.tombstones += 1
+            return None
+        if any(one.lacks_old_row(record) for one in self._several):
+            return NOT_SENT
         if not holding:
             return "no map of events_map has a condition that holds" + self._hint(record)
-        found = [(one, whole(one(record))) for one in holding if one is not None]
+        for one, event in found:
+            if (why := one.old.why_not(event.get("op"), record)) is not None:
+                return why
         decided, scratch = self._id_type, self.builder() if len(found) > 1 else builder
         for one, event in found:
             if (why := super().append(event, scratch, position)) is not None:
@@ -211,6 +234,12 @@ class MappedRules(Rules):
             for _, event in found:
                 super().append(event, builder, position)
         return None
+
+
+def reads_keys(expressions: Expressions | None) -> bool:
+    """Return whether messages without a value are records of their keys under these maps."""
+    maps = [expressions] if isinstance(expressions, Mapping) else expressions or []
+    return any(KEY in path for one in maps for name in one for path in paths_of(_compiled(name, one[name]).parsed))
 
 
 def several_maps(given: Sequence[Mapping[str, str]]) -> list[ConditionalMap]:
@@ -235,6 +264,10 @@ def several_maps(given: Sequence[Mapping[str, str]]) -> list[ConditionalMap]:
     return maps
 
 
+def _reads_key(one: Any) -> bool:
+    return any(KEY in path for path in paths_of(one.parsed))
+
+
 def _explained(why: str | None, by: EventMap, record: Any) -> str | None:
     return None if why is None else by.explain(why, record)
 
@@ -256,7 +289,7 @@ def _json_text(node: Mapping[str, Any], record: Any) -> str | None:
     if node["type"] not in ("subexpression", "index_expression", "projection", "value_projection"):
         return None
     try:
-        value = TreeInterpreter(_OPTIONS).visit(inner[0], record)
+        value = value_of(inner[0], record)
     except Exception:  # of a part alone, which another part may guard: it is only looked at for a hint
         return None
     is_json = type(value) is str and value.lstrip()[:1] in ("{", "[")
@@ -270,8 +303,8 @@ def _name_of(node: Mapping[str, Any]) -> str:
     return ".".join(_name_of(one) for one in node["children"]) if node["type"] == "subexpression" else "it"
 
 
-def _compiled(field: str, expression: object, form: str = "{}") -> Any:
-    """An expression, as it stands in `form`.
+def _compiled(field: str, expression: object, of: type[Expression] = Expression) -> Any:
+    """An expression.
 
     Raises:
         ValueError: it is none.
@@ -280,8 +313,7 @@ def _compiled(field: str, expression: object, form: str = "{}") -> Any:
         with warnings.catch_warnings():
             # `add_edge` as a literal without JSON quotes is old JMESPath, and still what people write
             warnings.simplefilter("ignore", PendingDeprecationWarning)
-            found = jmespath.compile(expression)
-            return found if form == "{}" else jmespath.compile(form.format(expression))
+            return of(jmespath.compile(expression))
     except (JMESPathError, TypeError) as error:
         why = " ".join(str(error).split()) if isinstance(expression, str) else "expected text"
         msg = f"{field}: {expression!r} is no JMESPath expression: {why}"
@@ -289,8 +321,12 @@ def _compiled(field: str, expression: object, form: str = "{}") -> Any:
 
 
 def _search(field: str, expression: Any, record: Any) -> Any:
+    return _applied(field, expression.search, record)
+
+
+def _applied(field: str, asked: Callable[[Any], Any], record: Any) -> Any:
     try:
-        return expression.search(record, options=_OPTIONS)
+        return asked(record)
     except Exception as error:  # a foreign expression on foreign data fails in any way it likes
         msg = f"{field}: events_map does not apply: {error}"
         raise MapFailedError(msg) from error

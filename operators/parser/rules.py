@@ -89,7 +89,7 @@ class Rules:
     """
 
     is_mapped = False
-    skips_tombstones = False
+    skips_tombstones = reads_keys = False  # of messages without a value
 
     def __init__(
         self,

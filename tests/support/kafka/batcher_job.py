@@ -57,7 +57,7 @@ def run(
         found.append(
             [
                 (partition, offset, None if value is None else base64.b64encode(value).decode())
-                for partition, offset, value in messages_of(batch)
+                for partition, offset, value, _ in messages_of(batch)
             ]
         )
     rows.close()

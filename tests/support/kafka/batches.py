@@ -10,16 +10,18 @@ from freshet.operators.parser.messages import TopicMessage, messages_in
 
 
 def batch_of(messages: Iterable[tuple[int, int, bytes | None]]) -> bytes:
-    """The inverse of `freshet.operators.parser.messages.messages_in`, of (partition, offset, value)."""
-    given = list(messages)
-    size = [-1 if value is None else len(value) for _, _, value in given]
+    """The inverse of `freshet.operators.parser.messages.messages_in`."""
+    given = [TopicMessage(*one) for one in messages]
+    there = [one.key if one.value is None else one.value for one in given]
+    size = [-1 if one is None else len(one) for one in there]
+    size = [-2 - n if one.value is None and n >= 0 else n for one, n in zip(given, size, strict=True)]
     columns = (
         np.array([len(given)], "<i8"),
-        np.array([offset for _, offset, _ in given], "<i8"),
-        np.array([partition for partition, _, _ in given], "<i4"),
+        np.array([one.offset for one in given], "<i8"),
+        np.array([one.partition for one in given], "<i4"),
         np.array(size, "<i4"),
     )
-    values = [value + b"\n" for _, _, value in given if value is not None]
+    values = [one + b"\n" for one in there if one is not None]
     return b"".join([*(column.tobytes() for column in columns), *values])
 
 

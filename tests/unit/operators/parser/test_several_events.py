@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pyarrow as pa
@@ -11,12 +11,19 @@ import pytest
 from freshet.job.results.plain_reader import message_records
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.letter_box import reason_of
 from freshet.operators.parser.messages import RawMessage
 from freshet.partitioner.events import OP_NAMES, Events
 from freshet.schema import Features
 from tests.support.kafka.debezium import MAPS, changes, envelope, row
 
 ORIGIN = Origin(0, "topic", 0)
+
+
+class Key(NamedTuple):
+    """A message without a value."""
+
+    key: bytes | None
 
 
 def rows_of(events: Events) -> list[tuple[Any, ...]]:
@@ -29,13 +36,19 @@ def rows_of(events: Events) -> list[tuple[Any, ...]]:
 
 def parse(*records: Any, id_kind: str | None = None, maps: Any = MAPS) -> tuple[list[tuple[Any, ...]], list[str]]:
     """The events and the errors of messages, which `freshet check` must judge in the same way."""
-    messages = [RawMessage(k, None if one is None else orjson.dumps(one)) for k, one in enumerate(records)]
+    keys = [one.key if isinstance(one, Key) else None for one in records]
+    values = [None if one is None or isinstance(one, Key) else orjson.dumps(one) for one in records]
+    messages = [RawMessage(k, value, keys[k]) for k, value in enumerate(values)]
     events, letters = Parser(Features(2), id_kind, None, maps).parse_messages(messages, ORIGIN)
-    plain = list(message_records(messages, PlainRules(Features(2), id_kind, None, maps)))
-    taken = [(one.event.op, one.event.a, one.event.b or 0, one.position) for one in plain if one.event is not None]
+    judged = list(message_records(messages, PlainRules(Features(2), id_kind, None, maps)))
+    plain = [one for one in judged if not one.is_skipped]
+    assert events.tombstones == len(judged) - len(plain)
+    none = "" if events.a.kind == "string" else 0
+    taken = [(one.event.op, one.event.a, one.event.b or none, one.position) for one in plain if one.event is not None]
     assert taken == rows_of(events)
     assert [one.position - 1 for one in plain if one.event is None] == [letter.offset for letter in letters]
-    assert [orjson.loads(letter.raw) for letter in letters] == [records[letter.offset] for letter in letters]
+    for letter in letters if not any(keys) else ():
+        assert orjson.loads(letter.raw) == records[letter.offset]
     return rows_of(events), [letter.error for letter in letters]
 
 
@@ -161,3 +174,120 @@ def test_a_list_for_a_single_value_names_its_expression() -> None:
     said = "got a list: events_map `items[].sku`: a map makes one event; take an element, as by [0]"
     assert parse({"order": 1, "items": [{"sku": 5}]}, maps=maps)[1] == [f"dst: expected an integer, {said}"]
     assert parse({"order": 1, "items": [{"sku": 5}]}, maps=maps | {"dst": "items[0].sku"})[0] == [("add_edge", 1, 5, 1)]
+
+
+FLAGGED = [
+    {"when": "__deleted", "op": "`del_edge`", "src": "customer", "dst": "merchant"},
+    {"when": "!__deleted", "op": "`add_edge`", "src": "customer", "dst": "merchant"},
+]
+
+
+def test_the_text_false_is_false_in_what_decides() -> None:
+    """Debezium's flattened records say `__deleted: "false"`, which JMESPath takes as true."""
+    flags = ["false", "true", "False", False, True, None]
+    records = [{"customer": k, "merchant": 9, "__deleted": flag} for k, flag in enumerate(flags, 1)]
+    found, errors = parse(*records, maps=FLAGGED)
+    ops = ["add_edge", "del_edge", "add_edge", "add_edge", "del_edge", "add_edge"]
+    assert ([op for op, *_ in found], errors) == (ops, [])
+    whole = {"op": "__deleted && 'del_edge' || 'add_edge'", "src": "customer", "dst": "merchant"}
+    assert parse(*records, maps=whole) == (found, errors)
+
+
+PLAIN = [
+    {"when": "before", "op": "`del_edge`", "src": "before.customer", "dst": "before.merchant"},
+    {"when": "after", "op": "`add_edge`", "src": "after.customer", "dst": "after.merchant"},
+]
+FULL = row(1, 10) | {"id": 5}
+UNSENT = "before: null, but the map needs the old row: set REPLICA IDENTITY FULL"
+ALONE = "before: a key, but the map needs the old row: set REPLICA IDENTITY FULL"
+
+
+@pytest.mark.parametrize("maps", [PLAIN, MAPS])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (envelope("u", None, FULL), UNSENT),
+        (envelope("d", None, None), UNSENT),
+        (envelope("d", {"id": 5, "customer": None, "merchant": None, "amount": None}), ALONE),
+        (envelope("d", {"id": 5, "customer": 0, "merchant": 0, "amount": 0.0}), ALONE),
+        (envelope("d", {"id": 5, "customer": "", "merchant": "", "amount": 0}), ALONE),
+        (envelope("d", {"id": 5, "bank": "x", "customer": 0, "merchant": 0, "amount": 0.0}), ALONE),
+        (envelope("d", {"id": 5}), ALONE),
+        (envelope("d", {"id": 5, "customer": 0, "merchant": 0}), ALONE),
+        (envelope("u", {"id": 4, "customer": 0, "merchant": 0, "amount": 0.0}, FULL), ALONE),
+        (envelope("d", {"customer": 7, "merchant": None, "amount": 0.0}), ALONE),
+    ],
+)
+def test_an_old_row_that_was_not_sent_is_a_dead_letter(maps: Any, nested: bool, record: Any, why: str) -> None:
+    if nested and maps is PLAIN:
+        maps = [{name: one.replace("before", "payload.before") for name, one in PLAIN[0].items()}, *PLAIN[1:]]
+    record = {"payload": record} if nested else record
+    found, errors = parse(record, maps=maps)
+    assert (found, [error[: len(why)] for error in errors]) == ([], [why])
+    assert reason_of(errors[0]).startswith(why), "in the counts by reason, too"
+
+
+@pytest.mark.parametrize(
+    ("record", "ops"),
+    [
+        (envelope("d", {"id": 5, "customer": 0, "merchant": 10, "amount": 0.0}), ["del_edge"]),
+        (envelope("d", {"id": 5, "customer": 1, "merchant": 0, "amount": 0.0}), ["del_edge"]),
+        (envelope("d", {"id": 5, "customer": 0, "merchant": 0, "amount": 2.0}), ["del_edge"]),
+        (envelope("d", {"customer": 0, "merchant": 0}), ["del_edge"]),
+        (envelope("u", FULL, row(1, 11)), ["del_edge", "add_edge"]),
+        (envelope("c", None, row(0, 0, 0.0)), ["add_edge"]),
+        (envelope("d", row(0, 0, 0) | {"id": 5}) | {"source": {"connector": "mysql"}}, ["del_edge"]),
+    ],
+)
+def test_an_old_row_that_was_sent_is_believed(record: Any, ops: list[str]) -> None:
+    found, errors = parse(record, maps=PLAIN)
+    assert ([op for op, *_ in found], errors) == (ops, [])
+
+
+def test_what_needs_no_old_row_goes_without() -> None:
+    vertices = [
+        {"when": "before && !after", "op": "`del_vertex`", "id": "before.id"},
+        {"when": "after", "op": "`add_vertex`", "id": "after.id"},
+        {"when": "before && before.id != after.id && after", "op": "`del_vertex`", "id": "before.id"},
+    ]
+    edges = [PLAIN[0] | {"when": "op == 'd'"}, PLAIN[1]]
+    assert parse(envelope("u", None, {"id": 7, "name": "x"}), maps=vertices)[1] == []
+    assert parse(envelope("d", {"id": 0, "name": ""}), maps=vertices)[0] == [("del_vertex", 0, 0, 1)]
+    assert parse(envelope("d", {"id": 0, "name": "bob", "age": 0}), maps=vertices)[1] == []
+    assert parse(envelope("u", None, FULL), maps=edges)[0] == [("add_edge", 1, 10, 1)]
+    moved = [PLAIN[0] | {"when": "before && before.customer != after.customer"}, PLAIN[1]]
+    assert parse(envelope("u", None, FULL), maps=moved)[1][0].startswith(UNSENT)
+
+
+@pytest.mark.parametrize("mark", [{"__deleted": "true"}, {"__op": "d"}])
+def test_flattened_rows_of_a_key_alone_are_known(mark: dict[str, str]) -> None:
+    maps = [FLAGGED[0] | {"when": "__deleted || __op == 'd'"}, FLAGGED[1] | {"when": "!__deleted && __op != 'd'"}]
+    zeros = {"id": 5, "customer": 0, "merchant": 0, "amount": 0.0} | mark
+    found, errors = parse(zeros, zeros | {"customer": 3}, zeros | {"customer": None}, maps=maps)
+    assert ([row[:3] for row in found], len(errors)) == ([("del_edge", 3, 0)], 2)
+    assert all(error.startswith(ALONE) for error in errors)
+
+
+KEYED = [*FLAGGED, {"when": "__key", "op": "`del_vertex`", "id": "__key.id || __key"}]
+
+
+def test_a_key_without_a_value_is_what_a_map_says() -> None:
+    add = {"customer": 1, "merchant": 9}
+    found, errors = parse(add, Key(b'{"id": 5}'), None, Key(b"7"), Key(b"null"), Key(b"\xff\x00"), add, maps=KEYED)
+    assert [row[:2] for row in found] == [("add_edge", 1), ("del_vertex", 5), ("del_vertex", 7), ("add_edge", 1)]
+    assert [error.partition(":")[0] for error in errors] == ["not UTF-8"]
+    edges = [*FLAGGED, {"when": "__key", "op": "`del_edge`", "src": "__key.a", "dst": "__key.b"}]
+    assert parse(Key(b'{\n"a": 1,\n"b": 2}'), maps=edges)[0] == [("del_edge", 1, 2, 1)]
+    assert parse({"customer": "a", "merchant": "b"}, Key(b"user-7"), maps=KEYED)[0][1][:2] == ("del_vertex", "user-7")
+    alone = {"op": "__key && 'del_vertex' || 'add_vertex'", "id": "__key || id"}
+    assert [row[:2] for row in parse({"id": 3}, Key(b"4"), maps=alone)[0]] == [("add_vertex", 3), ("del_vertex", 4)]
+    assert parse(Key(b"7"), Key(None), maps=alone)[1] == ["no value: a tombstone is no event"]
+
+
+def test_tombstones_are_skipped_where_no_map_names_their_keys() -> None:
+    assert parse(Key(b"7"), None, Key(b"8"), maps=FLAGGED) == ([], [])
+    assert parse(Key(b"7"), {"op": "add_vertex", "id": 1}, maps=None) == (
+        [("add_vertex", 1, 0, 2)],
+        ["no value: a tombstone is no event"],
+    )

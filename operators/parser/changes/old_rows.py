@@ -1,0 +1,116 @@
+"""Old rows that a database has not sent, under maps that delete what these say.
+
+PostgreSQL sends the key of an old row alone, unless its table has REPLICA IDENTITY FULL: `before` is null in an update,
+and in a deletion all fields but the key are null, or 0 and "" where they can't be null. Such a record can't say which
+edge goes; without these rules the old edge would stay, or another one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from freshet.partitioner.events import OP_DEL_EDGE, OP_DEL_VERTEX, OP_NAMES
+
+BEFORE, AFTER, PAYLOAD = "before", "after", "payload"
+DEL_EDGE, DEL_VERTEX = DELETIONS = OP_NAMES[OP_DEL_EDGE], OP_NAMES[OP_DEL_VERTEX]
+_ADVICE = (
+    " (PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL); or, where updates can't change what the map reads, let it "
+    "delete in deletions alone (when: op == 'd')"
+)
+# Reasons are counted by their first 80 characters.
+NOT_SENT = f"before: null, but the map needs the old row: set REPLICA IDENTITY FULL{_ADVICE}"
+KEY_ALONE = f"before: a key, but the map needs the old row: set REPLICA IDENTITY FULL{_ADVICE}"
+# Debezium's connectors of databases that send no placeholders.
+_NO_PLACEHOLDERS = frozenset(("mysql", "mariadb", "oracle", "sqlserver", "db2", "mongodb"))
+
+
+def paths_of(node: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Return the paths of fields in a parsed expression, as far as they are names."""
+    if node["type"] == "field":
+        yield (node["value"],)
+    elif node["type"] == "subexpression":
+        names = [one["value"] if one["type"] == "field" else "" for one in node["children"]]
+        yield tuple(names)
+        for one in node["children"]:
+            if one["type"] != "field":
+                yield from paths_of(one)
+    else:
+        for one in node["children"]:
+            if isinstance(one, Mapping):
+                yield from paths_of(one)
+
+
+class OldRow:
+    """The fields of an old row that a map's ids are made of."""
+
+    def __init__(self, ids: Mapping[str, Any]) -> None:
+        """`ids` are the compiled expressions of `id`, `src` and `dst`, of those that the map has."""
+        paths = [path for one in ids.values() for path in paths_of(one.parsed)]
+        ends = [path[path.index(BEFORE) + 1 :] for path in paths if BEFORE in path]
+        self.names = {path[0] for path in ends if path}
+        self._flat = {path[0] for path in paths if len(path) == 1} if not ends else set[str]()
+
+    def why_not(self, op: Any, record: Any) -> str | None:
+        """Return why the deletion that a map makes of a record can't be meant; None where nothing speaks against it."""
+        if op not in DELETIONS:
+            return None
+        names, row, changed = self.names, None, envelope_of(record)
+        if self.names and changed is not None and changed["op"] in ("u", "d"):
+            if (row := changed.get(BEFORE)) is None:
+                return NOT_SENT
+        elif self._flat and type(record) is dict and ("__op" in record or "__deleted" in record):
+            names = self._flat
+            row = {name: value for name, value in record.items() if not name.startswith("__")}
+        if type(row) is not dict or not names:
+            return None
+        source = (changed or {}).get("source")
+        fills = not isinstance(source, Mapping) or source.get("connector") not in _NO_PLACEHOLDERS
+        return KEY_ALONE if _is_key_alone(row, names, op == DEL_EDGE, fills) else None
+
+
+def envelope_of(record: Any) -> dict[str, Any] | None:
+    """Return the part of a record that has Debezium's `op`, and `before` or `after`; None without."""
+    for one in (record, record.get(PAYLOAD)) if type(record) is dict else ():
+        if type(one) is dict and "op" in one and (BEFORE in one or AFTER in one):
+            return one
+    return None
+
+
+def with_old_rows(record: Any, names: set[str]) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Return a change without its old row as it might have been sent, and whether anything differs in the new row.
+
+    Nothing for a record that is no such change.
+    """
+    changed = envelope_of(record)
+    if changed is None or changed["op"] not in ("u", "d") or changed.get(BEFORE) is not None:
+        return
+    after = changed.get(AFTER)
+    same = after if type(after) is dict else dict.fromkeys(names, True)
+    for differs, before in ((False, same), (True, {name: [value] for name, value in same.items()})):
+        whole = {**changed, BEFORE: before}
+        yield (whole if changed is record else {**record, PAYLOAD: whole}), differs
+
+
+def _is_key_alone(row: Mapping[str, Any], names: set[str], is_edge: bool, fills: bool) -> bool:
+    """Return whether the fields in `names` were not sent; `fills`: placeholders may stand in place of null.
+
+    A row of zeros may be one: an edge from vertex 0 to itself whose other fields are zeros is taken for a placeholder
+    where it has another field than its ends. Vertex 0 is not, unless all that is known of it is one integer.
+    """
+    ids = [row.get(name) for name in names]
+    if None in ids:
+        return True
+    others = [value for name, value in row.items() if name not in names]
+    if not fills or not all(_is_empty(value) for value in ids):
+        return False
+    known = [value for value in others if not _is_empty(value)]
+    if any(type(value) not in (int, str) for value in known):
+        return False
+    if is_edge:
+        return len(others) > len(known) or 0 < len(others) <= 1
+    return len(known) == 1 and type(known[0]) is int and len(others) > 1
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value is False or value in (0, "", 0.0)
