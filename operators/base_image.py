@@ -10,7 +10,7 @@ from freshet.operators.control import control_values
 from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE, Place
 from freshet.operators.factory import CoreFactory, dataflow_of, load_plan, make_core, stages_of
 from freshet.operators.initial.edge_order import in_edge_order
-from freshet.operators.initial.image import Blocks, InitialImage
+from freshet.operators.initial.image import Blocks, ImageReport, InitialImage
 from freshet.operators.initial.topology import refuse_rejected
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message
@@ -64,9 +64,9 @@ def build_image(
 
 def write_initial_image(
     settings: Settings, blocks: Blocks, work: Path, memory: int, progress: Callable[[str], None]
-) -> int:
-    """Write the base images of a job that starts from a snapshot; return the number of its vertices.
+) -> ImageReport:
+    """Write the base images of a job that starts from a snapshot.
 
     Raises: see InitialImage.
     """
-    return InitialImage(settings, load_plan(settings.model), work, memory, progress).run(blocks).vertices
+    return InitialImage(settings, load_plan(settings.model), work, memory, progress).run(blocks)

@@ -16,11 +16,11 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout, lock
 from freshet.operators.embed.embedding import take_over
 from freshet.operators.embed.files import full_disk
+from freshet.operators.snapshot.reader import OF_EMBED
 
 WORK = ".embed"  # all that is needed until it is done
 TOLD = "told.json"
 SNAPSHOT = "snapshot.json"
-OF_EMBED = "embeddings"  # in snapshot.json, beside the model's SHA-256
 _ADVICE = "remove the folder and embed again"
 _GRAPH = ("vertices.parquet", "edges.parquet")
 

@@ -29,10 +29,12 @@ from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.run.prepare.learned import learned_ids, unlearned_in_words
 from freshet.job.run.prepare.plan import plan_to_run
 from freshet.kernels.processor import running
+from freshet.operators.embed.embedding import EmbeddingReport
 from freshet.operators.embed.engine import EngineOptions, unsupported
 from freshet.operators.embed.files import EmbedError
 from freshet.operators.embed.memory_plan import BudgetError
-from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, open_snapshot
+from freshet.operators.initial.image import ImageReport
+from freshet.operators.snapshot.reader import MODEL_SHA256, OF_EMBED, Snapshot, open_snapshot
 from freshet.operators.telemetry.figures import UNLEARNED
 from freshet.state.memory.machine_memory import available_memory
 from freshet.state.seed import new_seed
@@ -93,6 +95,8 @@ def embed(options: EmbedOptions) -> int:
             line = _in_passes(options, serve, plan, snapshot, work)
         else:
             line = _by_operators(options, int(memory), plan, snapshot, work, undirected)
+    if line["replaced"]:
+        say(snapshot.repeats_in_words(line["replaced"]))
     say(f"{options.out}: a snapshot with its embeddings{_ENDS[options.made_for]}")
     print(orjson.dumps(line | {"seconds": round(time.perf_counter() - began, 2)}).decode(), flush=True)
     return EXIT_DONE
@@ -133,7 +137,7 @@ def _in_passes(options: EmbedOptions, serve: Serve, plan: Plan, snapshot: Snapsh
     except BudgetError as error:
         msg = f"--memory: {error}; give more"
         raise UsageError(msg) from None
-    _finish(work, snapshot, _info(plan, snapshot, SERVING, report.vertices, serve.undirected))
+    _finish(work, snapshot, _info(plan, snapshot, SERVING, report, serve.undirected))
     return serving.line(report, memory) | more
 
 
@@ -173,7 +177,7 @@ def _by_operators(
         except EmbedError as error:
             raise JobFailed(str(error)) from None
     found = streaming.learned_vertices(work)
-    _finish(work, snapshot, _info(plan, snapshot, made_for, report.vertices, mirror), _ALSO[made_for])
+    _finish(work, snapshot, _info(plan, snapshot, made_for, report, mirror), _ALSO[made_for])
     if words := unlearned_in_words(found):
         say(words)
     return (
@@ -224,9 +228,12 @@ def _told_of_all(plan: AnyPlan, snapshot: Snapshot, memory: int, undirected: boo
     }
 
 
-def _info(plan: AnyPlan, snapshot: Snapshot, made_for: str, vertices: int, undirected: bool) -> dict[str, Any]:
+def _info(
+    plan: AnyPlan, snapshot: Snapshot, made_for: str, report: EmbeddingReport | ImageReport, undirected: bool
+) -> dict[str, Any]:
     widths = widths_of(plan)
     width: dict[str, Any] = {"widths": widths} if len(widths) > 1 else {"width": plan.out_width}
-    made = {"for": made_for, "epoch": 0, "vertices": vertices, **width, "undirected": undirected}
+    made = {"for": made_for, "epoch": 0, "vertices": report.vertices, **width, "undirected": undirected}
+    made |= {"replaced": report.replaced} if report.replaced else {}
     info = snapshot.info | ({"undirected": True} if undirected else {})
-    return info | {MODEL_SHA256: plan.sha256, folder.OF_EMBED: made}
+    return info | {MODEL_SHA256: plan.sha256, OF_EMBED: made}

@@ -133,6 +133,7 @@ def line(report: EmbeddingReport, memory: int) -> dict[str, Any]:
     return {
         "vertices": report.vertices,
         "edges": report.edges,
+        "replaced": report.replaced,
         "for": "serving",
         "memory": memory,
         "passes": [layer.passes for layer in report.layers],

@@ -165,6 +165,7 @@ def line(report: ImageReport, memory: int, parts: int, made_for: str) -> dict[st
     return {
         "vertices": report.vertices,
         "edges": report.edges,
+        "replaced": report.replaced,
         "for": made_for,
         "memory": memory,
         "parts": parts,

@@ -27,8 +27,8 @@ class EdgeSorter:
 
     def sort(
         self, raw: Path, edges: int, counts: np.ndarray, *, keep_all: bool, loop_twice: Callable[[int], None]
-    ) -> int:
-        """Write offsets, destinations, weights and contexts; returns how many edges are left, and removes `raw`.
+    ) -> tuple[int, int]:
+        """Write offsets, destinations, weights and contexts; returns how many edges are left, and loops; removes `raw`.
 
         Of equal (source, destination, type) the last one holds, unless `keep_all`. `loop_twice` is called with a vertex
         that has self-loops of two types.
@@ -75,7 +75,7 @@ class EdgeSorter:
 
     def _write(
         self, source: DiskFile, bounds: np.ndarray, ends: np.ndarray, keep_all: bool, loop_twice: Callable[[int], None]
-    ) -> int:
+    ) -> tuple[int, int]:
         edges = int(ends[-1])
         offsets = DiskFile(self._folder / OFFSETS, 8 * (self._vertices + 1))
         dst = DiskFile(self._folder / DST, 4 * edges)
@@ -85,7 +85,7 @@ class EdgeSorter:
         contexts: dict[str, np.ndarray] = {COUNT: count, DEGREE: degree, LOOP: loop}
         if self._out_degrees:
             contexts |= {OUT_COUNT: np.zeros(n, np.int32), OUT_DEGREE: np.zeros(n, np.float64)}
-        done = 0
+        done = loops = 0
         for k in range(len(bounds) - 1):
             some = source.read(int(ends[k]) * EDGE.itemsize, np.empty(int(ends[k + 1] - ends[k]), EDGE))
             some = _sorted(some, keep_all, loop_twice)
@@ -104,6 +104,7 @@ class EdgeSorter:
             if weight is not None:
                 weight.write(4 * done, weights)
             done += len(some)
+            loops += int(np.count_nonzero(some["src"] == some["dst"]))
         if not n:
             offsets.write(0, np.zeros(1, np.int64))
         for file in (offsets, dst, weight):
@@ -115,7 +116,7 @@ class EdgeSorter:
             file.write(0, values)
             file.sync()
             file.close()
-        return done
+        return done, loops
 
 
 def _sorted(some: np.ndarray, keep_all: bool, loop_twice: Callable[[int], None]) -> np.ndarray:

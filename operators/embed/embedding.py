@@ -47,6 +47,7 @@ class EmbeddingReport:
     resumed: bool = False
     bytes_written: int = 0
     layers: list[LayerReport] = field(default_factory=list)
+    replaced: int = 0  # edges of the snapshot that repeat one before them
 
     def total(self, name: str) -> int:
         """The sum of a count over the layers."""
@@ -150,7 +151,8 @@ class Embedding:
         journal = StepJournal(self._work)
         prepared = Prepared(**journal.get(PREPARED))
         layers = [self._layer_report(journal, number) for number in range(1, len(self._plan.layers) + 1)]
-        report = EmbeddingReport(prepared.vertices, prepared.edges, resumed, journal.get(WRITTEN)["bytes"], layers)
+        counts, written = (prepared.vertices, prepared.edges), journal.get(WRITTEN)["bytes"]
+        report = EmbeddingReport(*counts, resumed, written, layers, prepared.replaced)
         if report.total("graduated") != report.vertices * len(layers):
             msg = f"{report.total('graduated'):,} rows were finished, expected {report.vertices:,} in each layer"
             raise EmbedError(msg)

@@ -43,6 +43,7 @@ class Prepared(NamedTuple):
     block_rows: int
     rows: dict[str, Any]
     checksums: dict[str, int]
+    replaced: int = 0  # edges of the snapshot that repeat one before them
 
     def features(self, folder: Path) -> RowsFile:
         """The raw features."""
@@ -90,7 +91,7 @@ class Preparation:
         self._numbers = IdNumbers(snapshot.id_kind, snapshot.vertices)
         self._types: dict[str, int] = {}
         self._attr_width = -1
-        self._edges = 0
+        self._edges = self._loops = 0
         self._counts = np.zeros(snapshot.vertices + 1, np.int32)
 
     def run(self, order: str = "given") -> Prepared:
@@ -118,7 +119,9 @@ class Preparation:
         self._numbers.save(self._folder)
         del self._numbers  # its memory is what sorting takes
         self._progress(f"sorting {self._edges:,} edges")
-        edges = self._sort(vertices, self._edges, self._counts[:vertices], keep_all=False)
+        edges, loops = self._sort(vertices, self._edges, self._counts[:vertices], keep_all=False)
+        pairs = self._edges - self._loops - (edges - loops)  # of which an undirected edge is two
+        self._replaced = self._loops - loops + pairs // (1 + self._rules.undirected)
         if order == "completion":
             return self._reorder(vertices, edges)
         block_rows = file_block_rows(self._block_memory, vertices, width)
@@ -135,7 +138,7 @@ class Preparation:
             file = DiskFile(self._folder / name)
             sums[name] = file.crc32()
             file.close()
-        return Prepared(vertices, edges, rows.width, shuffled, rows.block_rows, rows.record(), sums)
+        return Prepared(vertices, edges, rows.width, shuffled, rows.block_rows, rows.record(), sums, self._replaced)
 
     def _take_vertices(self, events: Events, features: DiskFile) -> None:
         known, width = self._numbers.count, events.features.width
@@ -170,6 +173,7 @@ class Preparation:
         count_sources(np.ascontiguousarray(edges["src"]), self._counts)
         raw.write(EDGE.itemsize * self._edges, edges)
         self._edges += len(edges)
+        self._loops += int(np.count_nonzero(edges["src"] == edges["dst"]))
 
     def _types_of(self, events: Events) -> np.ndarray:
         used = np.unique(events.etype)
@@ -192,7 +196,7 @@ class Preparation:
                 raise SnapshotError(msg)
             self._attr_width = width
 
-    def _sort(self, vertices: int, edges: int, counts: np.ndarray, *, keep_all: bool) -> int:
+    def _sort(self, vertices: int, edges: int, counts: np.ndarray, *, keep_all: bool) -> tuple[int, int]:
         def loop_twice(number: int) -> None:
             if self._rules.forbid_typed_loops:
                 one = SavedIds(self._folder, self._snapshot.id_kind).read(number, number + 1).to_list()[0]

@@ -54,6 +54,7 @@ class ImageReport:
     vertices: int = 0
     edges: int = 0
     resumed: bool = False
+    replaced: int = 0  # edges of the snapshot that repeat one before them
 
 
 class InitialImage:
@@ -147,9 +148,9 @@ class InitialImage:
             journal.put(EVENTS, {})
         if journal.get(PLACED) is None:
             self._progress("partitioning the snapshot")
-            vertices, edges = place_graph(self._settings, self._plan, read_events(events, features, kind), self._work)
+            found = place_graph(self._settings, self._plan, read_events(events, features, kind), self._work)
             self._drop_image(Place(PARTITIONER, 0))
-            journal.put(PLACED, {"vertices": vertices, "edges": edges})
+            journal.put(PLACED, found)
         return {}
 
     def _steps(self, operator: Operator) -> Iterator[ImageStep]:

@@ -38,8 +38,8 @@ def refuse_rejected(change: EpochChange, events: Events) -> None:
         raise SnapshotError(msg)
 
 
-def place_graph(settings: Settings, plan: AnyPlan, events: Events, work: Path) -> tuple[int, int]:
-    """Write the Partitioner's image, and the blocks of epoch 0 into `work`; returns the numbers of vertices and edges.
+def place_graph(settings: Settings, plan: AnyPlan, events: Events, work: Path) -> dict[str, int]:
+    """Write the Partitioner's image, and the blocks of epoch 0 into `work`; returns the first fields of an ImageReport.
 
     In place of features a block has their rows in `events.x`.
     Raises: SnapshotError for a graph that breaks a rule.
@@ -50,17 +50,17 @@ def place_graph(settings: Settings, plan: AnyPlan, events: Events, work: Path) -
     core.tables.keep_in(image)
     change = core.partition(events, snapshot=True)
     refuse_rejected(change, events)
-    vertices, edges = core.vertices, core.edges
+    found = {"vertices": core.vertices, "edges": core.edges, "replaced": change.effects.replaced}
     core.forget_indexes()
     rows = FeatureRows(np.arange(len(events.x), dtype=np.int32)[:, None])
-    blocks = core.split(replace(change, x=rows), control_values(vertices=vertices), 0)
+    blocks = core.split(replace(change, x=rows), control_values(vertices=found["vertices"]), 0)
     del change
     core.tables.let_go()
     for part in range(parts):
         save_topology(work, part, in_edge_order(blocks[part]))
         blocks[part] = Block(blocks[part].header)  # its memory is what the next one takes
     write_image(core.tables, image, 0)
-    return vertices, edges
+    return found
 
 
 def _folder(work: Path, part: int) -> Path:

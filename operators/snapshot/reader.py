@@ -27,7 +27,8 @@ from freshet.schema import ATTR, Features, dropped_among
 BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20  # in place of all that a row group has of a column, which may be of any size
 
-MODEL_SHA256 = "model_sha256"  # in snapshot.json of a folder that `freshet embed` wrote
+# In snapshot.json of a folder that `freshet embed` wrote; the latter has what it made, and of which graph.
+MODEL_SHA256, OF_EMBED = "model_sha256", "embeddings"
 
 EVENT_TS = "event_ts"  # in snapshot.json of an export: the largest `ts` that the job had seen
 
@@ -97,6 +98,14 @@ class Snapshot:
                 needed["x"] = ", expected an empty list for a kind without features"
             for block in _blocks(self.folder / f"{name}.parquet", name, (columns, needed), parser, block_rows, mapped):
                 yield self._stamped(block) if name == "vertices" else block
+
+    def repeats_in_words(self, repeats: int) -> str:
+        """Say how many edges repeat one before them, which they take the place of."""
+        return (
+            f"{self.folder / 'edges.parquet'}: {repeats:,} of {self.edges:,} edges repeat a (src, dst, type); the last "
+            "one of each holds, as a graph has one edge of a type between two vertices: to count all of them, sum "
+            "their weights into one edge first"
+        )
 
     def _stamped(self, block: Events) -> Events:
         """The vertices of a block, which say the largest `ts` of the job that exported them; it matters once."""

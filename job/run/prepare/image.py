@@ -13,8 +13,9 @@ from freshet.job.folder.begun import write_begun
 from freshet.job.run.prepare.model import Start
 from freshet.operators.base_image import build_image, write_initial_image
 from freshet.operators.embed.files import EmbedError
+from freshet.operators.initial.image import ImageReport
 from freshet.operators.settings import Settings
-from freshet.operators.snapshot.reader import Snapshot
+from freshet.operators.snapshot.reader import OF_EMBED, Snapshot
 from freshet.state.memory.machine_memory import available_memory
 
 _WORK = ".work"  # in the folder of images, while they are made
@@ -32,24 +33,28 @@ def make_image(settings: Settings, start: Start | None) -> None:
         build_image(settings, ())
     elif start.made is not None:
         start.made.start(out)
+        if repeats := dict(start.graph.info.get(OF_EMBED, {})).get("replaced"):
+            say(start.graph.repeats_in_words(repeats))
         say(f"snapshot: {start.made.vertices:,} vertices, state taken over in {time.perf_counter() - began:.1f} s")
     else:
-        vertices = _compute(settings, start.graph, folder / _WORK)
-        say(f"snapshot: {vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
+        made = _compute(settings, start.graph, folder / _WORK)
+        if made.replaced:
+            say(start.graph.repeats_in_words(made.replaced))
+        say(f"snapshot: {made.vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
     sync_tree(folder)
     write_begun(out)
 
 
-def _compute(settings: Settings, graph: Snapshot, work: Path) -> int:
-    """Compute the image of a graph; return the number of its vertices."""
+def _compute(settings: Settings, graph: Snapshot, work: Path) -> ImageReport:
+    """Compute the image of a graph."""
 
     def tell(line: str) -> None:
         if not line.startswith("reading"):  # one a block
             say(line)
 
     try:
-        vertices = write_initial_image(settings, graph.blocks, work, available_memory() // 2, tell)
+        report = write_initial_image(settings, graph.blocks, work, available_memory() // 2, tell)
     except EmbedError as error:
         raise JobFailed(str(error)) from None
     shutil.rmtree(work, ignore_errors=True)
-    return vertices
+    return report

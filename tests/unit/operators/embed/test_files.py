@@ -169,7 +169,7 @@ def test_edges_are_sorted_in_buckets_of_any_size(bucket_edges: int, tmp_path: Pa
     counts = np.bincount(edges["src"], minlength=20).astype(np.int32)
     sorter = EdgeSorter(tmp_path, 20, bucket_edges, weighted=True)
     loops: list[int] = []
-    left = sorter.sort(tmp_path / "raw", 600, counts, keep_all=False, loop_twice=loops.append)
+    left, loops_left = sorter.sort(tmp_path / "raw", 600, counts, keep_all=False, loop_twice=loops.append)
     last = {(e["src"], e["dst"], e["etype"]): e["weight"] for e in edges}
     want = sorted((int(u), int(v), int(t), float(w)) for (u, v, t), w in last.items())
     topology = EmbedTopology(tmp_path, 20, left, weighted=True)
@@ -177,6 +177,7 @@ def test_edges_are_sorted_in_buckets_of_any_size(bucket_edges: int, tmp_path: Pa
     dst, weight, _ = topology.read(0, left)
     got = list(zip(np.repeat(np.arange(20), np.diff(offsets)).tolist(), dst.tolist(), weight.tolist(), strict=True))
     assert got == [(u, v, w) for u, v, _, w in want]
+    assert loops_left == sum(u == v for u, v, *_ in want)
     twice = {u for u, v, t, _ in want if u == v and t} & {u for u, v, t, _ in want if u == v and not t}
     assert twice
     assert set(loops) <= twice
