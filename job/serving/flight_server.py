@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hmac
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -23,7 +22,7 @@ import pyarrow.flight as flight
 
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, Held
-from freshet.job.serving.bounds.calls import FAILED, GET, LOOKUP, OK, REFUSED
+from freshet.job.serving.bounds.calls import FAILED, GET, LOOKUP, OK, REFUSED, begin
 from freshet.job.serving.bounds.forms import Conditions, Stream, Ticket, form_of_json
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.health import Health
@@ -79,7 +78,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     @in_a_sentence
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Answer one request as a stream of batches, all at one epoch."""
-        raw, budget, end, began_s = ticket.ticket, self._lookup.budget, FAILED, time.perf_counter()
+        raw, budget, end, begun = ticket.ticket, self._lookup.budget, FAILED, begin()
         try:
             check_size(raw)
             with budget.hold(parsed(raw), "a ticket"):
@@ -89,7 +88,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             end = REFUSED
             raise
         finally:
-            budget.calls.count(GET, end, began_s)
+            budget.calls.count(GET, end, begun)
         return flight.GeneratorStream(schema, pieces_in_a_sentence(context, pieces))
 
     def shutdown(self) -> None:
@@ -295,7 +294,7 @@ class _Exchange:
             raise _unfit(expected, error) from error
         if chunk.data is not None:  # unpacked already: pyarrow has no way to ask before; the stream ends, and frees it
             self._lookup.budget.check(chunk.data.get_total_buffer_size(), "a batch")
-        end, began_s = FAILED, time.perf_counter()
+        end, begun = FAILED, begin()
         try:
             metadata = chunk.app_metadata
             raw = metadata.to_pybytes() if metadata else b""
@@ -313,7 +312,7 @@ class _Exchange:
             end = REFUSED
             writer.write_with_metadata(self._nothing, orjson.dumps({"error": str(error), "kind": kind_of(error)}))
         finally:
-            self._lookup.budget.calls.count(LOOKUP, end, began_s)
+            self._lookup.budget.calls.count(LOOKUP, end, begun)
             if self._taken:
                 self._lookup.budget.give_back(self._taken)
                 self._taken = 0

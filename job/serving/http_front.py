@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import orjson
 
 from freshet.job.serving.bounds.budget import RETRY_S, Held
-from freshet.job.serving.bounds.calls import end_of_status, kind_of_path
+from freshet.job.serving.bounds.calls import begin, end_of_status, kind_of_path
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.health import Health, status_of
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError
@@ -39,7 +38,7 @@ class Front:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Let a request pass, or refuse it; where that fails, the client gets one sentence."""
-        status, began_s = 0, time.perf_counter()
+        status, begun = 0, begin()
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -56,7 +55,7 @@ class Front:
                 await _answer(sent, 500, {"error": sentence, "kind": "failed"})
         finally:
             if status:
-                self._health.budget.calls.count(kind_of_path(scope["path"]), end_of_status(status), began_s)
+                self._health.budget.calls.count(kind_of_path(scope["path"]), end_of_status(status), begun)
 
     async def _let_pass(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

@@ -1,4 +1,7 @@
-"""Requests that a server has answered, by kind: how many, how they ended, and how long they took."""
+"""Requests that a server has answered, by kind: how many, how they ended, and how long they took.
+
+The time for which a caller asked to wait, for an epoch or a position, does not count.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
+from http import HTTPStatus
+from typing import NamedTuple
 
 LOOKUP, GET = "flight lookup", "flight get"
 _PATHS = {
@@ -26,6 +32,24 @@ _SUM_US = len(ENDS)
 _BUCKETS = _SUM_US + 1
 _OF_KIND = _BUCKETS + len(BOUNDS_S) + 1
 WORDS = _OF_KIND * len(KINDS)  # of a process
+_waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)  # of this thread, or of this task
+
+
+class Begun(NamedTuple):
+    """Begin of a call: seconds of `time.perf_counter`, and the time that its thread or task had waited before."""
+
+    clock_s: float
+    waited_s: float
+
+
+def begin() -> Begun:
+    """Return the present as the begin of a call."""
+    return Begun(time.perf_counter(), _waited_s.get())
+
+
+def add_waited(seconds: float) -> None:
+    """Note that the call of this thread or task has waited on purpose."""
+    _waited_s.set(_waited_s.get() + seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +73,9 @@ class Calls:
         self._words, self._own = words, WORDS * number
         self._lock = threading.Lock()
 
-    def count(self, kind: str, end: str, began_s: float) -> None:
-        """Count a call that began then, on the clock of `time.perf_counter`."""
-        seconds = time.perf_counter() - began_s
+    def count(self, kind: str, end: str, begun: Begun) -> None:
+        """Count a call that began then, in this thread or task."""
+        seconds = time.perf_counter() - begun.clock_s - (_waited_s.get() - begun.waited_s)
         at, bucket = self._own + _OF_KIND * _NUMBER[kind], bisect_left(BOUNDS_S, seconds)
         with self._lock:
             self._words[at + ENDS.index(end)] += 1
@@ -75,5 +99,5 @@ def kind_of_path(path: str) -> str:
 
 
 def end_of_status(status: int) -> str:
-    """Return how an HTTP request has ended."""
-    return OK if status < 400 else REFUSED if status < 500 else FAILED
+    """Return how an HTTP request has ended; that an epoch did not come in the client's time is no fault."""
+    return OK if status < 400 else REFUSED if status < 500 or status == HTTPStatus.GATEWAY_TIMEOUT else FAILED

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import Budget
+from freshet.job.serving.bounds.calls import add_waited
 from freshet.state.served.layout import T_POSITION_SEQ
 from freshet.state.served.mapped import MappedTable
 
@@ -89,10 +90,12 @@ class WaitingRoom(Generic[W]):
             return
         event = threading.Event()
         waiter = self._enter(wanted, event.set, True, gone or _stays)
+        began_s = time.perf_counter()
         try:
             event.wait(wanted.timeout_s + _LATE_S)
         finally:
             self._leave(waiter, True)
+            add_waited(time.perf_counter() - began_s)
         self._lookup.expect(wanted)
 
     async def wait_as_task(self, wanted: W) -> None:
@@ -107,11 +110,13 @@ class WaitingRoom(Generic[W]):
                 loop.call_soon_threadsafe(ready.set)
 
         waiter = self._enter(wanted, wake, False, _stays)
+        began_s = time.perf_counter()
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(ready.wait(), wanted.timeout_s + _LATE_S)
         finally:
             self._leave(waiter, False)
+            add_waited(time.perf_counter() - began_s)
         self._lookup.expect(wanted)
 
     def _enter(self, wanted: W, wake: Callable[[], None], thread: bool, gone: Callable[[], bool]) -> _Waiter[W]:

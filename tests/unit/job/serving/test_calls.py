@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+import orjson
+import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 
 from freshet.job.serving.bounds.budget import Budget, shared_memory
@@ -15,9 +21,14 @@ from freshet.job.serving.bounds.calls import (
     OK,
     OTHER,
     REFUSED,
+    Begun,
+    Calls,
+    add_waited,
+    begin,
     end_of_status,
     kind_of_path,
 )
+from tests.support.serving.served import Served
 
 
 def test_calls_of_all_processes_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,10 +36,10 @@ def test_calls_of_all_processes_are_counted_together(monkeypatch: pytest.MonkeyP
     first, second = (Budget(number, 2, shared) for number in range(2))
     now = 1000.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    first.calls.count(LOOKUP, OK, now)
-    second.calls.count(LOOKUP, OK, now - 0.2)
-    second.calls.count(LOOKUP, REFUSED, now - 100.0)
-    second.calls.count(GET, FAILED, now)
+    first.calls.count(LOOKUP, OK, Begun(now, 0.0))
+    second.calls.count(LOOKUP, OK, Begun(now - 0.2, 0.0))
+    second.calls.count(LOOKUP, REFUSED, Begun(now - 100.0, 0.0))
+    second.calls.count(GET, FAILED, Begun(now, 0.0))
     first.take(1 << 20, "an answer")
     for budget in (first, second):
         lookup, get = budget.calls.all()
@@ -42,7 +53,7 @@ def test_calls_of_all_processes_are_counted_together(monkeypatch: pytest.MonkeyP
     assert second.in_flight == 0
     assert sum(next(second.calls.all()).ends.values()) == 3, "a process that ended has answered what it has"
     third = Budget(1, 2, shared)
-    third.calls.count(GET, OK, now)
+    third.calls.count(GET, OK, Begun(now, 0.0))
     assert [one.ends[OK] for one in third.calls.all()] == [2, 1], "one that is started again goes on"
 
 
@@ -62,11 +73,44 @@ def test_kinds_are_few_whatever_is_asked(path: str, kind: str) -> None:
 
 
 def test_ends() -> None:
-    assert [end_of_status(status) for status in (200, 304, 404, 429, 500, 503)] == [
-        OK,
-        OK,
-        REFUSED,
-        REFUSED,
-        FAILED,
-        FAILED,
-    ]
+    ends = {200: OK, 304: OK, 404: REFUSED, 422: REFUSED, 429: REFUSED, 500: FAILED, 503: FAILED, 504: REFUSED}
+    assert {status: end_of_status(status) for status in ends} == ends
+
+
+def test_time_that_a_caller_asked_to_wait_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a call over Flight, one of a lookup stream, and one over HTTP."""
+    counted: list[tuple[str, str, bool]] = []
+
+    def count(_: Calls, kind: str, end: str, begun: Begun) -> None:
+        counted.append((kind, end, begin().waited_s > begun.waited_s))
+
+    one = Served(tmp_path / "O", "int")
+    try:
+        monkeypatch.setattr(Calls, "count", count)
+        late: dict[str, Any] = {"min_epoch": 9, "timeout": 0.02}
+        for more, waits in ((late, True), ({}, False)):
+            one.http.post("/embeddings", json={"ids": [2], **more})
+            with flight.connect(f"grpc://127.0.0.1:{one.port}") as client:
+                with suppress(flight.FlightTimedOutError):
+                    client.do_get(flight.Ticket(orjson.dumps({"ids": [2], **more}))).read_all()
+                writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"{}"))
+                batch = pa.record_batch({"id": [2]})
+                writer.begin(batch.schema)
+                writer.write_with_metadata(batch, orjson.dumps(more))
+                reader.read_chunk()
+                writer.close()
+            end = REFUSED if waits else OK
+            assert counted == [("http embeddings", end, waits), (GET, end, waits), (LOOKUP, end, waits)]
+            counted.clear()
+    finally:
+        one.close()
+
+
+def test_the_wait_is_taken_off_the_time_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    budget, begun = Budget(), begin()
+    now += 5.5
+    add_waited(5.0)
+    budget.calls.count(GET, OK, begun)
+    assert next(budget.calls.all()).seconds == pytest.approx(0.5)
