@@ -1,4 +1,4 @@
-"""Manifests of a job as a Flink application: its options, and the FlinkDeployment for Flink's Kubernetes operator.
+"""Manifests of a job as a Flink application: options, FlinkDeployment for Flink's operator, and rules for its pods.
 
 The image is that of job/Dockerfile. Paths are the pods': the volume claim is mounted at DATA in all of them. Modules of
 layers that users write lie beside the options, where the program finds them (job/main.py).
@@ -27,6 +27,9 @@ _FLINK_PYTHON = "local:///opt/flink/opt/flink-python-2.2.1.jar"
 _PYTHON = "/opt/venv/bin/python"
 _GRACE_S = 120
 _USER = 1000
+_METRICS, _REST = "metrics", 8081
+_METRICS_PORT = 9249
+PART_OF = {"app.kubernetes.io/part-of": "freshet"}  # label of all pods, by which deploy/k8s/monitoring.yaml finds them
 _PREFIX = "freshet-"
 _NAME_MAX = 45  # of a FlinkDeployment
 
@@ -46,7 +49,7 @@ def name_of(config: RunConfig) -> str:
 
 def rest_address(name: str) -> str:
     """Return where others reach the JobManager: the service that Flink makes."""
-    return f"{name}-rest:8081"
+    return f"{name}-rest:{_REST}"
 
 
 class _Text(str):
@@ -56,7 +59,10 @@ class _Text(str):
 
 
 class _Manifest(yaml.SafeDumper):
-    """Writes texts of several lines as such."""
+    """Writes texts of several lines as such, and values that stand in several places at each of them."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 _Manifest.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|"))
@@ -81,7 +87,7 @@ def manifests(
         for key in option_fields()
         if (value := given.get(key)) is not None
     }
-    return [_options(name, options, modules), _deployment(name, config, slots, modules)]
+    return [_options(name, options, modules), _deployment(name, config, slots, modules), *_rules_for_pods(name, slots)]
 
 
 def _options(name: str, options: dict[str, Any], modules: Mapping[str, str]) -> dict[str, Any]:
@@ -151,7 +157,7 @@ def flink_configuration(name: str, config: RunConfig) -> dict[str, str]:
         "high-availability.type": "kubernetes",
         "high-availability.storageDir": f"{store}/ha/{name}",
         "metrics.reporter.prom.factory.class": "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",
-        "metrics.reporter.prom.port": "9249",
+        "metrics.reporter.prom.port": str(_METRICS_PORT),
         "metrics.reporter.prom.filterLabelValueCharacters": "false",
     }
 
@@ -161,6 +167,7 @@ def _pod(name: str, secrets: list[str], modules: Collection[str]) -> dict[str, A
     items = {"items": [{"key": OPTIONS, "path": OPTIONS}, *files]} if files else {}
     environ = [{"name": one, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": one}}} for one in secrets]
     return {
+        "metadata": {"labels": PART_OF},
         "spec": {
             "enableServiceLinks": False,  # a service called freshet-run would set FRESHET_RUN_PORT, as if an option
             "securityContext": {"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER},
@@ -169,6 +176,7 @@ def _pod(name: str, secrets: list[str], modules: Collection[str]) -> dict[str, A
                 {
                     "name": "flink-main-container",  # the operator's word for it
                     **({"env": environ} if environ else {}),
+                    "ports": [{"name": _METRICS, "containerPort": _METRICS_PORT}],
                     "volumeMounts": [
                         {"name": "data", "mountPath": DATA},
                         {"name": "options", "mountPath": OPTIONS_AT, "readOnly": True},
@@ -179,5 +187,43 @@ def _pod(name: str, secrets: list[str], modules: Collection[str]) -> dict[str, A
                 {"name": "data", "persistentVolumeClaim": {"claimName": CLAIM}},
                 {"name": "options", "configMap": {"name": f"{name}-options", **items}},
             ],
-        }
+        },
     }
+
+
+def _rules_for_pods(name: str, slots: int) -> list[dict[str, Any]]:
+    """Return what may evict the pods of a job, and who may connect to them.
+
+    A drained node stops one pod at a time, and Flink continues from a checkpoint. The job's own pods may connect to
+    each other, Flink's operator to the JobManager, and Prometheus of any namespace to the metrics.
+    """
+    pods = {"matchLabels": {"app": name}}  # as Flink labels them
+    operator = {"matchLabels": {"app.kubernetes.io/name": "flink-kubernetes-operator"}}
+    ingress = [
+        {"from": [{"podSelector": pods}]},
+        {
+            "from": [{"namespaceSelector": {}, "podSelector": operator}],
+            "ports": [{"port": _REST}],
+        },
+        {
+            "from": [
+                {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}}
+            ],
+            "ports": [{"port": _METRICS_PORT}],
+        },
+    ]
+    return [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name},
+            # of one JobManager and a TaskManager for each slot; for pods that no controller scales, it must be a number
+            "spec": {"minAvailable": slots, "selector": pods},
+        },
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": name},
+            "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": ingress},
+        },
+    ]

@@ -28,6 +28,9 @@ _MODELS = {
     "apps": "c754130b1fa0b746b8dceb00b3c145373cc82b16af220762c45da9e3eb1eccfe",
     "batch": "9f27ea1ec42ad613aeeb4e32e835061e9a3b65cb2fd49aef3fac5de7133cadd4",
     "core": "a4f1c2d4317ef85053f6fa07692066fbf8b5d7a9d0fc3ce20e209f1a97a49566",
+    "networking": "c40166d576904e6500f599506e6ad27c5901ed2e989d6350a1b92c78ac69f7ff",
+    "policy": "e6c6bda29e0a0758a7ca43161a4cbf1ebc171aea7bf4500fe413ab7a0066622f",
+    "monitoring": "2976e382cd96e41b60ff85bac3f6ee4788c5cb6faa2e1aab16c88f98b64adda1",  # Prometheus' operator
 }
 _KINDS = {
     "Deployment": ("apps", "kubernetes_apps_Deployment"),
@@ -35,6 +38,10 @@ _KINDS = {
     "Service": ("core", "kubernetes_core_Service"),
     "ConfigMap": ("core", "kubernetes_core_ConfigMap"),
     "PersistentVolumeClaim": ("core", "kubernetes_core_PersistentVolumeClaim"),
+    "NetworkPolicy": ("networking", "kubernetes_networking_v1_NetworkPolicy"),
+    "PodDisruptionBudget": ("policy", "kubernetes_policy_v1_PodDisruptionBudget"),
+    "PodMonitor": ("monitoring", "os_monitoring_v1_PodMonitor"),
+    "PrometheusRule": ("monitoring", "os_monitoring_v1_PrometheusRule"),
 }
 _FREE = "Quantity", "IntOrString", "Time"  # written as text or numbers
 
@@ -65,7 +72,8 @@ def of_operator_in_folder() -> dict[str, Any]:
 def of_kind(kind: str) -> dict[str, Any]:
     """Return the schema of one of Kubernetes' own kinds."""
     model, name = _KINDS[kind]
-    jar = Artifact(f"io.fabric8:kubernetes-model-{model}:6.13.2", _MODELS[model])
+    group = "openshift" if model == "monitoring" else "kubernetes"
+    jar = Artifact(f"io.fabric8:{group}-model-{model}:6.13.2", _MODELS[model])
     definitions = json.loads(_in_jar(jar, "schema/kube-schema.json"))["definitions"]
     free = {one: {} for one in definitions if one.endswith(_FREE)}
     closed = {one: _closed(schema) for one, schema in definitions.items()} | free

@@ -1,4 +1,4 @@
-"""docs/guide/runbook.md: ten failures, each with a message that the product has, a command that exists, and a cure."""
+"""docs/guide/runbook.md: twelve failures, each with a message of the product, a command that exists, and a cure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import re
 from functools import lru_cache
 
 import pytest
+import yaml
 
 from tests.unit.docs.test_commands import ROOT, blocks
 from tests.unit.test_imports import package_files
 
+ALERTS = ROOT / "deploy" / "alerts.yml"
 PAGE = ROOT / "docs" / "guide" / "runbook.md"
 ANY = "…"
 OTHERS = {"No space left on device"}  # of the operating system
@@ -47,10 +49,16 @@ def test_a_message_that_nobody_has_is_found() -> None:
     assert not any(pattern.fullmatch(text) for text in templates())
 
 
-def test_there_are_ten_each_with_all_that_it_takes() -> None:
+def test_there_are_twelve_each_with_all_that_it_takes() -> None:
     sections = re.split(r"^## \d+\. ", PAGE.read_text(), flags=re.MULTILINE)[1:]
-    assert len(sections) == 10
+    assert len(sections) == 12
     for section in sections:
         assert "```says\n" in section
+        assert re.search(r"^- Alert: `Freshet", section, flags=re.MULTILINE), section[:40]
         assert re.search(r"^- Look: .*`", section, flags=re.MULTILINE), section[:40]
         assert re.search(r"^- Cure: ", section, flags=re.MULTILINE), section[:40]
+
+
+def test_every_alert_has_a_case() -> None:
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    assert {rule["alert"] for rule in rules} == set(re.findall(r"`(Freshet[A-Z]\w+)`", PAGE.read_text()))

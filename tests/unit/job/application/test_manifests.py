@@ -45,6 +45,7 @@ def test_every_manifest_is_what_its_schema_allows(operator: Callable[[], dict[st
     schema = operator()
     found = [one for name in FILES for one in documents(name)]
     assert {one["kind"] for one in found} >= {"FlinkDeployment", "Deployment", "Service", "Job", "ConfigMap"}
+    assert {one["kind"] for one in found} >= {"PodMonitor", "PodDisruptionBudget", "NetworkPolicy"}
     for one in found:
         schemas.check(one, schema)
 
@@ -72,7 +73,7 @@ def test_options_come_from_flags_environment_and_file(
     monkeypatch.setenv("FRESHET_RUN_EPOCH_EVENTS", "500")
     monkeypatch.setenv("FRESHET_RUN_PARTS", "16")
     _, out, _ = spec("--config", K8S / "job.yaml", "--parts", "4", "--resume", "auto", "--no-stay")
-    options, deployment = yaml.safe_load_all(out)
+    options, deployment, *_ = yaml.safe_load_all(out)
     written = yaml.safe_load(options["data"]["job.yaml"])
     assert (written["parts"], written["epoch-events"], written["parallelism"]) == (4, "500", 2)
     assert "resume" not in written
@@ -84,13 +85,13 @@ def test_slots_are_those_of_the_layers(spec: Callable[..., tuple[int, str, str]]
     """Where each layer has its own number, --parallelism is the limit only."""
     shape = "--parts", "4", "--parallelism", "6", "--layer-parallelism", "1,3"
     _, out, _ = spec("--config", K8S / "job.yaml", *shape)
-    options, deployment = yaml.safe_load_all(out)
+    options, deployment, *_ = yaml.safe_load_all(out)
     assert yaml.safe_load(options["data"]["job.yaml"])["layer-parallelism"] == "1,3"
     assert deployment["spec"]["job"]["parallelism"] == 5
 
 
 def test_the_program_takes_the_options_that_spec_writes(tmp_path: Path) -> None:
-    options, deployment = documents("flinkdeployment.yaml")
+    options, deployment, *_ = documents("flinkdeployment.yaml")
     (tmp_path / "job.yaml").write_text(options["data"]["job.yaml"])
     config = load_run_config({}, tmp_path / "job.yaml")
     assert config.cluster == f"{deployment['metadata']['name']}-rest:8081"
@@ -103,7 +104,7 @@ def test_the_program_takes_the_options_that_spec_writes(tmp_path: Path) -> None:
 def test_modules_of_layers_go_along(spec: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     """Each lies where the program finds it, with the bytes that the model was made with."""
     _, out, _ = spec("--config", K8S / "job.yaml", "--layers", "examples.gated_sum", "--layers", "examples.top_k")
-    options, deployment = yaml.safe_load_all(out)
+    options, deployment, *_ = yaml.safe_load_all(out)
     volume = deployment["spec"]["podTemplate"]["spec"]["volumes"][1]["configMap"]
     for one in volume["items"]:
         (tmp_path / one["path"]).parent.mkdir(exist_ok=True)
@@ -167,9 +168,10 @@ def test_services_beside_a_pod_set_no_options_of_it(name: str) -> None:
         assert pod is None or pod["spec"]["enableServiceLinks"] is False
 
 
-def test_probes_leave_a_stale_server_in_the_service() -> None:
-    deployment = next(one for one in documents("serve.yaml") if one["kind"] == "Deployment")
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
+@pytest.mark.parametrize(("file", "name"), [("serve.yaml", "freshet-serve"), ("serve-epochs.yaml", "freshet-serve")])
+def test_probes_leave_a_stale_server_in_the_service(file: str, name: str) -> None:
+    found = {one["metadata"]["name"]: one for one in documents(file) if one["kind"] == "Deployment"}
+    [container] = found[name]["spec"]["template"]["spec"]["containers"]
     probes = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
     assert probes == {"startup": "/readyz?stale=ok", "readiness": "/readyz?stale=ok", "liveness": "/healthz"}
     assert any(one["name"] == "FRESHET_TOKEN" and "secretKeyRef" in one["valueFrom"] for one in container["env"])
@@ -215,3 +217,78 @@ def test_the_entry_point_is_called_as_the_one_of_flinks_image(tmp_path: Path) ->
         "-Drest.port=8081",
         "jobmanager.sh start-foreground",
     ]
+
+
+def pods() -> list[dict[str, Any]]:
+    """The pods of all manifests; those of a FlinkDeployment with the labels that Flink's operator sets."""
+    found = []
+    for name in FILES:
+        for one in documents(name):
+            if one["kind"] == "Deployment":
+                found.append(one["spec"]["template"])
+            elif one["kind"] == "FlinkDeployment":
+                template = copy.deepcopy(one["spec"]["podTemplate"])
+                template["metadata"]["labels"] |= {"app": one["metadata"]["name"], "type": "flink-native-kubernetes"}
+                found.append(template)
+    return found
+
+
+def chosen(selector: dict[str, Any]) -> list[dict[str, Any]]:
+    within = {one["key"]: one["values"] for one in selector.get("matchExpressions", ())}
+    return [
+        pod
+        for pod in pods()
+        if selector["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        and all(pod["metadata"]["labels"].get(key) in values for key, values in within.items())
+    ]
+
+
+def ports_of(pod: dict[str, Any]) -> set[str | int]:
+    found = [port for container in pod["spec"]["containers"] for port in container["ports"]]
+    return {port["name"] for port in found} | {port["containerPort"] for port in found}
+
+
+def test_monitors_budgets_and_policies_are_of_pods_that_are_there() -> None:
+    """With the ports that these name."""
+    seen = []
+    for one in (one for name in FILES for one in documents(name)):
+        spec = one["spec"] if "spec" in one else {}
+        if one["kind"] == "PodMonitor":
+            found = chosen(spec["selector"])
+            asked = [{end["port"] for end in spec["podMetricsEndpoints"]}] * len(found)
+        elif one["kind"] == "NetworkPolicy":
+            found = chosen(spec["podSelector"])
+            named = {port["port"] for rule in spec["ingress"] for port in rule.get("ports", ())}
+            asked = [named - {8081}] * len(found)  # the JobManager's own, which Flink adds
+        elif one["kind"] == "PodDisruptionBudget":
+            found, asked = chosen(spec["selector"]), []
+        else:
+            continue
+        seen.append((one["kind"], one["metadata"]["name"]))
+        assert found, seen[-1]
+        assert all(names <= ports_of(pod) for pod, names in zip(found, asked, strict=False)), seen[-1]
+    assert len(seen) == 9
+
+
+def test_servers_of_one_epoch_feed_from_the_one_with_the_volume() -> None:
+    found = {(one["kind"], one["metadata"]["name"]): one for one in documents("serve-epochs.yaml")}
+    feed, server = (found["Deployment", name]["spec"] for name in ("freshet-feed", "freshet-serve"))
+    [first], [second] = feed["template"]["spec"]["containers"], server["template"]["spec"]["containers"]
+    out = yaml.safe_load((K8S / "job.yaml").read_text())["out"]
+    assert f"--tables={out}/tables" in first["args"]
+    assert (feed["replicas"], feed["strategy"]["type"]) == (1, "Recreate")
+    [port] = [one for one in found["Service", "freshet-feed"]["spec"]["ports"] if one["name"] == "flight"]
+    assert f"--from=freshet-feed:{port['port']}" in second["args"]
+    assert not any("persistentVolumeClaim" in one for one in server["template"]["spec"]["volumes"])
+
+
+def test_the_alerts_are_a_rule_of_prometheus_operator() -> None:
+    """As the comment of monitoring.yaml makes it, for scrape jobs of the names that both files give."""
+    text = (ROOT / "deploy" / "alerts.yml").read_text()
+    rule = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": {"name": "freshet"}}
+    schemas.check({**rule, "spec": yaml.safe_load(text)}, {})
+    plain = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text())
+    here = {one["job_name"] for one in plain["scrape_configs"]}
+    monitors = [end for one in documents("monitoring.yaml") for end in one["spec"]["podMetricsEndpoints"]]
+    there = {one["replacement"] for end in monitors for one in end["relabelings"] if one["targetLabel"] == "job"}
+    assert set(re.findall(r'up\{job="(\w+)"', text)) == here == there
