@@ -139,7 +139,7 @@ def parser_of(settings: Settings, plan: AnyPlan) -> Parser:
     told, types = settings.parsing, plan.edge_types or None
     decoder = decoder_of(told.message_format, told.registry, settings.registry_login)
     rules = plan.features, settings.id_kind, types, told.events_map, told.id_bytes_max
-    return Parser(*rules, decoder=decoder, cast_ids=told.cast_ids)
+    return Parser(*rules, decoder=decoder, cast_ids=told.cast_ids, ts_unit=told.ts_unit)
 
 
 def make_core(settings: Settings, plan: AnyPlan, row: Operator, task: int) -> Core:

@@ -115,6 +115,7 @@ class SavedJob:
             "id_type": self.settings.id_kind,
             "cast_ids": self.settings.parsing.cast_ids,
             "id_bytes_max": self.settings.parsing.id_bytes_max,
+            "ts_unit": self.settings.parsing.ts_unit,
             "undirected": self.settings.partitioning.undirected,
             "edge_ttl_ms": self.settings.partitioning.edge_ttl_ms,
             "ts_jump_ms": self.settings.partitioning.rules.jump_ms,

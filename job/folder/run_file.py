@@ -82,6 +82,7 @@ class _Run(TypedDict, total=False):
     id_type: str | None
     cast_ids: bool
     id_bytes_max: int
+    ts_unit: str
     undirected: bool
     edge_ttl_ms: int
     ts_jump_ms: int

@@ -17,6 +17,7 @@ from freshet.operators.parser.files import Chunk, ChunkReader
 from freshet.operators.parser.formats import BOM
 from freshet.operators.parser.records import records, to_json
 from freshet.operators.parser.rules import with_integers
+from freshet.partitioner.times.units import Timed
 
 RouteBy = Literal["dst", "src", "one"]
 MessageFormat = Literal["jsonl", "arrow"]
@@ -158,7 +159,14 @@ def read_lines(chunk: Chunk, reader: ChunkReader) -> list[bytes]:
     data = reader.read(chunk)
     if isinstance(data, bytes):
         return [line for line in data.removeprefix(BOM).split(b"\n") if line.strip()]
-    return [to_json(with_integers(record)) for record in records(all_columns(data), np.arange(data.num_rows))]
+    return [to_json(_as_line(record)) for record in records(all_columns(data), np.arange(data.num_rows))]
+
+
+def _as_line(record: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table as an object of JSON; a timestamp in `ts` is an integer of milliseconds there."""
+    if isinstance(at := record.get("ts"), Timed):
+        record["ts"] = at.ms
+    return with_integers(record)
 
 
 def to_arrow(lines: Iterable[bytes]) -> bytes:

@@ -18,6 +18,7 @@ from freshet.job.options.marks import FILE, IO, Count, Holds, MillisecondsOrOff,
 from freshet.job.uris import folder_here
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.formats import SUFFIXES
+from freshet.partitioner.times.units import MS, TsUnit
 
 IdType = Literal["int", "string"]
 
@@ -161,6 +162,11 @@ class GraphOptions(Options):
         alias="ts_jump",
         description="Reject an event whose ts is further ahead of the largest so far and of its neighbours (default: "
         "1d with --edge-ttl, else off).",
+    )
+    ts_unit: Annotated[TsUnit, Option(IO, Holds.FOR_LIFE)] = Field(
+        default=MS,
+        description="Unit of integers in ts: s, ms, us or ns since 1970. Timestamps of Arrow, Avro and Protobuf are "
+        "taken by their type.",
     )
     id_kind: Annotated[IdType | None, Option(IO, Holds.FOR_LIFE)] = Field(
         default=None,

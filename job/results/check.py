@@ -119,6 +119,7 @@ def check(
         starts=load_starts(out),
         id_bytes_max=run.get("id_bytes_max", ID_BYTES_MAX),
         recorded=run.get("sources", []),
+        ts_unit=run.get("ts_unit", "ms"),
     )
     refuse_what_is_missing(loaded, oracle)
     returned = returned_kinds(loaded)

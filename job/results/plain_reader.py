@@ -23,7 +23,7 @@ from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.operators.parser.arrow.message import ARROW_STREAM, read_arrow
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile
-from freshet.operators.parser.registry.decoder import Decoder
+from freshet.operators.parser.registry.decoder import PROTOBUF, Decoder
 
 FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr", "ts")
 SNAPSHOT_TABLES = {
@@ -51,6 +51,12 @@ class _Opaque:
 
 
 _OPAQUE = _Opaque()
+
+
+class _Moment(NamedTuple):
+    """A timestamp of Arrow in milliseconds since 1970, which no other field than `ts` can be."""
+
+    ms: int
 
 
 def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator[Judged]:
@@ -99,8 +105,11 @@ def snapshot_events(folder: Path, rules: PlainRules, *, with_ts: bool = False) -
         path = folder / f"{name}.parquet"
         columns += (TIME,) if with_ts and name == "edges" else ()
         columns += rules.more_fields
+        in_ms = event_ts_of(folder) is not None  # a job exported them, whatever the unit of events is
         try:
             for number, row in enumerate(_rows(_batches_of(path, columns), columns)):
+                if in_ms and type(row.get(TIME)) is int:
+                    row[TIME] = _Moment(row[TIME])
                 event = rules.judge({"op": op, **row})
                 if event is None:
                     msg = f"--snapshot {path}: row {number} is no {op}: {row}"
@@ -167,7 +176,9 @@ def _message(value: bytes, rules: PlainRules) -> Iterator[Event | None]:
 
 def _decoded(value: bytes, rules: PlainRules, decoder: Decoder) -> list[Event | None]:
     record, why = decoder.decode(value)
-    return [None] if why is not None else rules.events(record, is_row=decoder.is_typed)
+    if why is not None:
+        return [None]
+    return rules.events(record, is_row=decoder.is_typed, lacks_presence=decoder.format == PROTOBUF)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -216,7 +227,10 @@ def _arrow_message(value: bytes, rules: PlainRules) -> list[pa.RecordBatch] | No
 def _has_odd_column(batches: list[pa.RecordBatch], fields: tuple[str, ...]) -> bool:
     """Return whether a field of events has a type that no field allows."""
     return any(
-        name in fields and column.null_count < len(column) and not _is_usual(column.type)
+        name in fields
+        and column.null_count < len(column)
+        and not _is_usual(column.type)
+        and not (name == TIME and pa.types.is_timestamp(column.type))
         for batch in batches
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     )
@@ -253,6 +267,12 @@ def _values(column: pa.Array) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         values = _values(column.dictionary)
         return [None if k is None else values[k] for k in column.indices.to_pylist()]
+    if pa.types.is_timestamp(column.type):
+        parts = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[column.type.unit]
+        return [
+            None if number is None else _Moment(number * 1000 // parts)
+            for number in column.cast(pa.int64()).to_pylist()
+        ]
     if column.type == pa.string_view():
         return [scalar.as_py() for scalar in column]
     if _is_text(column.type):

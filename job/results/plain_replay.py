@@ -50,12 +50,13 @@ class Given:
     id_bytes_max: int = ID_BYTES_MAX
     cast_ids: bool = False
     recorded: Sequence[str] = ()  # the names of the sources, as the run recorded them
+    ts_unit: str = "ms"  # of integers in `ts`
 
     def rules(self) -> PlainRules:
         """The rules that decide which records are events."""
         of = PlainRules if self.features.kinds is None else PlainKindsRules
         told = self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max
-        return of(*told, self.cast_ids)
+        return of(*told, self.cast_ids, self.ts_unit)
 
     def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:
         """Return the sources to read again, by the names that the run recorded, in reading order.

@@ -6,9 +6,11 @@ Each rule is a small function that says whether one value keeps it.
 
 from __future__ import annotations
 
+import math
 import struct
 import warnings
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -55,6 +57,7 @@ class PlainRules:
         events_map: JMESPath expressions by event field; or several such maps, each with a condition `when`.
         id_bytes_max: longest id, and name of an edge type, in bytes of UTF-8.
         cast_ids: integers are ids, too, and mean the strings that write them.
+        ts_unit: the unit of integers in `ts`: s, ms, us or ns.
     """
 
     def __init__(
@@ -65,9 +68,11 @@ class PlainRules:
         events_map: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
         cast_ids: bool = False,
+        ts_unit: str = "ms",
     ) -> None:
         self.cast_ids = cast_ids
         self.features, self.edge_types, self.id_bytes_max = features, tuple(edge_types or ()), id_bytes_max
+        self.ts_unit = ts_unit
         self._id_type: type | None = None if id_kind is None else KINDS[id_kind]
         self.default_type = self.edge_types[0] if self.edge_types else NO_TYPE
         with warnings.catch_warnings():
@@ -92,15 +97,19 @@ class PlainRules:
         self._id_type = self._id_type or kind
         return self._id_type is kind
 
-    def events(self, record: Any, is_row: bool = False) -> list[Event | None]:
-        """The events of a record; a single None where it is rejected, nothing where it is skipped."""
+    def events(self, record: Any, is_row: bool = False, lacks_presence: bool = False) -> list[Event | None]:
+        """The events of a record; a single None where it is rejected, nothing where it is skipped.
+
+        `lacks_presence`: of Protobuf, where a field that was never set may have a value that is nothing.
+        """
+        whole = self._without_nothing if lacks_presence else lambda one: one
         if not self.is_mapped:
-            return [self.judge(record, is_row)]
+            return [self.judge(whole(record), is_row)]
         is_key, before = self.reads_keys and type(record) is dict and record.keys() == {KEY}, self._id_type
         maps = [one for one in self._maps if one.reads_key or not is_key] if self.is_several else self._maps
         try:
             holding = [one for one in maps if one.holds(record)]
-            mapped = [(one, one.fields(record)) for one in holding if one.makes_event]
+            mapped = [(one, whole(one.fields(record))) for one in holding if one.makes_event]
         except Exception:  # an expression that does not apply to this record
             return [None]
         if is_key and self.is_several and not mapped:
@@ -121,13 +130,16 @@ class PlainRules:
             return None
         if is_row:
             record = {name: as_id(value) if name in INTEGER_NAMES else value for name, value in record.items()}
+            record |= {name: without_times(value) for name, value in record.items() if name != "ts"}
         record = self._written(record)
         op = record.get("op")
         if type(op) is not str:
             return None
         ts = record.get("ts")
-        if ts is not None and not (type(ts) is int and -(2**63) < ts < 2**63):
-            return None
+        if ts is not None:
+            ts = self._milliseconds(ts)
+            if ts is None or not -(2**63) < ts < 2**63:
+                return None
         event = self._vertex(op, record) if op in VERTEX_OPS else self._edge(op, record) if op in EDGE_OPS else None
         if event is not None and ts is not None:
             event = event._replace(ts=ts)
@@ -147,6 +159,23 @@ class PlainRules:
     def known_types(self) -> tuple[str, ...]:
         """The edge types that the model names; none where it takes any."""
         return self.edge_types
+
+    def _milliseconds(self, ts: Any) -> int | None:
+        """A `ts` in milliseconds since 1970, rounded down; None for what is no time."""
+        if type(ts) is not int:
+            return getattr(ts, "ms", None)  # of a value that says a time by its type
+        seconds_of = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+        return math.floor(Fraction(ts, seconds_of[self.ts_unit]) * 1000)
+
+    def _without_nothing(self, record: Any) -> Any:
+        if type(record) is not dict:
+            return record
+        nothing: dict[str, Any] = {"attr": [], "type": "", "kind": "", "src_kind": "", "dst_kind": ""}
+        if record.get("op") == "add_vertex":
+            nothing["x"] = []
+        if self.is_mapped:
+            nothing["ts"] = 0
+        return {name: value for name, value in record.items() if name not in nothing or value != nothing[name]}
 
     def _vertex(self, op: str, record: dict[str, Any]) -> Event | None:
         vertex, x = record.get("id"), record.get("x")
@@ -197,6 +226,13 @@ class PlainRules:
 def as_id(value: Any) -> Any:
     """An integer for a float that says one exactly."""
     return int(value) if type(value) is float and -(2**53) <= value <= 2**53 and value % 1 == 0 else value
+
+
+def without_times(value: Any) -> Any:
+    """A number for one that its schema calls a time, which matters in `ts` alone; also in a list."""
+    if isinstance(value, list):
+        return [without_times(one) for one in value]
+    return int(value) if isinstance(value, int) and hasattr(value, "ms") else value
 
 
 def is_int64(value: int) -> bool:

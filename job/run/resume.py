@@ -82,8 +82,12 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
         if saved.snapshot and config.snapshot is None:
             msg = f"--snapshot: the job in {out} was killed before it had taken {saved.snapshot} in; give it"
             raise UsageError(msg)
-        folder, longest, rules = config.snapshot, settings.parsing.id_bytes_max, settings.partitioning.rules
-        make_image(settings, None if folder is None else Start.open(folder, config.model, plan, longest, rules))
+        folder, parsing, rules = config.snapshot, settings.parsing, settings.partitioning.rules
+        start = None
+        if folder is not None:
+            of = folder, config.model, plan, parsing.id_bytes_max, rules
+            start = Start.open(*of, cast_ids=parsing.cast_ids, ts_unit=parsing.ts_unit)
+        make_image(settings, start)
     return config, Job(settings, sources, outputs)
 
 

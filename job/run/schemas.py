@@ -185,9 +185,11 @@ def _of_width(kind: pa.DataType, widths: Sequence[int]) -> str:
 
 
 def _of_time(kind: pa.DataType, *_: object) -> str:
+    if pa.types.is_timestamp(kind):
+        return ""
     if not is_number(kind):
-        return "expected integers (milliseconds): each event with it will be rejected"
-    return "" if pa.types.is_integer(kind) else "whole numbers are taken as milliseconds, others rejected"
+        return "expected integers or timestamps: each event with it will be rejected"
+    return "" if pa.types.is_integer(kind) else "whole numbers are taken, others rejected"
 
 
 _JUDGES: dict[FieldKind, _Judge] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from freshet.operators.limits import ID_BYTES_MAX, RECORD_BYTES
+from freshet.partitioner.times.units import MS, TsUnit
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class ParserConfig:
     by field, or a list of such maps, each with a condition.
     `id_bytes_max` is of string ids and names of edge types. `block_events` is what blocks are cut by; 0: by the events
     of an epoch. `message_format` is that of a topic's messages whose schemas are in the registry (its address); empty:
-    JSON or Arrow.
+    JSON or Arrow. `ts_unit` is that of integers in `ts`.
     """
 
     events_map: dict[str, str] | tuple[dict[str, str], ...] = field(default_factory=dict)
@@ -24,6 +25,7 @@ class ParserConfig:
     message_format: str = ""
     registry: str = ""
     cast_ids: bool = False
+    ts_unit: TsUnit = MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from freshet.operators.parser.rejects import Origin, TablePlace
 from freshet.operators.parser.rules import Rules
 from freshet.operators.parser.table import Parsed, Table, is_quick, parse_table
 from freshet.partitioner.events import Events
+from freshet.partitioner.times.units import MS, TsUnit
 from freshet.schema import Features
 
 __all__ = ["Origin", "Parser"]
@@ -42,6 +43,7 @@ class Parser:
         events_map: JMESPath expressions by event field, or several maps with conditions; only the fields that it names
             are then read.
         id_bytes_max: the longest that a string id, or the name of an edge type, may be in UTF-8.
+        ts_unit: the unit of integers in `ts`.
         lines_min: fewer lines of JSON than these are judged one by one; nothing else changes.
         decoder: what makes records of a topic's messages; None: they are JSON or Arrow.
         cast_ids: take integers for the strings that write them, where ids are strings.
@@ -60,8 +62,9 @@ class Parser:
         lines_min: int = LINES_MIN,
         decoder: Decoder | None = None,
         cast_ids: bool = False,
+        ts_unit: TsUnit = MS,
     ) -> None:
-        told = features, id_kind, edge_types, id_bytes_max, cast_ids
+        told = features, id_kind, edge_types, id_bytes_max, cast_ids, ts_unit
         self._rules = MappedRules(events_map, *told) if events_map else Rules(*told)
         self._lines, self._decoder = LineParser(self._rules, lines_min), decoder
 
@@ -139,6 +142,7 @@ class Parser:
     def _parse_records(self, messages: MessageValues, origin: Origin, arrival_ms: float, decoder: Decoder) -> Parsed:
         """The events of messages that are decoded, one by one."""
         rules, letters, builder = self._rules, list[DeadLetter](), self._rules.builder()
+        prepare = decoder.preparing(is_mapped=rules.is_mapped)
         with np.errstate(over="ignore"):
             for offset, value, key in messages:
                 record, why = decoder.decode(value) if value is not None else self._of_key(key, decoder)
@@ -146,7 +150,8 @@ class Parser:
                     builder.tombstones += 1
                     continue
                 if why is None:
-                    append = rules.append_row if decoder.is_typed and isinstance(record, dict) else rules.append
+                    is_row = decoder.is_typed and isinstance(record, dict)
+                    append = partial(rules.append_row, prepare=prepare) if is_row else rules.append
                     why = append(record, builder, offset + 1)
                 if why is not None:
                     builder.reject()

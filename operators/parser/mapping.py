@@ -20,7 +20,7 @@ from freshet.operators.parser.changes.old_rows import (
     with_old_rows,
 )
 from freshet.operators.parser.messages import KEY
-from freshet.operators.parser.rules import FIELDS, ID_FIELDS, KIND_FIELDS, Field, Rules, with_integers
+from freshet.operators.parser.rules import FIELDS, ID_FIELDS, KIND_FIELDS, Field, Prepare, Rules, with_integers
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import OP_NAMES
 
@@ -28,8 +28,6 @@ WHEN = "when"
 
 Expressions = Mapping[str, str] | Sequence[Mapping[str, str]]
 """A map for one event of each record, or several, each with its condition."""
-
-Whole = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class MapFailedError(ValueError):
@@ -190,15 +188,17 @@ class MappedRules(Rules):
         """Append the events of a record, as Rules do."""
         return self._append(record, builder, position, lambda event: event)
 
-    def append_row(self, record: dict[str, Any], builder: EventBuilder, position: int) -> str | None:
+    def append_row(
+        self, record: dict[str, Any], builder: EventBuilder, position: int, prepare: Prepare = with_integers
+    ) -> str | None:
         """Append the events of a row of a table, as Rules do; ids are whole once they are mapped."""
-        return self._append(record, builder, position, with_integers)
+        return self._append(record, builder, position, prepare)
 
-    def _append(self, record: Any, builder: EventBuilder, position: int, whole: Whole) -> str | None:
+    def _append(self, record: Any, builder: EventBuilder, position: int, prepare: Prepare) -> str | None:
         try:
             if self._several:
-                return self._append_all(record, builder, position, whole)
-            event = whole(self._map(record))
+                return self._append_all(record, builder, position, prepare)
+            event = prepare(self._map(record))
         except MapFailedError as error:
             return str(error)
         if (why := self._map.old.why_not(event.get("op"), record)) is not None:
@@ -209,11 +209,11 @@ class MappedRules(Rules):
         """Why no condition may hold, if one reads a string of JSON."""
         return next(filter(None, (one.hint(record) for one in self._several)), "")
 
-    def _append_all(self, record: Any, builder: EventBuilder, position: int, whole: Whole) -> str | None:
+    def _append_all(self, record: Any, builder: EventBuilder, position: int, prepare: Prepare) -> str | None:
         """Append the events of all maps whose conditions hold, or none of them."""
         is_tombstone = self.reads_keys and type(record) is dict and record.keys() == {KEY}
         holding = [one.event for one in self._several if (one.reads_key or not is_tombstone) and one.holds(record)]
-        found = [(one, whole(one(record))) for one in holding if one is not None]
+        found = [(one, prepare(one(record))) for one in holding if one is not None]
         if is_tombstone and not found:
             builder.tombstones += 1
             return None

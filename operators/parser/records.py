@@ -1,4 +1,7 @@
-"""Rows of Arrow tables as Python records, for the rows that are looked at one by one, and as JSON for dead letters."""
+"""Rows of Arrow tables as Python records, for the rows that are looked at one by one, and as JSON for dead letters.
+
+Also how a value is shown in a reason.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.operators.parser.arrow.arrays import is_list, is_number, is_text
+from freshet.partitioner.times.units import Timed, to_ms
 
 _TYPE_LENGTH = 100  # that of a struct names all of its fields
+
+_NAMES = {
+    bool: "a boolean",
+    int: "the integer",
+    float: "the number",
+    str: "the string",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
 
 
 class Foreign:
@@ -24,6 +38,33 @@ class Foreign:
 
     def __str__(self) -> str:
         return self.kind
+
+
+class ForeignTime(Timed, Foreign):
+    """A timestamp, which `ts` alone can be."""
+
+    def __init__(self, kind: str, text: str, ms: int) -> None:
+        super().__init__(kind, text)
+        self._ms = ms
+
+    @property
+    def ms(self) -> int:
+        """Milliseconds since 1970, rounded down."""
+        return self._ms
+
+
+def show(value: Any) -> str:
+    """A value for an error message: its type and, where that is short, itself."""
+    name = _NAMES.get(type(value))
+    if name is None:
+        return str(value)
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, int | float):
+        return f"{name} {value!r}"
+    if isinstance(value, str):
+        return f"{name} {value if len(value) <= 40 else value[:40] + '…'!r}"
+    return name
 
 
 def records(columns: Mapping[str, pa.Array], rows: np.ndarray) -> list[dict[str, Any]]:
@@ -67,7 +108,10 @@ def _foreign(scalar: pa.Scalar) -> Foreign | None:
         text = str(scalar)
     except Exception:  # a date in the year 275,000, a time zone that nobody knows, ...
         text = "(Python can't show it)"
-    return Foreign(f"a value of type {str(scalar.type)[:_TYPE_LENGTH]}", text)
+    kind = f"a value of type {str(scalar.type)[:_TYPE_LENGTH]}"
+    if pa.types.is_timestamp(scalar.type):
+        return ForeignTime(kind, text, to_ms(scalar.value, scalar.type.unit))
+    return Foreign(kind, text)
 
 
 def _is_json(kind: pa.DataType) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from freshet.kinds import NO_MIRROR, Kinds, Relation, some_names
 from freshet.operators.limits import ID_BYTES_MAX
+from freshet.operators.parser.records import show
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import (
     INT,
@@ -23,6 +24,7 @@ from freshet.partitioner.events import (
     OP_SET_FEATURES,
     STRING,
 )
+from freshet.partitioner.times.units import INSTANTS, MS, UNIT_NAMES, Instant, Timed, TsUnit, to_ms
 from freshet.schema import NO_ATTR, PLAIN_EDGE, EdgeRow, Features
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -55,23 +57,29 @@ ID_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.ID)
 _INTEGERS = (*(name for name, kind in FIELDS.items() if kind in (FieldKind.ID, FieldKind.TIME)), "type")
 
 _OPS = {name: code for code, name in enumerate(OP_NAMES)}
-_NUMBERS = frozenset((int, float))
+_NUMBERS = frozenset((int, float, *INSTANTS.values()))
 _KINDS: dict[type, str] = {int: INT, str: STRING}
 _WANTED: dict[type | None, str] = {None: "an integer or a string", int: "an integer", str: "a string"}
-_NAMES = {
-    bool: "a boolean",
-    int: "the integer",
-    float: "the number",
-    str: "the string",
-    list: "a list",
-    dict: "an object",
-    type(None): "null",
-}
 
 
 def fields_of(features: Features) -> Mapping[str, FieldKind]:
     """Return the fields that events of such a graph have."""
     return FIELDS | KIND_FIELDS if features.kinds and features.kinds.are_named else FIELDS
+
+
+Prepare = Callable[[dict[str, Any]], dict[str, Any]]
+"""What makes a row of a table, once it is mapped, the fields of an event."""
+
+
+def with_integers(record: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table with integers for whole floats in ids, `ts` and `type`: columns with nulls often have these."""
+    for name in _INTEGERS:
+        value = record.get(name)
+        if type(value) is float and value.is_integer() and abs(value) <= WHOLE_MAX:
+            record[name] = int(value)
+        elif name != "ts" and isinstance(value, Instant):
+            record[name] = int(value)
+    return record
 
 
 class Field(NamedTuple):
@@ -85,7 +93,7 @@ class Rules:
 
     What only earlier events show to be wrong, the Partitioner refuses: one edge type too many, another width of attr.
     A field that is null is absent. Fields that an event has no use for (an `x` on an edge) are ignored like unknown
-    ones.
+    ones. `ts_unit` is that of integers in `ts`; a value whose type says a time is that time.
     """
 
     is_mapped = False
@@ -98,11 +106,12 @@ class Rules:
         edge_types: Sequence[str] | None = None,
         id_bytes_max: int = ID_BYTES_MAX,
         cast_ids: bool = False,
+        ts_unit: TsUnit = MS,
     ) -> None:
         if id_kind not in (None, INT, STRING):
             msg = f"id kind: expected int, string or None, got {id_kind!r}"
             raise ValueError(msg)
-        self.features, self.id_bytes_max = features, id_bytes_max
+        self.features, self.id_bytes_max, self.ts_unit = features, id_bytes_max, ts_unit
         self._width, self._edge_width = features.width, features.edge_width  # read for each event
         self.kinds = features.kinds
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
@@ -135,9 +144,11 @@ class Rules:
         """An empty block for events by these rules."""
         return EventBuilder(self.features, self.id_kind, self.edge_types)
 
-    def append_row(self, record: dict[str, Any], builder: EventBuilder, position: int) -> str | None:
+    def append_row(
+        self, record: dict[str, Any], builder: EventBuilder, position: int, prepare: Prepare = with_integers
+    ) -> str | None:
         """Append the event of a row of a table, as `append` does."""
-        return self.append(with_integers(record), builder, position)
+        return self.append(prepare(record), builder, position)
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
         """Append the event to the builder, or say why not; the first accepted event decides the kind of ids."""
@@ -185,8 +196,8 @@ class Rules:
             if error:
                 return error
             code = builder.type_code(etype)
-        if ts is not None and (error := _time_error(ts)):
-            return error
+        if ts is not None and type(ts := self._ms(ts)) is str:
+            return ts
         self._decide(src, builder)
         builder.edge(op, src, dst, values, code, position)
         if ts is not None:
@@ -252,8 +263,8 @@ class Rules:
                 row = kind, row
         elif op == OP_SET_FEATURES:
             return "x: missing, set_features needs it"
-        if ts is not None and (error := _time_error(ts)):
-            return error
+        if ts is not None and type(ts := self._ms(ts)) is str:
+            return ts
         self._decide(vertex, builder)
         builder.vertex(op, vertex, row, position, kind)
         if ts is not None:
@@ -284,6 +295,16 @@ class Rules:
         size = len(text) if len(text) <= self._short else len(text.encode())
         return f"{name}: expected at most {self.id_bytes_max} bytes, got {size}" if size > self.id_bytes_max else None
 
+    def _ms(self, value: Any) -> Any:
+        """A `ts` in milliseconds, or why it is none."""
+        ms = to_ms(value, self.ts_unit) if type(value) is int else value.ms if isinstance(value, Timed) else None
+        if ms is not None and NO_TS < ms <= INT64_MAX:
+            return ms
+        if ms is not None or is_past_int64(value):
+            unit = "" if self.ts_unit == MS else " in milliseconds"
+            return f"ts: expected an integer above -2**63 and below 2**63{unit}, got {value}"
+        return f"ts: expected an integer ({UNIT_NAMES[self.ts_unit]}), got {show(value)}"
+
     def _type_error(self, value: Any) -> str | None:
         if type(value) is not str:
             return f"type: expected a string, got {show(value)}"
@@ -299,15 +320,6 @@ def is_past_int64(value: Any) -> bool:
     if type(value) is int:
         return not INT64_MIN <= value <= INT64_MAX
     return type(value) is float and 2.0**63 <= abs(value) < float("inf")
-
-
-def _time_error(value: Any) -> str | None:
-    """Describe why the value is no `ts`."""
-    if type(value) is int and NO_TS < value <= INT64_MAX:
-        return None
-    if value == NO_TS or is_past_int64(value):
-        return f"ts: expected an integer above -2**63 and below 2**63, got {value}"
-    return f"ts: expected an integer (milliseconds), got {show(value)}"
 
 
 def kind_error(kinds: Kinds, name: str, value: Any) -> str | None:
@@ -366,20 +378,6 @@ def numbers_error(name: str, value: Any, width: int | None, whose: str = "") -> 
     return None
 
 
-def show(value: Any) -> str:
-    """A value for an error message: its type and, where that is short, itself."""
-    name = _NAMES.get(type(value))
-    if name is None:
-        return str(value)
-    if isinstance(value, bool):
-        return f"the boolean {str(value).lower()}"
-    if isinstance(value, int | float):
-        return f"{name} {value!r}"
-    if isinstance(value, str):
-        return f"{name} {value if len(value) <= 40 else value[:40] + '…'!r}"
-    return name
-
-
 def _op_error(record: Any) -> str:
     if not isinstance(record, dict):
         return f"expected a JSON object, got {show(record)}"
@@ -389,12 +387,3 @@ def _op_error(record: Any) -> str:
     if not isinstance(op, str):
         return f"op: expected a string, got {show(op)}"
     return f"op: expected one of {', '.join(OP_NAMES)}, got {show(op)}"
-
-
-def with_integers(record: dict[str, Any]) -> dict[str, Any]:
-    """A row of a table with integers for whole floats in ids, `ts` and `type`: columns with nulls often have these."""
-    for name in _INTEGERS:
-        value = record.get(name)
-        if type(value) is float and value.is_integer() and abs(value) <= WHOLE_MAX:
-            record[name] = int(value)
-    return record

@@ -22,6 +22,7 @@ from freshet.operators.parser.arrow.advice import advice_on
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Origin, Parser
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
+from freshet.partitioner.times.units import MS, TsUnit
 from freshet.schema import ATTR, Features, dropped_among
 
 BLOCK_ROWS = 65_536
@@ -60,7 +61,8 @@ class Snapshot:
 
     Applied in order they make the snapshot's graph: of equal vertices, and of equal (src, dst, type), the last row
     holds, and unknown ends of edges become vertices with zero features. The column `label` is not read.
-    `is_timed`: the edges' column `ts` is read, and the largest `ts` of the job that exported the graph.
+    `is_timed`: the edges' column `ts` is read, and the largest `ts` of the job that exported the graph. `ts_unit` is
+    that of integers there, unless a job exported them, which are milliseconds.
     """
 
     folder: Path
@@ -74,6 +76,7 @@ class Snapshot:
     is_timed: bool = False
     cast_ids: bool = False
     remark: str = ""  # on what its files lack
+    ts_unit: TsUnit = MS
 
     @property
     def is_empty(self) -> bool:
@@ -88,8 +91,9 @@ class Snapshot:
         Raises:
             SnapshotError: a row that is no vertex or edge, or a file that cannot be read.
         """
-        most = self.id_bytes_max
-        parser = Parser(self.features, self.id_kind, self.edge_types, id_bytes_max=most, cast_ids=self.cast_ids)
+        most, unit = self.id_bytes_max, MS if EVENT_TS in self.info else self.ts_unit
+        of = self.features, self.id_kind, self.edge_types
+        parser = Parser(*of, id_bytes_max=most, cast_ids=self.cast_ids, ts_unit=unit)
         for name in ("vertices", "edges"):
             columns = (*_COLUMNS[name], *(("ts",) if self.is_timed and name == "edges" else ()))
             columns += _OF_KINDS[name] if _names_kinds(self.features) else ()
@@ -122,6 +126,7 @@ def open_snapshot(
     *,
     is_timed: bool = False,
     cast_ids: bool = False,
+    ts_unit: TsUnit = MS,
 ) -> Snapshot:
     """The snapshot in a folder, its columns checked but its rows not yet read.
 
@@ -133,6 +138,7 @@ def open_snapshot(
         id_bytes_max: the longest that a string id may be in UTF-8; a row with a longer one is refused as it is read.
         is_timed: whether times are read, too.
         cast_ids: whether integers are taken as the strings that write them.
+        ts_unit: the unit of integers among these.
 
     Raises:
         SnapshotError: files, columns or ids are not as they must be.
@@ -168,7 +174,7 @@ def open_snapshot(
         lacks += f"{'; ' if lacks else ''}edge_type is not read: name the column type"
     remark = f"{folder / 'edges.parquet'}: {lacks}" if lacks else ""
     counted = counts["vertices"], counts["edges"]
-    return Snapshot(folder, features, kind, types, *counted, info, id_bytes_max, is_timed, cast_ids, remark)
+    return Snapshot(folder, features, kind, types, *counted, info, id_bytes_max, is_timed, cast_ids, remark, ts_unit)
 
 
 def _names_kinds(features: Features) -> bool:

@@ -18,6 +18,7 @@ from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, id_kind_of, open_snapshot
 from freshet.partitioner.config import GraphRules
 from freshet.partitioner.events import STRING
+from freshet.partitioner.times.units import MS, TsUnit
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,14 @@ class Start:
 
     @staticmethod
     def open(
-        folder: Path, model: Path, plan: AnyPlan, id_bytes_max: int, rules: GraphRules, *, cast_ids: bool = False
+        folder: Path,
+        model: Path,
+        plan: AnyPlan,
+        id_bytes_max: int,
+        rules: GraphRules,
+        *,
+        cast_ids: bool = False,
+        ts_unit: TsUnit = MS,
     ) -> Start:
         """Open the snapshot of a graph with these rules; its rows are not read yet.
 
@@ -37,7 +45,7 @@ class Start:
         """
         graph = open_snapshot(
             folder, plan.features, edge_types=plan.edge_types or None, id_bytes_max=id_bytes_max,
-            is_timed=rules.is_timed, cast_ids=cast_ids,
+            is_timed=rules.is_timed, cast_ids=cast_ids, ts_unit=ts_unit,
         )  # fmt: skip
         if graph.remark:
             say(graph.remark)
@@ -88,7 +96,8 @@ def read_model(config: RunConfig) -> PreparedModel:
     start = None
     if config.snapshot is not None:
         rules = GraphRules(**told(config, GraphRules))
-        start = Start.open(config.snapshot, config.model, plan, config.id_bytes_max, rules, cast_ids=config.cast_ids)
+        of = config.snapshot, config.model, plan, config.id_bytes_max, rules
+        start = Start.open(*of, cast_ids=config.cast_ids, ts_unit=config.ts_unit)
     return PreparedModel(folder, plan, parts, start)
 
 

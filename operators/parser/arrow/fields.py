@@ -12,6 +12,7 @@ from freshet.operators.parser.arrow.arrays import is_list, is_number, is_text, v
 from freshet.operators.parser.columns import NO_OP, Fields, ListColumn, Numbers, Times, TypeNames
 from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, KIND_FIELDS, WHOLE_MAX, Rules
 from freshet.partitioner.events import INT, NO_TS, OP_ADD_EDGE, OP_NAMES, STRING, Ids
+from freshet.partitioner.times.units import TsUnit, all_to_ms
 
 _OP_SET = pa.array(OP_NAMES)
 _NO_TYPE = "\n"  # no type is named so
@@ -31,14 +32,16 @@ def read_fields(columns: Mapping[str, pa.Array], n: int, rules: Rules) -> Fields
         types=_type_names(_named(columns.get("type"), rules), n),
         attr=None if attr is None else _lists(attr),
         x=None if x is None else _lists(x),
-        ts=None if (ts := columns.get("ts")) is None else _times(ts),
+        ts=None if (ts := columns.get("ts")) is None else _times(ts, rules.ts_unit),
         kinds={name: _type_names(columns[name], n) for name in KIND_FIELDS if name in columns},
     )
 
 
 def are_exact(columns: Mapping[str, pa.Array]) -> bool:
     """Return whether the masks of these columns are exact for invalid rows, too; otherwise the rules decide."""
-    return all(_is_exact(array.type) for array in columns.values())
+    return all(
+        _is_exact(array.type) or (name == "ts" and pa.types.is_timestamp(array.type)) for name, array in columns.items()
+    )
 
 
 def _is_exact(kind: pa.DataType) -> bool:
@@ -81,10 +84,13 @@ def _integers(array: pa.Array | None, n: int) -> tuple[np.ndarray, np.ndarray]:
     return values.astype(np.int64, copy=False), good
 
 
-def _times(array: pa.Array) -> Times:
-    """A column of `ts`; what is no number looks bad, and so does the one integer that means none."""
+def _times(array: pa.Array, unit: TsUnit) -> Times:
+    """A column of `ts`; what is no number or timestamp looks bad, and so does the one integer that means none."""
+    if pa.types.is_timestamp(array.type):
+        unit, array = array.type.unit, array.cast(pa.int64())
     values, given = _integers(array, len(array))
-    good = given & (values != NO_TS)
+    values, fit = all_to_ms(values, unit)
+    good = given & fit & (values != NO_TS)
     return Times(np.where(good, values, NO_TS), good | ~valid(array))
 
 

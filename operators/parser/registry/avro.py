@@ -1,19 +1,15 @@
-"""Records in Avro, as those of a typed table."""
+"""Avro's schemas: which can be read, and the reader of their records."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 import orjson
 
-from freshet.operators.parser.records import Foreign
+from freshet.operators.parser.registry.avro_values import reader_of
 from freshet.operators.parser.registry.schema_registry import RegisteredSchema
 
-_DECIMAL = "freshet-decimal"
-_DECIMAL_BYTES_MAX, _SCALE_MAX = 64, 1000
 _VALUES_MAX = 1 << 16  # of a record whatever its bytes are
 _SIZES = {"null": 0, "float": 4, "double": 8}
 _SIZED = {"boolean", "int", "long", "bytes", "string"}
@@ -32,15 +28,14 @@ def avro_decoder(schemas: Sequence[RegisteredSchema]) -> Callable[[bytes], Any]:
     Raises: SchemaRefusedError.
     """
     import fastavro
-    from fastavro.read import LOGICAL_READERS
 
-    LOGICAL_READERS[f"bytes-{_DECIMAL}"] = LOGICAL_READERS[f"fixed-{_DECIMAL}"] = _decimal
     named: dict[str, Any] = {}
     try:
         parsed: Any = None
         for one in schemas:
-            parsed = fastavro.parse_schema(_plain(orjson.loads(one.text)), named_schemas=named)
+            parsed = fastavro.parse_schema(orjson.loads(one.text), named_schemas=named)
         _least(parsed, named, {}, ())
+        read = reader_of(parsed, named)
     except SchemaRefusedError:
         raise
     except Exception as error:  # whatever stands in a registry
@@ -48,30 +43,13 @@ def avro_decoder(schemas: Sequence[RegisteredSchema]) -> Callable[[bytes], Any]:
         raise SchemaRefusedError(msg) from error
 
     def decode(body: bytes) -> Any:
-        stream = io.BytesIO(body)
-        record = fastavro.schemaless_reader(stream, parsed, None)
-        if stream.tell() != len(body):
-            msg = f"{len(body) - stream.tell()} bytes too many"
+        record, end = read(body, 0)
+        if end != len(body):
+            msg = f"{len(body) - end} bytes too many"
             raise ValueError(msg)
-        return _as_row(record)
+        return record
 
     return decode
-
-
-def _plain(schema: Any) -> Any:
-    """A schema without logical types, but for decimals: other values stay the numbers that they are."""
-    if isinstance(schema, list):
-        return [_plain(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {
-        name: _plain(value) if name in ("type", "items", "values", "fields") else value
-        for name, value in schema.items()
-    }
-    logical = found.pop("logicalType", None)
-    if logical == "decimal" and found.get("type") in ("bytes", "fixed"):
-        found["logicalType"] = _DECIMAL
-    return found
 
 
 def _least(
@@ -122,21 +100,3 @@ def _least_of(
             msg = f"a record has more than {_VALUES_MAX:,} values"
             raise SchemaRefusedError(msg)
     return known[name]
-
-
-def _decimal(content: bytes, writer: Any = None, reader: Any = None) -> Any:
-    scale = writer.get("scale", 0) if isinstance(writer, dict) else 0
-    if len(content) > _DECIMAL_BYTES_MAX or not isinstance(scale, int) or not 0 <= scale <= _SCALE_MAX:
-        return content
-    value = int.from_bytes(content, "big", signed=True)
-    exact = Decimal(value).scaleb(-scale)
-    return int(exact) if exact == int(exact) else float(exact)
-
-
-def _as_row(value: Any) -> Any:
-    """A record with what JSON does not have as values that no field takes."""
-    if isinstance(value, dict):
-        return {name: _as_row(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_as_row(one) for one in value]
-    return Foreign("a value of type bytes", value.decode("latin-1")) if isinstance(value, bytes) else value

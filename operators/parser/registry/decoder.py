@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from freshet.operators.parser.registry.avro import SchemaRefusedError, avro_decoder
-from freshet.operators.parser.registry.protobuf import protobuf_decoder
+from freshet.operators.parser.registry.protobuf import protobuf_decoder, without_empty, without_zeros
 from freshet.operators.parser.registry.schema_registry import SchemaRegistry
+from freshet.operators.parser.rules import Prepare, with_integers
 
 AVRO, PROTOBUF, JSON_SCHEMA = FORMATS = ("avro", "protobuf", "json-schema")
 
@@ -44,6 +45,12 @@ class Decoder:
     def is_typed(self) -> bool:
         """True if fields have types as the columns of a table, so that a whole float can be an id."""
         return self.format != JSON_SCHEMA
+
+    def preparing(self, *, is_mapped: bool) -> Prepare:
+        """Return what makes rows, once they are mapped, the fields of an event."""
+        if self.format != PROTOBUF:
+            return with_integers
+        return without_zeros if is_mapped else without_empty
 
     def decode(self, message: bytes) -> Decoded:
         """Return the record of a message."""

@@ -6,13 +6,48 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from freshet.log_lines import warn
 from freshet.operators.parser.records import Foreign
 from freshet.operators.parser.registry.avro import SchemaRefusedError
 from freshet.operators.parser.registry.schema_registry import RegisteredSchema
+from freshet.operators.parser.rules import KIND_FIELDS, with_integers
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES
+from freshet.partitioner.times.units import Timed, to_ms
 
 _INDEXES_MAX = 32
 _VARINT_BYTES_MAX = 10
 _OWN = "google/protobuf/"
+_TIMESTAMP = "google.protobuf.Timestamp"
+
+
+_EMPTY: dict[str, Any] = {"attr": [], "type": "", **dict.fromkeys(KIND_FIELDS, "")}
+_NO_PRESENCE = "ts", "weight"  # of event fields without presence, those in which zero is taken as never set
+
+
+class Timestamp(Timed, dict[str, Any]):
+    """A message of google.protobuf.Timestamp."""
+
+    @property
+    def ms(self) -> int:
+        """Milliseconds since 1970, rounded down."""
+        return to_ms(int(self["seconds"]), "s") + to_ms(int(self["nanos"]), "ns")
+
+
+def without_empty(record: dict[str, Any]) -> dict[str, Any]:
+    """As `with_integers`, without the fields of an event that are empty: nobody can say whether these were set."""
+    for name, empty in _EMPTY.items():
+        if record.get(name) == empty:
+            del record[name]
+    if record.get("x") == [] and record.get("op") == OP_NAMES[OP_ADD_VERTEX]:
+        del record["x"]
+    return with_integers(record)
+
+
+def without_zeros(record: dict[str, Any]) -> dict[str, Any]:
+    """As `without_empty`, for mapped records: a `ts` of 0 was never set, whatever field it was made of."""
+    if record.get("ts") == 0:
+        del record["ts"]
+    return without_empty(record)
 
 
 def protobuf_decoder(schemas: Sequence[RegisteredSchema]) -> Callable[[bytes], Any]:
@@ -29,6 +64,8 @@ def protobuf_decoder(schemas: Sequence[RegisteredSchema]) -> Callable[[bytes], A
         msg = f"no Protobuf descriptor: {' '.join(str(error).split())[:200]}"
         raise SchemaRefusedError(msg) from error
     classes: dict[tuple[int, ...], Any] = {}
+    bare: dict[tuple[int, ...], list[str]] = {}  # fields whose 0 may be one that was never set
+    told: set[str] = set()
 
     def decode(body: bytes) -> Any:
         path, begin = _path(body)
@@ -38,11 +75,30 @@ def protobuf_decoder(schemas: Sequence[RegisteredSchema]) -> Callable[[bytes], A
             for number in path[1:]:
                 found = list(found.nested_types)[number]
             classes[path] = message_factory.GetMessageClass(found)
+            fields = {one.name: one for one in found.fields}
+            bare[path] = [name for name in _NO_PRESENCE if name in fields and not fields[name].has_presence]
         message = classes[path]()
         message.ParseFromString(body[begin:])
-        return _as_row(message)
+        if not message.IsInitialized():
+            msg = f"required fields are not set: {', '.join(message.FindInitializationErrors())}"
+            raise ValueError(msg)
+        return _without_unset(_as_row(message), bare[path], told)
 
     return decode
+
+
+def _without_unset(row: dict[str, Any], bare: Sequence[str], told: set[str]) -> dict[str, Any]:
+    """A row without the zeros of these fields. That it is so with weights is said once."""
+    for name in bare:
+        if row[name] == 0:
+            del row[name]
+            if name == "weight" and row.get("op") == OP_NAMES[OP_ADD_EDGE] and name not in told:
+                told.add(name)
+                warn(
+                    "--format protobuf: the schema has weight without presence, so a weight of 0 is one that was never "
+                    "set, and counts as 1; declare it `optional` to send weights of 0"
+                )
+    return row
 
 
 def _pool_of(schemas: Sequence[RegisteredSchema]) -> Any:
@@ -136,6 +192,8 @@ def _as_row(message: Any) -> dict[str, Any]:
 
 def _value(field: Any, value: Any) -> Any:
     if field.type in (field.TYPE_MESSAGE, field.TYPE_GROUP):
+        if field.message_type.full_name == _TIMESTAMP:
+            return Timestamp(seconds=value.seconds, nanos=value.nanos)
         return _as_row(value)
     if field.type == field.TYPE_ENUM:
         found = field.enum_type.values_by_number.get(value)

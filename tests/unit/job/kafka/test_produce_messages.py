@@ -119,6 +119,13 @@ def test_rows_of_a_table_become_lines(tmp_path: Path) -> None:
     assert read_lines(chunk, ChunkReader()) == [b'{"op":"add_vertex","id":1}', EDGE]
 
 
+def test_a_timestamp_becomes_milliseconds_in_lines(tmp_path: Path) -> None:
+    at = pa.array([1_700_000_000_123_999], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"op": ["del_vertex"], "id": [1], "ts": at}), tmp_path / "t.parquet")
+    (chunk,) = plan_chunks([str(tmp_path)])
+    assert json.loads(read_lines(chunk, ChunkReader())[0])["ts"] == 1_700_000_000_123
+
+
 def test_lines_become_an_arrow_stream() -> None:
     rows = [
         {"op": "add_vertex", "id": 7, "x": [0.5, 1]},

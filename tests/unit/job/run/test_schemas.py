@@ -63,9 +63,9 @@ def test_each_field_of_events_is_judged(name: str) -> None:
         ({"attr": pa.float32()}, "column attr is float: expected lists of numbers"),
         ({"type": pa.int32()}, "column type is int32: expected strings"),
         ({"op": pa.binary()}, "column op is binary: expected strings"),
-        ({"ts": pa.timestamp("ns")}, "column ts is timestamp[ns]: expected integers (milliseconds): each event"),
-        ({"ts": pa.float64()}, "column ts is double: whole numbers are taken as milliseconds, others rejected"),
-        ({"ts": pa.string()}, "column ts is string: expected integers (milliseconds)"),
+        ({"ts": pa.date32()}, "column ts is date32[day]: expected integers or timestamps: each event"),
+        ({"ts": pa.float64()}, "column ts is double: whole numbers are taken, others rejected"),
+        ({"ts": pa.string()}, "column ts is string: expected integers or timestamps"),
     ],
 )
 def test_a_column_of_another_type_is_named(columns: dict[str, Any], line: str) -> None:

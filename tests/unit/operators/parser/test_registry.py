@@ -11,12 +11,6 @@ import orjson
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
 
-from freshet.job.results.plain_kinds import PlainKindsRules
-from freshet.job.results.plain_reader import message_records
-from freshet.job.results.plain_rules import PlainRules
-from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetter
-from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.registry.avro import SchemaRefusedError, avro_decoder
 from freshet.operators.parser.registry.decoder import Decoder
 from freshet.operators.parser.registry.schema_registry import (
@@ -25,12 +19,12 @@ from freshet.operators.parser.registry.schema_registry import (
     RegistryRefusalError,
     SchemaRegistry,
 )
-from freshet.partitioner.events import OP_NAMES
 from freshet.schema import Features
 from tests.support.graphs.shop_kinds import KINDS
 from tests.support.kafka.debezium import MAPS, envelope, row
-from tests.support.kafka.registry import USER_INFO, RegistryServer, avro_message, framed, registry_server
+from tests.support.kafka.registry import RegistryServer, avro_message, framed, registry_server
 from tests.support.malformed.kinds import REJECTED
+from tests.support.stages.decoded import parse, registry_of
 
 EDGE: dict[str, Any] = {
     "type": "record",
@@ -44,7 +38,6 @@ EDGE: dict[str, Any] = {
         {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-millis"}},
     ],
 }
-PLAIN = Features(2)
 MAP = {"op": "op", "src": "src", "dst": "dst", "weight": "weight"}
 
 
@@ -52,30 +45,6 @@ MAP = {"op": "op", "src": "src", "dst": "dst", "weight": "weight"}
 def server() -> Iterator[RegistryServer]:
     with registry_server() as started:
         yield started
-
-
-def registry_of(server: RegistryServer, **options: Any) -> SchemaRegistry:
-    return SchemaRegistry(server.url, {"basic.auth.user.info": USER_INFO}, **options)
-
-
-def parse(
-    server: RegistryServer, kind: str, *values: bytes | None, maps: Any = None, features: Features = PLAIN
-) -> tuple[list[tuple[Any, ...]], list[DeadLetter]]:
-    """The events and letters of messages, which `freshet check` must judge in the same way."""
-    messages = [RawMessage(10 + k, value) for k, value in enumerate(values)]
-    parser = Parser(features, None, None, maps, decoder=Decoder(kind, registry_of(server)))
-    events, letters = parser.parse_messages(messages, Origin(0, "topic", 3))
-    rules = (PlainKindsRules if features.kinds else PlainRules)(features, None, None, maps)
-    plain = list(message_records(messages, rules, Decoder(kind, registry_of(server))))
-    a, b, ops = events.a.to_list(), events.b.to_list(), [OP_NAMES[op] for op in events.op.tolist()]
-    found = list(zip(ops, a, b, events.values.weight.tolist(), strict=True))
-    taken = [one.event for one in plain if one.event is not None]
-    ids = [[end[1] if isinstance(end, tuple) else end or 0 for end in (one.a, one.b)] for one in taken]
-    assert [(one.op, *ends, one.values[0]) for one, ends in zip(taken, ids, strict=True)] == found
-    assert [one.position for one in plain if one.event is not None] == events.position.tolist()
-    assert [one.position - 1 for one in plain if one.event is None] == [letter.offset for letter in letters]
-    assert events.rejected == len(letters)
-    return found, letters
 
 
 def edge(dst: Any = 2.0, weight: Any = None, op: str = "add_edge") -> dict[str, Any]:
