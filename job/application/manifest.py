@@ -195,14 +195,15 @@ def _rules_for_pods(name: str, slots: int) -> list[dict[str, Any]]:
     """Return what may evict the pods of a job, and who may connect to them.
 
     A drained node stops one pod at a time, and Flink continues from a checkpoint. The job's own pods may connect to
-    each other, Flink's operator to the JobManager, and Prometheus of any namespace to the metrics.
+    each other, Flink's operator and servers of this namespace to the JobManager, and Prometheus of any namespace to the
+    metrics.
     """
     pods = {"matchLabels": {"app": name}}  # as Flink labels them
     operator = {"matchLabels": {"app.kubernetes.io/name": "flink-kubernetes-operator"}}
     ingress = [
         {"from": [{"podSelector": pods}]},
         {
-            "from": [{"namespaceSelector": {}, "podSelector": operator}],
+            "from": [{"podSelector": {"matchLabels": PART_OF}}, {"namespaceSelector": {}, "podSelector": operator}],
             "ports": [{"port": _REST}],
         },
         {

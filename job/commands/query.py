@@ -104,11 +104,13 @@ def check_kind(health: Mapping[str, Any], kind: str, at: str) -> None:
 
 def _get(client: Any, ids: list[str], min_epoch: int) -> pa.Table:
     """Numbers as numbers where the job has such ids, else as they are."""
+    from freshet.job.serving.bounds.asked_ids import as_stored
     from freshet.job.serving.protocol.errors import BadRequestError
 
-    if all(one.isascii() and one.removeprefix("-").isdecimal() for one in ids):
+    numbers = as_stored(ids, strings=False)
+    if all(isinstance(one, int) for one in numbers):
         try:
-            return client.get([int(one) for one in ids], min_epoch=min_epoch, logits=True)
+            return client.get(numbers, min_epoch=min_epoch, logits=True)
         except BadRequestError:
             pass
     return client.get(ids, min_epoch=min_epoch, logits=True)

@@ -23,7 +23,7 @@ import pyarrow.flight as flight
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, Held
 from freshet.job.serving.bounds.calls import FAILED, GET, LOOKUP, OK, REFUSED, begin
-from freshet.job.serving.bounds.forms import Conditions, Stream, Ticket, form_of_json
+from freshet.job.serving.bounds.forms import Conditions, Nothing, Stream, Ticket, form_of_json
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import FEW, K_MAX, Answer, Lookup
@@ -198,6 +198,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     @in_a_sentence
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
         """`health`: how fresh the table is, `job`: what it is of; as JSON. `model`: its files."""
+        form_of_json(Nothing, action.body.to_pybytes() or NO_OPTIONS)
         if action.type == "job":
             yield orjson.dumps(self._job())
         elif action.type == "model" and self._model:

@@ -144,7 +144,7 @@ def _probe(scope: MutableMapping[str, Any]) -> str | None:
 
     Raises: FormError for a query that is not that of the path.
     """
-    query = scope.get("query_string", b"").decode("latin-1")
+    query = scope.get("query_string", b"")
     if not query or scope["path"] not in _OPEN_PATHS:
         return None
     from freshet.job.serving.bounds.forms import Nothing, Readiness, form_of_query  # which take long to load

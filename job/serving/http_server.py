@@ -222,8 +222,7 @@ async def _sent(apart: Apart, form: type[F], request: Request) -> tuple[F, int]:
 
 def _query(form: type[F], request: Request) -> F:
     """Return the request that the URL is."""
-    query = request.scope.get("query_string", b"").decode("latin-1")
-    return form_of_query(form, query, **request.path_params)
+    return form_of_query(form, request.scope.get("query_string", b""), **request.path_params)
 
 
 def _in_query(form: type[Form], *path: str) -> dict[str, Any]:

@@ -47,7 +47,9 @@ _LATENCIES = {
 def of_requests(calls: Calls) -> Iterator[Metric]:
     """Return the requests of all processes of a server, by kind and end, and their times."""
     counts = CounterMetricFamily("freshet_requests", "requests answered", labels=["kind", "end"])
-    times = HistogramMetricFamily("freshet_request_seconds", "time of a request", labels=["kind"])
+    times = HistogramMetricFamily(
+        "freshet_request_seconds", "time of a request, but for waits asked for", labels=["kind"]
+    )
     for one in calls.all():
         for end, number in one.ends.items():
             counts.add_metric([one.kind, end], number)

@@ -165,13 +165,18 @@ def form_of_json(form: type[F], raw: bytes) -> F:
     return _filled(form, told)
 
 
-def form_of_query(form: type[F], query: str, **path: str) -> F:
+def form_of_query(form: type[F], query: bytes, **path: str) -> F:
     """Return the request that the query of a URL is, with the fields that stand in its path.
 
     Raises: FormError naming what is wrong.
     """
     told: dict[str, Any] = {}
-    for name, text in [*path.items(), *parse_qsl(query, keep_blank_values=True)]:
+    try:
+        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError as error:
+        msg = f"the URL: expected UTF-8, got {query[:_SHOWN].decode('latin-1')!a}"
+        raise FormError(msg) from error
+    for name, text in [*path.items(), *pairs]:
         if name == _PLACE and name in form.model_fields:
             partition, _, offset = text.rpartition(":")
             found = told.setdefault(name, {})

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+from freshet.job.commands import query
 from tests.support.serving.hand_job import WIDTH
 from tests.support.serving.served import Served
 
@@ -56,6 +57,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         ("/readyz?stale=ok&stale=ok", "stale: expected it once"),
         ("/metrics?name=x", "name: no such field; expected none here"),
         ("/openapi.json?x", "x: no such field"),
+        ("/embeddings?id=%ff", "the URL: expected UTF-8"),
     ],
 )
 def test_a_query_is_read_strictly(served: Served, path: str, said: str) -> None:
@@ -129,12 +131,14 @@ def test_a_lookup_stream_is_read_strictly(served: Served) -> None:
             writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b'{"logit": true}'))
             writer.begin(ids.schema)
             reader.read_chunk()
+        with pytest.raises(flight.FlightServerError, match="min_epoch: no such field; expected none here"):
+            list(client.do_action(flight.Action("health", b'{"min_epoch": 1}')))
 
 
 def test_a_query_has_positions_as_a_body_has(served: Served) -> None:
     upto = served.health.figures()["positions"][0]["next_offset"]
-    for query in (f"min_position=0:{upto - 1}", f"min_position={served.lookup.sources[0]}:0:{upto - 1}"):
-        assert get(served, 2, query).status_code == 200, query
+    for asked in (f"min_position=0:{upto - 1}", f"min_position={served.lookup.sources[0]}:0:{upto - 1}"):
+        assert get(served, 2, asked).status_code == 200, asked
     late = get(served, 2, f"min_position=0:{upto}&timeout=0.05")
     assert (late.status_code, late.json()["kind"]) == (504, "not-yet")
     assert f"expected offset {upto} of partition 0" in late.json()["error"]
@@ -182,6 +186,18 @@ def test_what_is_no_id_is_refused(served: Served, id_: Any) -> None:
     assert "ids: expected" in answer.json()["error"]
     if isinstance(id_, str):
         assert served.http.get("/embeddings", params={"id": id_}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [("7", [7]), ("-7", [-7]), ("007", ["007"]), ("٧", ["٧"]), ("+7", ["+7"]), ("a", ["a"])],
+)
+def test_query_asks_for_an_integer_only_where_it_is_written_as_one(given: str, asked: list[int | str]) -> None:
+    class Client:
+        def get(self, ids: list[int | str], **_: object) -> list[int | str]:
+            return ids
+
+    assert query._get(Client(), [given], 0) == asked
 
 
 def test_an_integer_is_no_string(served: Served) -> None:
