@@ -1,7 +1,8 @@
 """The folders below `--out` that operators write; all that lies there is named in `job.folder.layout`.
 
 A model that returns several kinds of vertices has a change log for each, in `embeddings/KIND` and `epochs/KIND`, and
-tables in `tables/KIND`: within these folders everything is as in those of a model that returns one.
+tables in `tables/KIND`: within these folders everything is as in those of a model that returns one. `written_kind` says
+how KIND is written.
 
 On a cluster without a shared folder, only the process that started the job has the output folder. Other processes then
 write what they tell of themselves (status, tracebacks) to a folder of their machine, and rows leave by topics alone.
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
+
+from freshet.kind_names import read_kind, written_kind
 
 EMBEDDINGS = "embeddings"  # the change log: rows of vertices by epoch
 EPOCHS = "epochs"  # with which input each epoch ends
@@ -36,41 +39,45 @@ class LogFolders:
     @property
     def embeddings(self) -> Path:
         """The rows of vertices by epoch."""
-        return self.out / EMBEDDINGS / self.kind
+        return self.out / EMBEDDINGS / written_kind(self.kind)
 
     @property
     def epochs(self) -> Path:
         """The input that each epoch ends with."""
-        return self.out / EPOCHS / self.kind
+        return self.out / EPOCHS / written_kind(self.kind)
 
     @property
     def tables(self) -> Path:
         """Files that readers in other processes map."""
-        return self.out / TABLES / self.kind
+        return self.out / TABLES / written_kind(self.kind)
 
     @staticmethod
     def of_tables(tables: Path) -> LogFolders:
         """Return the folders whose `tables` is this one: O/tables, or O/tables/KIND."""
         above = tables.parent
         if above.name == TABLES and (tables.name != TABLES or (above.parent / JOB_FILE).exists()):
-            return LogFolders(above.parent, tables.name)
+            return LogFolders(above.parent, read_kind(tables.name))
         return LogFolders(above)
 
 
 def log_id(job_id: str, kind: str) -> str:
     """Return the id of a job's change log, which no other log has: tables and servers go by it."""
-    return f"{job_id}.{kind}" if kind else job_id
+    return f"{job_id}.{written_kind(kind)}" if kind else job_id
 
 
-def kind_of_log(log_id: str) -> str:
-    """Return the kind of the vertices of a change log, by its id; empty where it is the only one of its job."""
-    return log_id.partition(".")[2]
+def kind_of_log(log_id: str, name: str) -> str:
+    """Return the kind of the vertices of a change log, by its id; empty where it is the only one of its job.
+
+    `name`: of the kind, if it is known, since the id may have only its beginning.
+    """
+    written = log_id.partition(".")[2]
+    return name if name and written == written_kind(name) else read_kind(written)
 
 
 def tails_of(log: LogFolders, tables_folder: str) -> Path:
     """Return this machine's folder of recent changes: below `--out`, or as the environment names it."""
     given = os.environ.get(TABLES_VARIABLE) or tables_folder
-    return (Path(given) / log.kind if given else log.tables) / TAIL
+    return (Path(given) / written_kind(log.kind) if given else log.tables) / TAIL
 
 
 def is_here(out: Path, job_id: str) -> bool:

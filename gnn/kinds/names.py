@@ -1,38 +1,26 @@
-"""Names of kinds and of relations' types: kinds become folders (embeddings/KIND) and ends of topics (NAME.KIND)."""
+"""Names of kinds and of relations' types that a model may have."""
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from collections.abc import Sequence
 
 from freshet.kinds import NO_NAME
 
-KIND_LENGTH_MAX = 64
+NAME_LENGTH_MAX = 1024
 TYPE_LENGTH_MAX = 256
-_KIND = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{KIND_LENGTH_MAX - 1}}}")
+_ODD = "Cc", "Cs", "Zl", "Zp"  # control characters, halves of characters, and ends of lines
 
 
 def check_kinds(names: Sequence[str]) -> None:
-    """Refuse names of kinds that cannot be folders and ends of topics beside each other.
+    """Refuse names of kinds that no event can have or no line can show.
 
     Raises: ValueError
     """
-    if list(names) == [NO_NAME]:
-        return
-    for name in names:
-        if not _KIND.fullmatch(name):
-            msg = (
-                f"kinds: {name!r} cannot name a folder and a topic; a name has 1 to {KIND_LENGTH_MAX} of A-Z, a-z, "
-                f"0-9, _, . and -, and begins with a letter or digit"
-            )
+    for name in names if list(names) != [NO_NAME] else ():
+        if not _is_line(name, NAME_LENGTH_MAX):
+            msg = f"kinds: got {name[:TYPE_LENGTH_MAX]!r}, expected 1 to {NAME_LENGTH_MAX} characters in one line"
             raise ValueError(msg)
-    # Some file systems do not tell capitals, and Kafka refuses topics that differ in . and _ alone.
-    alike: dict[str, str] = {}
-    for name in names:
-        other = alike.setdefault(name.lower().replace(".", "_"), name)
-        if other != name:
-            msg = f"kinds: {other!r} and {name!r} are too much alike; capitals, and . for _, make no other folder "
-            raise ValueError(msg + "or topic")
 
 
 def head_name(kind: str) -> str:
@@ -45,6 +33,10 @@ def check_type(name: str) -> None:
 
     Raises: ValueError
     """
-    if not name.isprintable() or not 1 <= len(name) <= TYPE_LENGTH_MAX:
-        msg = f"type {name[:TYPE_LENGTH_MAX]!r}, expected 1 to {TYPE_LENGTH_MAX} printable characters"
+    if not _is_line(name, TYPE_LENGTH_MAX):
+        msg = f"type {name[:TYPE_LENGTH_MAX]!r}, expected 1 to {TYPE_LENGTH_MAX} characters in one line"
         raise ValueError(msg)
+
+
+def _is_line(name: str, most: int) -> bool:
+    return 1 <= len(name) <= most and not any(unicodedata.category(one) in _ODD for one in name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
+from freshet.kind_names import written_kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +89,8 @@ def at_kind(at: str, kind: str | None) -> str:
 
     job = ServedJob.of_tables(tables, kind)
     if job is None:  # perhaps the tables of a server that feeds from others
-        return str(tables / kind) if kind and (tables / kind).is_dir() else at
+        folder = tables / written_kind(kind or "")
+        return str(folder) if kind and folder.is_dir() else at
     return str(job.log.tables)
 
 

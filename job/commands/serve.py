@@ -13,6 +13,7 @@ import typer
 from freshet.extras import need
 from freshet.job.errors import UsageError
 from freshet.job.units import parse_duration, parse_size
+from freshet.kind_names import topic_end
 
 if TYPE_CHECKING:
     from freshet.job.kafka.address import KafkaAddress
@@ -174,7 +175,7 @@ def _sources(tables: Path | None, kind: str | None, given: str | None, kafka: st
     if kind is not None and (tables is None or kafka is not None):
         msg = (
             f"--kind {kind}: goes with --tables O/tables; a server of --from has one kind, and the topic of --kafka is "
-            f"that of one, such as kafka://HOST:PORT/TOPIC.{kind}"
+            f"that of one, such as kafka://HOST:PORT/TOPIC.{topic_end(kind)}"
         )
         raise UsageError(msg)
     sources = tuple(filter(None, (one.strip() for one in (given or "").split(","))))

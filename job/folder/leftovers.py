@@ -11,6 +11,7 @@ from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.returned_kinds import logs_of
 from freshet.job.uris import is_remote
+from freshet.kind_names import written_kind
 from freshet.operators.epochs.cut_segments import newest_attempt, segments_in
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 
@@ -69,7 +70,7 @@ def _not_ours(item: Path) -> list[Path]:
         return [item]
     found = list(item.iterdir())
     if item.name in (layout.EMBEDDINGS, layout.EPOCHS):  # a kind's folder has files of the same names
-        kinds = {log.kind for log in logs_of(item.parent)}
+        kinds = {written_kind(log.kind) for log in logs_of(item.parent)}
         found = [file for one in found for file in (one.iterdir() if one.name in kinds and one.is_dir() else (one,))]
     return [one for one in found if patterns and not any(fnmatch(one.name, like) for like in patterns)]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from freshet.files.json_file import read_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
+from freshet.kind_names import written_kind
 from freshet.operators.output_folders import LogFolders
 
 
@@ -44,10 +45,36 @@ def folder_name(returned: Sequence[str], kind: str | None, where: Path | str) ->
     if not returned:
         msg = f"--kind {kind}: the embeddings of {where} are of one kind, which has no name; leave --kind out"
         raise KindChoiceError(msg, returned)
+    kind = next((one for one in returned if written_kind(one) == written_kind(kind)), kind)  # a folder's may be cut
     if kind not in returned:
         msg = f"--kind {kind}: the model of {where} returns {', '.join(returned)}; name one of these"
         raise KindChoiceError(msg, returned)
     return kind if len(returned) > 1 else ""
+
+
+def refuse_alike(out: Path, returned: Sequence[str]) -> None:
+    """See that the folders of kinds are apart, also where the file system of `out` does not tell capitals.
+
+    Raises: UsageError where it does not, and two kinds differ in these alone.
+    """
+    by_folder: dict[str, str] = {}
+    for kind in returned:
+        other = by_folder.setdefault(written_kind(kind).lower(), kind)
+        if other != kind and _is_blind(out):
+            msg = (
+                f"--out {out}: its file system does not tell capitals, so the kinds {other!r} and {kind!r} would have "
+                "one folder; give a folder on another disk"
+            )
+            raise UsageError(msg)
+
+
+def _is_blind(out: Path) -> bool:
+    probe = out / ".freshet_capitals"
+    probe.touch()
+    try:
+        return (out / probe.name.upper()).exists()
+    finally:
+        probe.unlink()
 
 
 def logs_of(out: Path) -> list[LogFolders]:

@@ -12,6 +12,7 @@ from freshet.job.kafka.address import KafkaAddress, KafkaAddressError
 from freshet.job.kafka.topic_specs import EXACTLY_ONCE, TopicOutput
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.told import told, told_again
+from freshet.kind_names import topic_end
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
 from freshet.operators.output_folders import log_id
 from freshet.operators.settings import OutletConfig, Settings
@@ -82,7 +83,7 @@ def _topic_of(address: KafkaAddress, kind: str, used: Sequence[str]) -> KafkaAdd
     Raises: UsageError for a name that Kafka would refuse, or that of another topic of the job.
     """
     try:
-        found = KafkaAddress.parse(f"{address}.{kind}")
+        found = KafkaAddress.parse(f"{address}.{topic_end(kind)}")
     except KafkaAddressError as error:
         msg = f"{_EMBEDDINGS}: the topic of the kind {kind}: {error}"
         raise UsageError(msg) from None

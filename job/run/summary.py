@@ -137,7 +137,7 @@ def zero_features(out: Path) -> dict[str, bool]:
 
 
 def remarks(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
-    """What people should know of a run that has ended, beside its summary."""
+    """Lines for people about a run that has ended, beside its summary."""
     from freshet.job.run.prepare.learned import unlearned_in_words  # with libraries that take a while
 
     if attrs := read_attrs(out):

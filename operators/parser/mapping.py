@@ -147,7 +147,7 @@ class ConditionalMap:
         return False
 
     def hint(self, record: Any) -> str:
-        """Why the condition may not hold, if it reads a string of JSON."""
+        """Advice on a string of JSON that the condition reads."""
         return "" if self._condition is None else _json_text_in(self._condition, record)
 
 
@@ -206,7 +206,7 @@ class MappedRules(Rules):
         return _explained(super().append(event, builder, position), self._map, record)
 
     def _hint(self, record: Any) -> str:
-        """Why no condition may hold, if one reads a string of JSON."""
+        """Advice on a condition that reads a string of JSON."""
         return next(filter(None, (one.hint(record) for one in self._several)), "")
 
     def _append_all(self, record: Any, builder: EventBuilder, position: int, prepare: Prepare) -> str | None:
@@ -273,7 +273,7 @@ def _explained(why: str | None, by: EventMap, record: Any) -> str | None:
 
 
 def _json_text_in(compiled: Any, record: Any) -> str:
-    """What to do about a string of JSON that an expression takes for an object or a list; empty where it takes none."""
+    """Advice on a string of JSON that an expression takes for an object or a list; empty where it takes none."""
     name = _json_text(compiled.parsed, record)
     if name is None:
         return ": the record is a list, of which [0] is an element" if type(record) is list else ""

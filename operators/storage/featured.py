@@ -1,4 +1,4 @@
-"""Whether a task's vertices have features: where all are zeros, so is what a model makes of them."""
+"""A look at whether a task's vertices have features: where all are zeros, embeddings say nothing of them."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class FeatureStorage(Core):
 
     @property
     def figures(self) -> Figures:
-        """Whether vertices have features."""
+        """The gauge of vertices with features."""
         return Figures(gauges=self._featured.gauges)
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from freshet.job.console import say
 from freshet.job.folder import leftovers, run_file
 from freshet.job.folder.job_file import SavedJob
+from freshet.job.folder.returned_kinds import refuse_alike
 from freshet.job.run.prepare.ends import Ends
 from freshet.job.run.prepare.model import Start
 from freshet.operators.snapshot.reader import dropped_columns
@@ -22,6 +23,7 @@ def write_folders(saved: SavedJob, ends: Ends, start: Start | None, out: Path) -
         )
     if leftovers.clear(out):
         say(f"{out}: a run ended in it before its first epoch; what it had prepared is removed, and this one begins")
+    refuse_alike(out, saved.settings.returned)
     # SAVED_JOB comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
     ends.sources.save(out)
     saved.write(out)

@@ -21,6 +21,7 @@ from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
 from freshet.job.serving.requests import nearest_of
 from freshet.job.serving.served_job import ServedJob
+from freshet.kind_names import written_kind
 from freshet.operators.output_folders import LogFolders
 from freshet.state.served.ids import Ids, Texts
 
@@ -99,6 +100,6 @@ class MappedTransport:
 def _folder_of_a_kind(given: Path, returned: Sequence[str]) -> UsageError:
     tables = LogFolders.of_tables(given).out / layout.TABLES
     if len(returned) > 1:
-        folders = ", ".join(str(tables / kind) for kind in returned)
+        folders = ", ".join(str(tables / written_kind(kind)) for kind in returned)
         return UsageError(f"{given}: the model returns {len(returned)} kinds of vertices; give one of {folders}")
     return UsageError(f"{given}: the model returns one kind of vertices; give {tables}")

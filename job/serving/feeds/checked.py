@@ -13,16 +13,16 @@ from typing import Any, cast
 import orjson
 import pyarrow as pa
 
+from freshet.gnn.kinds.names import check_kinds
 from freshet.job.serving.protocol.columns import whole
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
 
 WIDTH_MAX = 1 << 16  # numbers of an embedding
 PARTS_MAX = 1 << 15  # Flink's largest parallelism
 _WORD_MAX = 2**62
-# It becomes part of the names of tables; of one of several kinds, its name follows (see `log_id`).
-_NAME = r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}"
+# It becomes part of the names of tables; of one of several kinds, its written name follows (see `log_id`).
+_NAME = r"[0-9A-Za-z%][0-9A-Za-z_.%-]{0,127}"
 _JOB_ID = re.compile(rf"[0-9A-Za-z_-]{{1,64}}(\.{_NAME})?")
-_KIND = re.compile(f"({_NAME})?")
 _DIGEST = re.compile(r"[0-9a-f]{64}|")  # of SHA-256; it becomes the name of a folder
 _SHOWN = 60
 
@@ -33,6 +33,18 @@ def _is_word(value: object) -> bool:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= 4096
+
+
+def _is_kind(value: object) -> bool:
+    return isinstance(value, str) and (not value or _fits(value))
+
+
+def _fits(kind: str) -> bool:
+    try:
+        check_kinds([kind])
+    except ValueError:
+        return False
+    return True
 
 
 def _is_flag(value: object) -> bool:
@@ -79,7 +91,7 @@ _JOB: dict[str, tuple[Callable[[Any], bool], str, Any]] = {
     "sources": (lambda one: isinstance(one, list) and all(map(_is_text, one)), "a list of strings", ...),
     "parts": (lambda one: _is_word(one) and one <= PARTS_MAX, f"an integer from 0 to {PARTS_MAX}", 0),
     "begins_empty": (*_FLAG, False),
-    "kind_name": (lambda one: isinstance(one, str) and _KIND.fullmatch(one) is not None, "the name of a kind", ""),
+    "kind_name": (_is_kind, "the name of a kind", ""),
     "consistency": (lambda one: one in (EPOCH, ROW), f"{EPOCH} or {ROW}", EPOCH),
     "model": (*_TEXT, ""),
     "model_folder": (*_TEXT, ""),

@@ -80,7 +80,7 @@ class FedJob(ServedJob):
         tails = str(tables), fields["begins_empty"]
         more = fields["width"], fields["consistency"], fields["model"]
         job = fields["job_id"], fields["parts"], fields["strings"], tuple(fields["sources"])
-        out, kind = LogFolders.of_tables(tables).out, kind_of_log(fields["job_id"])
+        out, kind = LogFolders.of_tables(tables).out, kind_of_log(fields["job_id"], fields["kind_name"])
         return FedJob(out, *job, kept, *tails, kind, *more, kind_name=kind or fields["kind_name"])
 
     @staticmethod

@@ -15,6 +15,7 @@ from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob, await_tables
 from freshet.kernels.user_cache import user_cache
+from freshet.kind_names import read_kind, written_kind
 from freshet.operators.output_folders import TAIL, LogFolders
 from freshet.operators.sink.tail.note import TailNote
 
@@ -128,8 +129,10 @@ def _of_kind(tables: Path, kind: str | None) -> Path:
         except ValueError as error:
             msg = f"--kind {kind}: {error}"
             raise UsageError(msg) from None
-        return tables if LogFolders.of_tables(tables).kind == kind else tables / kind
-    if not (tables / TAIL).is_dir() and (found := sorted(one.parent.name for one in tables.glob(f"*/{TAIL}"))):
+        written = written_kind(kind)
+        return tables if written_kind(LogFolders.of_tables(tables).kind) == written else tables / written
+    tails = [] if (tables / TAIL).is_dir() else sorted(tables.glob(f"*/{TAIL}"))
+    if found := [read_kind(one.parent.name) for one in tails]:
         msg = (
             f"--tables {tables}: there are tables of several kinds of vertices ({', '.join(found)}); name one by --kind"
         )

@@ -73,7 +73,9 @@ def main() -> int:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     doors = work.doors
     readout = readout_of(doors.model) if doors.model else None
-    lookup = Lookup(CurrentTable(Path(work.tables)), work.sources, readout, work.consistency, kind_of_log(doors.job_id))
+    lookup = Lookup(
+        CurrentTable(Path(work.tables)), work.sources, readout, work.consistency, kind_of_log(doors.job_id, work.kind)
+    )
     unpack_few_at_once()
     lookup.as_server(Budget(work.number, len(doors.flight_ports), work.budget))
     answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s, work.kind))

@@ -74,7 +74,7 @@ class KindsFeatureStorage(Core):
 
     @property
     def figures(self) -> Figures:
-        """Whether vertices have features, the number of those of kinds with learned rows, and of unknown ids there."""
+        """The gauge of features, the number of vertices of kinds with learned rows, and of unknown ids there."""
         found = list(self.learned.values())
         if not found:
             return Figures(gauges=self._featured.gauges)

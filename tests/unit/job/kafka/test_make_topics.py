@@ -22,7 +22,7 @@ from freshet.job.run.outputs import Outputs, outlet_settings, plan_outputs, refu
 from freshet.operators.parser.config import ParserConfig
 from freshet.operators.settings import OutletConfig, Settings
 from freshet.partitioner.config import PartitionerConfig
-from tests.support.graphs.kinds import KINDS, kinds_model, sage_everywhere
+from tests.support.graphs.kinds import KINDS, kinds_model, relation, sage_everywhere
 
 
 class Brokers:
@@ -181,6 +181,17 @@ def test_each_of_several_returned_kinds_has_a_topic_and_transactions_of_its_own(
         config = options_of(events=["kafka://h:1/out.user"], embeddings_to=f"kafka://h:1/{topic}")
         with pytest.raises(UsageError, match=said):
             plan_outputs(config, "id", print, plan)
+
+
+def test_the_topic_of_any_kind_has_a_name_that_brokers_take(brokers: Brokers) -> None:
+    kinds = {"Blue Hammer": 6, "a/b": 4}
+    relations = [relation("Blue Hammer", "to it", "a/b"), relation("a/b", "back", "Blue Hammer")]
+    layer = sage_everywhere(kinds, 4, relations)
+    plan = compile_kinds(kinds_model([layer], [*kinds], kinds=kinds, relations=relations))
+    found = plan_outputs(options_of(embeddings_to="kafka://h:1/out", delivery="exactly-once"), "id", print, plan)
+    told = {kind: (topic.topic, topic.transactional_id_prefix) for kind, topic in found.topics.items()}
+    assert told["Blue Hammer"] == ("out.-Blue-20Hammer", "freshet-id.Blue%20Hammer")
+    assert told["a/b"] == ("out.-a-2Fb", "freshet-id.a%2Fb")
 
 
 def test_the_producer_is_patient() -> None:

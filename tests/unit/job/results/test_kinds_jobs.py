@@ -17,8 +17,8 @@ from freshet.gnn.kinds.learned import learned_weights
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import save_model
 from freshet.job.errors import UsageError
-from freshet.job.folder import run_file
-from freshet.job.folder.returned_kinds import folder_name
+from freshet.job.folder import returned_kinds, run_file
+from freshet.job.folder.returned_kinds import folder_name, refuse_alike
 from freshet.job.history.past_rows import history
 from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
@@ -37,6 +37,7 @@ from freshet.job.serving.http_server import make_app
 from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob
+from freshet.kind_names import read_kind, written_kind
 from freshet.kinds import Kinds, KindsError
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.sink.tail.note import TailNote
@@ -320,3 +321,16 @@ def test_one_of_several_kinds_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--kind user: the embeddings of O are of one kind, which has no name"):
         folder_name([], "user", "O")
     assert folder_name(["user"], "user", "O") == folder_name(["user"], None, "O") == ""
+    long = "k" * 300
+    assert folder_name([long, "user"], read_kind(written_kind(long)), "O") == long, "by the folder's name, which is cut"
+
+
+def test_kinds_that_differ_in_capitals_need_a_file_system_that_tells_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_alike(tmp_path, ["user", "User"])
+    monkeypatch.setattr(returned_kinds, "_is_blind", lambda _: True)
+    refuse_alike(tmp_path, ["user", "item"])
+    with pytest.raises(UsageError, match="kinds 'user' and 'User' would have one folder"):
+        refuse_alike(tmp_path, ["user", "User"])
+    assert not list(tmp_path.iterdir())

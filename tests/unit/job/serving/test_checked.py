@@ -56,7 +56,7 @@ anything = st.recursive(
         {"sources": "events.jsonl"},
         {"strings": 1},
         {"consistency": "none"},
-        {"kind_name": "../user"},
+        {"kind_name": "us\ner"},
         {"kind_name": None},
     ],
 )
