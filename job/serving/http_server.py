@@ -46,7 +46,7 @@ from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STA
 from freshet.job.serving.lookup import K_MAX, Answer, Lookup
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError
 from freshet.job.serving.protocol.times import as_json_fields
-from freshet.job.serving.protocol.wanted import IDS_MAX, Wanted
+from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, Wanted
 from freshet.job.serving.requests import kind_of, nearest_of
 from freshet.job.serving.workers.one_sentence import logged
 
@@ -165,10 +165,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> 
         server is refused.
         """
         asked = _query(One, request)
-        if asked.kind is not None and health.kind not in ("", asked.kind):
-            known = f"this server has the embeddings of {health.kind}"
-            msg = f"kind: {known}, got {asked.kind!r}; ask the server of that kind"
-            raise BadRequestError(msg)
+        _check_kind(lookup, health, asked.kind)
         ids = lookup.ids_of([asked.id])
         await _wait(lookup, asked.wanted)
         answer = lookup.get(ids)
@@ -184,6 +181,16 @@ def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> 
         size = _bytes_of(lookup, len(asked.ids), 2 * sent)
         answer, held = await _found(lookup, apart, asked.ids, asked.wanted, size)
         return apart.answer(_found_parts(lookup, answer, asked), size, held)
+
+
+def _check_kind(lookup: Lookup, health: Health, kind: str | None) -> None:
+    """Refuse another kind than that of this server; one that feeds from a topic may not know its kind."""
+    if kind is None or kind == health.kind or (not health.kind and lookup.consistency == ROW):
+        return
+    known = f"the embeddings of {health.kind}" if health.kind else "embeddings of one kind, which has no name"
+    cure = "ask the server of that kind" if health.kind else "leave it out"
+    msg = f"kind: this server has {known}, got {kind!r}; {cure}"
+    raise BadRequestError(msg)
 
 
 def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
@@ -209,6 +216,7 @@ def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         asked, _ = await _sent(apart, Nearest, request)
         size = _bytes_of(lookup, min(max(asked.k, 0), K_MAX), 0)
         lookup.budget.check(size, f"the answer of {asked.k:,} rows")
+        await _wait(lookup, asked.wanted)
         parts, held = await apart(False, _nearest_parts, lookup, asked)
         return apart.answer(parts, size + held.size, held)
 

@@ -19,7 +19,7 @@ from freshet.job.serving.protocol.wanted import TIMEOUT_S, Wanted
 
 TIMEOUT_MAX_S = 60.0
 _INT64_MAX = 2**63 - 1
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,19})(\.[0-9]{1,20})?", re.ASCII)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,19})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
 _PLACE = "min_position"  # an object in JSON, and in a query PLACE:OFFSET, once for each partition
 _SHOWN, _ERRORS_MAX = 50, 5
 _IDS_AS = "`string`: ids of the answer are strings, for clients that read numbers as 64-bit floats (JavaScript)"
@@ -75,7 +75,7 @@ class NearestRequest(Form):
     metric: str = "cosine"
 
 
-class Nearest(NearestRequest, _WithIds):
+class Nearest(NearestRequest, Conditions, _WithIds):
     """Neighbours of a vertex, or of a vector, over HTTP."""
 
 
@@ -217,7 +217,7 @@ def _filled(form: type[F], told: Any) -> F:
 
 
 def _sentence(form: type[Form], wrong: Any) -> str:
-    name = ".".join(map(str, wrong["loc"])) or "a request"
+    name = ".".join(str(one) or "''" for one in wrong["loc"]) or "a request"
     if wrong["type"] == "value_error":
         return f"{name}: {wrong['ctx']['error']}"
     if wrong["type"] == "missing":

@@ -147,6 +147,23 @@ def test_a_query_has_positions_as_a_body_has(served: Served) -> None:
         assert answer.status_code == 400 and said in answer.json()["error"], "as POST says it"
 
 
+def test_a_number_of_a_query_is_one_of_json(served: Served) -> None:
+    assert get(served, 2, "timeout=1e1&min_epoch=2").status_code == 200
+
+
+def test_a_kind_of_a_server_without_kinds_is_refused(served: Served) -> None:
+    answer = get(served, 2, "kind=user")
+    assert (answer.status_code, answer.json()["kind"]) == (400, "bad-request")
+    assert "one kind, which has no name, got 'user'; leave it out" in answer.json()["error"]
+
+
+def test_neighbours_wait_as_rows_do(served: Served) -> None:
+    asked = {"vector": [1.0] * WIDTH, "k": 1}
+    late = served.http.post("/nearest", json=asked | {"min_epoch": 10**6, "timeout": 0.02})
+    assert (late.status_code, late.json()["kind"]) == (504, "not-yet")
+    assert served.http.post("/nearest", json=asked | {"min_epoch": 2}).status_code == 200
+
+
 def get(served: Served, number: int, query: str) -> Any:
     name = f"v{number}" if served.hand.kind == "string" else number
     return served.http.get(f"/embeddings/{name}?{query}")
