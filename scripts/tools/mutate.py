@@ -99,6 +99,22 @@ def of_sums(name: str, file: str, old: str, new: str = "") -> Mutation:
 
 MUTATIONS = [
     Mutation(
+        "edges of a snapshot expire in epoch 0",
+        "partitioner/core.py",
+        "if not snapshot:",
+        "if True:",
+        "tests/unit/partitioner/test_edge_ttl.py -k behind_it",
+        plain=True,
+    ),
+    Mutation(
+        "what became of events counts again in a replay",
+        "operators/epochs/partitioner_stage.py",
+        "            if progress.note(change.effects._asdict()):",
+        "        if progress.note(change.effects._asdict()):\n            if True:",
+        f"{_EPOCHS}noted.py",
+        plain=True,
+    ),
+    Mutation(
         "a restore takes the last cut, which may lack pages", "state/sweep.py", "max(metas[-1] - 1, 0)", "metas[-1]"
     ),
     Mutation(
@@ -306,9 +322,9 @@ def copy_tree(target: Path) -> None:
     ).stdout.splitlines()  # fmt: skip
     kept = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/__pycache__/**/*.nb[ic]")]
     for name in (*listed, *(one for one in kept if not one.startswith("."))):
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_file() or (ROOT / name).is_symlink():  # packages of freshet/ are links
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
+            shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
 
 
 def run(mutation: Mutation, tree: Path) -> str:

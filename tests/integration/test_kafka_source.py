@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -49,12 +50,13 @@ def address(broker: Broker, topic: str) -> KafkaAddress:
     return KafkaAddress.parse(f"kafka://{broker.address}/{topic}")
 
 
-def send(broker: Broker, topic: str, messages: Sequence[tuple[int, bytes | None]], partitions: int) -> None:
-    """Write messages (partition, value) as they are, to a new topic or one that is there."""
+def send(broker: Broker, topic: str, messages: Sequence[tuple[Any, ...]], partitions: int) -> None:
+    """Write messages (partition, value[, key]) as they are, to a new topic or one that is there."""
     make_topic(broker, topic, partitions)
     producer = KafkaProducer(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())
     sent = [
-        producer.send(topic, value, key=None if value else b"key", partition=partition) for partition, value in messages
+        producer.send(topic, value, key=key[0] if key else None if value else b"key", partition=partition)
+        for partition, value, *key in messages
     ]
     producer.close()
     assert all(one.succeeded() for one in sent)
@@ -126,17 +128,23 @@ def test_foreign_records_are_mapped_or_set_aside_with_their_place(
         b'["add_edge",1,2]': "op: missing",
     }
     edges = [one for one in random_records(random.Random(3), 300, 1, vertices=60) if one["op"].endswith("edge")]
-    messages: list[tuple[int, bytes | None]] = []
+    messages, tombstones = list[tuple[Any, ...]](), 0
     for number, edge in enumerate(edges):
         foreign = {"kind": edge["op"], "user": {"id": edge["src"]}, "to": edge["dst"], "x": "no field of the map"}
         messages.append((number % 3, orjson.dumps(foreign)))
         if number % 2 == 0:
             messages.append((number % 4 // 2, list(bad)[number // 2 % len(bad)]))
+        if number % 9 == 0:  # a key without a value
+            messages.append((number % 3, None, b'{"id":%d}' % edge["src"]))
+            tombstones += 1
     send(broker, "bad", messages, 3)
     config = tmp_path / "job.yaml"
-    config.write_text("events-map:\n  op: kind\n  src: user.id\n  dst: to\n  weight: weight\n")
+    op = "kind || __key && 'del_vertex'"
+    config.write_text(f"events-map:\n  op: {op}\n  id: __key.id\n  src: user.id\n  dst: to\n  weight: weight\n")
     topic = str(address(broker, "bad"))
-    job = Job(TopicInput(given.model, given.events, len(edges), topic=topic, config=config), tmp_path / "out")
+    job = Job(
+        TopicInput(given.model, given.events, len(edges) + tombstones, topic=topic, config=config), tmp_path / "out"
+    )
     jobs.append(job)
     done = job.done("--until", "latest", "--epoch-events", 50)
     expected = {
@@ -146,7 +154,8 @@ def test_foreign_records_are_mapped_or_set_aside_with_their_place(
         if record.value in bad
     }
     letters = [orjson.loads(line) for line in (job.out / "dead_letters.jsonl").read_bytes().splitlines()]
-    assert len(expected) == len(letters) == done["rejected"] == len(messages) - len(edges)
+    assert len(expected) == len(letters) == done["rejected"] == len(messages) - len(edges) - tombstones
+    assert done["replaced"] and done["nothing_deleted"], "as check counts them"
     assert done["events"] == len(messages)
     assert {(one["partition"], one["offset"]): one["raw"].encode() for one in letters} == expected
     assert {one["source"] for one in letters} == {topic}

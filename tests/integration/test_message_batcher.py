@@ -27,14 +27,18 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_messages_come_as_they_are_and_in_their_order(batches: Any) -> None:
-    found = [(p, o, None if v is None else base64.b64decode(v)) for p, o, v in chain(*batches["many"])]
-    assert found == many_messages()
+    found = [
+        (p, o, *(None if one is None else base64.b64decode(one) for one in both))
+        for p, o, *both in chain(*batches["many"])
+    ]
+    assert found == [(p, o, value, key if value is None else None) for p, o, value, key in many_messages()]
 
 
 def test_a_batch_is_sent_when_it_is_full(batches: Any) -> None:
     first, *others, last = batches["many"]
     assert len(first) == 1, "nothing came before it, so it does not wait"
-    sizes = [[16 + (value is not None) + len(base64.b64decode(value or "")) for _, _, value in one] for one in others]
+    values = [[value if value is not None else key for _, _, value, key in one] for one in others]
+    sizes = [[16 + (value is not None) + len(base64.b64decode(value or "")) for value in one] for one in values]
     assert all(8 + sum(batch) >= 1000 or len(batch) == 50 for batch in sizes)
     assert all(8 + sum(batch[:-1]) < 1000 for batch in sizes), "not later, either"
     assert any(batch[-1] > LARGE for batch in sizes)
@@ -56,6 +60,6 @@ def test_what_waits_long_enough_is_sent(batches: Any) -> None:
 
 def assert_begins_the_stream(found: Any) -> None:
     assert len(found[0]) == 1, "nothing came before it, so it does not wait"
-    offsets = [offset for _, offset, _ in chain(*found)]
+    offsets = [offset for _, offset, *_ in chain(*found)]
     assert offsets == list(range(len(offsets)))
     assert len(offsets) < SLOW_ROWS, "long before the end"

@@ -1,7 +1,7 @@
 """Messages through MessageBatcher.java in a real Flink job: `python -m tests.support.kafka.batcher_job OUT`.
 
-OUT/batches.json has the batches of each case, as lists of [partition, offset, value in base64 or null]. Cases of time
-read a stream that lasts until what they are to show has come.
+OUT/batches.json has the batches of each case: lists of [partition, offset, value, key], both in base64 or null. Cases
+of time read a stream that lasts until what they are to show has come.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ SLOW_ROWS = 120_000  # in bursts of a thousand a second
 Batches = list[list[Any]]
 
 
-def many_messages() -> list[tuple[int, int, bytes | None]]:
+def many_messages() -> list[tuple[int, int, bytes | None, bytes | None]]:
     """Of all kinds: without a value, empty, small, one larger than a batch."""
     rng = random.Random(3)
     values = [None if rng.random() < 0.1 else rng.randbytes(rng.choice([0, 1, 30, 90])) for _ in range(3000)]
     values[1500] = rng.randbytes(LARGE)
-    return [(k % 3, 2**33 + k, value) for k, value in enumerate(values)]
+    keys = [rng.choice([None, b"", b"key %d" % k]) for k in range(3000)]
+    return [(k % 3, 2**33 + k, value, keys[k]) for k, value in enumerate(values)]
 
 
 def tables_of(options: dict[str, str]) -> StreamTableEnvironment:
@@ -56,8 +57,8 @@ def run(
         batch = bytes(rows.next())
         found.append(
             [
-                (partition, offset, None if value is None else base64.b64encode(value).decode())
-                for partition, offset, value, _ in messages_of(batch)
+                (partition, offset, *(None if one is None else base64.b64encode(one).decode() for one in both))
+                for partition, offset, *both in messages_of(batch)
             ]
         )
     rows.close()
@@ -89,10 +90,11 @@ def main(out: Path) -> None:
                 DataTypes.FIELD("p", DataTypes.INT()),
                 DataTypes.FIELD("o", DataTypes.BIGINT()),
                 DataTypes.FIELD("v", DataTypes.BYTES()),
+                DataTypes.FIELD("k", DataTypes.BYTES()),
             ]
         )
         # PyFlink takes bytes for text
-        rows = [(p, o, None if value is None else bytearray(value)) for p, o, value in many_messages()]
+        rows = [(p, o, *(None if one is None else bytearray(one) for one in both)) for p, o, *both in many_messages()]
         many = tables.to_data_stream(tables.from_elements(rows, row))
         results["many"] = run(many, (1000, 50, DAY_MS))
         slow = slow_messages(tables_of(options))

@@ -77,6 +77,19 @@ def test_an_edge_lives_for_its_time_and_not_longer() -> None:
     assert one.partitioner.vertices == 3, "vertices stay"
 
 
+def test_edges_of_a_snapshot_expire_with_the_first_epoch_behind_it() -> None:
+    """Epoch 0 has all of a snapshot, whatever its times are; the oracle says so, too."""
+    rows, times = [("add_edge", 0, 7), ("add_edge", 7, 5)], [0, 100]
+    one = Partitioner(1, Features(1), PartitionerConfig(edge_ttl_ms=10, ts_jump_ms=0))
+    oracle = ReferenceGraph(Features(1), one.config.rules)
+    for graph in (one.partition, oracle.apply):
+        graph(events_of(rows, ts=times), snapshot=True)
+    assert (one.edges, len(oracle.edge_types())) == (2, 2)
+    for graph in (one.partition, oracle.apply):
+        graph(events_of([("add_vertex", 5)]))
+    assert (one.edges, len(oracle.edge_types())) == (1, 1)
+
+
 def test_adding_again_renews_and_takes_away() -> None:
     one = bench(10)
     one.run(*[("add_edge", 0, 7), ("add_edge", 7, 5), ("add_edge", 5, 0)], ts=[100] * 3)
