@@ -27,6 +27,7 @@ from freshet.operators.storage.kinds.layer import KindsLayerStorage
 from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.live_graph import LiveGraph
+from freshet.schema import Features
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, relation_prefix
 from freshet.state.codec import Block, view
 
@@ -53,6 +54,24 @@ def attribute_keepers(plan: AnyPlan) -> list[AttributeKeeper]:
                     AttributeKeeper(f"{STORAGE}{number}", one.edge.skip_loops, relation)
                 )
     return [min(keepers, key=lambda keeper: keeper.skips_loops) for keepers in found.values()]
+
+
+def unkept_attributes(graph: LiveGraph, features: Features, keepers: Sequence[AttributeKeeper]) -> np.ndarray:
+    """Return which edges may have had attributes that no operator keeps, since nothing that is returned reads them.
+
+    Shapes: (edges,) bool. Those of a relation without attributes have none.
+    """
+    if not features.edge_width:
+        return np.zeros(len(graph.src), bool)
+    every, loops, kept = np.ones(len(graph.src), bool), graph.src == graph.dst, np.zeros(len(graph.src), bool)
+    by_relation = {one.relation: one for one in keepers}
+    if graph.kinds is not None:
+        every = graph.kinds.edge_widths[graph.etype] > 0
+        by_relation |= {mirrored: by_relation[k] for k, mirrored in _read_by_mirrors(graph.kinds, set(by_relation))}
+    for number, one in by_relation.items():
+        of_relation = np.True_ if number == _ALL else graph.etype == number
+        kept |= of_relation & (~loops if one.skips_loops else np.True_)
+    return every & ~kept
 
 
 class LiveAttributes:

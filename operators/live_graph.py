@@ -17,7 +17,7 @@ from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE
 from freshet.operators.epochs.cut import FILES, AnyCutLog, Lane
 from freshet.operators.epochs.journal import journaled_blocks
 from freshet.operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
-from freshet.operators.live_attributes import LiveAttributes, attribute_keepers
+from freshet.operators.live_attributes import LiveAttributes, attribute_keepers, unkept_attributes
 from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
@@ -58,6 +58,7 @@ class LiveState:
         self.core = self.partitioner.core
         (self.storage,) = stages_of(settings, plan, [dataflow_of(settings, plan)[FEATURES]]).values()
         keepers = attribute_keepers(plan)
+        self._keepers = keepers
         self._attributes = LiveAttributes(settings, plan, keepers) if keepers else None
         self.operators = (PARTITIONER, FEATURES, *dict.fromkeys(keeper.operator for keeper in keepers))
         self.positions: dict[Lane, int] = {}
@@ -144,6 +145,10 @@ class LiveState:
         if self._attributes is None:
             return graph
         return replace(graph, values=replace(graph.values, attr=self._attributes.of(self.core, graph)))
+
+    def unkept_attributes(self, graph: LiveGraph) -> np.ndarray:
+        """The edges that may have had attributes that the state does not have, (edges,) bool."""
+        return unkept_attributes(graph, self.core.features, self._keepers)
 
     def features(self, graph: LiveGraph) -> FeatureRows:
         """The features of the graph's vertices."""

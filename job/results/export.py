@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from freshet.job.console import say
@@ -41,6 +42,7 @@ from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.snapshot.reader import EVENT_TS, dropped_columns
 from freshet.operators.snapshot.writer import write_live_graph
+from freshet.partitioner.live_graph import LiveGraph
 from freshet.schema import Features
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
@@ -189,6 +191,7 @@ def _from_log(stopped: Stopped, log: CutLog, state: str | None, work: Path) -> d
     say(f"epoch {epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
     if live.attrs is not None:
         counts["attr_left_out"] = _tell_attr(stopped, live.core.features, *live.attrs)
+    counts |= _tell_zeros(written := graph.without_mirrors(), live.unkept_attributes(written))
     undirected = stopped.settings.partitioning.undirected
     (work / "snapshot").mkdir()
     event_ts = {} if live.core.event_ts is None else {EVENT_TS: live.core.event_ts}
@@ -206,6 +209,21 @@ def _tell_attr(stopped: Stopped, features: Features, width: int, events: int) ->
         "not keep; edges.parquet has no such column, take it from where the edges came from"
     )
     return width
+
+
+def _tell_zeros(graph: LiveGraph, unkept: np.ndarray) -> dict[str, int]:
+    """Say how many edges have zeros for attributes that the job did not keep, and which they are; nothing of none."""
+    count, loops = int(unkept.sum()), graph.src == graph.dst
+    if not count:
+        return {}
+    names = graph.types if graph.kinds is None else graph.kinds.relation_names
+    of_types = [names[code] or "one type" for code in np.unique(graph.etype[unkept & ~loops]).tolist()]
+    among = [f"those of {', '.join(of_types)}"] * bool(of_types) + ["self-loops"] * bool((unkept & loops).any())
+    say(
+        f"attr of {count:,} edges is zeros in edges.parquet: nothing that the model returns reads it "
+        f"({' and '.join(among)}), so the job did not keep it; take it from where the edges came from"
+    )
+    return {"attr_zeros": count}
 
 
 def _open(job: Path, model: Path | None, running: bool, properties: ClientProperties) -> Stopped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from freshet.job.results.check import check
 from freshet.job.results.export import export
 from freshet.job.run import runner
 from freshet.job.run.prepare.job import prepare
+from freshet.kinds import Kinds, Relation
+from freshet.operators.live_attributes import AttributeKeeper, unkept_attributes
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.schema import Features
 from tests.support.graphs.attributed import EDGE_WIDTH, gine
@@ -127,3 +130,41 @@ def test_snapshots_of_another_width_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table(ends | {"attr": [[1.0, 2.0], [1.0]]}), tmp_path / "edges.parquet")
     with pytest.raises(SnapshotError, match=r"edges\.parquet: row 1: attr: expected 2 numbers, got 1"):
         list(open_snapshot(tmp_path, Features(1, 2)).blocks())
+
+
+def test_an_export_says_which_attributes_no_layer_has_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Attention takes self-loops out and adds its own, so the attributes of those that came are nowhere."""
+    layer = conv("gat_conv", IN_WIDTH, 3) | {"edge_channels": 2}
+    save_model(make_model(3, [layer]), tmp_path / "model")
+    edges = [{"op": "add_edge", "src": src, "dst": 2, "attr": [1.5, 2.5]} for src in (1, 2)]
+    (tmp_path / "events.jsonl").write_bytes(b"\n".join(map(orjson.dumps, edges)))
+    out = run(tmp_path, "O")
+    capsys.readouterr()
+    assert export(tmp_path / "S", out) == 0
+    told = capsys.readouterr()
+    assert orjson.loads(told.out)["attr_zeros"] == 1
+    assert "attr of 1 edges is zeros in edges.parquet: nothing that the model returns reads it (self-loops)" in told.err
+    table = pq.read_table(tmp_path / "S" / "edges.parquet").sort_by("src")
+    assert table["attr"].to_pylist() == [[1.5, 2.5], [0.0, 0.0]]
+
+
+def test_edges_whose_attributes_nothing_returned_reads_are_found() -> None:
+    """Of a relation they are kept with its own edges, or with those of its mirror."""
+    relations = (
+        Relation(0, "a", 0, 2),
+        Relation(0, "b", 0, 2),
+        Relation(0, "rev_b", 0, 2, mirrors=1),
+        Relation(0, "c", 0),
+    )
+    kinds = Kinds(("v",), (1,), relations)
+    ends = {"src": np.array([0, 0, 0, 0, 1, 0]), "dst": np.array([1, 0, 1, 0, 0, 1])}
+    graph: Any = SimpleNamespace(**ends, etype=np.array([0, 0, 1, 1, 2, 3]), kinds=kinds)
+
+    def found(*keepers: AttributeKeeper) -> list[bool]:
+        return unkept_attributes(graph, Features.of_kinds(kinds), keepers).tolist()
+
+    a, b = AttributeKeeper("storage1", True, 0), AttributeKeeper("storage1", False, 2)
+    assert found(a, b) == [False, True, False, False, False, False]
+    assert found(a) == [False, True, True, True, True, False]
+    assert found(b._replace(skips_loops=True)) == [True, True, False, True, False, False]
+    assert not unkept_attributes(graph, Features(1), []).any(), "there are none"
