@@ -10,11 +10,13 @@ records; `job/kafka/RecordSplitter.java` and `RecordSerializer.java` read it.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 EPOCH_HEADER = "epoch"  # of a tombstone: the epoch of the deletion, in decimal
+JOB_HEADER = "job"  # of a record with a value: a TopicMark
 BLOCK_BYTES = 128 << 10  # about: one element for many records is what makes it fast
 HEAD = struct.Struct("<iiq")
 NONE = -1
@@ -22,6 +24,39 @@ NONE = -1
 # 1 where ids are strings, and the epoch. float32 of the same byte order follow.
 BINARY_HEAD = struct.Struct("<B6sBq")
 BINARY_VERSION, MODEL_BYTES = 1, 6
+
+
+_MARK = re.compile(rb"([0-9A-Za-z_-]{1,64}) (all|changes)(?: (.{1,1024}))?", re.DOTALL)
+
+
+class TopicMark(NamedTuple):
+    """What each record with an embedding says of its topic, as text in a header: `JOB all` or `JOB changes KIND`.
+
+    `job` is the job's id; `has_all`: the topic has the rows of the job's snapshot, too; `kind` is that of the vertices,
+    empty where the model has no kinds.
+    """
+
+    job: str
+    has_all: bool
+    kind: str = ""
+
+    def encode(self) -> bytes:
+        """Return the value of the header."""
+        words = (self.job, "all" if self.has_all else "changes", *((self.kind,) if self.kind else ()))
+        return " ".join(words).encode()
+
+    @staticmethod
+    def decode(value: object) -> TopicMark | None:
+        """The inverse of `encode`; None for what is none."""
+        found = _MARK.fullmatch(value) if isinstance(value, bytes) else None
+        if found is None:
+            return None
+        return TopicMark(found[1].decode(), found[2] == b"all", (found[3] or b"").decode(errors="replace"))
+
+    @staticmethod
+    def of(headers: Iterable[tuple[str, object]] | None) -> TopicMark | None:
+        """Return the mark among a record's headers, None where there is none."""
+        return TopicMark.decode(next((value for name, value in headers or () if name == JOB_HEADER), None))
 
 
 class KafkaRecord(NamedTuple):

@@ -34,6 +34,8 @@ def spec(**given: Any) -> None:
     written = {name: value for name, value in options_given(options, config).items() if name != "resume"}
     written["cluster"] = settings.cluster or manifest.rest_address(manifest.name_of(settings))
     settings = load_run_config({**options, "cluster": written["cluster"]}, config)
+    if settings.snapshot is not None and settings.embeddings_to is not None:
+        written.setdefault("embeddings_from_start", True)  # else a server of the topic never has most rows
     check(settings)
     take_layers(settings.layers)
     documents = manifest.manifests(written, settings, processes_of(*settings.processes), loaded_sources())

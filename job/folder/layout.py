@@ -39,6 +39,7 @@ CHECKPOINTS = "checkpoints"  # Flink's, where --checkpoint-dir names no other fo
 LOGS = "logs"  # of Flink, the Java process, and Python's tracebacks
 TMP = "tmp"  # of Flink, while it runs
 PLUGINS = "tmp/plugins"  # Flink's
+TOPICS_SEEN = "job/topics-seen.json"  # of the topics that it writes, before it did (kafka.topic_owner)
 IDLE = "tmp/idle"  # stays empty: the source of --stay watches it
 
 # Below the folder of checkpoints, wherever that is:

@@ -7,7 +7,7 @@ import org.apache.flink.kafka.shaded.org.apache.kafka.clients.producer.ProducerR
 
 /**
  * Makes Kafka records of those that RecordSplitter.java has cut. A record without a value is a tombstone; one with an
- * epoch has it in a header, in decimal. The producer chooses the partition by the key.
+ * epoch has it in a header, in decimal; one with a value has the mark of its job in another. The producer chooses the partition by the key.
  *
  * <p>This file is compiled where the job is drawn, by the compiler that Flink has for generated code, which knows no
  * generics, and travels in a jar with the job.
@@ -18,12 +18,16 @@ public class RecordSerializer implements KafkaRecordSerializationSchema {
 
     private final String topic;
     private final String header;
+    private final String jobHeader;
+    private final byte[] mark;
     private final Object tokenUrl;
 
-    /** `tokenUrl`: null, or a TokenUrl, which does its work when it arrives where records are written. */
-    public RecordSerializer(String topic, String header, Object tokenUrl) {
+    /** `mark`: empty for none. `tokenUrl`: null, or a TokenUrl, which does its work when it arrives where records are written. */
+    public RecordSerializer(String topic, String header, String jobHeader, String mark, Object tokenUrl) {
         this.topic = topic;
         this.header = header;
+        this.jobHeader = jobHeader;
+        this.mark = mark.getBytes(StandardCharsets.UTF_8);
         this.tokenUrl = tokenUrl;
     }
 
@@ -38,6 +42,9 @@ public class RecordSerializer implements KafkaRecordSerializationSchema {
         ProducerRecord made = new ProducerRecord(topic, null, null, key, value);
         if (epoch >= 0) {
             made.headers().add(header, Long.toString(epoch).getBytes(StandardCharsets.US_ASCII));
+        }
+        if (value != null && mark.length > 0) {
+            made.headers().add(jobHeader, mark);
         }
         return made;
     }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.flink_java import java_operator, token_url
 from freshet.job.kafka.topic_specs import TopicOutput
-from freshet.operators.record_blocks import EPOCH_HEADER
+from freshet.operators.record_blocks import EPOCH_HEADER, JOB_HEADER
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream
@@ -44,7 +44,8 @@ def write_records(blocks: DataStream, output: TopicOutput, properties: ClientPro
     builder = flink.kafka.sink.KafkaSink.builder().setBootstrapServers(output.bootstrap)
     for name, value in producer_properties(output, properties).items():
         builder.setProperty(name, value)
-    builder.setRecordSerializer(jvm.RecordSerializer(output.topic, EPOCH_HEADER, token_url(properties)))
+    headers = EPOCH_HEADER, JOB_HEADER, output.mark
+    builder.setRecordSerializer(jvm.RecordSerializer(output.topic, *headers, token_url(properties)))
     guarantee = flink.base.DeliveryGuarantee.AT_LEAST_ONCE
     if output.transactional_id_prefix is not None:
         guarantee = flink.base.DeliveryGuarantee.EXACTLY_ONCE

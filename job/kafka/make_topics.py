@@ -62,10 +62,9 @@ def _make_topic(option: str, admin: Any, address: KafkaAddress, say: Callable[[s
             return
     if not compacted:
         return
-    policy = config_of(admin, "topic", address.topic, "cleanup.policy") or "delete"
-    if "compact" not in policy:
+    if (policy := policy_that_deletes(admin, address.topic)) is not None:
         say(
-            f"warning: {option}: the topic {address.topic} has cleanup.policy={policy}: the last embedding of a vertex "
+            f"warning: {option}: the topic {address.topic} has {policy}: the last embedding of a vertex "
             "is deleted after a while; set cleanup.policy=compact to keep it"
         )
 
@@ -93,6 +92,13 @@ def _record_bytes(admin: Any, address: KafkaAddress, properties: ClientPropertie
     except (KafkaError, LookupError):  # may not be asked, or was made a moment ago
         topic = ""
     return min(int(size) if size.isdecimal() else RECORD_BYTES for size in (given, topic))
+
+
+def policy_that_deletes(admin: Any, topic: str) -> str | None:
+    """Return the setting by which a topic loses the last record of a key, in words; None where it keeps them."""
+    policy = config_of(admin, "topic", topic, "cleanup.policy") or "delete"
+    limits = [config_of(admin, "topic", topic, name) for name in ("retention.ms", "retention.bytes")]
+    return f"cleanup.policy={policy}" if "delete" in policy and limits != ["-1", "-1"] else None
 
 
 def config_of(admin: Any, kind: str, name: str, key: str) -> str | None:

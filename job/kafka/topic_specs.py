@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict
 
 from freshet.job.kafka.address import KafkaAddress
 from freshet.operators.limits import RECORD_BYTES
@@ -71,6 +72,8 @@ class TopicInput(BaseModel):
 class TopicOutput(BaseModel):
     """A topic that is written; with a prefix in transactions, which end with the checkpoints.
 
+    `mark`: what records with a value say in the header `job` (record_blocks.TopicMark); empty: nothing.
+
     Units: transaction_timeout_ms milliseconds; record_bytes bytes, the largest record that producer and topic take.
     """
 
@@ -81,11 +84,23 @@ class TopicOutput(BaseModel):
     transactional_id_prefix: str | None = None
     transaction_timeout_ms: int = 0
     record_bytes: int = RECORD_BYTES
+    mark: str = ""
 
     @property
     def address(self) -> KafkaAddress:
         """The topic as options name it."""
         return KafkaAddress(self.bootstrap, self.topic)
+
+
+class Seen(TypedDict):
+    """What a job knew of a topic when it began to write there, or went on: its id, and where its partitions ended.
+
+    `has_all`: the topic has the rows of all vertices of the job, also those of its snapshot.
+    """
+
+    topic_id: str | None
+    ends: dict[int, int]
+    has_all: bool
 
 
 def parse_start(text: str) -> tuple[str, int]:

@@ -64,6 +64,9 @@ class OutputOptions(Options):
         default=False,
         description="Also write the embeddings of the --snapshot to the topic, once, before all others.",
     )
+    take_topic: Annotated[bool, Option(KAFKA)] = Field(
+        default=False, description="Write to --embeddings-to even if another job has written there."
+    )
     delivery: Annotated[Delivery, Option(KAFKA, Holds.KEPT)] = Field(
         default=UPSERT,
         description="Delivery to Kafka: upsert repeats records after a failure (the last one of a vertex is current); "

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from freshet.gnn.any_plan import AnyPlan, returned_of
+from freshet.gnn.any_plan import AnyPlan, names_of_returned, returned_of
+from freshet.job.console import say
 from freshet.job.errors import UsageError
+from freshet.job.folder import layout
 from freshet.job.kafka.address import KafkaAddress, KafkaAddressError
-from freshet.job.kafka.topic_specs import EXACTLY_ONCE, TopicOutput
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.topic_specs import EXACTLY_ONCE, Seen, TopicOutput
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.told import told, told_again
 from freshet.kind_names import topic_end
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
 from freshet.operators.output_folders import log_id
+from freshet.operators.record_blocks import TopicMark
 from freshet.operators.settings import OutletConfig, Settings
 from freshet.operators.sink.kafka_records import record_bytes_max
 from freshet.partitioner.events import STRING
@@ -34,6 +40,7 @@ class Outputs:
     embeddings: TopicOutput | None = None
     letters: TopicOutput | None = None
     by_kind: Mapping[str, TopicOutput] = field(default_factory=dict)
+    seen: Mapping[str, Seen] = field(default_factory=dict)  # by topic of embeddings
 
     @property
     def topics(self) -> Mapping[str, TopicOutput]:
@@ -75,6 +82,67 @@ def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None], pla
     found = {option: of(option, address) for option, address in given.items() if option != _EMBEDDINGS or not apart}
     by_kind = {kind: of(_EMBEDDINGS, address, kind) for kind, address in apart.items()}
     return Outputs(found.get(_EMBEDDINGS), found.get("--dead-letters"), by_kind)
+
+
+def claim_topics(
+    outputs: Outputs,
+    job_id: str,
+    plan: AnyPlan,
+    properties: ClientProperties,
+    former: Mapping[str, Seen] | None,
+    *,
+    has_all: bool,
+    goes_on: bool,
+    take: bool,
+) -> Outputs:
+    """Return the topics with the marks of the job, once no other job is known to write to those of embeddings.
+
+    `former` is what the job has seen of its topics; `has_all`: they get the rows of all vertices; `goes_on`: the job
+    has written to them before. `take`: as the option.
+
+    Raises: UsageError for the topic of another job; JobFailed without brokers.
+    """
+    if not outputs.topics:
+        return outputs
+    from freshet.job.kafka.topic_owner import claimed
+
+    only = next(iter(names_of_returned(plan)), "")
+    marked, seen = dict[str, TopicOutput](), dict[str, Seen]()
+    for kind, topic in outputs.topics.items():
+        mark, known = TopicMark(job_id, has_all, kind or only), None if former is None else former.get(topic.topic)
+        before = goes_on and former is None
+        marked[kind], seen[topic.topic] = claimed(topic, mark, known, properties, goes_on=before, take=take)
+    if not has_all and not goes_on:
+        say(
+            f"--embeddings-to {', '.join(seen)}: without `embeddings-from-start: true` in --config no vertex of the "
+            "snapshot has a row there before it changes, so that `freshet serve --kafka` has not all rows"
+        )
+    if outputs.embeddings is not None:
+        return replace(outputs, embeddings=marked[""], seen=seen)
+    return replace(outputs, by_kind=marked, seen=seen)
+
+
+def watch_topics(outputs: Outputs, properties: Mapping[str, str]) -> AbstractContextManager[object]:
+    """Return what says, while the job runs, that another one writes to its topics."""
+    if not outputs.seen:
+        return nullcontext()
+    from freshet.job.kafka.topic_owner import OwnerWatch
+
+    return OwnerWatch(list(outputs.topics.values()), outputs.seen, ClientProperties(properties))
+
+
+def seen_topics(out: Path) -> dict[str, Seen] | None:
+    """Return what the job has seen of its topics; None where nothing is recorded."""
+    from freshet.job.kafka.topic_owner import read_seen
+
+    return read_seen(out / layout.TOPICS_SEEN)
+
+
+def note_topics(out: Path, seen: Mapping[str, Seen]) -> None:
+    """Record what the job has seen of its topics, before it writes to them."""
+    from freshet.job.kafka.topic_owner import write_seen
+
+    write_seen(out / layout.TOPICS_SEEN, seen)
 
 
 def _topic_of(address: KafkaAddress, kind: str, used: Sequence[str]) -> KafkaAddress:

@@ -22,7 +22,7 @@ from freshet.job.options.run_config import RunConfig, that_hold, value_in_words,
 from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.file_source import FileSource
 from freshet.job.run.job_states import JobStates
-from freshet.job.run.outputs import new_job_id, plan_outputs, refuse_large_records
+from freshet.job.run.outputs import claim_topics, new_job_id, plan_outputs, refuse_large_records, seen_topics
 from freshet.job.run.prepare import cut_log
 from freshet.job.run.prepare.image import make_image
 from freshet.job.run.prepare.job import Job
@@ -38,11 +38,11 @@ from freshet.operators.settings import Settings
 _OF_THE_CLIENT = {"max_rejected"}  # what the process that watches a job does, and not the job
 
 
-def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
+def resume(config: RunConfig, out: Path, *, is_over: bool = False) -> tuple[RunConfig, Job]:
     """The job of `out` as it is to go on, and the options with those that it had before where none are given.
 
     What decides its results comes from when it began; folders may have moved since; how epochs are cut holds
-    from the first epoch on that was not cut before.
+    from the first epoch on that was not cut before. `is_over`: nothing is left to do, so that nothing is written.
     Raises: UsageError for options, a model or events that are not those of the job, or when it still runs.
     """
     saved = SavedJob.read(out)
@@ -59,6 +59,12 @@ def resume(config: RunConfig, out: Path) -> tuple[RunConfig, Job]:
     job_id = former.job_id or new_job_id()
     plan = load_plan(former.model)
     outputs = plan_outputs(config, job_id, say, plan)
+    if outputs.topics and not is_over:
+        had = saved.options.get("embeddings_to")
+        goes_on = had is not None and KafkaAddress.parse(had).topic == config.output_topics["--embeddings-to"].topic
+        has_all = goes_on and (saved.snapshot is None or config.embeddings_from_start)
+        claim = {"has_all": has_all, "goes_on": goes_on, "take": config.take_topic}
+        outputs = claim_topics(outputs, job_id, plan, config.client_properties, seen_topics(out), **claim)
     if config.runtime == "flink":
         _refuse_subtasks(*config.processes, former.parts, len(plan.layers), out)
     block_events = former.parsing.block_events or former.sealing.epoch_events

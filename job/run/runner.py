@@ -36,6 +36,7 @@ from freshet.job.run.former_checkpoints import FormerCheckpoints
 from freshet.job.run.in_flight import LevelWatch
 from freshet.job.run.job_states import JobStates
 from freshet.job.run.lag import Lag
+from freshet.job.run.outputs import note_topics, watch_topics
 from freshet.job.run.preflight import check_services
 from freshet.job.run.prepare.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.prepare.job import Job, prepare
@@ -76,10 +77,12 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
             check_services(config)  # before anything is made
         config = config if config.resume else as_the_snapshot_was_made(config)
         _warm_up(config)
-        config, job = resume(config, out) if config.resume else (config, prepare(config, out))
+        config, job = resume(config, out, is_over=is_over) if config.resume else (config, prepare(config, out))
         # A server may be at work in tables/, a compaction in embeddings/, which removes its own, as the Sink does.
         remove_all_left_behind(out, but=(layout.TABLES, layout.EMBEDDINGS))
         run_file.update_run(out, attempt={"run": job.settings.run, "epoch": complete_epoch(out)})
+        if job.outputs.seen:
+            note_topics(out, job.outputs.seen)
         if config.embeddings_from_start:
             put_start(job, config.client_properties, out)
         processes = config.processes_at_most if config.runtime == "flink" else 1
@@ -309,7 +312,7 @@ def run_on_flink(
         clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
 
-    with ProgressDisplay() as bar, Lag(out, job.sources) as lag:
+    with ProgressDisplay() as bar, Lag(out, job.sources) as lag, watch_topics(job.outputs, spec.kafka_properties):
         try:
             update = _watch(lag, job, out, bar, clock, rejects)
 

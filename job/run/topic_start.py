@@ -22,7 +22,7 @@ from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.run.prepare.job import Job
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of
 from freshet.operators.output_folders import LogFolders
-from freshet.operators.record_blocks import records_of
+from freshet.operators.record_blocks import JOB_HEADER, records_of
 from freshet.operators.sink.coalesce import Changes, TextIds
 from freshet.operators.sink.kafka_records import RecordBlocks
 from freshet.state.served.ids import Texts
@@ -61,7 +61,7 @@ def _put(topic: TopicOutput, properties: ClientProperties, records: RecordBlocks
             for changes in _changes(log):
                 for block in records.blocks(changes):
                     for key, value, _ in records_of(block):
-                        while not _takes(producer, topic.topic, key, value, reported):
+                        while not _takes(producer, topic, key, value, reported):
                             _raise(failed)
                 count += len(changes)
                 _raise(failed)
@@ -77,10 +77,11 @@ def _put(topic: TopicOutput, properties: ClientProperties, records: RecordBlocks
     return count
 
 
-def _takes(producer: Any, topic: str, key: bytes, value: bytes | None, reported: Any) -> bool:
+def _takes(producer: Any, topic: TopicOutput, key: bytes, value: bytes | None, reported: Any) -> bool:
     """Hand a record over; False where the client holds all that it may, after a wait."""
     try:
-        producer.produce(topic, value, key, on_delivery=reported)
+        marks = {"headers": [(JOB_HEADER, topic.mark.encode())]} if topic.mark else {}
+        producer.produce(topic.topic, value, key, on_delivery=reported, **marks)
     except BufferError:
         producer.poll(_WAIT_S)
         return False

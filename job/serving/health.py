@@ -43,8 +43,8 @@ def status_of(figures: dict[str, Any], path: str, stale_ok: bool = False) -> int
 class Health:
     """Figures of a table and of what it follows, as of now."""
 
-    def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S, kind: str = "") -> None:
-        self._lookup, self._stale_after_s = lookup, stale_after_s
+    def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S, kind: str = "", lacks: str = "") -> None:
+        self._lookup, self._stale_after_s, self.lacks = lookup, stale_after_s, lacks
         self.kind = kind or lookup.kind  # of the vertices, also where the model returns no other
         self.trouble: Callable[[], str | None] = lambda: None  # what whoever keeps the table knows
         self._asked_s, self._found = float("-inf"), _SILENT
@@ -64,7 +64,8 @@ class Health:
 
         `behind_s`: how long the job, or the server, has said nothing, or what it said is not in the table. `job`:
         running, ended, stopped, failed, lost, or silent (its folder is not here, or says that it runs); of a server
-        that feeds from a topic it is the brokers that say something, and the job is unknown.
+        that feeds from a topic it is the brokers that say something, and the job is unknown; `lacks` says which rows
+        the topic can't have, where it does not have all.
         """
         try:
             table = self._lookup.table
@@ -83,6 +84,7 @@ class Health:
             "tables": str(self._lookup.folder),
             "reason": self.trouble() or (f"nothing was heard for {behind_s:.1f} s" if stale else None),
             **({"kind": self.kind} if self.kind else {}),
+            **({"lacks": self.lacks} if self.lacks else {}),
             "epoch": table.epoch,
             "vertices": table.live,
             "consistency": self._lookup.consistency,

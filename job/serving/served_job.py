@@ -109,6 +109,7 @@ class ServedJob:
     begins_empty: bool = False  # epoch 0 has no rows
     kind: str = ""  # where the model returns several
     kind_name: str = field(default="", kw_only=True)  # name of that kind, or of the only one that the model returns
+    lacks: str = field(default="", kw_only=True)  # which rows the topic that it comes from can't have
 
     @staticmethod
     def read(out: Path, kind: str | None = None) -> ServedJob | None:

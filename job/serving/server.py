@@ -65,7 +65,7 @@ def serve(options: ServeOptions) -> NoReturn:
             left = place.left_behind(job, tables)
             if left is not None:
                 current.begin_with(left)
-            health = Health(lookup, options.stale_after_s, job.kind_name)
+            health = Health(lookup, options.stale_after_s, job.kind_name, job.lacks)
             servers = _Servers(options, lookup, health, job)
             follower: Follower | None = None
             try:
@@ -159,7 +159,7 @@ class _Servers:
         budget = Budget(0, processes, shared)
         lookup.as_server(budget)
         self._answering = Answering(self._doors, 0, lookup, health)
-        common = lookup.sources, lookup.consistency, options.stale_after_s, health.kind
+        common = lookup.sources, lookup.consistency, options.stale_after_s, health.kind, health.lacks
         work = WorkerSettings(self._doors, 0, os.getpid(), str(lookup.folder), *common, shared)
         self._tables, self._workers, self._told = lookup.folder, list[int](), False
         self._keeper = Keeper(work, self._changed, budget.forget)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.options.run_config import RunConfig
-from freshet.job.run.outputs import Outputs, plan_outputs
+from freshet.job.run.outputs import Outputs, claim_topics, plan_outputs
 from freshet.job.run.positions import Position, known_topics, match, read_positions
 from freshet.job.run.prepare.learned import learned_ids
 from freshet.job.run.prepare.model import PreparedModel
@@ -44,7 +44,9 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     if not config.events_map:
         known = config.id_kind if graph is None or graph.is_empty else graph.id_kind
         tell_schemas(found.files, model.plan.features, known, say, cast_ids=config.cast_ids)
-    outputs = plan_outputs(config, job_id, say, model.plan)
+    planned, has_all = plan_outputs(config, job_id, say, model.plan), graph is None or config.embeddings_from_start
+    claim = {"has_all": has_all, "goes_on": False, "take": config.take_topic}
+    outputs = claim_topics(planned, job_id, model.plan, config.client_properties, None, **claim)
     given, types = config.id_kind, model.plan.edge_types or None
     of_graph = None if graph is None or graph.is_empty else graph.id_kind
     learned = learned_ids(model.plan, {"--id-type": given, "--snapshot": of_graph})

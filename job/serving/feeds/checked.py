@@ -35,7 +35,8 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= 4096
 
 
-def _is_kind(value: object) -> bool:
+def is_kind(value: object) -> bool:
+    """Return whether a value is the name of a kind, or empty."""
     return isinstance(value, str) and (not value or _fits(value))
 
 
@@ -91,7 +92,7 @@ _JOB: dict[str, tuple[Callable[[Any], bool], str, Any]] = {
     "sources": (lambda one: isinstance(one, list) and all(map(_is_text, one)), "a list of strings", ...),
     "parts": (lambda one: _is_word(one) and one <= PARTS_MAX, f"an integer from 0 to {PARTS_MAX}", 0),
     "begins_empty": (*_FLAG, False),
-    "kind_name": (_is_kind, "the name of a kind", ""),
+    "kind_name": (is_kind, "the name of a kind", ""),
     "consistency": (lambda one: one in (EPOCH, ROW), f"{EPOCH} or {ROW}", EPOCH),
     "model": (*_TEXT, ""),
     "model_folder": (*_TEXT, ""),

@@ -81,7 +81,8 @@ class FedJob(ServedJob):
         more = fields["width"], fields["consistency"], fields["model"]
         job = fields["job_id"], fields["parts"], fields["strings"], tuple(fields["sources"])
         out, kind = LogFolders.of_tables(tables).out, kind_of_log(fields["job_id"], fields["kind_name"])
-        return FedJob(out, *job, kept, *tails, kind, *more, kind_name=kind or fields["kind_name"])
+        lacks = str(sent.get("lacks", "")) if isinstance(sent, dict) else ""  # of our own note on a topic
+        return FedJob(out, *job, kept, *tails, kind, *more, kind_name=kind or fields["kind_name"], lacks=lacks)
 
     @staticmethod
     def recorded(tables: Path) -> FedJob | None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 
+from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.brokers import await_brokers
-from freshet.job.kafka.client import ClientProperties
+from freshet.job.kafka.client import ClientProperties, admin_client
+from freshet.job.kafka.make_topics import policy_that_deletes
+from freshet.job.serving.feeds.checked import is_kind
 from freshet.job.serving.feeds.fed_job import RETRY_S, FedJob
 from freshet.job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
 from freshet.job.serving.feeds.topic_records import Kind
 from freshet.job.serving.protocol.wanted import ROW
+from freshet.operators.record_blocks import TopicMark
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Topic:
             try:
                 told = self._told(lambda: until() or time.monotonic() > deadline)
                 if told is not None:
+                    if told["lacks"]:
+                        say(f"--kafka {self.address}: {told['lacks']}", "warning")
                     return FedJob.write(told, tables)
                 reason = "there is no embedding in it yet"
             except (JobFailed, KafkaException, OffsetsGoneError) as error:
@@ -61,8 +67,22 @@ class Topic:
                 for record in reader.read(POLL_S):
                     kind = Kind.of(record)
                     if kind is not None:
+                        mark = TopicMark.of(record.headers)
                         told = {"strings": kind.strings, "width": kind.width, "model": kind.model}
+                        told |= {"kind_name": mark.kind if mark is not None and is_kind(mark.kind) else ""}
+                        told |= {"lacks": "; ".join(self._lacks(mark))}
                         return told | {"job_id": reader.id, "sources": [str(self.address)], "consistency": ROW}
         finally:
             reader.close()
         return None
+
+    def _lacks(self, mark: TopicMark | None) -> Iterator[str]:
+        """Yield why the topic can't have the rows of all vertices, as far as records and brokers say."""
+        if mark is not None and not mark.has_all:
+            yield (
+                "the topic has only changes: vertices that have not changed since the job began to write there are not "
+                "served (start a job with `embeddings-from-start: true` in --config on a new topic)"
+            )
+        with admin_client(self.address, self.properties) as admin:
+            if (policy := policy_that_deletes(admin, self.address.topic)) is not None:
+                yield f"the topic has {policy}: rows that do not change vanish in time; set cleanup.policy=compact"

@@ -164,7 +164,14 @@ def _vector(told: object) -> np.ndarray:
         if isinstance(told, str):
             return np.frombuffer(binascii.a2b_base64(told, strict_mode=True), "<f4")
         if isinstance(told, list) and all(one is None or type(one) in (int, float) for one in told):
-            return np.array(told, "<f4").reshape(-1)
+            with np.errstate(over="ignore"):
+                found = np.array(told, "<f4").reshape(-1)
+            if np.isinf(found).any():  # a job writes null for what is not finite
+                msg = f"embedding: expected numbers of float32, got {told[int(np.isinf(found).argmax())]!s:.{_SHOWN}}"
+                raise BadRecordError(msg)
+            return found
+    except BadRecordError:
+        raise
     except (ValueError, OverflowError):  # binascii.Error is a ValueError
         pass
     msg = f"embedding: expected base64 of float32 or a list of numbers, got {str(told)[:_SHOWN]!r}"

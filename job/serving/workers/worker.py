@@ -40,6 +40,7 @@ class WorkerSettings:
     consistency: str
     stale_after_s: float
     kind: str
+    lacks: str
     budget: int | None = None  # the descriptor of the memory in which processes count what is in flight
 
     def dump(self) -> bytes:
@@ -78,7 +79,7 @@ def main() -> int:
     )
     unpack_few_at_once()
     lookup.as_server(Budget(work.number, len(doors.flight_ports), work.budget))
-    answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s, work.kind))
+    answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s, work.kind, work.lacks))
     answering.start()
     gc.freeze()
     say(f"worker {work.number}: Flight at {doors.flights[work.number]}")

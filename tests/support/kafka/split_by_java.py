@@ -12,13 +12,14 @@ from freshet.job.kafka.flink_java import add_class, add_connector, java_operator
 from freshet.job.kafka.flink_sink import SERIALIZER, SPLITTER
 from freshet.job.machine.artifacts import connector_jars
 from freshet.job.machine.java import prepare_environment
-from freshet.operators.record_blocks import EPOCH_HEADER, KafkaRecord, blocks_of, records_of
+from freshet.operators.record_blocks import EPOCH_HEADER, JOB_HEADER, KafkaRecord, TopicMark, blocks_of, records_of
 from freshet.operators.sink.coalesce import Changes, TextIds
 from freshet.operators.sink.kafka_records import RecordBlocks
 
 ODD = ["", "a", "tab\there", "line\nend", 'quote"\\', "ä", "😀 and é", "\x00\x1f\x7f", "x" * 300, " ", "%_", "\t\t"]
 OTHERS = [KafkaRecord(b"", b""), KafkaRecord(b"\xff\x00", bytes(range(256))), KafkaRecord(b"k", None, 2**62)]
 OTHERS += [KafkaRecord(b"no epoch", None), KafkaRecord(b"both", b"value", 0)]
+MARK = TopicMark("0123456789abcdef", has_all=True, kind="Käufer und mehr").encode()
 
 
 def main(folder: Path) -> None:
@@ -41,14 +42,16 @@ def main(folder: Path) -> None:
     rows = [Row(block) for block in blocks]
     stream = env.from_collection(rows, type_info=Types.ROW([Types.PRIMITIVE_ARRAY(Types.BYTE())]))
     records = java_operator(stream, SPLITTER, (), Types.PRIMITIVE_ARRAY(Types.BYTE()), "records")
-    serializer, found = get_gateway().jvm.RecordSerializer("t", EPOCH_HEADER, None), []
+    serializer, found = get_gateway().jvm.RecordSerializer("t", EPOCH_HEADER, JOB_HEADER, MARK.decode(), None), []
     cut = records._j_data_stream.executeAndCollect()
     while cut.hasNext():
         record = serializer.serialize(cut.next(), None, None)
         assert (record.topic(), record.partition(), record.timestamp()) == ("t", None, None)
         headers = [(header.key(), bytes(header.value())) for header in record.headers().toArray()]
-        assert [name for name, _ in headers] in ([], [EPOCH_HEADER])
         value = record.value()
+        if value is not None:
+            assert headers.pop() == (JOB_HEADER, MARK)
+        assert [name for name, _ in headers] in ([], [EPOCH_HEADER])
         epoch = int(headers[0][1]) if headers else None
         found.append(KafkaRecord(bytes(record.key()), None if value is None else bytes(value), epoch))
     expected = list(chain.from_iterable(map(records_of, blocks)))

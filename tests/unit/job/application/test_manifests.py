@@ -81,6 +81,20 @@ def test_options_come_from_flags_environment_and_file(
     assert deployment["spec"]["job"]["parallelism"] == 2
 
 
+def test_a_topic_gets_the_rows_of_a_snapshot_unless_that_is_declined(
+    spec: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    def options(config: Path, *more: str) -> dict[str, Any]:
+        _, out, _ = spec("--config", config, *more)
+        return dict(yaml.safe_load(next(yaml.safe_load_all(out))["data"]["job.yaml"]))
+
+    assert "embeddings-from-start" not in options(K8S / "job.yaml")
+    assert options(K8S / "job.yaml", "--snapshot", "/data/graph")["embeddings-from-start"] is True
+    declined = tmp_path / "job.yaml"
+    declined.write_text((K8S / "job.yaml").read_text() + "embeddings-from-start: false\n")
+    assert options(declined, "--snapshot", "/data/graph")["embeddings-from-start"] is False
+
+
 def test_slots_are_those_of_the_layers(spec: Callable[..., tuple[int, str, str]]) -> None:
     """Where each layer has its own number, --parallelism is the limit only."""
     shape = "--parts", "4", "--parallelism", "6", "--layer-parallelism", "1,3"

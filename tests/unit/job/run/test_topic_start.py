@@ -28,9 +28,10 @@ class Client:
     def __init__(self, error: Any = None) -> None:
         self.error, self.held, self.taken = error, [], {}
 
-    def produce(self, topic: str, value: bytes, key: bytes, on_delivery: Any) -> None:
+    def produce(self, topic: str, value: bytes, key: bytes, on_delivery: Any, headers: Any = None) -> None:
         if len(self.held) == 2:
             raise BufferError
+        self.headers = headers
         self.held.append((key, value, on_delivery))
 
     def poll(self, seconds: float) -> None:
@@ -55,7 +56,9 @@ def test_once(tmp_path, monkeypatch, kind):
     hand.apply(0, ({2: 1.0, 3: -2.0}, []), ({4: 3.0}, []))
     hand.close()
     settings = SimpleNamespace(outlet=OutletConfig(model_tag="m0"))
-    job: Any = SimpleNamespace(settings=settings, outputs=Outputs(TopicOutput(bootstrap="h:1", topic="t")))
+    job: Any = SimpleNamespace(
+        settings=settings, outputs=Outputs(TopicOutput(bootstrap="h:1", topic="t", mark="j all"))
+    )
     for error in (KafkaError(KafkaError._MSG_TIMED_OUT), None):
         client = Client(error)
         monkeypatch.setattr(topic_start, "producer_to", lambda *_, client=client: client)
@@ -74,6 +77,7 @@ def test_once(tmp_path, monkeypatch, kind):
                 f"{name}4": [3.0] * WIDTH,
             }
             assert {(record["epoch"], record["model"]) for record in found.values()} == {(0, "m0")}
+            assert client.headers == [("job", b"j all")]
             monkeypatch.setattr(topic_start, "producer_to", lambda *_: pytest.fail("it is there already"))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.machine.ports import server_port
 from freshet.job.serving import place
+from freshet.job.serving.feeds import topic as topic_module
 from freshet.job.serving.feeds.fed_job import FedJob, FedServers
 from freshet.job.serving.feeds.topic import Topic
 from freshet.job.serving.feeds.topic_follower import TopicFollower
@@ -30,6 +33,7 @@ from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import ROW
+from freshet.operators.record_blocks import TopicMark
 from freshet.operators.sink.coalesce import Changes, TextIds
 from freshet.operators.sink.kafka_records import FORMS, RecordBlocks
 from freshet.state.served.layout import T_BEAT_US
@@ -97,6 +101,8 @@ def test_records_of_nobody_are_left_out_with_the_reason():
         "base64": Record(b"7", orjson.dumps(value | {"embedding": "?"})),
         "list of numbers, got '[1": Record(b"7", orjson.dumps(value | {"embedding": [10**18, 1e300, None, {}]})),
         "list of numbers": Record(b"7", orjson.dumps(value | {"embedding": [[1], 2, 3]})),
+        "expected numbers of float32, got 1e+39": Record(b"7", orjson.dumps(value | {"embedding": [0, 1e39, 0]})),
+        "expected numbers of float32, got -3.5e+38": Record(b"7", orjson.dumps(value | {"embedding": [-3.5e38, 0, 0]})),
         "value: expected a head of 16 bytes and float32, got 15": Record(b"7", binary[:15]),
         "value: expected a head of 16 bytes and float32, got 18": Record(b"7", binary[:18]),
         "value: expected 0 or 1 in byte 7, got 2": Record(b"7", binary[:7] + b"\2" + binary[8:]),
@@ -136,6 +142,40 @@ def test_any_record_is_a_row_or_left_out_with_the_reason(key, value, changed, he
     assert len(found.ids) + len(found.dead) + len(refused) <= len(given_)
     assert 7 in [*found.ids.tolist(), *found.dead.tolist()]
     assert 0 <= found.newest <= 2**62
+
+
+@pytest.mark.parametrize(
+    ("mark", "config", "kind", "lacks"),
+    [
+        (TopicMark("j", has_all=True, kind="user"), {"cleanup.policy": "compact"}, "user", []),
+        (TopicMark("j", has_all=False), {"cleanup.policy": "compact"}, "", ["embeddings-from-start"]),
+        (None, {"cleanup.policy": "compact"}, "", []),
+        (None, {"cleanup.policy": "compact,delete", "retention.ms": "60000"}, "", ["compact,delete"]),
+        (None, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, "", []),
+        (TopicMark("j", has_all=False), {}, "", ["embeddings-from-start", "cleanup.policy=delete"]),
+    ],
+)
+def test_what_a_topic_says_of_its_rows(
+    mark: TopicMark | None, config: dict[str, str], kind: str, lacks: list[str], monkeypatch, tmp_path, capsys
+) -> None:
+    script = Script()
+    [row] = records((7, 1, 0.5))
+    script.batches = [[row._replace(headers=[] if mark is None else [("job", mark.encode())])]]
+
+    class Admin:
+        def describe_configs(self, _: Any, config_filter: str) -> Any:
+            assert config_filter == "all"
+            return {"topic": {"t": {name: {"value": value} for name, value in config.items()}}}
+
+    monkeypatch.setattr(topic_module, "await_brokers", lambda *_: None)
+    monkeypatch.setattr(topic_module, "admin_client", lambda *_: nullcontext(Admin()))
+    monkeypatch.setattr(Topic, "read", lambda *_: SimpleNamespace(read=script.read, close=script.close, id=JOB_ID))
+    topic = Topic(KafkaAddress("b:1", "t"), ClientProperties())
+    job = topic.job(tmp_path / "tables", lambda: False, 60.0)
+    assert (job.kind_name, bool(job.lacks)) == (kind, bool(lacks))
+    assert all(one in job.lacks for one in lacks)
+    assert job.lacks in capsys.readouterr().err
+    assert FedJob.recorded(tmp_path / "tables") == job
 
 
 class Script:
@@ -269,7 +309,8 @@ def test_what_answers_say(script, strings):
     topic.batches = [records((1, 1, 1.0), (2, 3, 2.0), strings=strings)]
     follower = following(*script)
     lookup = Lookup(CurrentTable(tables), job.sources, None, ROW)
-    health = Health(lookup)
+    health = Health(lookup, lacks="only changes")
+    assert health.figures()["lacks"] == "only changes"
     port = server_port()
     flights = EmbeddingFlights(f"grpc://127.0.0.1:{port}", lookup, health, None, JOB_ID)
     one = "v1" if strings else 1
