@@ -30,7 +30,7 @@ DROPPED_ROW, DROPPED_PART = 0, 1
 
 
 class Effects(NamedTuple):
-    """What became of an epoch's accepted events, where it may not be what was meant.
+    """Counts of an epoch's accepted events that may not have done what was meant.
 
     `replaced`: an edge was added that was there. `unchanged`: an event after which the graph is as before, among those
     that add an edge or a vertex; features and attributes, which the Partitioner does not have, count as changed.

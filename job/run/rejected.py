@@ -79,7 +79,7 @@ class RejectWatch:
         return EXIT_CHECK_FAILED
 
     def _look_at_deletions(self, least: int) -> None:
-        """Say once that most of at least so many deletions were of what was not there."""
+        """Say once that most of the deletions, `least` or more, were of what was not there."""
         noted = read_noted(self._out)
         nothing, deletions = noted["nothing_deleted"], noted["deletions"]
         if self._has_told_deletions or deletions < least or 2 * nothing <= deletions:
