@@ -99,6 +99,20 @@ def of_sums(name: str, file: str, old: str, new: str = "") -> Mutation:
 
 MUTATIONS = [
     Mutation(
+        "two readings of an own conv are not compared",
+        "gnn/pyg/own/running.py",
+        "if (found := difference(made[0], made[1])) is not None:",
+        "if (found := difference(made[0], made[0])) is not None:",
+        "tests/unit/gnn/pyg/test_own_readings.py",
+    ),
+    Mutation(
+        "a constant that differs by row is taken as its first",
+        "gnn/pyg/own/recorder.py",
+        "if rows.dtype == torch.bool or not bool(is_same.all()):",
+        "if rows.dtype == torch.bool:",
+        "tests/unit/gnn/pyg/test_own_readings.py",
+    ),
+    Mutation(
         "edges of a snapshot expire in epoch 0",
         "partitioner/core.py",
         "if not snapshot:",

@@ -149,7 +149,8 @@ class Recorder(TorchDispatchMode):
         Raises: ExportError where it does not.
         """
         rows = tensor.detach().movedim(axis, 0).reshape(tensor.shape[axis], -1)
-        if rows.dtype == torch.bool or not bool(((rows == rows[:1]) | rows.isnan()).all()):
+        is_same = (rows == rows[:1]) | (rows.isnan() & rows[:1].isnan())
+        if rows.dtype == torch.bool or not bool(is_same.all()):
             call.refuse("it reads a tensor that has a row of its own for each vertex or edge")
         return constant(rows[0].double().numpy(), call.place)
 
