@@ -99,9 +99,10 @@ def test_slots_are_those_of_the_layers(spec: Callable[..., tuple[int, str, str]]
     """Where each layer has its own number, --parallelism is the limit only."""
     shape = "--parts", "4", "--parallelism", "6", "--layer-parallelism", "1,3"
     _, out, _ = spec("--config", K8S / "job.yaml", *shape)
-    options, deployment, *_ = yaml.safe_load_all(out)
+    options, deployment, budget, _ = yaml.safe_load_all(out)
     assert yaml.safe_load(options["data"]["job.yaml"])["layer-parallelism"] == "1,3"
     assert deployment["spec"]["job"]["parallelism"] == 5
+    assert budget["spec"]["minAvailable"] == 5, "of five TaskManagers and a JobManager one may be evicted"
 
 
 def test_the_program_takes_the_options_that_spec_writes(tmp_path: Path) -> None:
