@@ -15,6 +15,7 @@ from freshet.job.folder import layout
 
 if TYPE_CHECKING:
     from freshet.job.history.as_of import Joined
+    from freshet.partitioner.times.units import TsUnit
 
 
 def history(
@@ -32,6 +33,9 @@ def history(
         typer.Option(metavar="Q.parquet", help="Questions, in columns id and ts: the embeddings as they were then."),
     ] = None,
     to: Annotated[Path | None, typer.Option(metavar="R.parquet", help="With --as-of: file to write.")] = None,
+    ts_unit: Annotated[
+        Literal["s", "ms", "us", "ns"], typer.Option(help="With --as-of: unit of integers in ts.")
+    ] = "ms",
     by: Annotated[
         Literal["event", "arrival"] | None,
         typer.Option(
@@ -47,7 +51,7 @@ def history(
     which epoch on all rows are there. Exits with 1 when one of the ids has no row.
 
     With --as-of, the rows of Q get the columns epoch and embedding: the row of the last epoch whose time (the largest
-    so far) is not later than ts (ms since 1970, or a timestamp); null where the vertex did not exist then or the log
+    so far) is not later than ts (since 1970 in --ts-unit, or a timestamp); null where there was no vertex or the log
     does not say. Prints a JSON line (rows, found, absent, unknown, by, epoch, known_from).
 
     [bold]Examples[/bold]
@@ -62,7 +66,7 @@ def history(
         if names or to is None:
             msg = "history: --as-of goes with --to R.parquet, and without ids"
             raise UsageError(msg)
-        _join(folder, as_of, to, by, kind)
+        _join(folder, as_of, to, kind, by, ts_unit)
         return
     if to is not None or by is not None:
         msg = f"history: {'--to' if to is not None else '--by'} goes with --as-of Q.parquet"
@@ -108,21 +112,21 @@ def _show(folder: Path, names: list[str], format_: Format, kind: str | None) -> 
     return EXIT_CHECK_FAILED if missing else 0
 
 
-def _join(folder: Path, questions: Path, to: Path, by: str | None, kind: str | None) -> None:
+def _join(folder: Path, questions: Path, to: Path, kind: str | None, by: str | None, ts_unit: TsUnit) -> None:
     import orjson
     import pyarrow.parquet as pq
 
     from freshet.files.whole import remove_left_behind
-    from freshet.job.history.as_of import join_as_of, why_unknown
+    from freshet.job.history.as_of import doubts_of, join_as_of
     from freshet.operators.sink.direct_file import replace_whole
 
     if not to.absolute().parent.is_dir():
         msg = f"--to {to}: there is no folder {to.absolute().parent}"
         raise UsageError(msg)
-    joined: Joined = join_as_of(folder, questions, by=by, kind=kind)
+    joined: Joined = join_as_of(folder, questions, by=by, kind=kind, ts_unit=ts_unit)
     remove_left_behind(to.absolute().parent, f"{escape(to.name)}.*")  # of a command that was killed
     replace_whole(to.absolute(), lambda sink: pq.write_table(joined.table, sink))
-    if joined.unknown:
-        print(f"freshet: {why_unknown(joined)}", file=sys.stderr)
+    for line in doubts_of(joined):
+        print(f"freshet: {line}", file=sys.stderr)
     facts = {name: getattr(joined, name) for name in ("found", "absent", "unknown", "by", "epoch", "known_from")}
     print(orjson.dumps({"rows": joined.table.num_rows} | facts).decode(), flush=True)

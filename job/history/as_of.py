@@ -16,11 +16,12 @@ from freshet.job.errors import UsageError
 from freshet.job.history.epoch_at import UNKNOWN, By, epochs_at
 from freshet.job.history.newest_rows import Newest
 from freshet.job.history.past_log import PastLog, codes_of
+from freshet.job.history.remarks import AskedTimes, remarks
 from freshet.job.serving.change_log_rows import again, times_upto
+from freshet.partitioner.times.units import MS, UNIT_NAMES, TsUnit, all_to_ms
 
 _ADDED = ("epoch", "embedding")
 _NUMBERS_MAX = 1 << 30  # of a piece of a column of lists, whose offsets have 32 bits
-_BY_UNIT = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}  # to ms: times, and divided by
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Joined:
 
     `absent`: the vertex had no row then; `unknown`: the log does not say, since the time is before its first epoch or
     compaction has removed what would say it. `epoch`: the last one that counted; `known_from`: the first of which every
-    row is there.
+    row is there. `doubts`: what may be wrong with the times.
     """
 
     table: pa.Table
@@ -39,6 +40,7 @@ class Joined:
     unknown: int
     epoch: int
     known_from: int
+    doubts: tuple[str, ...] = ()
 
 
 def as_of(
@@ -49,30 +51,37 @@ def as_of(
     time: str = "ts",
     by: Literal["event", "arrival"] | None = None,
     kind: str | None = None,
+    ts_unit: TsUnit = MS,
 ) -> pa.Table:
     """Return the table with the embedding of each row's vertex as it was at the row's time.
 
     It comes from the change log in `out`, the --out folder of a job that runs or has ended. The row that counts is that
     of the last epoch whose time is not later than the asked one, so nothing comes from the future. By `event` the time
     of an epoch is the largest `ts` of all events up to it, by `arrival` when the last of them came; None: by event
-    where any event has a `ts`. A time past the last visible epoch gets the row of that one. Epoch 0, the snapshot,
-    comes before all events, and arrives when the job begins. `kind`: of the vertices, where the model returns several.
+    where any event has a `ts`. A time past the last visible epoch gets the row of that one, with a warning. Epoch 0,
+    the snapshot, comes before all events, with a warning, too; it arrives when the job begins. `kind`: of the vertices,
+    where the model returns several. `ts_unit`: s, ms, us or ns, of integers in the column `time`; times that look as if
+    they were of another unit are a warning.
 
     Shapes: `table` is a pyarrow Table, a pandas DataFrame, or the path of a Parquet file; column `id` int64 or strings
-        as in the job, column `time` int64 ms since 1970 or timestamps. The result has its rows and columns, in order,
+        as in the job, column `time` int64 since 1970 or timestamps. The result has its rows and columns, in order,
         and `epoch` int64 and `embedding` list of float32: the row's epoch and vector, both null where the
         vertex did not exist then, or the log does not say (a warning counts these; see `freshet compact`).
     Raises: UsageError (of `InputError`) for a folder without a job, other columns, or a log without such times;
         DamagedFileError.
     """
-    joined = join_as_of(Path(out), table, id=id, time=time, by=by, kind=kind)
-    if joined.unknown:
-        warnings.warn(why_unknown(joined), stacklevel=2)
+    joined = join_as_of(Path(out), table, id=id, time=time, by=by, kind=kind, ts_unit=ts_unit)
+    for line in doubts_of(joined):
+        warnings.warn(line, stacklevel=2)
     return joined.table
 
 
-def why_unknown(joined: Joined) -> str:
-    """Describe the rows of which the log does not say what they were."""
+def doubts_of(joined: Joined) -> list[str]:
+    """Describe the rows of which the log does not say what they were, and what may be wrong with the times."""
+    return [*([_why_unknown(joined)] if joined.unknown else []), *joined.doubts]
+
+
+def _why_unknown(joined: Joined) -> str:
     removed = f", and compaction has removed rows before epoch {joined.known_from}" if joined.known_from else ""
     return (
         f"{joined.unknown:,} of {joined.table.num_rows:,} rows have no embedding because the change log does not say "
@@ -81,17 +90,25 @@ def why_unknown(joined: Joined) -> str:
 
 
 def join_as_of(
-    out: Path, table: Any, *, id: str = "id", time: str = "ts", by: str | None = None, kind: str | None = None
+    out: Path,
+    table: Any,
+    *,
+    id: str = "id",
+    time: str = "ts",
+    by: str | None = None,
+    kind: str | None = None,
+    ts_unit: TsUnit = MS,
 ) -> Joined:
     """Return the table with embeddings, and what is to be said of it; see `as_of`."""
     given = _as_table(table)
-    return again(lambda: _joined(PastLog(out.absolute(), kind), given, id, time, by))
+    return again(lambda: _joined(PastLog(out.absolute(), kind), given, (id, time), by, ts_unit))
 
 
-def _joined(log: PastLog, given: pa.Table, id: str, time: str, by: str | None) -> Joined:
-    ids, times = _ids(given, id, log), _times(given, time)
+def _joined(log: PastLog, given: pa.Table, columns: tuple[str, str], by: str | None, ts_unit: TsUnit) -> Joined:
+    ids, asked = _ids(given, columns[0], log), _times(given, columns[1], ts_unit)
     basis = _basis(log, by)
-    upto = epochs_at(log.folders, times, basis, log.upto)
+    walk = epochs_at(log.folders, asked.times, basis, log.upto)
+    upto, doubts = walk.epochs, tuple(remarks(asked, walk, basis, log.folders))
     known = pc.unique(ids)
     known = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
     newest = Newest(codes_of(ids, known), upto, len(known))
@@ -107,7 +124,7 @@ def _joined(log: PastLog, given: pa.Table, id: str, time: str, by: str | None) -
     counts = int(found.sum()), int((~found & ~unknown).sum()), int(unknown.sum())
     joined = given.append_column("epoch", pa.array(newest.epochs, mask=~found))
     joined = joined.append_column("embedding", with_nulls(vectors, found))
-    return Joined(joined, basis.value, *counts, log.upto, log.known_from)
+    return Joined(joined, basis.value, *counts, log.upto, log.known_from, doubts)
 
 
 def with_nulls(rows: np.ndarray, there: np.ndarray) -> pa.ChunkedArray:
@@ -185,15 +202,17 @@ def _ids(given: pa.Table, name: str, log: PastLog) -> pa.ChunkedArray:
     raise UsageError(msg)
 
 
-def _times(given: pa.Table, name: str) -> np.ndarray:
-    """The times in ms since 1970, (n,) int64; what is finer is rounded down."""
+def _times(given: pa.Table, name: str, unit: TsUnit) -> AskedTimes:
+    """The times in ms since 1970; what is finer is rounded down."""
     column = _column(given, name)
     kind = column.type
-    if pa.types.is_integer(kind):
-        return column.cast(pa.int64()).to_numpy()
-    if pa.types.is_timestamp(kind):
-        times, by = _BY_UNIT[kind.unit]
-        found: np.ndarray = column.cast(pa.int64()).to_numpy() * times // by
-        return found
-    msg = f"the questions: column {name}: expected int64 (ms since 1970) or timestamps, got {kind}"
-    raise UsageError(msg)
+    is_typed = pa.types.is_timestamp(kind)
+    if not is_typed and not pa.types.is_integer(kind):
+        msg = f"the questions: column {name}: expected int64 ({UNIT_NAMES[unit]} since 1970) or timestamps, got {kind}"
+        raise UsageError(msg)
+    times, fit = all_to_ms(column.cast(pa.int64()).to_numpy(), kind.unit if is_typed else unit)
+    if not fit.all():
+        number = column[int(np.argmin(fit))]
+        msg = f"the questions: column {name}: expected times within 64 bits in milliseconds, got {number}"
+        raise UsageError(msg)
+    return AskedTimes(times, None if is_typed else unit)

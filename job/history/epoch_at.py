@@ -31,6 +31,8 @@ _COLUMN = {By.ARRIVAL: 0, By.EVENT: 1}  # of EpochTimes
 class EpochsAt:
     """The epochs at asked times, by one file of `epochs/` after the other.
 
+    `first` and `largest` are the times of its first and its last epoch that has one, NO_TIME before any.
+
     Shapes: epochs (n,) int64, UNKNOWN where the log does not say
     """
 
@@ -40,7 +42,7 @@ class EpochsAt:
         By events, epoch 0 comes before all of them.
         """
         self._times, self._column, self._upto = times, _COLUMN[by], upto
-        self._largest = NO_TIME  # so far
+        self.first = self.largest = NO_TIME  # so far
         at_begin = began is None or by is By.EVENT
         self.epochs = np.where(at_begin | (times >= (began or 0)), 0, UNKNOWN)
 
@@ -50,22 +52,24 @@ class EpochsAt:
         epochs, own = found.epochs[within], found.times[within, self._column]
         if not len(epochs):
             return
-        so_far = np.maximum.accumulate(np.maximum(own, self._largest))
+        so_far = np.maximum.accumulate(np.maximum(own, self.largest))
         blind = (so_far == NO_TIME) & (found.events[within] > 0)
         if blind.any():  # nobody knows when their events were: nothing is known before the first time
             self.epochs[:] = UNKNOWN
         at = np.searchsorted(so_far, self._times, "right") - 1
         known = (at >= 0) & (so_far[np.maximum(at, 0)] != NO_TIME)
         self.epochs[known] = epochs[at[known]]
-        self._largest = int(so_far[-1])
+        if self.first == NO_TIME:
+            self.first = int(so_far[np.argmax(so_far != NO_TIME)])
+        self.largest = int(so_far[-1])
 
 
-def epochs_at(log: LogFolders, times: np.ndarray, by: By, upto: int) -> np.ndarray:
-    """Return the last epoch up to `upto` whose time is not later than each of `times`, (n,) int64; UNKNOWN before all.
+def epochs_at(log: LogFolders, times: np.ndarray, by: By, upto: int) -> EpochsAt:
+    """Find the last epochs up to `upto` whose time is not later than each of `times`, (n,) int64.
 
     Raises: DamagedFileError.
     """
     walk = EpochsAt(times, by, upto, began_ms(log.out))
     for path in sorted(log.epochs.glob("[!._]*.parquet")):
         walk.take(times_in(path))
-    return walk.epochs
+    return walk

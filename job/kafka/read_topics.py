@@ -12,12 +12,15 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
+from kafka.structs import OffsetAndTimestamp
 
+from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties, admin_client, connection
 from freshet.job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, TopicIdentity, TopicInput, advice, parse_start
 from freshet.operators.parser.messages import TopicMessage
+from freshet.partitioner.times.units import day_of
 
 _POLL_MS = 500
 _SILENT_S = 60.0  # how long a broker may have messages for us and send none
@@ -58,6 +61,8 @@ def plan_topic(
         elif mode == TIMESTAMP:
             found = consumer.offsets_for_times(dict.fromkeys(partitions, moment_ms))
             begin = {one: found[one].offset if found.get(one) is not None else end[one] for one in partitions}
+            if (why := out_of_range(moment_ms, found, first, end)) is not None:
+                say(f"--from {start} ({day_of(moment_ms)}) is out of the range of {address}: {why}")
         elif mode == COMMITTED:
             committed = {one: consumer.committed(one) for one in partitions}
             begin = {one: first[one] if offset is None else offset for one, offset in committed.items()}
@@ -72,6 +77,27 @@ def plan_topic(
         topic_id=identity.topic_id,
         cluster_id=identity.cluster_id,
     )
+
+
+def out_of_range(
+    moment_ms: int,
+    found: Mapping[TopicPartition, OffsetAndTimestamp | None],
+    first: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+) -> str | None:
+    """Describe where a start time lies outside the records of a topic; None where it does not, or there are none.
+
+    `found`: the first record from that time on, by partition.
+    """
+    filled = [one for one in first if end[one] > first[one]]
+    records = [record for one in filled if (record := found.get(one)) is not None]
+    if filled and not records:
+        return "it is later than every record, so none that is there is read"
+    at_first = all((record := found.get(one)) is not None and record.offset == first[one] for one in filled)
+    earliest = min((record.timestamp for record in records), default=moment_ms)
+    if at_first and earliest > moment_ms:
+        return f"it is before the first record, {earliest} ({day_of(earliest)}), so all are read"
+    return None
 
 
 def resumed_topic(

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from freshet.job.kafka.address import KafkaAddress
 from freshet.operators.limits import RECORD_BYTES
+from freshet.partitioner.times.units import UNIT_NAMES, USUAL_MS, day_of, to_ms, unit_that_fits
 
 EARLIEST, LATEST, COMMITTED, TIMESTAMP = "earliest", "latest", "committed", "timestamp"
 
@@ -110,7 +111,14 @@ def parse_start(text: str) -> tuple[str, int]:
     """
     name, _, moment = text.partition(":")
     if name == TIMESTAMP and moment.isascii() and moment.isdigit():
-        return name, int(moment)
+        number = int(moment)
+        if number not in USUAL_MS and (fits := unit_that_fits(number)) is not None:
+            msg = (
+                f"got {text!r}, which is {day_of(number)}, since it is in milliseconds; in {UNIT_NAMES[fits]} it is "
+                f"{day_of(to_ms(number, fits))}: give timestamp:{to_ms(number, fits)}"
+            )
+            raise ValueError(msg)
+        return name, number
     if text in (EARLIEST, LATEST, COMMITTED):
         return text, 0
     msg = f"got {text!r}, expected earliest, latest, committed or timestamp:MS (milliseconds since 1970)"

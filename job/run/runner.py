@@ -40,24 +40,20 @@ from freshet.job.run.outputs import note_topics, watch_topics
 from freshet.job.run.preflight import check_services
 from freshet.job.run.prepare.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.prepare.job import Job, prepare
-from freshet.job.run.prepare.learned import unlearned_in_words
 from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
 from freshet.job.run.prepare.plan import plan_to_run, refuse_splits
 from freshet.job.run.readers import Processes, file_readers_of, readers_of
 from freshet.job.run.rejected import RejectWatch
 from freshet.job.run.resume import attach, nothing_left, resume, state_to_resume
-from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, profile, progress, remarks
+from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, live_remarks, profile, progress, remarks
 from freshet.job.run.topic_start import put_start
 from freshet.job.serving.embedded import server_of_run
 from freshet.job.stores.job_artifacts import put_artifacts
 from freshet.operators.factory import load_plan
-from freshet.operators.parser.letter_box import read_attrs
 from freshet.operators.snapshot.reader import id_kind_of
 from freshet.operators.telemetry.figures import UNLEARNED
 from freshet.operators.telemetry.load import Window
-from freshet.operators.telemetry.profile import read_figures
 from freshet.operators.telemetry.recent import EVENTS_S
-from freshet.schema import ATTR
 from freshet.state.task_parts import DENSE_PARTS
 
 
@@ -220,11 +216,8 @@ def _watch(
         last[0] = now
         figures = progress(out)
         events = figures["events"]
-        if ATTR not in told and read_attrs(out):
-            told.add(ATTR)
-            say("edges come with attr: it is checked and not kept, no layer reads it and no export of this job has it")
-        if UNLEARNED not in told and (words := unlearned_in_words(read_figures(out).gauges)):
-            told.add(UNLEARNED)
+        for name, words in live_remarks(out, told):
+            told.add(name)
             say(words)
         if figures["epochs"] > before:
             clock.reached("first_epoch")

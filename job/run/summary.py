@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +13,17 @@ from pydantic import Field
 
 from freshet.job.console import say
 from freshet.job.folder.returned_kinds import logs_of
-from freshet.job.folder.run_file import has_finished, read_run
+from freshet.job.folder.run_file import glimpse_run, has_finished, read_run
 from freshet.operators.output_folders import STATUS
 from freshet.operators.parser.letter_box import read_attrs, read_dropped, read_noted, read_reasons
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
-from freshet.operators.telemetry.figures import FEATURED, NOTED, UNLEARNED
+from freshet.operators.telemetry.figures import FEATURED, NOTED, UNLEARNED, UNUSUAL_TS
 from freshet.operators.telemetry.latency import KINDS, percentiles
 from freshet.operators.telemetry.profile import read_figures, read_profiles
 from freshet.operators.telemetry.status_file import BUCKETS, FROM_FLINK, SINK_PREFIX, read_statuses
+from freshet.partitioner.times.units import MS, unusual_in_words
+from freshet.schema import ATTR
 
 _NEEDED = {name: int for name in ("events", "rejected", "epoch", "visible", "vertices", "rows")}
 _Buckets = tuple[list[Annotated[int, Field(ge=0, lt=BUCKETS)]], list[int]]
@@ -136,6 +138,34 @@ def zero_features(out: Path) -> dict[str, bool]:
     return {"zero_features": True} if read_figures(out).gauges.get(FEATURED) == 0 else {}
 
 
+def unusual_ts_in_words(out: Path) -> str:
+    """Describe a `ts` that may be of another unit than the job's; empty where there is none."""
+    found = read_figures(out).gauges.get(UNUSUAL_TS)
+    if found is None:
+        return ""
+    run = glimpse_run(out)
+    readers = "history and --edge-ttl read it" if run.get("edge_ttl_ms") else "history reads it"
+    return (
+        f"ts: got {unusual_in_words(found, run.get('ts_unit', MS))} ({readers}; the unit holds for the job's life, so "
+        "a new job is needed for another; if ts is of this unit, nothing is wrong)"
+    )
+
+
+def live_remarks(out: Path, told: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What people should know of a run as soon as it shows, by name; nothing of what was told."""
+    from freshet.job.run.prepare.learned import unlearned_in_words  # with libraries that take a while
+
+    if ATTR not in told and read_attrs(out):
+        yield (
+            ATTR,
+            "edges come with attr: it is checked and not kept, no layer reads it and no export of this job has it",
+        )
+    if UNLEARNED not in told and (words := unlearned_in_words(read_figures(out).gauges)):
+        yield UNLEARNED, words
+    if UNUSUAL_TS not in told and (words := unusual_ts_in_words(out)):
+        yield UNUSUAL_TS, words
+
+
 def remarks(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines for people about a run that has ended, beside its summary."""
     from freshet.job.run.prepare.learned import unlearned_in_words  # with libraries that take a while
@@ -143,6 +173,8 @@ def remarks(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
     if attrs := read_attrs(out):
         yield f"attr of {attrs:,} edges of the events was checked and not kept"
     if words := unlearned_in_words(read_figures(out).gauges):
+        yield words
+    if words := unusual_ts_in_words(out):
         yield words
     if summary.get("zero_features"):
         yield _ZERO_FEATURES

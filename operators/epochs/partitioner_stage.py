@@ -27,9 +27,10 @@ from freshet.operators.epochs.waiting_events import Lanes
 from freshet.operators.outcome import Message, Outcome
 from freshet.operators.parser.letter_box import LetterBox, reason_of
 from freshet.operators.parser.rejects import Refusals
-from freshet.operators.telemetry.figures import NOTED_AND_ALL, Figures
+from freshet.operators.telemetry.figures import NOTED_AND_ALL, UNUSUAL_TS, Figures
 from freshet.partitioner.core import Partitioner
-from freshet.partitioner.events import Events
+from freshet.partitioner.events import NO_TS, Events
+from freshet.partitioner.times.units import first_unusual
 from freshet.state.codec import Block
 from freshet.state.sweep import Mutations, Sweeper
 
@@ -68,6 +69,7 @@ class PartitionerStage:
         self._cutter = Cutter(config, log, self.lanes, self._markers, InputPositions(sources, topics))
         self._refusals = Refusals(sources, original, core.features.kinds)
         self.levels = {"journal_bytes": self._journal.level, **self.lanes.levels}
+        self._unusual_ts: int | None = None  # the first of this attempt
         self._is_stamped = False  # whether keyed state says whose it is
 
     # -- restore and replay -------------------------------------------------------------------------------------
@@ -184,7 +186,10 @@ class PartitionerStage:
         counts = {"events": self.accepted + progress.rejected, "rejected": progress.rejected_in_all}
         counts["epochs"] = max(self.epoch, progress.epoch)
         counts |= {name: progress.noted.get(name, 0) for name in NOTED_AND_ALL}
-        return Figures(counts, {"vertices": core.vertices, "edges": core.edges}, dict(progress.reasons))
+        gauges = {"vertices": core.vertices, "edges": core.edges}
+        if self._unusual_ts is not None:
+            gauges[UNUSUAL_TS] = self._unusual_ts
+        return Figures(counts, gauges, dict(progress.reasons))
 
     @property
     def memory_bytes(self) -> int:
@@ -239,6 +244,8 @@ class PartitionerStage:
         """Take an epoch through the core."""
         (cut, pieces), core, progress = epoch, self.core, self.progress
         events = Events.concatenate(pieces) if pieces else Events.empty(core.features, core.config.id_kind)
+        if self._unusual_ts is None:
+            self._unusual_ts = first_unusual(events.ts, NO_TS)
         change = core.partition(events)
         if not is_replay:
             self._refuse(events, change.rejected)

@@ -17,6 +17,7 @@ FEATURED = "featured_tasks"  # gauge of Storages 0: tasks in which a vertex has 
 # Counts of accepted events that may not have done what was meant; the last ones are of messages without a value.
 NOTED = "replaced", "unchanged", "nothing_deleted", "tombstones_skipped"
 NOTED_AND_ALL = (*NOTED, "deletions")  # those of which some deleted nothing
+UNUSUAL_TS = "unusual_ts"  # gauge of the Partitioner: the first `ts` before 2000 or past 2100, in milliseconds
 _PER_DOUBLING, _FIRST_S = 8, 1e-5
 _DOUBLINGS = range(6, 24)  # from 0.6 ms to 84 s
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.structs import OffsetAndTimestamp
 
 from freshet.job.errors import UsageError
 from freshet.job.kafka import read_topics
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.read_topics import plan_topic, read_partition, resumed_topic
-from freshet.job.kafka.topic_specs import TopicIdentity, TopicInput, from_recorded
+from freshet.job.kafka.read_topics import out_of_range, plan_topic, read_partition, resumed_topic
+from freshet.job.kafka.topic_specs import TopicIdentity, TopicInput, from_recorded, parse_start
 
 OUT, NONE = Path("O"), ClientProperties()
 ADDRESS = KafkaAddress("new:1", "t")
@@ -162,3 +163,32 @@ def test_messages_with_a_codec_are_read() -> None:
     for name in ("gzip", "snappy", "lz4", "zstd"):
         encode, decode = getattr(codec, f"{name}_encode"), getattr(codec, f"{name}_decode")
         assert decode(encode(b"message " * 100)) == b"message " * 100, name
+
+
+T = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ({0: (3, T), 1: (0, T)}, None),
+        ({0: (3, T), 1: None}, None),
+        ({0: (0, T - 1), 1: (0, T + 5)}, None),
+        ({0: (0, T + 9), 1: (0, T + 5)}, f"it is before the first record, {T + 5} (2023-11-14), so all are read"),
+        ({0: (0, T + 9), 1: None}, None),
+        ({0: None, 1: None}, "it is later than every record, so none that is there is read"),
+    ],
+)
+def test_a_start_time_out_of_the_topics_range_is_said(found: dict[int, Any], why: str | None) -> None:
+    places = {number: TopicPartition("t", number) for number in (0, 1, 2)}  # of which the last is empty
+    records = {places[one]: None if at is None else OffsetAndTimestamp(*at, -1) for one, at in found.items()}
+    first, end = dict.fromkeys(places.values(), 0), {places[0]: 7, places[1]: 4, places[2]: 0}
+    assert out_of_range(T, records, first, end) == why
+    assert out_of_range(T, {}, first, first) is None
+
+
+@pytest.mark.parametrize(("number", "unit"), [(T // 1000, "seconds"), (T * 1000, "micros"), (T * 10**6, "nanos")])
+def test_a_start_time_of_another_unit_is_refused(number: int, unit: str) -> None:
+    with pytest.raises(ValueError, match=rf"in {unit}.* it is 2023-11-14: give timestamp:{T}"):
+        parse_start(f"timestamp:{number}")
+    assert [parse_start(f"timestamp:{one}")[1] for one in (0, 1000, T)] == [0, 1000, T]
