@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from uuid import UUID
 
 import jmespath
 import orjson
 from jmespath.visitor import TreeInterpreter
 
 WHEN, KEY = "when", "__key"
+_ZEROS = ("AA==", "false")
 _DELETES = ("del_edge", "del_vertex")
 _SENDS_WHOLE = {"mysql", "mariadb", "oracle", "sqlserver", "db2", "mongodb"}
 
@@ -117,7 +119,7 @@ class PlainMap:
         if isinstance(origin, dict) and origin.get("connector") in _SENDS_WHOLE:
             return False
         rest = [row[name] for name in row if name not in names]
-        said = [value for value in rest if not _is_zero(value)]
+        said = [value for value in rest if not _is_zero(value) and value not in _ZEROS and not _is_epoch(value)]
         if not all(_is_zero(row[name]) for name in names) or not all(type(one) in (int, str) for one in said):
             return False
         if op == "del_vertex":
@@ -133,4 +135,10 @@ def _change_in(record: Any) -> dict[str, Any] | None:
 
 
 def _is_zero(value: Any) -> bool:
-    return value is None or value is False or (type(value) in (int, float, str) and value in (0, ""))
+    if type(value) is str:
+        return value in ("", str(UUID(int=0)))
+    return value is None or value in (False, 0, [], {})
+
+
+def _is_epoch(value: Any) -> bool:
+    return type(value) is str and (value.startswith("1970-01-01") or not value.strip("0."))

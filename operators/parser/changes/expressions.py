@@ -32,12 +32,12 @@ class _Deciding(TreeInterpreter):
 
 
 _OPTIONS = jmespath.Options(custom_functions=_Functions())
-_DECIDING = _Deciding(_OPTIONS)
+_PLAIN, _DECIDING = TreeInterpreter(_OPTIONS), _Deciding(_OPTIONS)
 
 
 def value_of(node: Any, record: Any) -> Any:
     """Return what a parsed expression gives for a record."""
-    return TreeInterpreter(_OPTIONS).visit(node, record)
+    return _PLAIN.visit(node, record)
 
 
 class Expression:

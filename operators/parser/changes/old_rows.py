@@ -7,6 +7,7 @@ edge goes; without these rules the old edge would stay, or another one go.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,9 @@ _ADVICE = (
 # Reasons are counted by their first 80 characters.
 NOT_SENT = f"before: null, but the map needs the old row: set REPLICA IDENTITY FULL{_ADVICE}"
 KEY_ALONE = f"before: a key, but the map needs the old row: set REPLICA IDENTITY FULL{_ADVICE}"
+# As text: of any type, such as numbers, decimals as bytes, dates and flags; and of those that ids have.
+_EMPTY_TEXT = re.compile(r"[0.]*|AA==|1970-01-01.*|false|0{8}(-0{4}){3}-0{12}")
+_EMPTY_ID = re.compile(r"|0{8}(-0{4}){3}-0{12}")
 # Debezium's connectors of databases that send no placeholders.
 _NO_PLACEHOLDERS = frozenset(("mysql", "mariadb", "oracle", "sqlserver", "db2", "mongodb"))
 
@@ -102,9 +106,9 @@ def _is_key_alone(row: Mapping[str, Any], names: set[str], is_edge: bool, fills:
     if None in ids:
         return True
     others = [value for name, value in row.items() if name not in names]
-    if not fills or not all(_is_empty(value) for value in ids):
+    if not fills or not all(_is_empty(value, _EMPTY_ID) for value in ids):
         return False
-    known = [value for value in others if not _is_empty(value)]
+    known = [value for value in others if not _is_empty(value, _EMPTY_TEXT)]
     if any(type(value) not in (int, str) for value in known):
         return False
     if is_edge:
@@ -112,5 +116,7 @@ def _is_key_alone(row: Mapping[str, Any], names: set[str], is_edge: bool, fills:
     return len(known) == 1 and type(known[0]) is int and len(others) > 1
 
 
-def _is_empty(value: Any) -> bool:
-    return value is None or value is False or value in (0, "", 0.0)
+def _is_empty(value: Any, text: re.Pattern[str]) -> bool:
+    if isinstance(value, str):
+        return text.fullmatch(value) is not None
+    return value is None or value in (0, [], {})

@@ -198,6 +198,7 @@ PLAIN = [
     {"when": "after", "op": "`add_edge`", "src": "after.customer", "dst": "after.merchant"},
 ]
 FULL = row(1, 10) | {"id": 5}
+NIL = "00000000-0000-0000-0000-000000000000"
 UNSENT = "before: null, but the map needs the old row: set REPLICA IDENTITY FULL"
 ALONE = "before: a key, but the map needs the old row: set REPLICA IDENTITY FULL"
 
@@ -214,6 +215,10 @@ ALONE = "before: a key, but the map needs the old row: set REPLICA IDENTITY FULL
         (envelope("d", {"id": 5, "customer": "", "merchant": "", "amount": 0}), ALONE),
         (envelope("d", {"id": 5, "bank": "x", "customer": 0, "merchant": 0, "amount": 0.0}), ALONE),
         (envelope("d", {"id": 5}), ALONE),
+        (envelope("d", {"id": 5, "customer": 0, "merchant": 0, "amount": "0.00"}), ALONE),
+        (envelope("d", {"id": 5, "customer": 0, "merchant": 0, "amount": "AA==", "paid": False}), ALONE),
+        (envelope("d", {"id": 5, "customer": 0, "merchant": 0, "at": "1970-01-01T00:00:00Z"}), ALONE),
+        (envelope("d", {"id": "a-7", "customer": NIL, "merchant": NIL, "amount": 0}), ALONE),
         (envelope("d", {"id": 5, "customer": 0, "merchant": 0}), ALONE),
         (envelope("u", {"id": 4, "customer": 0, "merchant": 0, "amount": 0.0}, FULL), ALONE),
         (envelope("d", {"customer": 7, "merchant": None, "amount": 0.0}), ALONE),

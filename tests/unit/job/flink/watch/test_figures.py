@@ -11,7 +11,7 @@ from freshet.job.flink.rest import FlinkRestError
 from freshet.job.flink.watch.figures import figures_of, is_wanted, look
 from freshet.job.run.summary import complete_epoch, progress, sink_statuses
 from freshet.operators.output_folders import STATUS
-from freshet.operators.parser.letter_box import read_reasons
+from freshet.operators.parser.letter_box import read_noted, read_reasons
 from freshet.operators.telemetry.positions import read_positions
 from freshet.operators.telemetry.profile import Profile
 from freshet.operators.telemetry.status_file import await_last
@@ -22,6 +22,8 @@ METRICS = {
     "0.partitioner.freshet.rejected": 2,
     "0.partitioner.freshet.epochs": 41,
     "0.partitioner.freshet.vertices": 275,
+    "0.partitioner.freshet.replaced": 7,
+    "0.partitioner.freshet.deletions": 5,
     "0.partitioner.freshet.reason.x__expected_6_numbers.rejected": 2,
     "0.sink.freshet.rows_changed": 900,
     "1.sink.freshet.rows_changed": 100,
@@ -58,6 +60,7 @@ def test_what_others_read_is_there(tmp_path: Path) -> None:
     assert 10 < found["applied_ms_p50"] < 21
     assert found["latency_ms_p50"] is None
     assert read_reasons(tmp_path) == {"x  expected 6 numbers": 2}
+    assert {name: n for name, n in read_noted(tmp_path).items() if n} == {"replaced": 7, "deletions": 5}
     assert read_positions(tmp_path) == {SOURCE: {1: 1675}}
     assert complete_epoch(tmp_path) == 41
     assert await_last(tmp_path, 0.0, 0.0), "nobody waits for more"
