@@ -79,6 +79,7 @@ def plan_outputs(config: RunConfig, job_id: str, say: Callable[[str], None], pla
     given, used = config.output_topics, [address.topic for _, address in config.topics]
     kinds = [] if plan is None else [one.kind for one in returned_of(plan) if one.kind]
     apart = {kind: _topic_of(given[_EMBEDDINGS], kind, used) for kind in kinds if _EMBEDDINGS in given}
+    _refuse_alike(apart)
     found = {option: of(option, address) for option, address in given.items() if option != _EMBEDDINGS or not apart}
     by_kind = {kind: of(_EMBEDDINGS, address, kind) for kind, address in apart.items()}
     return Outputs(found.get(_EMBEDDINGS), found.get("--dead-letters"), by_kind)
@@ -159,6 +160,22 @@ def _topic_of(address: KafkaAddress, kind: str, used: Sequence[str]) -> KafkaAdd
         msg = f"{_EMBEDDINGS} {address}: the topic {found.topic}, of the kind {kind}, is one that the job uses already"
         raise UsageError(msg)
     return found
+
+
+def _refuse_alike(apart: Mapping[str, KafkaAddress]) -> None:
+    """See that Kafka takes the topics of all kinds, before one of them is made.
+
+    Raises: UsageError where two differ in dots and underscores alone, which its metrics do not tell apart.
+    """
+    known: dict[str, str] = {}
+    for kind, address in apart.items():
+        other = known.setdefault(address.topic.replace(".", "_"), kind)
+        if other != kind:
+            msg = (
+                f"{_EMBEDDINGS}: the topics of the kinds {other!r} and {kind!r} differ in . and _ alone, which Kafka "
+                "refuses; name one of the kinds otherwise, or leave the option out"
+            )
+            raise UsageError(msg)
 
 
 def refuse_large_records(settings: Settings, outputs: Outputs, widths: Mapping[str, int]) -> None:

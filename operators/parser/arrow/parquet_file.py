@@ -63,6 +63,9 @@ class ListsOfDuckDB:
 
         sizes = [self.metadata.row_group(k).num_rows for k in range(self.metadata.num_row_groups)]
         names = self.schema_arrow.names if columns is None else list(columns)
+        if not names:  # of no columns, polars has no rows
+            yield from self._file.iter_batches(batch_size, row_groups=row_groups, columns=[])
+            return
         for group in range(len(sizes)) if row_groups is None else row_groups:
             try:
                 rows = pl.scan_parquet(self._path).select(names).slice(sum(sizes[:group]), sizes[group]).collect()

@@ -194,6 +194,18 @@ def test_the_topic_of_any_kind_has_a_name_that_brokers_take(brokers: Brokers) ->
     assert told["a/b"] == ("out.-a-2Fb", "freshet-id.a%2Fb")
 
 
+def test_topics_that_kafka_takes_for_one_are_refused_before_any_is_made(brokers: Brokers) -> None:
+    kinds = {"a.b": 6, "a_b": 4}
+    relations = [relation("a.b", "to", "a_b"), relation("a_b", "back", "a.b")]
+    plan = compile_kinds(
+        kinds_model([sage_everywhere(kinds, 4, relations)], [*kinds], kinds=kinds, relations=relations)
+    )
+    before = dict(brokers.topics)
+    with pytest.raises(UsageError, match=r"the kinds 'a.b' and 'a_b' differ in \. and _ alone, which Kafka refuses"):
+        plan_outputs(options_of(embeddings_to="kafka://h:1/out"), "id", print, plan)
+    assert brokers.topics == before
+
+
 def test_the_producer_is_patient() -> None:
     output = TopicOutput(bootstrap="h:1", topic="t")
     options = producer_properties(output, ClientProperties({"linger.ms": 50}))
