@@ -8,7 +8,7 @@ from typing import Any
 from kafka.admin import ConfigResource, NewTopic
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from freshet.job.errors import UsageError
+from freshet.job.errors import JobFailed, UsageError
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties, admin_client
 from freshet.job.kafka.topic_specs import TopicOutput
@@ -99,6 +99,33 @@ def policy_that_deletes(admin: Any, topic: str) -> str | None:
     policy = config_of(admin, "topic", topic, "cleanup.policy") or "delete"
     limits = [config_of(admin, "topic", topic, name) for name in ("retention.ms", "retention.bytes")]
     return f"cleanup.policy={policy}" if "delete" in policy and limits != ["-1", "-1"] else None
+
+
+def compaction_of(address: KafkaAddress, properties: ClientProperties) -> str | None:
+    """Return the setting by which brokers remove older records of a key from a topic; None where they keep them.
+
+    Raises: JobFailed when they do not say.
+    """
+    with admin_client(address, properties) as admin:
+        if address.topic not in admin.list_topics():
+            return None
+        policy = config_of(admin, "topic", address.topic, "cleanup.policy") or ""
+    return f"cleanup.policy={policy}" if "compact" in policy else None
+
+
+def tell_compaction(address: KafkaAddress, properties: ClientProperties, say: Callable[[str], None]) -> None:
+    """Say of a topic of events that brokers remove older records of a key from it."""
+    try:
+        policy = compaction_of(address, properties)
+    except JobFailed as error:
+        say(f"--events {address}: whether it is compacted is not known ({error})")
+        return
+    if policy is not None:
+        say(
+            f"warning: --events {address}: the topic has {policy}: brokers remove all but the last event of each key, "
+            "so that a job that reads it again gets another graph, and `freshet check` can't check this one; set "
+            "cleanup.policy=delete"
+        )
 
 
 def config_of(admin: Any, kind: str, name: str, key: str) -> str | None:

@@ -182,8 +182,8 @@ def read_partition(
 ) -> Iterator[list[TopicMessage]]:
     """The messages of one partition from its start to its end (or `end`), many at a time.
 
-    Raises: UsageError when it is another topic of that name; JobFailed when the brokers can't be reached, or no longer
-    have the first of them.
+    Raises: UsageError when it is another topic of that name, or no longer has the first of them; JobFailed when the
+    brokers can't be reached.
     """
     with _consumer(topic.address, properties) as consumer:
         if (why := topic.identity.why_other(_describe(topic.address, properties)[1])) is not None:
@@ -193,8 +193,11 @@ def read_partition(
         first = consumer.beginning_offsets([place])[place]
         begin = topic.start.get(partition, 0)
         if first > begin:
-            msg = f"{topic.address}: partition {partition} now begins at offset {first}, the run read from {begin}"
-            raise JobFailed(msg)
+            msg = (
+                f"{topic.address}: partition {partition} now begins at offset {first}, the run read from {begin}: the "
+                "messages between are gone (retention?), so that it can't be read again"
+            )
+            raise UsageError(msg)
         last = consumer.end_offsets([place])[place] if end is None else end
         consumer.assign([place])
         consumer.seek(place, begin)

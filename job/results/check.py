@@ -184,6 +184,12 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     found.events, found.rejected = _read_to_the_end(question, replay, found)
     found.faults += _of_totals(question.run, statuses, found) + _of_rejected(question, found)
     found.faults += _of_noted(question, replay.noted)
+    if not found.is_good(question.tolerance) and (lost := replay.why_not_whole()):
+        msg = (
+            f"--events: the run in {question.out} can't be checked: {'; '.join(lost)}, so that the events that it read "
+            "are not all there any more; check a run before its topic is compacted"
+        )
+        raise UsageError(msg)
     return found
 
 

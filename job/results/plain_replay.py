@@ -198,6 +198,15 @@ class PlainReplay:
             return []
         return [f"epochs/: {len(self._miscounted):,} counts of events are wrong; the first: {self._miscounted[0]}"]
 
+    def why_not_whole(self) -> list[str]:
+        """Describe what topics have lost since the run has read them.
+
+        Raises: JobFailed when the brokers can't be reached.
+        """
+        topics = [source for source in self._sources.values() if isinstance(source, PlainTopic)]
+        found = [topic.why_not_whole(lacks_events=bool(self._miscounted)) for topic in topics]
+        return [one for one in found if one is not None]
+
     @property
     def accepted(self) -> int:
         """Events read so far that the rules and the graph took."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from freshet.extras import need
+from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.lock import is_empty
@@ -49,6 +50,11 @@ def check_services(config: RunConfig) -> None:
 
     cluster.await_answer(config.cluster, by_tokens=config.logs_in_by_tokens)
     await_brokers(config.topics, config.client_properties)
+    if read := [address for option, address in config.topics if option == "--events"]:
+        from freshet.job.kafka.make_topics import tell_compaction
+
+        for address in read:
+            tell_compaction(address, config.client_properties, say)
     if config.runtime == "flink":
         flink = resolve(config.flink)
         if config.cluster is None:

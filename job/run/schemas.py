@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import orjson
@@ -50,6 +50,19 @@ def tell_schemas(
         say(f"{names[0]}{more}: {line}")
 
 
+def tell_fields(topic: str, values: Iterable[bytes | None], features: Features, say: Callable[[str], None]) -> None:
+    """Say of a topic what the fields of its first messages show, which are lines of JSON or Arrow streams."""
+    names = set[str]()
+    for value in values:
+        for record in _records_of((value or b"").splitlines()):
+            names |= record.keys()
+        if value and not value.lstrip().startswith(b"{"):
+            with suppress(pa.ArrowInvalid, OSError):  # no Arrow stream either: the Parser rejects it with the reason
+                names |= set(pa.ipc.open_stream(value).schema.names)
+    for line in odd_fields(names, features):
+        say(f"{topic}: {line}")
+
+
 def _schema_of(file: EventFile) -> pa.Schema:
     if file.format == PARQUET:
         return pq.read_schema(file.path)
@@ -74,10 +87,14 @@ def _of_lines(file: EventFile, features: Features, id_kind: str | None) -> Itera
 
 
 def _first_records(file: EventFile) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = []
     with closing(LineReader()) as lines:
-        first = lines.read(file.path, 0, _FIRST_BYTES)
-    for line in first.splitlines():
+        return _records_of(lines.read(file.path, 0, _FIRST_BYTES).splitlines())
+
+
+def _records_of(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Return the lines that are JSON objects."""
+    records: list[dict[str, Any]] = []
+    for line in lines:
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError:

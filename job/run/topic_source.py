@@ -12,6 +12,8 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.messages import RawMessage
 from freshet.partitioner.events import Events
 
+_FIRST = 200  # offsets of a partition that are looked at before the start
+
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
@@ -46,6 +48,20 @@ class TopicSource:
         origin = Origin(self.index, self.name, partition)
         for messages in read_partition(self.spec, partition, self.properties):
             yield parser.parse_messages([RawMessage(*one[1:]) for one in messages], origin)[0]
+
+    def first_values(self) -> list[bytes | None]:
+        """The values of some messages, the first of each partition that has one now.
+
+        Raises: JobFailed when the brokers can't be reached.
+        """
+        from freshet.job.kafka.read_topics import read_partition
+
+        ends, found = self.ends_now(), list[bytes | None]()
+        for partition, start in self.start.items():
+            until = min(ends.get(partition, start), start + _FIRST)
+            for piece in read_partition(self.spec, partition, self.properties, until) if until > start else ():
+                found += [message.value for message in piece]
+        return found
 
     def ends_now(self) -> Mapping[int, int]:
         """The offset that follows the last one there is now, by partition.

@@ -11,7 +11,7 @@ from freshet.job.run.outputs import Outputs, claim_topics, plan_outputs
 from freshet.job.run.positions import Position, known_topics, match, read_positions
 from freshet.job.run.prepare.learned import learned_ids
 from freshet.job.run.prepare.model import PreparedModel
-from freshet.job.run.schemas import tell_schemas
+from freshet.job.run.schemas import tell_fields, tell_schemas
 from freshet.job.run.sources import FoundSources, Sources, TopicReading, find_sources, plan_sources
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.registry.decoder import decoder_of
@@ -44,6 +44,8 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     if not config.events_map:
         known = config.id_kind if graph is None or graph.is_empty else graph.id_kind
         tell_schemas(found.files, model.plan.features, known, say, cast_ids=config.cast_ids)
+        for topic in sources.topics if config.message_format is None else ():
+            tell_fields(topic.name, topic.first_values(), model.plan.features, say)
     planned, has_all = plan_outputs(config, job_id, say, model.plan), graph is None or config.embeddings_from_start
     claim = {"has_all": has_all, "goes_on": False, "take": config.take_topic}
     outputs = claim_topics(planned, job_id, model.plan, config.client_properties, None, **claim)

@@ -14,7 +14,7 @@ from freshet.job.kafka import make_topics
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.flink_sink import producer_properties
-from freshet.job.kafka.make_topics import plan_output
+from freshet.job.kafka.make_topics import plan_output, tell_compaction
 from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.run_config import RunConfig
@@ -87,6 +87,17 @@ def test_a_topic_that_forgets_is_warned_of(brokers: Brokers) -> None:
     plan("short", said)
     assert said[0].startswith("warning: --embeddings-to: the topic short has cleanup.policy=delete: ")
     assert brokers.topics["short"] == "delete", "it is the user's"
+
+
+def test_a_topic_of_events_that_is_compacted_is_said(brokers: Brokers) -> None:
+    said: list[str] = []
+    brokers.topics["both"] = "compact,delete"
+    for topic in ("kept", "short", "none", "both"):
+        tell_compaction(KafkaAddress("h:1", topic), ClientProperties(), said.append)
+    assert [line.partition(": brokers remove")[0] for line in said] == [
+        "warning: --events kafka://h:1/kept: the topic has cleanup.policy=compact",
+        "warning: --events kafka://h:1/both: the topic has cleanup.policy=compact,delete",
+    ]
 
 
 def test_transactions_may_last_as_long_as_the_brokers_allow(brokers: Brokers) -> None:

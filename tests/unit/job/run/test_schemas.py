@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from freshet.job.run.schemas import findings, tell_schemas
+from freshet.job.run.schemas import findings, tell_fields, tell_schemas
 from freshet.kinds import Kinds, Relation
 from freshet.operators.parser.event_files import list_files
 from freshet.operators.parser.rules import FIELDS
@@ -168,3 +168,21 @@ def test_kinds_in_json_lines_are_said_to_be_ignored(tmp_path: Path, name: str) -
         f"{name}: kind, src_kind ignored: the model has no kinds of vertices, so two kinds' vertices with the same id "
         "are one"
     ]
+
+
+def test_edges_of_a_topic_without_types_are_said() -> None:
+    features = Features.of_kinds(Kinds(("",), (2,), tuple(Relation(0, name, 0) for name in ("cites", "writes"))))
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, pa.schema([("op", pa.string()), ("src", pa.int64()), ("dst", pa.int64())])):
+        pass
+    plain = b'{"op":"add_vertex","id":1}\n{"op":"add_edge","src":1,"dst":2}'
+    for values, count in (
+        ([None, b"\xff", plain], 1),
+        ([stream.getvalue().to_pybytes()], 1),
+        ([plain, b'{"op":"add_edge","src":1,"dst":2,"type":"cites"}'], 0),
+        ([b"", b"[1]", b'{"op":"add_vertex","id":1}'], 0),
+    ):
+        lines: list[str] = []
+        tell_fields("kafka://h:1/t", values, features, lines.append)
+        assert len(lines) == count
+        assert all("kafka://h:1/t: no column type: each edge is taken as 'cites'" in line for line in lines)
