@@ -21,6 +21,12 @@ if [ "${#options[@]}" -gt 0 ]; then
     "$FLINK_HOME/bin/config-parser-utils.sh" "$FLINK_CONF_DIR" "$FLINK_HOME/bin" "$FLINK_LIB_DIR" "${options[@]}"
 fi
 
+# An id without a name, as OpenShift gives: Hadoop, in the plugin for S3, asks Java for the name.
+if ! id -un > /dev/null 2>&1; then
+    JDK_JAVA_OPTIONS="${JDK_JAVA_OPTIONS:+$JDK_JAVA_OPTIONS }$(python -m freshet.job.machine.nameless)"
+    export JDK_JAVA_OPTIONS
+fi
+
 case "$1" in
     jobmanager | standalone-job | taskmanager)
         exec "$FLINK_HOME/bin/$1.sh" start-foreground "${@:2}" ;;

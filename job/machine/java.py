@@ -16,6 +16,7 @@ from pathlib import Path
 
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
+from freshet.job.machine import nameless
 
 # Blocks of 100 KB to 1 MB are malloc'ed and freed all the time: with glibc's defaults each one is mapped and unmapped,
 # and the page faults cost more than the copies.
@@ -42,7 +43,7 @@ _ASK_JAVA_S = 30.0
 _OTHER_FLINK = ("FLINK_", "PYFLINK_", "_PYFLINK_", "HADOOP_", "YARN_", "HBASE_")
 # Options that every Java takes from the environment. A second collector, a smaller heap or a debugger's port ends ours,
 # while properties (-D) do no harm, and a trust store may be among them.
-_JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", nameless.JAVA_OPTIONS, "_JAVA_OPTIONS")
 
 
 class JavaNotFoundError(JobFailed):
@@ -93,7 +94,11 @@ def java_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     given = os.environ if environ is None else environ
     env = {name: value for name, value in given.items() if not name.startswith(_OTHER_FLINK)}
     _keep_properties(env)
-    return env | {"JAVA_HOME": str(find_java_home(env)), "LC_ALL": _LOCALE}
+    env |= {"JAVA_HOME": str(find_java_home(env)), "LC_ALL": _LOCALE}
+    had = env.get(nameless.JAVA_OPTIONS, "")
+    if not nameless.has_name() and nameless.PATCH not in had:
+        env[nameless.JAVA_OPTIONS] = f"{had} {nameless.java_options(Path(env['JAVA_HOME']), flink_home(), env)}".strip()
+    return env
 
 
 def flink_home() -> Path:
@@ -146,7 +151,7 @@ def _keep_properties(env: MutableMapping[str, str]) -> None:
             given = shlex.split(env[name])
         except ValueError:  # a quote that nothing closes
             given = env[name].split()
-        kept = [one for one in given if one.startswith("-D")]
+        kept = [one for one in given if one.startswith(("-D", nameless.PATCH))]
         if kept != given:
             left_out = " ".join(one for one in given if one not in kept)
             say(f"{name}: left out {left_out}; JVM_ARGS has options for the Java of Flink")

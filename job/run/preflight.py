@@ -57,9 +57,9 @@ def check_services(config: RunConfig) -> None:
             tell_compaction(address, config.client_properties, say)
     if config.runtime == "flink":
         flink = resolve(config.flink)
+        refuse_missing_buckets({"--checkpoint-dir": config.checkpoint_dir, "--resume": config.resume}, flink)
         if config.cluster is None:
             wanted_plugins(flink, [config.checkpoint_dir, config.resume])
-        refuse_missing_buckets({"--checkpoint-dir": config.checkpoint_dir, "--resume": config.resume}, flink)
 
 
 def check_application(config: RunConfig) -> None:
