@@ -16,7 +16,7 @@ import yaml
 
 from freshet.gnn.own.sources import is_package_of
 from freshet.job.application.secrets import references_in
-from freshet.job.machine.java import opened_modules
+from freshet.job.machine.java import java_options_of_flink
 from freshet.job.options.run_config import RunConfig, option_fields
 from freshet.job.uris import is_remote
 
@@ -147,7 +147,7 @@ def flink_configuration(name: str, config: RunConfig) -> dict[str, str]:
         "taskmanager.memory.task.off-heap.size": "1536m",  # Python's tables: see `freshet size`
         "taskmanager.network.memory.buffer-debloat.enabled": "true",
         "taskmanager.network.memory.buffer-debloat.target": "50 ms",
-        "env.java.opts.all": opened_modules(),
+        "env.java.opts.all": java_options_of_flink(),
         "python.execution-mode": "thread",
         "python.executable": _PYTHON,
         "python.client.executable": _PYTHON,

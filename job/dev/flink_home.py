@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from freshet.job.machine.artifacts import CONNECTOR, S3, cached_jars
-from freshet.job.machine.java import flink_home, opened_modules
+from freshet.job.machine.java import flink_home, java_options_of_flink
 from freshet.job.machine.plugins import PLUGINS, make_plugins
 from freshet.job.machine.python_path import own_folders
 
@@ -60,7 +60,7 @@ def _common(folder: Path) -> dict[str, str]:
         "taskmanager.network.memory.buffer-debloat.enabled": "true",
         "taskmanager.network.memory.buffer-debloat.target": "50 ms",
         **dict.fromkeys(("io.tmp.dirs", "web.tmpdir"), str(folder / "tmp")),
-        "env.java.opts.all": f"{opened_modules()} {_QUICK}{_scratch(folder / 'tmp')}",
+        "env.java.opts.all": f"{java_options_of_flink()} {_QUICK}{_scratch(folder / 'tmp')}",
         "python.execution-mode": "thread",
         "python.executable": sys.executable,
         "python.client.executable": sys.executable,

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from freshet.job.machine.java import PATIENT_START
 from freshet.job.machine.processes import die_with_parent
 from freshet.job.machine.python_path import python_environ
 from freshet.job.machine.signals import STOPS
@@ -85,6 +86,7 @@ def _java(env: dict[str, str], heap_mb: int) -> list[str]:
         # Java only moves bytes here: its second compiler costs more than it brings (measured on two cores: 3 s of start
         # and 4% of the throughput). JVM_ARGS can take it back.
         "-XX:TieredStopAtLevel=1",
+        PATIENT_START,
         *env.get("JVM_ARGS", "").split(),
         f"-Xms{min(heap_mb, _FIRST_HEAP_MB)}m",
         f"-Xmx{heap_mb}m",

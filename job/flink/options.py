@@ -71,6 +71,8 @@ def _work_options(spec: JobSpec) -> dict[str, str]:
         "taskmanager.network.memory.buffer-debloat.enabled": "true",
         "taskmanager.network.memory.buffer-debloat.target": "50 ms",
         "io.tmp.dirs": str(spec.tmp),
+        # A busy machine is slow to answer; what has died is missed by its connection and its heartbeat.
+        "pekko.ask.timeout": "1 min",
         **_loopback_addresses(),
         # Metrics that are asked for are as old at most (in ms); nobody asks by himself.
         "metrics.fetcher.update-interval": "1000",

@@ -35,6 +35,10 @@ _LOCALE = "C.UTF-8"
 _THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
 
+# Time in which Flink's actors come up (10 s by default), which a busy machine may need. Flink's own option for it,
+# pekko.startup-timeout, sets another key than the one that its actors read.
+PATIENT_START = "-Dpekko.remote.classic.startup-timeout=60s"
+
 # The Javas that both Flink 2.2 and Kafka 4.1 run on.
 _JAVA_LEAST, _JAVA_MOST = 17, 21
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -113,10 +117,11 @@ def flink_home() -> Path:
     return Path(package.origin).parent
 
 
-def opened_modules() -> str:
-    """Return the Java options by which Flink's configuration opens modules of Java that Flink needs."""
+def java_options_of_flink() -> str:
+    """Return the Java options of Flink's processes: those that open modules of Java, and patience at the start."""
     lines = (flink_home() / "conf" / "config.yaml").read_text(encoding="utf-8").splitlines()
-    return next(line.partition("all:")[2].strip() for line in lines if line.strip().startswith("all: --add"))
+    opened = next(line.partition("all:")[2].strip() for line in lines if line.strip().startswith("all: --add"))
+    return f"{opened} {PATIENT_START}"
 
 
 def _bundled_java() -> Path | None:

@@ -27,6 +27,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.job.dev.broker import Broker, start_broker
+from freshet.job.dev.script import unwind_at_signals
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.produce_messages import read_lines
 from freshet.job.kafka.read_topics import end_offsets
@@ -206,4 +207,5 @@ def place_of(name: str, partitions: int, folder: Path, broker: Broker) -> str:
 
 
 if __name__ == "__main__":
+    unwind_at_signals()
     sys.exit(main())

@@ -26,6 +26,7 @@ import orjson
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.job.dev.broker import start_broker
+from freshet.job.dev.script import unwind_at_signals
 from freshet.job.folder.run_file import read_run
 from freshet.operators.telemetry.status_file import BUCKETS, percentile_ms, read_statuses
 from scripts.bench.arxiv_stream import generate_once
@@ -149,4 +150,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    unwind_at_signals()
     sys.exit(main())

@@ -29,6 +29,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.job.dev.broker import start_broker
+from freshet.job.dev.script import unwind_at_signals
 from scripts._quality import average_precision
 from scripts._replay import Figures, Replayed, halve, replay
 from scripts.forum.stream import CUT_MS, END_MS, TIMES
@@ -92,4 +93,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    unwind_at_signals()
     sys.exit(main())

@@ -27,6 +27,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.job.dev.broker import start_broker
+from freshet.job.dev.script import unwind_at_signals
 from scripts._quality import average_precision, best_threshold, f1_at
 from scripts._replay import Figures, Replayed, halve, replay
 from tests.support.runs.jobs import ROOT
@@ -109,4 +110,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    unwind_at_signals()
     sys.exit(main())

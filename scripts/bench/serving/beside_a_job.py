@@ -33,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from freshet.errors import FreshetError
 from freshet.job.dev.broker import start_broker
+from freshet.job.dev.script import unwind_at_signals
 from freshet.job.machine.ports import free_port
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.place import read_server
@@ -387,4 +388,5 @@ def judged(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    unwind_at_signals()
     sys.exit(main())

@@ -7,7 +7,7 @@ from freshet.job.flink.options import flink_options
 
 # What the names of Flink's options begin with; it passes over one that it does not know.
 FIRST_WORDS = {
-    *("cluster", "execution", "heartbeat", "io", "jobmanager", "metrics", "parallelism", "pipeline", "python"),
+    *("cluster", "execution", "heartbeat", "io", "jobmanager", "metrics", "parallelism", "pekko", "pipeline", "python"),
     *("resourcemanager", "rest", "restart-strategy", "state", "taskmanager", "web"),
 }
 
