@@ -23,8 +23,10 @@ fi
 
 # An id without a name, as OpenShift gives: Hadoop, in the plugin for S3, asks Java for the name.
 if ! id -un > /dev/null 2>&1; then
-    JDK_JAVA_OPTIONS="${JDK_JAVA_OPTIONS:+$JDK_JAVA_OPTIONS }$(python -m freshet.job.machine.nameless)"
-    export JDK_JAVA_OPTIONS
+    patch=$(python -c "import os
+from freshet.job.machine import java, nameless
+print(nameless.java_options(java.find_java_home(), java.flink_home(), os.environ))")
+    export JDK_JAVA_OPTIONS="${JDK_JAVA_OPTIONS:+$JDK_JAVA_OPTIONS }$patch"
 fi
 
 case "$1" in

@@ -26,6 +26,10 @@ _WRITTEN = "written_ns"  # when `_metadata` was
 _MOVED = "moved_metadata"  # sizes and checksums of `_metadata` once its paths follow a move, and while they do
 _NAMED = re.compile(rb"/((?:chk-\d+|shared|taskowned)/[\w.-]+)")
 _POLL_S = 0.3
+_MAGIC, _VERSION = bytes.fromhex("4960672d"), 6  # of Flink's `_metadata`, and the format of Flink 2.2
+# That format ends with the kind of the state, written by Java: with the name of a constant of one of two enums.
+_CONSTANTS = "FORWARD_BACKWARD", "FORWARD", "NO_SHARING", "NONE", "SUSPEND", "TERMINATE"
+_ENDS = tuple(b"t" + len(name).to_bytes(2, "big") + name.encode() for name in _CONSTANTS)
 
 Known = Mapping[str, tuple[int, int]]
 
@@ -111,13 +115,28 @@ def damage_of(state: Path) -> str | None:
     except DamagedFileError as error:
         return str(error)
     if checksums is None:
-        return None if is_complete(state) else f"{metadata} is missing"
+        return _cut(metadata)
     if checksums.told.get(_MOVED):
         name = metadata.relative_to(base).as_posix()
         with suppress(OSError):
             if (now := _size_and_crc32c(metadata)) in checksums.told[_MOVED]:
                 checksums = replace(checksums, files={**checksums.files, name: (now[0], now[1])})
     return checksums.damage(base)
+
+
+def _cut(metadata: Path) -> str | None:
+    """Describe why `_metadata` is none of Flink's, or only the begin of one, as far as its two ends show it."""
+    try:
+        data = metadata.read_bytes()
+    except OSError:
+        data = b""
+    if not data:
+        return f"{metadata} is missing"
+    if data[:4] != _MAGIC:
+        return f"{metadata} is no checkpoint's or savepoint's (it begins with {data[:4].hex()}, not {_MAGIC.hex()})"
+    if int.from_bytes(data[4:8], "big") != _VERSION:
+        return None if len(data) > 8 else f"{metadata} is cut at {len(data):,} bytes"
+    return None if data.endswith(_ENDS) else f"{metadata} is cut at {len(data):,} bytes: it lacks the end"
 
 
 def _size_and_crc32c(path: Path) -> list[int]:

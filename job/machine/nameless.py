@@ -67,9 +67,3 @@ def _compiled(java_home: Path, flink_home: Path, environ: Mapping[str, str]) -> 
         make_cache(target.parent)
         os.replace(Path(aside) / _CLASS, target)
     return folder
-
-
-if __name__ == "__main__":  # of the image: when it is made, and at its entry point
-    from freshet.job.machine.java import find_java_home, flink_home
-
-    print(java_options(find_java_home(), flink_home(), os.environ))

@@ -122,7 +122,7 @@ class JobStates:
     def _refuse_damaged(self, state: Path, given: str) -> None:
         if (damage := damage_of(state)) is None:
             if not has_checksums(state) and self.flag == "--resume":
-                say(f"{state}: its files have no checksums (an earlier version wrote it, or its process was killed)")
+                say(f"{state}: its process ended before it took checksums; its _metadata is whole")
             return
         older = self.older_than(state)
         way = f"go on from the one before: {self.flag} {older}"

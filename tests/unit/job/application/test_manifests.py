@@ -310,10 +310,10 @@ def test_the_alerts_are_a_rule_of_prometheus_operator() -> None:
 
 
 def test_the_entry_point_helps_a_user_id_without_a_name(tmp_path: Path) -> None:
-    for name, text in (("id", "exit 1"), ("python", 'echo "--patch-module=$2"')):
+    for name, text in (("id", "exit 1"), ("python", '[ "$1" = -c ] && echo --patch')):
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     said = entry(tmp_path, "bash", "-c", "echo $JDK_JAVA_OPTIONS", PATH=path, JDK_JAVA_OPTIONS="-Da=b")
-    assert said.stdout == "-Da=b --patch-module=freshet.job.machine.nameless\n"
+    assert said.stdout == "-Da=b --patch\n"
     assert entry(tmp_path, "bash", "-c", "echo $JDK_JAVA_OPTIONS", JDK_JAVA_OPTIONS="").stdout == "\n"

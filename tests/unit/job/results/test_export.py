@@ -32,6 +32,7 @@ from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.config import GraphRules
 from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features, kept_of
+from tests.support.flink.metadata import metadata
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, to_events
 
@@ -180,7 +181,7 @@ def test_the_latest_state_is_the_one_that_a_resume_takes(done: Given, tmp_path: 
     elsewhere = tmp_path / "savepoint-1"
     for state, when in ((job / "checkpoints" / ("a" * 32) / "chk-3", 100), (elsewhere, 300)):
         state.mkdir(parents=True)
-        (state / "_metadata").write_bytes(b"x")
+        (state / "_metadata").write_bytes(metadata())
         os.utime(state / "_metadata", (when, when))
     run_file.update_run(job, state="stopped", savepoint=str(elsewhere))
     saved = SavedJob.read(job)

@@ -16,6 +16,7 @@ from freshet.job.flink.state_files import checksums_file, record
 from freshet.job.folder import run_file
 from freshet.job.run.former_checkpoints import FormerCheckpoints
 from freshet.job.run.job_states import JobStates
+from tests.support.flink.metadata import metadata
 
 JOB = "0123456789abcdef"
 
@@ -29,9 +30,9 @@ def latest(out: Path) -> str | None:
     return JobStates(out, JOB, None, "--resume").latest()
 
 
-def checkpoint(path: Path, when: int, data: bytes = b"metadata") -> Path:
+def checkpoint(path: Path, when: int, data: bytes = b"") -> Path:
     path.mkdir(parents=True)
-    (path / "_metadata").write_bytes(data)
+    (path / "_metadata").write_bytes(metadata(data))
     (path / "a state").write_bytes(b"pages")
     os.utime(path / "_metadata", (when, when))
     record(path)
@@ -87,7 +88,7 @@ def test_a_damaged_newest_state_is_refused_and_the_one_before_it_named(
     said = damage(path)
     if name == "checksums":
         if damage is lose:
-            assert latest(out) == str(new), "an earlier version wrote none"
+            assert latest(out) == str(new), "its process was killed before it wrote them"
             return
         said = "checksums"
     with pytest.raises(UsageError, match=said) as refused:
@@ -98,6 +99,34 @@ def test_a_damaged_newest_state_is_refused_and_the_one_before_it_named(
     with pytest.raises(UsageError, match=said):
         JobStates(out, JOB, None, "--resume").named(str(new))
     assert older.exists()
+
+
+def test_metadata_that_is_cut_is_named_where_there_are_no_checksums_yet(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the power fails, or the JobManager dies, just after a checkpoint; Flink would say EOFException."""
+    at = out / "checkpoints" / ("a" * 32)
+    older, new = checkpoint(at / "chk-3", 100), checkpoint(at / "chk-4", 200, b"t\x00\x07FORWARD and more")
+    checksums_file(new).unlink()
+    file = new / "_metadata"
+    whole = file.read_bytes()
+    for size in (1, 3, 4, 7, 8, 9, 15, len(whole) // 2, *range(len(whole) - 20, len(whole))):
+        file.write_bytes(whole[:size])
+        os.utime(file, (200, 200))
+        with pytest.raises(UsageError, match=rf"{file} is .*; go on from the one before: --resume {older}"):
+            latest(out)
+    file.write_bytes(bytes(len(whole)))
+    os.utime(file, (200, 200))
+    with pytest.raises(UsageError, match="begins with 00000000, not 4960672d"):
+        latest(out)
+    assert capsys.readouterr().err == ""
+    file.write_bytes(whole)
+    os.utime(file, (200, 200))
+    assert latest(out) == str(new)
+    assert f"{new}: its process ended before it took checksums" in capsys.readouterr().err
+    file.write_bytes(whole[:4] + b"\0\0\0\5" + whole[8:-1])  # another format, whose end may be another
+    os.utime(file, (200, 200))
+    assert latest(out) == str(new)
 
 
 def test_where_all_states_are_damaged_nothing_is_named(out: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_job_that_has_come_to_its_end(folder: Path) -> None:
 # -- the state to go on from ------------------------------------------------------------------------------------------
 
 
-def checkpoint(path: Path, when: int, data: bytes = b"x") -> Path:
+def checkpoint(path: Path, when: int, data: bytes = b"I`g-\0\0\0\6t\0\7FORWARD") -> Path:
     path.mkdir(parents=True)
     (path / "_metadata").write_bytes(data)
     os.utime(path / "_metadata", (when, when))
