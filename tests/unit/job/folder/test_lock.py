@@ -142,6 +142,29 @@ def test_readers_share_a_folder_that_nobody_works_on(tmp_path: Path, monkeypatch
         pass
 
 
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_lock_on_a_file_that_has_gone_meanwhile_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_again: bool
+) -> None:
+    """Whoever let go has removed the file between our open and our lock, and somebody else may have made another."""
+    flock, tries = fcntl.flock, []
+
+    def lock_late(file: int, kind: int) -> None:
+        tries.append(kind)
+        if len(tries) == 1:
+            (tmp_path / LOCK).unlink()
+            if comes_again:
+                (tmp_path / LOCK).touch()
+        flock(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with taken(tmp_path, "freshet run"):
+        assert len(tries) == 2
+        assert f"process {os.getpid()} on " in (tmp_path / LOCK).read_text()
+        with pytest.raises(UsageError, match="works on it"), taken(tmp_path, "freshet embed"):
+            pass
+
+
 def test_many_at_once_are_one_after_the_other(tmp_path: Path) -> None:
     """The file is removed by each that lets go, beside others that open it, and the folder with it."""
     out, inside, most, done = tmp_path / "O", [0], [0], [0]

@@ -132,3 +132,15 @@ def test_a_run_counts_as_tried_once_it_runs(tmp_path: Path, monkeypatch: pytest.
     run = run_file.read_run(tmp_path / "out")
     assert run["attempt"] == {"run": 0, "epoch": 0}
     assert run.get("tried") == (0 if runtime == "local" else None)
+
+
+def test_each_attempt_has_a_number_of_its_own(tmp_path: Path) -> None:
+    """By which operators fence off an attempt before it that is thought dead and still writes."""
+    save_model(make_model(1, [conv("graph_conv", IN_WIDTH, 3)]), tmp_path / "model")
+    (tmp_path / "events.jsonl").write_bytes(orjson.dumps({"op": "add_edge", "src": 1, "dst": 2}) + b"\n")
+    numbers = [prepare(load_run_config(flags(tmp_path)), tmp_path / "out").settings.run]
+    for _ in range(2):
+        run_file.update_run(tmp_path / "out", state="stopped", pids={})
+        numbers.append(resume(load_run_config(flags(tmp_path, resume="latest")), tmp_path / "out")[1].settings.run)
+    assert numbers == [0, 1, 2]
+    assert orjson.loads((tmp_path / "out" / "job" / "job.json").read_bytes())["settings"]["run"] == 2
