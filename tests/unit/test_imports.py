@@ -18,6 +18,7 @@ ORDER = (
     "errors",
     "log_lines",
     "extras",
+    "kind_names",
     "kind_rows",
     "kinds",
     "schema",
