@@ -30,7 +30,7 @@ _MARK = re.compile(rb"([0-9A-Za-z_-]{1,64}) (all|changes)(?: (.{1,1024}))?", re.
 
 
 class TopicMark(NamedTuple):
-    """What each record with an embedding says of its topic, as text in a header: `JOB all` or `JOB changes KIND`.
+    """Text of a header of each record with an embedding, about its topic: `JOB all` or `JOB changes KIND`.
 
     `job` is the job's id; `has_all`: the topic has the rows of the job's snapshot, too; `kind` is that of the vertices,
     empty where the model has no kinds.

@@ -94,7 +94,7 @@ class TopicOutput(BaseModel):
 
 
 class Seen(TypedDict):
-    """What a job knew of a topic when it began to write there, or went on: its id, and where its partitions ended.
+    """Id of a topic, and where its partitions ended, when a job began to write there, or went on.
 
     `has_all`: the topic has the rows of all vertices of the job, also those of its snapshot.
     """

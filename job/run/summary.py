@@ -152,7 +152,7 @@ def unusual_ts_in_words(out: Path) -> str:
 
 
 def live_remarks(out: Path, told: Collection[str]) -> Iterator[tuple[str, str]]:
-    """What people should know of a run as soon as it shows, by name; nothing of what was told."""
+    """Lines for people about a run, by name, as soon as they are due; each once."""
     from freshet.job.run.prepare.learned import unlearned_in_words  # with libraries that take a while
 
     if ATTR not in told and read_attrs(out):

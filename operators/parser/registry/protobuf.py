@@ -34,7 +34,7 @@ class Timestamp(Timed, dict[str, Any]):
 
 
 def without_empty(record: dict[str, Any]) -> dict[str, Any]:
-    """As `with_integers`, without the fields of an event that are empty: nobody can say whether these were set."""
+    """Return the same as `with_integers`, without empty fields: nobody can say whether these were set."""
     for name, empty in _EMPTY.items():
         if record.get(name) == empty:
             del record[name]
@@ -44,7 +44,7 @@ def without_empty(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_zeros(record: dict[str, Any]) -> dict[str, Any]:
-    """As `without_empty`, for mapped records: a `ts` of 0 was never set, whatever field it was made of."""
+    """Return the same as `without_empty`, of mapped records: a `ts` of 0 was never set, whatever it was made of."""
     if record.get("ts") == 0:
         del record["ts"]
     return without_empty(record)
