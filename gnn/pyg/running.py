@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -115,6 +118,68 @@ def _detach(kept: Any, memo: dict[int, Any]) -> None:
     elif isinstance(kept, list | tuple):
         for one in kept:
             _detach(one, memo)
+
+
+class Kept(NamedTuple):
+    """A number that a module keeps: where it stands, and how it is set there."""
+
+    value: int | float
+    put: Callable[[Any], None]
+
+
+def kept_numbers(module: Module) -> dict[str, Kept]:
+    """Return the numbers that a module, its classes and their modules keep, by their names, such as self.calls."""
+    found = dict[str, Kept]()
+    for path, part in module.named_modules():
+        _add_kept(found, ".".join(filter(None, ("self", path))), vars(part), 0)
+        for kind in type(part).__mro__:
+            if kind.__module__.split(".")[0] not in _NO_HOMES:
+                for name, value in vars(kind).items():
+                    if type(value) in (int, float):
+                        found[f"{kind.__name__}.{name}"] = Kept(value, partial(setattr, kind, name))
+                _add_kept(found, kind.__module__, vars(sys.modules[kind.__module__]), _MOST_WITHIN)
+    return found
+
+
+_NO_HOMES = ("torch", "torch_geometric", "freshet", "builtins", "typing", "abc")
+_MOST_WITHIN = 2
+
+
+def _add_kept(found: dict[str, Kept], name: str, kept: Any, within: int) -> None:
+    """Note the numbers in a dict or list, and in those that stand in it."""
+    for key, value in list(kept.items() if isinstance(kept, dict) else enumerate(kept)):
+        label = f"{name}.{key}" if within in (0, _MOST_WITHIN) else f"{name}[{key!r}]"
+        if type(value) in (int, float):
+            found[label] = Kept(value, partial(kept.__setitem__, key))
+        elif type(value) in (dict, list) and within < _MOST_WITHIN:
+            _add_kept(found, label, value, within + 1)
+
+
+def changed_numbers(before: Mapping[str, Kept], module: Module) -> dict[str, int | float]:
+    """Return the numbers that a module keeps otherwise than before, by their names."""
+    after = kept_numbers(module)
+    return {name: one.value for name, one in after.items() if one.value != before.get(name, one).value}
+
+
+def what_is_kept(module: Module) -> list[Any]:
+    """Return the numbers that a module keeps, and how much stands in its lists and dicts: what its calls may change."""
+    kept = [value for part in module.modules() for value in vars(part).values()]
+    lengths = [len(value) for value in kept if isinstance(value, list | dict | set)]
+    buffers = [str(float(one.detach().double().sum())) for one in module.buffers()]
+    return [*((name, one.value) for name, one in kept_numbers(module).items()), *lengths, *buffers]
+
+
+@contextmanager
+def keeping(module: Module, numbers: Mapping[str, Any]) -> Iterator[None]:
+    """Have a module keep other numbers in the place of those of these names, and its classes in this context alone."""
+    before = kept_numbers(module) if numbers else {}
+    for name, number in numbers.items():
+        before[name].put(number)
+    try:
+        yield
+    finally:
+        for name in numbers:
+            before[name].put(before[name].value)
 
 
 def clone_of(module: Module) -> Module:

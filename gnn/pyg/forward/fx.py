@@ -202,12 +202,13 @@ def _graph_of(root: Any, module: Module | None, name: str, head: str | None, *, 
 
     Raises: ExportError naming what cannot be traced, and where.
     """
-    from freshet.gnn.pyg.forward.tracer import Tracer, blamed, rows_as_tensors
+    from freshet.gnn.pyg.forward.places import blamed
+    from freshet.gnn.pyg.forward.tracer import Tracer, rows_as_tensors, traced
 
     tracer = Tracer(module, head, shapes)
     try:
         with rows_as_tensors():
-            return tracer.trace(root)
+            return traced(module, lambda: tracer.trace(root))
     except ExportError:
         raise
     except Exception as error:

@@ -129,6 +129,8 @@ class Samples:
         given = _Given(node, self._values, rows, constants)
         if label not in _ROWS_KEPT or not given.are_known or not self._is_move(given, label):
             return False
+        if label == "getitem" and not self._takes_all(self._rows, node.args[1]):
+            return False
         try:
             made = self._run(given, label)
         except (RuntimeError, IndexError, TypeError, ValueError):
@@ -139,7 +141,8 @@ class Samples:
         if label == "getattr":
             return given.node.args[1] in _ATTRIBUTES
         if label == "getitem":
-            return self._keeps_its_place(given.node.args[1])
+            value, index = self._values.get(given.node.args[0]), given.node.args[1]
+            return self._keeps_its_place(index) and (value is None or self._takes_all(value, index))
         if label == "narrow":
             return self.is_number(given.node.args[-1])
         return label in _MOVES or label in _CASTS or (label == "dropout" and _does_nothing(given))
@@ -156,6 +159,14 @@ class Samples:
         if isinstance(value, torch.Tensor):  # the mask of dropout_edge at inference
             return value.dtype == torch.bool and bool(value.all())
         return index is None or index is Ellipsis or isinstance(value, int)
+
+    def _takes_all(self, value: Any, index: Any) -> bool:
+        """Return whether slices up to a size of the graph are up to that of what they slice, at the same place."""
+        places = index if isinstance(index, tuple) else (index,)
+        if not isinstance(value, torch.Tensor) or any(one is None or one is Ellipsis for one in places):
+            return not any(isinstance(one, slice) and one.stop is not None for one in places)
+        ends = ((one.stop, n) for one, n in zip(places, value.shape, strict=False) if isinstance(one, slice))
+        return all(end is None or self._values.get(end) == n for end, n in ends)
 
     def _run(self, given: _Given, label: str) -> Any:
         args, options = given.values(self._rows)

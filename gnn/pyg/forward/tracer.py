@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import builtins
 import operator
-import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,11 +16,10 @@ from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import Shapes
+from freshet.gnn.pyg.forward.places import place_here, where
+from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
 from freshet.gnn.pyg.own.written import written_class
-from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS
-
-_MADE_BY_PYG = re.compile(r"_(propagate|edge_updater)(_\w+)?\.py$")  # a conv's own propagate, from a template
-_LIBRARIES = ("torch", "torch_geometric", "freshet", "importlib", "inspect", "contextlib")
+from freshet.gnn.pyg.running import changed_numbers, keeping, kept_numbers
 
 
 def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -72,6 +68,21 @@ def rows_as_tensors() -> Iterator[None]:
         builtins.isinstance = true_isinstance
 
 
+def traced(module: Module | None, trace: Callable[[], Any]) -> Any:
+    """Return the graph that `trace` makes of a module, in which nothing depends on a number that its calls change.
+
+    Raises: ExportError naming the line of what does.
+    """
+    before = {} if module is None else kept_numbers(module)
+    graph = trace()
+    if module is None or not (counts := changed_numbers(before, module)):
+        return graph
+    refusing = Refusing(counts)
+    named = {name: RecordedSize(lambda sizes, name=name: sizes[name], name, refusing) for name in counts}  # type: ignore[misc]
+    with keeping(module, named):
+        return trace()
+
+
 class Tracer(torch.fx.Tracer):
     """Traces one module, and takes layers as they are, the one called `head` among them."""
 
@@ -85,7 +96,12 @@ class Tracer(torch.fx.Tracer):
         return RowsProxy(node, self)
 
     def create_arg(self, a: Any) -> Any:
-        """An argument as the graph has it."""
+        """Return an argument as the graph has it.
+
+        Raises: ExportError for a number that changes from call to call.
+        """
+        if type(a) is RecordedSize:
+            a.refuse()
         return a.node if type(a) is RowsProxy else super().create_arg(a)
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
@@ -101,30 +117,8 @@ class Tracer(torch.fx.Tracer):
     def create_node(self, *args: Any, **options: Any) -> Any:
         """An operation, with the line where it stands."""
         node = super().create_node(*args, **options)
-        node.meta["line"], node.meta["inside"] = _where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
+        node.meta["line"], node.meta["inside"] = where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
         if node.op == "placeholder":
             flat = {"edge_weight": not self._shapes.column, "edge_attr": self._shapes.flat}
             node.meta["dim"] = 1 if flat.get(node.target, False) else 2
         return node
-
-
-def place_here() -> str:
-    """Return the place of the innermost frame that calls and is no library's, as FILE:LINE; empty if none."""
-    return _where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))[0]
-
-
-def blamed(error: BaseException) -> tuple[str, str]:
-    """Return where an error comes from, and in which function of PyG's: FILE:LINE and its name, each empty if none."""
-    return _where(frame for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))))
-
-
-def _where(frames: Iterable[FrameType]) -> tuple[str, str]:
-    """The place of the innermost frame that is no library's, and the function of edges that it calls."""
-    inside = ""
-    for frame in frames:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.split(".")[0] not in _LIBRARIES and not _MADE_BY_PYG.search(frame.f_code.co_filename):
-            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", inside
-        if module.startswith("torch_geometric.") and frame.f_code.co_name in EDGE_FUNCTIONS:
-            inside = frame.f_code.co_name
-    return "", inside

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +13,7 @@ from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.oracles import kinds as oracle
 from freshet.gnn.oracles import whole_kinds
 from freshet.gnn.oracles.scaled import Scaled
-from freshet.gnn.pyg.check import SIZES, Ours, Rows, Theirs, compare
+from freshet.gnn.pyg.check import HUB, SIZES, Ours, Rows, Theirs, compare, runs_code
 from freshet.gnn.pyg.kinds.layered.widths import Widths
 from freshet.gnn.pyg.kinds.looking_up import shortened
 from freshet.gnn.pyg.kinds.running import Run
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 _VERTICES = (48, 37, 29)
 _ISOLATED = 4
 _EDGES_A_VERTEX = 4
+_SMALL = (("1 vertex of each kind", [1]), ("2 vertices of each kind", [2]))
+_LARGE = (
+    ("20 vertices of each kind", [20]),
+    ("400 vertices of each kind", [400]),
+    ("2,000 vertices of each kind", [2000, 1999, 2001]),
+    (f"vertices of {HUB:,} in-edges", [HUB], HUB),
+)
+"""Graphs of several sizes: what is said of them, numbers of vertices, the in-degree of the first vertex."""
 
 
 class Parts(NamedTuple):
@@ -47,7 +55,9 @@ def check(theirs: Theirs, ours: Ours, run: Run, widths: Widths) -> float:
     Among them are graphs in which relations, and all relations of a kind, have no edges, and in which relations between
     the same kinds have edges of the same ends. Raises: ExportError past the tolerance.
     """
-    return compare(theirs, ours, list(_trials(run, widths)))
+    large = _LARGE if runs_code(theirs.in_float32) else ()
+    sized = [(about, _graph(run, widths, *size)) for about, *size in (*_SMALL, *large)]
+    return compare(theirs, ours, list(_trials(run, widths)), sized)
 
 
 def both_sides(module: Module, run: Run, model: KindsModel, there: Parts) -> tuple[Theirs, Ours]:
@@ -140,9 +150,9 @@ def _without(graph: KindsGraph, relations: set[int]) -> KindsGraph:
     return graph._replace(edges=edges)
 
 
-def _graph(run: Run, widths: Widths) -> KindsGraph:
+def _graph(run: Run, widths: Widths, vertices: Sequence[int] = _VERTICES, hub: int = 0) -> KindsGraph:
     rng, kinds = np.random.default_rng(7), run.kinds
-    sizes = [_VERTICES[k % len(_VERTICES)] for k in range(len(kinds.names))]
+    sizes = [vertices[k % len(vertices)] for k in range(len(kinds.names))]
     sizes = [run.learned[k].vertices(n) if k in run.learned else n for k, n in enumerate(sizes)]
     x = [rng.standard_normal((n, width)).astype(np.float32) for n, width in zip(sizes, widths.features, strict=True)]
     first, edges = dict[tuple[int, int], np.ndarray](), list[RelationEdges]()
@@ -153,6 +163,7 @@ def _graph(run: Run, widths: Widths) -> KindsGraph:
         if source == target:
             src[:10] = dst[:10]
         pairs = np.unique(src * sizes[target] + dst)
+        pairs = np.union1d(pairs, np.arange(min(hub, sizes[source])) * sizes[target])
         pairs = np.union1d(pairs, first.setdefault((source, target), pairs)[::3])  # ends of several relations
         weight = rng.uniform(0.25, 1.75, len(pairs)).astype(np.float32)
         attr = rng.standard_normal((len(pairs), width)).astype(np.float32) if width else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.fx import Asked
-from freshet.gnn.pyg.forward.tracer import blamed
+from freshet.gnn.pyg.forward.places import blamed
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
 from freshet.gnn.pyg.kinds.heads import KindHead
 from freshet.gnn.pyg.kinds.layered.widths import how_wide

@@ -12,7 +12,8 @@ from torch_geometric.utils._trim_to_layer import TrimToLayer
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import STANDARD
-from freshet.gnn.pyg.forward.tracer import Tracer, blamed, place_here, rows_as_tensors
+from freshet.gnn.pyg.forward.places import blamed, place_here
+from freshet.gnn.pyg.forward.tracer import Tracer, rows_as_tensors, traced
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
 from freshet.gnn.pyg.kinds.convs.han import is_han, reached
 from freshet.gnn.pyg.kinds.convs.hgt import is_hgt
@@ -108,7 +109,7 @@ def graph_of(module: Module, name: str, call: ModuleCall, kinds: Metadata) -> tu
     tracer = KindsTracer(root.inner, None, kinds, typed=call.types is not None)
     try:
         with rows_as_tensors():
-            graph = tracer.trace(root)
+            graph = traced(root.inner, lambda: tracer.trace(root))
     except ExportError:
         raise
     except Exception as error:

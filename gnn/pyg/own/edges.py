@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
-from freshet.gnn.pyg.own.values import LOOPS, Value
+from freshet.gnn.pyg.own.values import LOOPS, Value, constant
 
 ENDS = ("source", "target")
 REDUCED = {"sum": "sum", "add": "sum", "mean": "mean", "amax": "max", "max": "max", "amin": "min", "min": "min"}
@@ -88,7 +89,12 @@ def _gather(rec: Recorder, call: Operation) -> NotedValue:
 def _scatter_add(rec: Recorder, call: Operation) -> NotedValue:
     into, dim, index, rows = call.args[:4]
     _refuse_filled(rec, call, into)
-    return aggregated(rec, call, rows, index, dim, "sum")
+    made = aggregated(rec, call, rows, index, dim, "sum")
+    alpha = call.options.get("alpha", 1)  # of index_add
+    if alpha == 1:
+        return made
+    factor = constant(np.array([alpha], np.float64), call.place)
+    return made._replace(value=Value("mul", made.value.width, "vertices", (made.value, factor), call.place))
 
 
 def _scatter_reduce(rec: Recorder, call: Operation) -> NotedValue:
@@ -141,6 +147,8 @@ def _masked(rec: Recorder, call: Operation) -> NotedValue:
     noted = rec.find(call.args[0])
     mask = rec.find(call.args[1][0] if isinstance(call.args[1], list | tuple) else call.args[1])
     fill = call.args[2]
+    if call.options.get("accumulate") or (len(call.args) > 3 and call.args[3]):
+        call.refuse("it adds to those rows that a mask picks, and Freshet has no branches on rows")
     if noted is None or mask is None or mask.value.op != "infinite" or mask.value.of[0] is not noted.value or fill != 0:
         call.refuse("it changes those rows that a mask picks, and Freshet has no branches on rows")
     return NotedValue(Value("finite", noted.value.width, noted.value.over, (noted.value,), call.place), noted.axis)

@@ -134,9 +134,26 @@ def _moved(rec: Recorder, call: Operation) -> NotedValue | Sequence[NotedValue |
         return call.run(given, *call.args[1:], **call.options)
 
     made = rec.moved(call, listed, run, noted.value.over)
-    if made is None:
+    if made is None or _cuts(call, noted.axis, rec.sizes[noted.value.over]):
         call.refuse(f"{call.name} takes some of the vertices or edges, or moves them")
     return made if isinstance(call.result, list | tuple) else made[0]
+
+
+def _cuts(call: Operation, axis: int, size: int) -> bool:
+    """Return whether an operation cuts rows at a number that all rows of this graph are below."""
+    if call.name == "split":
+        return _argument(call, 2, "dim", 0) % call.args[0].dim() == axis and call.args[1] != size
+    if call.name == "slice":
+        end = _argument(call, 3, "end", None)
+        return _argument(call, 1, "dim", 0) % call.args[0].dim() == axis and end not in (None, size) and end < _NO_END
+    return False
+
+
+_NO_END = 2**62  # slices without an end have a larger one
+
+
+def _argument(call: Operation, place: int, name: str, fallback: Any) -> Any:
+    return call.args[place] if len(call.args) > place else call.options.get(name, fallback)
 
 
 def _cast(rec: Recorder, call: Operation) -> NotedValue:

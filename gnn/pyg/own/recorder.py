@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.forward.tracer import place_here
+from freshet.gnn.pyg.forward.places import place_here
 from freshet.gnn.pyg.own.apart import taken_apart
 from freshet.gnn.pyg.own.values import Over, Value, constant, take
 
@@ -41,6 +41,15 @@ class Operation(NamedTuple):
         raise ExportError(msg)
 
 
+_KEEPING = {
+    *("view", "_unsafe_view", "reshape", "expand", "permute", "transpose", "t", "select", "slice", "unsqueeze"),
+    *("squeeze", "split", "split_with_sizes", "unbind", "cat", "stack", "detach", "alias", "clone", "contiguous"),
+    *("repeat", "new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like"),
+    *("empty_like", "fill_", "zero_", "copy_", "_to_copy", "lift_fresh", "mm", "addmm", "native_layer_norm"),
+}
+"""Operations that make a row of each row, whatever their number."""
+_COMPUTES = "it computes with a size of the graph (made at {}), which changes as a job goes on. Nearest: leave it out"
+
 Noted = NotedValue | Sequence[NotedValue | None] | None
 Note = Callable[["Recorder", Operation], Noted]
 
@@ -58,6 +67,7 @@ class Recorder(TorchDispatchMode):
         self._noted: dict[tuple[Any, ...], NotedValue] = {}
         self._written: dict[int, str] = {}  # memory that was written over, by its address
         self._held = list[Any]()  # whose memory must not be used again
+        self._sized: dict[int, str] = {}  # memory of constants made of a size of the graph, and the places
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and note it where it reads what is noted."""
@@ -67,15 +77,46 @@ class Recorder(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags:
             msg = f"{place}: {name} draws at random at inference, too; put it behind `if self.training`"
             raise ExportError(msg)
-        read = [one for one in _tensors((args, options)) if self.find(one, place) is not None]
+        tensors = tensors_in((args, options))
+        read = [one for one in tensors if self.find(one, place) is not None]
+        sized = next((where for one in tensors if (where := self.sized(one))), "")
+        if read and "out" in options:
+            msg = f"{place}: {name} writes its result over another tensor (out=). Nearest: give the result a name"
+            raise ExportError(msg)
         given = args
         if read and name.endswith("_"):  # as it was before it is written over
             given = (args[0].clone(), *args[1:])
             self.note_all(given[0], self.find(args[0]))
         result = func(*args, **options)
         if read:
-            self._note(Operation(name, func, given, options, result, place))
+            call = Operation(name, func, given, options, result, place)
+            if sized:
+                call.refuse(_COMPUTES.format(sized))
+            self._note(call)
+        elif sized or self._loses_size(func, tensors):
+            made = tensors_in((result,))
+            if sized and not made:
+                raise ExportError(f"{place}: " + _COMPUTES.format(sized))
+            for one in made:
+                self.depends(one, sized or place)
         return result
+
+    def depends(self, tensor: torch.Tensor, place: str) -> None:
+        """Note that a constant was made of a size of the graph, so that nothing may be computed with it."""
+        self._held.append(tensor)
+        self._sized[tensor.untyped_storage().data_ptr()] = place
+
+    def sized(self, tensor: Any) -> str:
+        """Return where a constant was made of a size of the graph; empty for another tensor."""
+        if not self._sized or not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+            return ""
+        return self._sized.get(tensor.untyped_storage().data_ptr(), "")
+
+    def _loses_size(self, func: Any, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether an operation of constants with a row for each vertex or edge may make numbers of how many."""
+        if torch.Tag.pointwise in func.tags or func.overloadpacket.__name__ in _KEEPING:
+            return False
+        return any(n and n % size == 0 for one in tensors for n in one.shape for size in set(self.sizes.values()))
 
     def _note(self, call: Operation) -> None:
         name = call.name.rstrip("_")
@@ -229,11 +270,12 @@ def _overlap(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return bool(np.isin(places[0], places[1]).any())
 
 
-def _tensors(given: Any) -> list[torch.Tensor]:
+def tensors_in(given: Any) -> list[torch.Tensor]:
+    """Return the tensors among arguments, and in lists and dicts there."""
     if isinstance(given, torch.Tensor):
         return [given]
     if isinstance(given, list | tuple):
-        return [tensor for one in given for tensor in _tensors(one)]
+        return [tensor for one in given for tensor in tensors_in(one)]
     if isinstance(given, dict):
-        return _tensors(list(given.values()))
+        return tensors_in(list(given.values()))
     return []

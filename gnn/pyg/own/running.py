@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import inspect
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import Module
 from torch.utils._python_dispatch import _disable_current_modes, _len_torch_dispatch_stack
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, kinds_of
-from freshet.gnn.pyg.forward.tracer import blamed, place_here
+from freshet.gnn.pyg.forward.places import blamed, place_here
+from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed
 from freshet.gnn.pyg.own.edges import aggregated, scatter, softmax
 from freshet.gnn.pyg.own.loops import add_self_loops, gcn_norm, remove_self_loops
 from freshet.gnn.pyg.own.notes import NOTES
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
+from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, difference
-from freshet.gnn.pyg.running import clone_of
+from freshet.gnn.pyg.running import changed_numbers, clone_of, keeping, kept_numbers
 from freshet.gnn.pyg.steps import ConvCall, Step
 
 _SIZES = ((131, 521, 173), (137, 541, 179), (139, 547, 181), (149, 557, 191), (151, 563, 193), (157, 569, 197))
@@ -42,8 +47,21 @@ def read(step: Step, given: ConvCall, widths: ConvWidths) -> Value:
     """
     conv: Any = step.op
     taken = {n for one in (*conv.parameters(), *conv.buffers()) for n in one.shape} | set(widths)
-    sizes = [one for one in _SIZES if not taken & set(one)][:2]
-    made = [_run(step, given, widths, size, seed) for seed, size in enumerate(sizes)]
+    sizes = [one for one in _SIZES if not any(n and n % size == 0 for n in taken for size in one)][:2]
+    counts = _counted(given, widths, clone_of(step.op))
+
+    def run(supposed: Sizes) -> Reading:
+        guards = list[Guard]()
+        try:
+            return Reading(supposed, guards, _run(step, given, widths, (sizes[0], 0), counts, supposed, guards))
+        except _RaisesError as error:
+            return Reading(supposed, guards, None, error)
+
+    real = _real(widths, sizes[0], counts)
+    made = [
+        explored(run, real, partial(_alike_without_edges, step, given, widths, real)),
+        _run(step, given, widths, (sizes[1], 1), counts),
+    ]
     if (found := difference(made[0], made[1])) is not None:
         msg = f"{found.place or step.name}: it computes with numbers that depend on the graph, as its size or a value "
         raise ExportError(msg + "that leaves torch. Nearest: leave them out, or keep what they are as a constant")
@@ -108,7 +126,77 @@ def _arguments(given: ConvCall, inputs: Mapping[str, tuple[torch.Tensor, Value, 
     return found | ({given.rows: (found[given.rows], targets)} if given.pair else {})
 
 
-def _run(step: Step, given: ConvCall, widths: ConvWidths, size: Size, seed: int) -> Value:
+def _real(widths: ConvWidths, size: Size, counts: Mapping[str, Any]) -> Sizes:
+    """Return the sizes of a graph by their names, and the numbers that a conv counts by itself."""
+    vertices, edges, sources = size
+    real = {"vertices": vertices, "edges": edges, **counts}
+    return real | ({"sources": sources} if widths.target else {})
+
+
+def _counted(given: ConvCall, widths: ConvWidths, clone: Any) -> dict[str, Any]:
+    """Return the numbers that a conv keeps and that a call changes, by their names; of buffers the names alone.
+
+    Raises: ExportError where it draws at random by other means than torch.
+    """
+    before, drawn = kept_numbers(clone), _draws()
+    buffers = {name: one.clone() for name, one in clone.named_buffers()}
+    with suppress(Exception), torch.no_grad():  # of which the next run says more
+        clone(**_arguments(given, _inputs(given, widths, (13, 29, 17), 0)))
+    if drawn != _draws():
+        msg = f"{type(clone).__name__} draws at random at inference, too; put it behind `if self.training`"
+        raise ExportError(msg)
+    changed = [name for name, one in clone.named_buffers() if not torch.equal(one, buffers.get(name, one))]
+    return changed_numbers(before, clone) | dict.fromkeys(changed, 0)
+
+
+def _alike_without_edges(step: Step, given: ConvCall, widths: ConvWidths, real: Sizes, none: Sizes) -> bool:
+    """Return whether a conv gives the same on graphs without edges whether its branches see sizes of such or others.
+
+    True as well where one side cannot be run there: the last check of an export compares the rest.
+    """
+    size, counts = (real["vertices"], 0, real.get("sources", 0)), {name: real[name] for name in real.keys() - _GRAPH}
+    for seed, scale in enumerate((1.0, 0.01, 100.0)):
+        made = list[torch.Tensor]()
+        for supposed in (real, none):
+            clone, inputs = clone_of(step.op), _inputs(given, widths, size, seed)
+            for tensor, *_ in inputs.values():
+                tensor.mul_(scale) if tensor.is_floating_point() else tensor
+            recorded = RecordedSizes(Recorder({}, {}), Supposed(_real(widths, size, counts), supposed))
+            try:
+                kept = {name: recorded.counted(name) for name in counts.keys() - dict(clone.named_buffers()).keys()}
+                with keeping(clone, kept), lengths_recorded():
+                    with torch.no_grad(), recorded:
+                        rows = clone(**_arguments(given, inputs))
+                made.append(rows.double())
+            except Exception:  # whatever it is, the whole module is run without edges, too
+                return True
+        if made[0].shape != made[1].shape or not torch.allclose(*made, rtol=1e-4, atol=1e-6 * scale, equal_nan=True):
+            return False
+    return True
+
+
+_GRAPH = {"vertices", "edges", "sources"}
+
+
+def _draws() -> Any:
+    """Return the states of the generators of Python and numpy that all code shares."""
+    return random.getstate(), str(np.random.get_state())  # noqa: NPY002 - no other says what legacy functions drew
+
+
+def _run(
+    step: Step,
+    given: ConvCall,
+    widths: ConvWidths,
+    graph: tuple[Size, int],
+    counts: Mapping[str, Any],
+    supposed: Sizes | None = None,
+    guards: list[Guard] | None = None,
+) -> Value:
+    """Return what a conv makes of a random graph of a size and seed.
+
+    `supposed`: the sizes that its branches see; these go into `guards`.
+    """
+    size, seed = graph
     inputs, (vertices, edges, sources) = _inputs(given, widths, size, seed), size
     clone = clone_of(step.op)
     of_edges: dict[Over, int] = {over: edges + adds * vertices for over, (adds, _) in LOOPS.items()}
@@ -116,27 +204,49 @@ def _run(step: Step, given: ConvCall, widths: ConvWidths, size: Size, seed: int)
     recorder = Recorder(sizes | ({"sources": sources} if widths.target else {}), NOTES)
     for tensor, value, axis in inputs.values():
         recorder.note(tensor, NotedValue(value, axis))
-    return _result(step, recorder, clone, _arguments(given, inputs))
+    real = _real(widths, size, counts)
+    recorded = RecordedSizes(recorder, Supposed(real, supposed, guards))
+    buffers = dict(clone.named_buffers())
+    for name in counts.keys() & buffers.keys():
+        recorder.depends(buffers[name], f"self.{name}")
+    with keeping(clone, {name: recorded.counted(name) for name in counts.keys() - buffers.keys()}):
+        return _result(step, recorded, clone, _arguments(given, inputs), other=supposed not in (None, real))
 
 
-def _result(step: Step, recorder: Recorder, clone: Any, arguments: Mapping[str, Any]) -> Value:
+class _RaisesError(ExportError):
+    """A conv raises an error of its own, or torch's."""
+
+
+def _result(step: Step, recorded: RecordedSizes, clone: Any, arguments: Mapping[str, Any], *, other: bool) -> Value:
+    """Return what a conv makes; `other`: whether its branches see other sizes, which may leave no row of the graph."""
+    recorder = recorded.recorder
     aggregation = getattr(clone, "aggr_module", None)
     if aggregation is not None:
         clone.aggr_module = _Recorded(recorder, step, aggregation)
     try:
-        with torch.no_grad(), _noting(recorder, type(clone)), recorder:
+        with torch.no_grad(), lengths_recorded(), _noting(recorder, type(clone)), recorder, recorded:
             made = clone(**arguments)
     except ExportError:
         raise
     except Exception as error:
+        if recorded.supposed.refused is not None:
+            raise recorded.supposed.refused from error
         place, _ = blamed(error)
         msg = f"{step.name}: {type(clone).__name__} fails on a random graph{' at ' + place if place else ''} "
-        raise ExportError(msg + f"({type(error).__name__}: {error})") from error
+        raise _RaisesError(msg + f"({type(error).__name__}: {error})") from error
+    if recorded.supposed.refused is not None:
+        raise recorded.supposed.refused
     noted = recorder.find(made)
+    rows = recorder.sizes["vertices"]
+    if other and noted is None and isinstance(made, torch.Tensor) and made.dim() == 2 and len(made) == rows:
+        return recorder.shared(Operation("return", None, (made,), {}, made, ""), made, 0)  # type: ignore[arg-type]
     if noted is None or noted.value.over != "vertices" or noted.axis != 0 or made.dim() != 2:
         shape = f"a tensor of {made.dim()} dimensions" if isinstance(made, torch.Tensor) else type(made).__name__
         msg = f"{step.name}: {type(clone).__name__} returns {shape}, expected the rows of the vertices, (n, width)"
-        raise ExportError(msg)
+        branches = recorded.supposed.guards
+        raise ExportError(
+            msg + (f", behind a branch on a size of the graph at {branches[0].place}:" if branches else "")
+        )
     return noted.value
 
 
@@ -171,11 +281,12 @@ class _Recorded(Module):
             call.refuse("its aggregate is called with more than messages and index")
         if self._kinds == ("softmax",):
             return self._softmax(x, index, dim_size, dim)
-        with _disable_current_modes():
-            whole = self._aggregation(x, index=index, dim_size=dim_size, dim=dim)
-            parts = [one.contiguous() for one in whole.chunk(len(self._kinds), dim=-1)]
-        for part, kind in zip(parts, self._kinds, strict=True):
-            self._recorder.note(part, aggregated(self._recorder, call, x, index, dim, kind))
+        with torch._C.DisableTorchFunction():
+            with _disable_current_modes():
+                whole = self._aggregation(x, index=index, dim_size=plain(dim_size), dim=dim)
+                parts = [one.contiguous() for one in whole.chunk(len(self._kinds), dim=-1)]
+            for part, kind in zip(parts, self._kinds, strict=True):
+                self._recorder.note(part, aggregated(self._recorder, call, x, index, dim, kind))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def _softmax(self, x: torch.Tensor, index: Any, dim_size: Any, dim: int) -> torch.Tensor:
@@ -193,10 +304,12 @@ def _noted(recorder: Recorder, name: str, function: Callable[..., Any], note: No
     def called(*args: Any, **options: Any) -> Any:
         if not _len_torch_dispatch_stack():  # inside another one
             return function(*args, **options)
-        made = note(recorder, Operation(name, function, args, options, None, place_here()))
-        with _disable_current_modes():
-            result = function(*args, **options)
-        recorder.note_all(result, made)
+        args, options = plain(args), plain(options)
+        with torch._C.DisableTorchFunction():
+            made = note(recorder, Operation(name, function, args, options, None, place_here()))
+            with _disable_current_modes():
+                result = function(*args, **options)
+            recorder.note_all(result, made)
         return result
 
     return called

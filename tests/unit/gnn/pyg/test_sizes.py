@@ -1,0 +1,232 @@
+"""Nothing that is exported depends on a size of the graph: own convs that ask for one are refused by line, or exact."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch_geometric")
+
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv, MessagePassing
+
+from freshet.gnn.pyg.check import both_sides, check
+from freshet.gnn.pyg.export import ExportError, export_model
+from freshet.gnn.pyg.forward.trace import trace
+from scripts.drills.sizes_of_convs import tried
+from tests.support.graphs.own.sized_convs import SizedConv
+
+SOURCE = """
+import numpy as np
+import torch
+from torch import nn
+from torch_geometric.nn import GATConv, MessagePassing
+from torch_geometric.utils import scatter, softmax
+
+class Conv(MessagePassing):
+    total = 0
+    def __init__(self):
+        super().__init__("add")
+        self.lin, self.other = nn.Linear(4, 4, bias=False), nn.Linear(4, 4)
+        self.lins, self.calls, self.kept = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]), 0, {"calls": [0]}
+        self.register_buffer("buffer", torch.zeros(()))
+    def forward(self, x, edge_index, edge_weight=None):
+        h = self.lin(x)
+        {before}
+        h = self.propagate(edge_index, h=h)
+        {behind}
+        return h
+    def message(self, h_j, index, dim_size):
+        {message}
+        return h_j
+
+class Sub(GATConv):
+    def __init__(self): super().__init__(4, 4)
+    def forward(self, x, edge_index):
+        return {subclass}
+"""
+BEFORE, BEHIND, MESSAGE, SUBCLASS = 17, 19, 22, 28
+REFUSED = {
+    "no edges": (BEFORE, "before", "if edge_index.numel() == 0: return x"),
+    "no edges, by width": (BEFORE, "before", "if not edge_index.size(1): return h"),
+    "few vertices": (BEHIND, "behind", "h = h * 2 if x.size(0) < 20 else h"),
+    "many vertices": (BEHIND, "behind", "h = h / 2 if len(x) > 3_000_000 else h"),
+    "exactly so many": (BEHIND, "behind", "h = h + 1 if x.shape[0] == 12345 else h"),
+    "between": (BEHIND, "behind", "h = h + 1 if 700 < x.size(0) <= 900 else h"),
+    "more edges than vertices": (BEHIND, "behind", "h = h * 2 if edge_index.size(1) < x.size(0) else h"),
+    "a number": (BEHIND, "behind", "h = h * min(x.size(0), 20) / 20"),
+    "a quotient": (BEHIND, "behind", "h = h / x.size(0)"),
+    "a truth": (BEHIND, "behind", "h = h * (x.size(0) > 300)"),
+    "a layer": (BEHIND, "behind", "h = self.lins[x.numel() > 1200](h)"),
+    "a loop": (BEHIND, "behind", "for _ in range(min(x.size(0), 3)): h = h * 2"),
+    "a plain number": (BEHIND, "behind", "h = h * (1 if float(x.size(0)) > 3 else 2)"),
+    "a tensor of it": (BEHIND, "behind", "h = h * torch.tensor(x.size(0)).clamp(max=20) / 20"),
+    "rows of numbers": (BEHIND, "behind", "h = h * (torch.arange(x.size(0)) < 1000).float().view(-1, 1)"),
+    "a sum of ones": (BEHIND, "behind", "h = h * (torch.ones(x.size(0)).sum() < 1000).float()"),
+    "rows cut": (BEFORE, "before", "h = self.lin(x[:1000])"),
+    "rows cut by edges": (BEFORE, "before", "h = self.lin(x[: edge_index.size(1)])"),
+    "rows split": (BEFORE, "before", "h = self.lin(x.split(1000)[0])"),
+    "edges cut": (BEFORE, "before", "edge_index = edge_index[:, :5000]"),
+    "numpy": (BEHIND, "behind", "h = h if np.bincount(edge_index[1].numpy()).max() < 500 else h * 2"),
+    "a list": (BEHIND, "behind", "h = h if len(x.tolist()) < 500 else h * 2"),
+    "weights": (BEFORE, "before", "h = h if edge_weight.numel() < 5000 else h * 2"),
+    "messages": (MESSAGE, "message", "if h_j.size(0) < 5000: h_j = h_j * 2"),
+    "messages by index": (MESSAGE, "message", "h_j = h_j * 2 if index.numel() < 50 else h_j"),
+    "messages by targets": (MESSAGE, "message", "h_j = h_j * 2 if dim_size > 5000 else h_j"),
+    "calls": (BEHIND, "behind", "self.calls += 1; h = h * 2 if self.calls > 10_000 else h"),
+    "calls in a list": (
+        BEHIND,
+        "behind",
+        "self.kept['calls'][0] += 1; h = h * 2 if self.kept['calls'][0] > 9999 else h",
+    ),
+    "calls of a class": (BEHIND, "behind", "Conv.total += 1; h = h * 2 if Conv.total > 10_000 else h"),
+    "calls in a buffer": (BEHIND, "behind", "self.buffer += 1; h = h * 2 if self.buffer > 10_000 else h"),
+    "a subclass": (SUBCLASS, "subclass", "super().forward(x, edge_index) if edge_index.numel() else x"),
+    "caught": (BEHIND, "behind", "h = h if (lambda: x.size(0) > 300)() else -h"),
+    "alpha": (BEHIND, "behind", "h = torch.mul(h, 2.0, out=torch.empty_like(h))"),
+}
+TAKEN = {
+    "zeros without edges": ("before", "if edge_index.numel() == 0: return torch.zeros_like(h)"),
+    "new zeros without edges": ("before", "if edge_index.size(1) < 1: return x.new_zeros(x.size(0), 4)"),
+    "no vertices": ("before", "if x.size(0) == 0: return x"),
+    "no messages": ("message", "if index.numel() == 0: return h_j"),
+    "both sides alike": ("behind", "h = h * 1 if x.size(0) > 300 else h"),
+    "said alone": ("behind", "if x.size(0) > 300: print(f'{x.size(0)} vertices')"),
+    "compared with itself": ("behind", "assert h.size(0) == x.size(0) and x.size(-1) == 4 and x.size(1) > 3"),
+    "shapes": ("behind", "h = h.view(x.size(0), 2, 2).reshape(len(x), -1) + x.new_zeros(x.shape[0], 4)"),
+    "whole slices": ("behind", "h = h[: x.size(0)] + x.new_ones(x.size(0) * 4).view(x.shape)"),
+    "heads": ("message", "h_j = h_j.view(-1, 2, h_j.size(1) // 2).view(h_j.numel() // 4, 4)"),
+    "calls that are counted": ("behind", "self.calls += 1; self.buffer += 1; self.kept['calls'][0] += 1"),
+    "added times two": ("behind", "h = torch.zeros_like(x).index_add_(0, edge_index[1], h[edge_index[0]], alpha=2.0)"),
+}
+
+
+def conv_of(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, **lines: str) -> Any:
+    """A conv of such lines, whose source is NAME.py."""
+    source = SOURCE.replace("{", "\0").replace("}", "\1")
+    for part in ("before", "behind", "message", "subclass"):
+        source = source.replace(f"\0{part}\1", lines.get(part, "pass" if part != "subclass" else "x"))
+    (tmp_path / f"{name}.py").write_text(source.replace("\0", "{").replace("\1", "}"))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(name)
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, name, module)
+    torch.manual_seed(0)
+    return (module.Sub if "subclass" in lines else module.Conv)().eval()
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_what_depends_on_a_size_is_refused_by_its_line(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, part, code = REFUSED[form]
+    name = "refused_" + "".join(c if c.isalpha() else "_" for c in form)
+    conv = conv_of(tmp_path, name, monkeypatch, **{part: code})
+    with pytest.raises(ExportError, match=rf"{name}\.py:{line}: "):
+        export_model(conv, tmp_path / "M", features=4)
+    assert not (tmp_path / "M").exists()
+
+
+@pytest.mark.parametrize("form", TAKEN)
+def test_what_gives_the_same_at_any_size_is_taken(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, code = TAKEN[form]
+    name = "taken_" + "".join(c if c.isalpha() else "_" for c in form)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="a graph with")
+        export_model(conv_of(tmp_path, name, monkeypatch, **{part: code}), tmp_path / "M", features=4)
+
+
+@pytest.mark.parametrize("seed", range(100, 124))
+def test_no_drawn_conv_is_exported_and_different(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    drawn, how = tried(seed, tmp_path)
+    assert not how.startswith("WRONG"), f"{how}\n{drawn.source}"
+    assert how == "taken" or not drawn.harmless, f"{how}\n{drawn.source}"
+
+
+def test_convs_are_drawn_of_all_forms() -> None:
+    drawn = [SizedConv(seed) for seed in range(300)]
+    assert {one.where for one in drawn} >= {"plain", "weight", "attr", "pair", "subclass", "message", "update"}
+    assert sum(one.harmless for one in drawn) > 60
+
+
+class Counted(nn.Module):
+    """A module whose forward is traced, and counts its calls."""
+
+    def __init__(self, most: int | None) -> None:
+        super().__init__()
+        self.conv, self.calls, self.most = GCNConv(4, 4), 0, most
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        h = self.conv(x, edge_index)
+        self.calls += 1
+        return h * 2 if self.most is not None and self.calls > self.most else h
+
+
+def test_a_traced_forward_that_counts_its_calls_branches_on_none(tmp_path: Path) -> None:
+    export_model(Counted(None), tmp_path / "M", features=4)
+    with pytest.raises(ExportError, match=r"test_sizes\.py:\d+: it branches on \(self\.calls \+ 1\)"):
+        export_model(Counted(100_000), tmp_path / "N", features=4)
+
+
+class CutByEdges(nn.Module):
+    """A module whose forward is traced, and takes as many rows as there are edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GCNConv(4, 4)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.conv(x[: edge_index.size(1)], edge_index)
+
+
+def test_a_traced_forward_takes_no_slice_by_another_size(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="keeps some of the rows"):
+        export_model(CutByEdges(), tmp_path / "M", features=4)
+
+
+class Sized(MessagePassing):
+    """A plain sum that is another one where `otherwise` says so."""
+
+    def __init__(self, otherwise: Any) -> None:
+        super().__init__(aggr="sum")
+        self.lin, self.otherwise = nn.Linear(4, 3), otherwise
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        rows = self.propagate(edge_index, x=self.lin(x))
+        return rows + 1 if self.otherwise(self, x, edge_index) else rows
+
+
+def counting(conv: Any, x: Any, edge_index: Any) -> bool:
+    """Count calls, and say whether there were two thousand."""
+    conv.calls = getattr(conv, "calls", 0) + 1
+    return bool(conv.calls > 2000)
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "graph"),
+    [
+        (lambda _, x, edges: edges.numel() == 0, "no edges"),
+        (lambda _, x, edges: len(x) == 1, "1 vertex"),
+        (lambda _, x, edges: len(x) == 2, "2 vertices"),
+        (lambda _, x, edges: 5 < len(x) < 30, "20 vertices"),
+        (lambda _, x, edges: 300 < len(x) < 500, "400 vertices"),
+        (lambda _, x, edges: len(x) > 1900, "2,000 vertices"),
+        (lambda _, x, edges: edges.numel() > 0 and int(edges[1].bincount().max()) > 900, "1,000 in-edges"),
+        (counting, "called again"),
+    ],
+)
+def test_the_last_check_runs_graphs_of_many_sizes(otherwise: Any, graph: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = Sized(otherwise).eval()
+    plain = Sized(lambda *_: False).eval()
+    plain.lin.load_state_dict(module.lin.state_dict())
+    model = export_model(plain, tmp_path / "M", features=4)
+    with pytest.raises(ExportError, match=graph):
+        check(*both_sides(module, trace(plain), model, None))
