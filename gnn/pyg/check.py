@@ -21,7 +21,7 @@ from freshet.gnn.oracles import own_scale, whole_graph
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.plan import compile_plan
 from freshet.gnn.pyg.finite import refuse_rows
-from freshet.gnn.pyg.running import clone_of, copy_of, run, what_is_kept
+from freshet.gnn.pyg.running import clone_of, run, what_is_kept
 from freshet.gnn.pyg.statistics import Statistics
 from freshet.gnn.pyg.steps import ExportError, Traced
 from freshet.schema import WEIGHT, EdgeValues, Features, Graph
@@ -50,10 +50,8 @@ class Theirs(NamedTuple):
     in_float32: Module
     in_float64: Module
     run: Callable[[Any, Any, Any], Rows]
-
-    def fresh(self) -> Theirs:
-        """Return copies that keep what these keep by now."""
-        return Theirs(copy_of(self.in_float32), copy_of(self.in_float64), self.run)
+    again: Callable[[], Theirs]
+    """Makes both copies once more, which keep nothing of former runs."""
 
     def rows(self, graph: Any) -> Rows:
         """Return the result in float32.
@@ -111,10 +109,13 @@ def both_sides(
     def run_both(copy: Module, graph: Graph, dtype: Any) -> Rows:
         return [rows for rows in run(copy, traced, head, graph, dtype) if rows is not None]
 
-    theirs = Theirs(clone_of(module), clone_of(module).double(), run_both)
-    if statistics is not None:
-        statistics.put_into(theirs.in_float32)
-        statistics.put_into(theirs.in_float64)
+    def copies() -> Theirs:
+        theirs = Theirs(clone_of(module), clone_of(module).double(), run_both, copies)
+        if statistics is not None:
+            statistics.put_into(theirs.in_float32)
+            statistics.put_into(theirs.in_float64)
+        return theirs
+
     plan = compile_plan(model)
 
     def made(graph: Graph) -> Rows:
@@ -125,36 +126,33 @@ def both_sides(
         rows = own_scale.forward(model, graph, tolerance=tolerance)
         return [rows] if head is None else [rows, own_scale.logits(model, rows, tolerance=tolerance)]
 
-    return theirs, Ours(made, exact), plan.features
+    return copies(), Ours(made, exact), plan.features
 
 
-def compare(
-    theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]], sized: Sequence[tuple[str, Any]] = ()
-) -> float:
+def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]], sized: Sequence[tuple[str, Any]]) -> float:
     """Return the largest difference on graphs that come with what is said of them.
 
-    `sized` are graphs of several sizes, each for a module that has not run yet: one may keep what it made of a graph.
+    `sized` are graphs of several sizes, the smallest first. A module that keeps something is copied for each of them.
     Raises: ExportError past the tolerance, and for a module that gives something else when it is called again.
     """
     largest, (about, first) = 0.0, trials[0]
     with _on_one_thread():
-        new, kept = theirs.fresh() if sized else theirs, what_is_kept(theirs.in_float32)
+        kept = what_is_kept(theirs.in_float32)
         expected = theirs.rows(first)
         refuse_rows(theirs.in_float32, expected, partial(theirs.rows, first))
         for about, graph in trials:
             largest = max(largest, _compared(theirs, ours, graph, about))
+        keeps = what_is_kept(theirs.in_float32) != kept
         for about, graph in sized:
+            one = theirs.again() if keeps else theirs
             try:
-                one = new.fresh()
                 one.rows(graph)
             except ExportError as error:
                 warnings.warn(f"a graph with {about}: {error}; a job gives rows there", stacklevel=2)
                 continue
             largest = max(largest, _compared(one, ours, graph, about))
-        if what_is_kept(theirs.in_float32) != kept:
-            tiny = sized[0][1] if sized else first
-            for _ in range(_CALLS):
-                theirs.rows(tiny)
+        for _ in range(_CALLS if keeps else 0):
+            theirs.rows(sized[0][1])
         if off(theirs.rows(first), ours.exact(first, TOLERANCE)) > TOLERANCE:
             msg = "the module gives other rows when it is called again: it keeps something from call to call"
             raise ExportError(msg + ", which an exported model does not. Nothing was written")
@@ -259,8 +257,8 @@ class _Size(NamedTuple):
 
 
 _SMALL = (
-    ("no edges", _Size(edges=0)),
     ("1 vertex", _Size(1, 0, 0)),
+    ("no edges", _Size(edges=0)),
     ("2 vertices and an edge", _Size(2, 0, 0, 0, hub=1)),
 )
 _LARGE = (

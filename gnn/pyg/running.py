@@ -162,9 +162,9 @@ def changed_numbers(before: Mapping[str, Kept], module: Module) -> dict[str, int
 
 
 def what_is_kept(module: Module) -> list[Any]:
-    """Return the numbers that a module keeps, and how much stands in its lists and dicts: what its calls may change."""
+    """Return what a module's calls may change of it: its numbers, and what else it keeps of which type and length."""
     kept = [value for part in module.modules() for value in vars(part).values()]
-    lengths = [len(value) for value in kept if isinstance(value, list | dict | set)]
+    lengths = [(type(value), len(value) if isinstance(value, list | dict | set) else 0) for value in kept]
     buffers = [str(float(one.detach().double().sum())) for one in module.buffers()]
     return [*((name, one.value) for name, one in kept_numbers(module).items()), *lengths, *buffers]
 

@@ -74,12 +74,15 @@ def both_sides(module: Module, run: Run, model: KindsModel, there: Parts) -> tup
         rows = oracle.forward(model, given, tolerance=tolerance)
         return [*rows.values(), *oracle.logits(model, rows, tolerance=tolerance)]
 
-    short = shortened(clone_of(module), run.learned)
-    theirs = Theirs(short, clone_of(short).double(), run)
-    if run.frozen is not None:
-        run.frozen.put_into(theirs.in_float32)
-        run.frozen.put_into(theirs.in_float64)
-    return theirs, Ours(made, exact)
+    def copies() -> Theirs:
+        short = shortened(clone_of(module), run.learned)
+        theirs = Theirs(short, clone_of(short).double(), run, copies)
+        if run.frozen is not None:
+            run.frozen.put_into(theirs.in_float32)
+            run.frozen.put_into(theirs.in_float64)
+        return theirs
+
+    return copies(), Ours(made, exact)
 
 
 def tiny_graphs(theirs: Theirs, ours: Ours, run: Run, widths: Widths, model: KindsModel) -> Sides:
