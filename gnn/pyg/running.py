@@ -163,7 +163,9 @@ def changed_numbers(before: Mapping[str, Kept], module: Module) -> dict[str, int
 
 def what_is_kept(module: Module) -> list[Any]:
     """Return what a module's calls may change of it: its numbers, and what else it keeps of which type and length."""
-    kept = [value for part in module.modules() for value in vars(part).values()]
+    names = sorted({kind.__module__ for part in module.modules() for kind in type(part).__mro__})
+    homes = [sys.modules[name] for name in names if name.split(".")[0] not in _NO_HOMES]
+    kept = [value for holder in (*module.modules(), *homes) for value in vars(holder).values()]
     lengths = [(type(value), len(value) if isinstance(value, list | dict | set) else 0) for value in kept]
     buffers = [str(float(one.detach().double().sum())) for one in module.buffers()]
     return [*((name, one.value) for name, one in kept_numbers(module).items()), *lengths, *buffers]
