@@ -60,7 +60,7 @@ def refuse_alike(out: Path, returned: Sequence[str]) -> None:
     by_folder: dict[str, str] = {}
     for kind in returned:
         other = by_folder.setdefault(written_kind(kind).lower(), kind)
-        if other != kind and _is_blind(out):
+        if other != kind and tells_no_capitals(out):
             msg = (
                 f"--out {out}: its file system does not tell capitals, so the kinds {other!r} and {kind!r} would have "
                 "one folder; give a folder on another disk"
@@ -68,7 +68,8 @@ def refuse_alike(out: Path, returned: Sequence[str]) -> None:
             raise UsageError(msg)
 
 
-def _is_blind(out: Path) -> bool:
+def tells_no_capitals(out: Path) -> bool:
+    """Return whether the file system of a folder takes names that differ in capitals alone for one."""
     probe = out / ".freshet_capitals"
     probe.touch()
     try:

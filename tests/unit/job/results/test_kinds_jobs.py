@@ -329,7 +329,7 @@ def test_kinds_that_differ_in_capitals_need_a_file_system_that_tells_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_alike(tmp_path, ["user", "User"])
-    monkeypatch.setattr(returned_kinds, "_is_blind", lambda _: True)
+    monkeypatch.setattr(returned_kinds, "tells_no_capitals", lambda _: True)
     refuse_alike(tmp_path, ["user", "item"])
     with pytest.raises(UsageError, match="kinds 'user' and 'User' would have one folder"):
         refuse_alike(tmp_path, ["user", "User"])
