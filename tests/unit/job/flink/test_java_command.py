@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from freshet.job.flink import java_command
 from freshet.job.flink.java_command import tie_to_parent
+from freshet.job.machine.java import find_java_home, java_options_of_flink
 from freshet.job.machine.signals import STOPS
 
 # As in a TaskManager: Python is there, and polars, which sets a handler of SIGINT when it is imported.
@@ -38,3 +40,14 @@ def test_a_signal_of_the_terminal_ends_no_write(number: signal.Signals, tmp_path
         process.send_signal(number)
     said, errors = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, b"done\n"), errors.decode()
+
+
+def test_flink_has_a_minute_to_come_up() -> None:
+    """A busy machine may need more than the ten seconds of Flink's actors; JVM_ARGS still wins."""
+    option = "-Dpekko.remote.classic.startup-timeout="
+    environ = {"JAVA_HOME": str(find_java_home()), "JVM_ARGS": f"{option}5m"}
+    assert [one for one in java_command._java(environ, 512) if one.startswith(option)] == [
+        f"{option}60s",
+        f"{option}5m",
+    ]
+    assert f"{option}60s" in java_options_of_flink(), "of clusters and of the manifests of Kubernetes, too"
