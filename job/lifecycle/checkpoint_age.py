@@ -15,9 +15,14 @@ from freshet.job.folder import layout, run_file
 from freshet.job.lifecycle.job_state import REST_S, JobState
 from freshet.job.uris import is_remote, local_path
 
+_SLACK_S = 1.0  # that clocks of two hosts may differ by
+
 
 def checkpoint_age_s(out: Path, state: JobState) -> float | None:
-    """Return the age of the newest durable state; None where there is none, or nobody can look."""
+    """Return the age of the newest durable state; None where there is none, or nobody can look.
+
+    None, too, where it is later than now: the clock was set back since.
+    """
     run = state.run
     where = str(run.get("checkpoints") or out / layout.CHECKPOINTS)
     if run.get("runtime") == "local":
@@ -28,7 +33,8 @@ def checkpoint_age_s(out: Path, state: JobState) -> float | None:
         # A job that was stopped goes on with its savepoint, which may lie elsewhere; its checkpoints go with its end.
         savepoint = run.get("savepoint") if run.get("state") in (run_file.STOPPED, run_file.FINISHED) else None
         times = [done_s for place in (where, savepoint) if place for done_s in _states_in(str(place), out)]
-    return round(max(0.0, time.time() - max(times)), 1) if times else None
+    age_s = time.time() - max(times) if times else None
+    return None if age_s is None or age_s < -_SLACK_S else round(max(0.0, age_s), 1)
 
 
 def _states_in(place: str, out: Path) -> list[float]:

@@ -28,12 +28,14 @@ from freshet.operators.control import (
     is_marker,
 )
 from freshet.operators.core import Core
+from freshet.operators.epochs.flush_intervals import monotonic_ms
 from freshet.operators.outcome import Message
 from freshet.operators.sink import output as at
 from freshet.operators.sink.dealing import control_of, deal
 from freshet.operators.sink.epoch_rows import EpochRows, wall_ms
 from freshet.operators.sink.kind_outputs import FIRST_ROW, SCALARS, Brought, KindOutputs, blocks_by_kind
 from freshet.operators.sink.output import Output
+from freshet.operators.telemetry.elapsed import Elapsed
 from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import AnyLevel, joint
@@ -66,7 +68,9 @@ class Sink(Core):
         self.tables = TableSet()
         self._scalars = self.tables.add("scalars", "i8")
         self._scalars.reserve(SCALARS)
-        self._latencies, self._recent = Latencies(self.tables), Recent()
+        # another clock is a test's, which is not set
+        elapsed = Elapsed(clock_ms(), monotonic_ms) if clock_ms is wall_ms else None
+        self._latencies, self._recent = Latencies(self.tables, elapsed), Recent()
         for kind in kinds:
             kind.keep(self.tables, self._scalars, id_kind)
         self._clock_ms = clock_ms
@@ -217,7 +221,7 @@ class Sink(Core):
         if arrival_ms > 0 and begin_ms is None:
             begin_ms = max(arrival_ms, self._restored_ms)
         if epoch > 0 and begin_ms is not None and (arrival_ms > 0 or self._ended):
-            self._scalars.data[at.STREAMED_MS] += max(0.0, now_ms - begin_ms)
+            self._scalars.data[at.STREAMED_MS] += max(0.0, self._latencies.since_ms(begin_ms, now_ms) or 0.0)
             self._streamed_until_ms = now_ms
 
     def _time(self, every: Sequence[EpochRows], control: np.ndarray, now_ms: float) -> None:

@@ -82,7 +82,7 @@ class LogOutput:
 
     def begin(self, part: SinkPart) -> None:
         """Start the writer, whose thread is the one that calls `on_idle`."""
-        self._scalars, self._clock_ms = part.scalars, part.clock_ms
+        self._scalars, self._clock_ms, self._latencies = part.scalars, part.clock_ms, part.latencies
         self._log.clock_ms = part.clock_ms
         write = _counted(self._log.write, self._level, part.latencies, part.clock_ms)
         self.writer = BackgroundWriter(write, part.on_idle, FILES_WAITING)
@@ -166,13 +166,19 @@ class LogOutput:
         """
         file = self._file
         epochs = file.epochs[:]
-        late_ms = self._clock_ms() - self._limits.publish_ms
         if self._deferred:
             self._deferred = False
             self.writer.write_now(LogFile(file.number))
-        if self._limits.publish_ms and len(epochs) > file.shown and epochs[file.shown].applied_ms <= late_ms:
+        if len(epochs) > file.shown and self._is_late(epochs[file.shown].applied_ms):
             self.writer.write_now(LogFile(file.number, epochs, partial=True, group=file.group, open=True))
             file.shown = len(epochs)
+
+    def _is_late(self, applied_ms: float) -> bool:
+        """Return whether rows that are here since then are to be visible."""
+        if not self._limits.publish_ms:
+            return False
+        since_ms = self._latencies.since_ms(applied_ms, self._clock_ms())
+        return since_ms is None or since_ms >= self._limits.publish_ms
 
     def _close_file(self, defers: bool) -> None:
         self._scalars.touch_rows(np.array([0]))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from freshet.operators.telemetry.elapsed import Elapsed
 from freshet.operators.telemetry.status_file import BUCKETS, bucket_of, percentile_ms
 
 if TYPE_CHECKING:  # whoever reads figures needs no tables, which take long to load
@@ -23,10 +24,14 @@ KINDS = {"latency": "readable", "applied": "applied"}  # the name in status and 
 class Latencies:
     """Counts epochs by latency, in durable tables; what has been counted since a marker enters them by `settle`.
 
+    A time later than now, of a host whose clock is ahead, is not counted.
+
     Units: times in milliseconds since 1970, as arrivals are.
     """
 
-    def __init__(self, tables: TableSet) -> None:
+    def __init__(self, tables: TableSet, elapsed: Elapsed | None = None) -> None:
+        """`elapsed` knows the time since a stamp; None: it is the difference to now."""
+        self._elapsed = elapsed
         names = {"applied": "latency", "readable": "readable"}  # the one table had its name when there was no other
         self._tables = {kind: tables.add(name, "i8") for kind, name in names.items()}
         for table in self._tables.values():
@@ -34,16 +39,26 @@ class Latencies:
         self._lock = threading.Lock()
         self._fresh = {kind: np.zeros(BUCKETS, np.int64) for kind in names}  # not in the tables yet
 
+    def since_ms(self, stamp_ms: float, now_ms: float) -> float | None:
+        """Return the milliseconds since a stamp; None for one that is later than now."""
+        if self._elapsed is None:
+            return now_ms - stamp_ms
+        with self._lock:
+            return self._elapsed.since_ms(stamp_ms, now_ms)
+
     def applied(self, arrived_ms: int, now_ms: float) -> None:
         """The Sink has the rows of an epoch whose first event came then."""
-        with self._lock:
-            self._fresh["applied"][bucket_of(now_ms - arrived_ms)] += 1
+        self._count("applied", arrived_ms, now_ms)
 
     def readable(self, arrived_ms: Sequence[int], now_ms: float) -> None:
         """Epochs became visible; called by any thread."""
-        with self._lock:
-            for one in arrived_ms:
-                self._fresh["readable"][bucket_of(now_ms - one)] += 1
+        for one in arrived_ms:
+            self._count("readable", one, now_ms)
+
+    def _count(self, kind: str, arrived_ms: int, now_ms: float) -> None:
+        if (latency_ms := self.since_ms(arrived_ms, now_ms)) is not None:
+            with self._lock:
+                self._fresh[kind][bucket_of(latency_ms)] += 1
 
     def settle(self) -> None:
         """Have what was counted in the tables; called at a marker, by the thread that owns them."""

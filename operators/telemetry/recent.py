@@ -39,6 +39,9 @@ class Recent:
 
     def told(self, now_s: float, events: int, latencies: np.ndarray) -> dict[str, Any]:
         """Take the counts of now; return what they were at the begin of the last seconds."""
+        if self._events and now_s < self._events[-1][0]:  # the clock was set back
+            self._events.clear()
+            self._latencies.clear()
         self._events.append((now_s, events))
         while len(self._events) > 2 and self._events[1][0] <= now_s - EVENTS_S:
             self._events.popleft()
