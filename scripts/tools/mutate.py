@@ -84,13 +84,19 @@ TESTS = {
 }
 _MOMENTS, _GATES = "operators/aggregates/moments/fold.py", "operators/aggregates/gates/fold.py"
 _NETWORKS = "operators/aggregates/edge_networks/fold.py"
-_REMAKING = "operators/aggregates/extrema/remaking.py"
 _EXTREMA = "operators/aggregates/extrema/kernels.py"
 _SOFTMAX, _EXTREMA_PASS = "operators/aggregates/attention/accumulator.py", "operators/aggregates/extrema/extrema.py"
-_CHANNELS = "operators/aggregates/extrema/channels.py"
-_REREADING = "operators/aggregates/extrema/rereading.py"
+_CHANNELS, _REREADING, _REMAKING = (_EXTREMA.replace("kernels", one) for one in ("channels", "rereading", "remaking"))
 _ATTENTION = "operators/aggregates/attention/kernels.py"
 _SIDES, _AFRESH, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "afresh", "reading"))
+_SEGMENTS, _CUT_TOPIC = "operators/epochs/cut_segments.py", "operators/epochs/cut_topic.py"
+_FEAST, _SERVER = "job/serving/bounds/feast.py", "job/serving/http_server.py"
+_PAST, _PROTOBUF = "job/history/past_rows.py", "operators/parser/registry/protobuf.py"
+TESTS[_FEAST] = TESTS[_SERVER] = "tests/unit/job/serving/test_feast_bytes.py"
+TESTS[_PAST], TESTS[_PROTOBUF] = (
+    "tests/unit/job/history/test_doubts.py",
+    "tests/unit/operators/parser/test_registry_values.py",
+)
 SUMS = f"{_SUMS} --deselect {_SUMS}::test_small_steps_of_many_neighbours_are_not_lost"
 
 
@@ -221,10 +227,7 @@ MUTATIONS = [
     Mutation("a kept message stays counted", _EXTREMA, "        if held:\n", "        if False:\n", plain=True),
     Mutation("holders are not durable", _EXTREMA, "    touch(ext.holders, row)\n", "", PAGES),
     Mutation(
-        "sides are not moved",
-        _SIDES,
-        "            change(att, z, u, z, v, h, 1 - side, 1, serial)\n",
-        plain=True,
+        "sides are not moved", _SIDES, "            change(att, z, u, z, v, h, 1 - side, 1, serial)\n", plain=True
     ),
     Mutation(
         "what a full list of flips has is forgotten",
@@ -267,31 +270,29 @@ MUTATIONS = [
     ),
     Mutation("two attempts have one number", "job/run/resume.py", "run=former.run + 1", "run=former.run"),
     Mutation("a marker waits for no file", "operators/sink/log_output.py", "self.writer.wait(self._at_marker)", "pass"),
-    Mutation("a cut may be short", "operators/epochs/cut_segments.py", "done += written", "done = len(line)"),
-    Mutation("half a cut stays", "operators/epochs/cut_segments.py", "os.ftruncate(self._file, self.size)", "pass"),
-    Mutation(
-        "an attempt thought dead goes on",
-        "operators/epochs/cut_segments.py",
-        "if not self.segment.path.exists():",
-        "if False:",
-    ),
+    Mutation("a cut may be short", _SEGMENTS, "done += written", "done = len(line)"),
+    Mutation("half a cut stays", _SEGMENTS, "os.ftruncate(self._file, self.size)", "pass"),
+    Mutation("an attempt thought dead goes on", _SEGMENTS, "if not self.segment.path.exists():", "if False:"),
     Mutation(
         "a topic is read before it is fenced",
-        "operators/epochs/cut_topic.py",
+        _CUT_TOPIC,
         "        channel.fence()\n        newest = self._of_later_run(run)\n",
         "        newest = self._of_later_run(run)\n        channel.fence()\n",
     ),
     Mutation(
-        "cuts of a topic go too early",
-        "operators/epochs/cut_topic.py",
-        "self._settled[0][0] <= needed",
-        "self._settled[0][0] <= needed + 4",
+        "cuts of a topic go too early", _CUT_TOPIC, "self._settled[0][0] <= needed", "self._settled[0][0] <= needed + 4"
     ),
     Mutation(
         "positions are not compared",
         "operators/epochs/cutter.py",
         "        self._positions.refuse_changed(cut, pieces)\n",
     ),
+    Mutation(
+        "unset fields are values", _PROTOBUF, "if field.has_presence and not message.HasField(field.name)", "if 0"
+    ),
+    Mutation("epochs that are not visible are history", _PAST, " & (batch.epochs <= log.upto)"),
+    Mutation("Feast's bound is of one id", _FEAST, "sum(around + count * of", "sum(around + of"),
+    Mutation("Feast's ids count once", _SERVER, "(values)) + 2 * sent", "(values)) + sent"),
     of_sums("a worn sum stays", "operators/aggregates/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
     of_sums(
         "a lossy channel is forgotten",

@@ -14,6 +14,7 @@ import freshet
 from freshet.job import cli
 from freshet.job.folder import layout
 from freshet.job.history.as_of import Joined, join_as_of
+from freshet.job.serving.served_job import ServedJob
 from tests.support.serving.hand_job import HandJob
 
 DAY, T = 86_400_000, 1_700_000_000_000
@@ -84,6 +85,16 @@ def test_what_a_snapshot_may_have_seen_is_said(tmp_path: Path) -> None:
     assert doubt.startswith("2 of 3 times are before the log's first event, 1700086400000 (2023-11-15)")
     assert asked(job(tmp_path / "b"), early).doubts == ()
     assert asked(tmp_path / "a", early, by="arrival").doubts == ()
+
+
+def test_a_row_past_the_last_visible_epoch_is_no_history_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may hold rows of epochs of which other parts have not shown theirs."""
+    out = job(tmp_path / "o")
+    assert freshet.history(out, [0])["epoch"].to_pylist() == [*range(1, 8)]
+    monkeypatch.setattr(ServedJob, "complete_epoch", lambda _: 4)
+    past = freshet.history(out, [0])
+    assert past["epoch"].to_pylist() == [1, 2, 3, 4]
+    assert past.schema.metadata[b"epoch"] == b"4"
 
 
 def test_a_time_that_no_64_bits_hold_is_refused(tmp_path: Path) -> None:
