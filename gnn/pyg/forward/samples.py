@@ -166,7 +166,8 @@ class Samples:
         if not isinstance(value, torch.Tensor) or any(one is None or one is Ellipsis for one in places):
             return not any(isinstance(one, slice) and one.stop is not None for one in places)
         ends = ((one.stop, n) for one, n in zip(places, value.shape, strict=False) if isinstance(one, slice))
-        return all(end is None or self._values.get(end) == n for end, n in ends)
+        known = ((self._values.get(end), n) for end, n in ends if end is not None)
+        return all(end is None or (isinstance(end, int) and end == n) for end, n in known)
 
     def _run(self, given: _Given, label: str) -> Any:
         args, options = given.values(self._rows)
