@@ -199,7 +199,7 @@ def validated(of: type[Made], fields: dict[str, Any]) -> Made:
     try:
         return of(**fields)
     except ValidationError as error:
-        raise ModelError(_explain(error)) from None
+        raise ModelError(explain(error)) from None
 
 
 def load_model(folder: str | Path) -> Model:
@@ -254,12 +254,14 @@ def read_folder(folder: str | Path, build: Callable[..., Made]) -> Made:
 
 
 def save_model(model: WeightedModel, folder: str | Path) -> None:
-    """Write a model folder; each file appears whole."""
+    """Write a model folder; both files are whole before one appears."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / WEIGHTS_FILE, save(model.weights))
     checks = {"checks": [one.as_json() for one in model.checks]} if model.checks else {}
-    _write(folder / SPEC_FILE, (json.dumps(model.declaration() | checks, indent=2) + "\n").encode())
+    spec = (json.dumps(model.declaration() | checks, indent=2) + "\n").encode()
+    partial = [_partial(folder / WEIGHTS_FILE, save(model.weights)), _partial(folder / SPEC_FILE, spec)]
+    for file, name in zip(partial, (WEIGHTS_FILE, SPEC_FILE), strict=True):
+        os.replace(file, folder / name)
 
 
 def _in_float32(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
@@ -310,10 +312,11 @@ def _check_ends(layers: Sequence[AnyLayer]) -> None:
                 raise ValueError(msg)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _partial(path: Path, data: bytes) -> Path:
+    """Write what a file is to have beside it, and return where."""
     partial = path.with_name("." + path.name)
     partial.write_bytes(data)
-    os.replace(partial, path)
+    return partial
 
 
 def check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
@@ -337,7 +340,10 @@ def check_types(layers: Any, where: str, supported: tuple[str, ...]) -> None:
             check_types(layer.get("nn"), f"{where}.{i}.nn", DENSE_TYPES)
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValueError) -> str:
+    """Return on one line which fields of a declaration are wrong, and what they got; of another error its message."""
+    if not isinstance(error, ValidationError):
+        return str(error)
     parts = []
     for item in error.errors(include_url=False, include_context=False, include_input=True):
         where = ".".join(str(step) for step in item["loc"])

@@ -27,6 +27,12 @@ Chain = Callable[[Any, Weights, str], Any]
 """Makes a module of dense layers, given the beginning of their weights' names."""
 
 
+def ends_of(layer: Conv) -> Any:
+    """Return the width of the rows of sources and targets, both where a relation says them apart."""
+    target = getattr(layer, "target_channels", None)
+    return layer.in_channels if target is None else (layer.in_channels, target)
+
+
 def attributed_conv(layer: Conv, weights: Weights, chain: Chain) -> tuple[Any, Weights]:
     """Return PyG's layer, which is called with edge_attr, and its weights by PyG's names."""
     if isinstance(layer, GINEConv):
@@ -129,12 +135,15 @@ def attention_conv(layer: GATConv | GATv2Conv | TransformerConv, weights: Weight
     """Return PyG's layer and its weights by PyG's names."""
     from torch_geometric import nn as pyg
 
-    options = layer.model_dump(exclude={"type", "in_channels", "out_channels", "edge_channels"})
+    left_out = {"type", "in_channels", "target_channels", "out_channels", "edge_channels", "mixed_heads"}
+    options = layer.model_dump(exclude=left_out)
     if isinstance(layer, TransformerConv):
         del options["add_self_loops"]
     kind = {GATConv: pyg.GATConv, GATv2Conv: pyg.GATv2Conv, TransformerConv: pyg.TransformerConv}[type(layer)]
-    module = kind(layer.in_channels, layer.channels, edge_dim=layer.edge_channels or None, **options)
+    module = kind(ends_of(layer), layer.channels, edge_dim=layer.edge_channels or None, **options)
     named = {name: w[None] if name.startswith("att") else w for name, w in weights.items()}
+    if isinstance(layer, GATConv) and "lin_dst.weight" in named:
+        named["lin_src.weight"] = named.pop("lin.weight")
     if isinstance(layer, GATv2Conv) and layer.share_weights:
         named |= {name.replace("lin_l", "lin_r"): w for name, w in weights.items() if name.startswith("lin_l")}
     if isinstance(layer, TransformerConv):

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from freshet.gnn.model import ModelError
+
+_BEGIN, _END = 700, 300  # characters of a long message that are kept
 
 
 class ExportError(ModelError):
     """A module that Freshet cannot take over as it is; the message names the part and says why."""
+
+    def in_a_line(self) -> Self:
+        """Return the error on one line, its middle cut out where modules or tensors make it long."""
+        text = " ".join(str(self).split())
+        if left_out := max(0, len(text) - _BEGIN - _END):
+            text = f"{text[:_BEGIN]} [{left_out:,} characters] {text[-_END:]}"
+        return type(self)(text)
+
+
+class DifferingLayerError(ExportError):
+    """A written layer that is not its module; the message has the smallest graph, line by line."""
+
+    def in_a_line(self) -> Self:
+        """Return the error with its lines, which are few."""
+        return self

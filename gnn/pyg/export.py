@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from freshet.extras import need
 from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
-from freshet.gnn.kinds.model import KindsModel
-from freshet.gnn.model import Model, ModelError, build_model, save_model
+from freshet.gnn.kinds.model import KindsModel, load_any_model
+from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
 from freshet.gnn.pyg.check import both_sides, check
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
@@ -53,6 +53,7 @@ def export_model(
     mirrors: Mapping[Any, Any] | None = None,
     ids: Any = None,
     checks: Checks | None = None,
+    overwrite: bool = False,
 ) -> Model | KindsModel:
     """Write a trained module as a model folder and return the model.
 
@@ -89,12 +90,58 @@ def export_model(
     may take all in one HeteroData, `data`.
 
     `checks` tries whether layers do what they declare; its answers stand in model.json. Those of freshet.export_model
-    are a short form of `freshet layer check`.
+    are a short form of `freshet layer check`. `overwrite` replaces another model in the folder, which is refused else.
 
-    Raises: ExportError naming the layer or option that is not supported, or the difference when the exported model does
-    not reproduce the module on a random graph; nothing is written then. ImportError without PyTorch Geometric.
+    Raises: ExportError naming the layer or option that is not supported, the difference when the exported model does
+    not reproduce the module on a random graph, or the folder of another model; nothing is written then. ImportError
+    without PyTorch Geometric.
     """
     need("torch", "export_model")
+    asked = Asked(method, output, bool(edge_features))
+    more = KindsAsked(metadata, features, mirrors, edge_types, edge_features, stats_from, head, ids)
+    try:
+        model = _model_of(module, asked, more, checks)
+        _write(model, Path(folder), overwrite=overwrite)
+    except ExportError as error:
+        refusal = error.in_a_line()
+    else:
+        return model
+    raise refusal  # from here, and without the errors behind it: what is to be done is in its line
+
+
+def _write(model: Model | KindsModel, folder: Path, *, overwrite: bool) -> None:
+    """Write a model folder.
+
+    Raises: ExportError where it cannot be written, or has another model, or one of the files of a model.
+    """
+    if not overwrite:
+        _refuse_other(model, folder)
+    try:
+        save_model(model, folder)
+    except OSError as error:
+        msg = f"{folder} cannot be written: {error.strerror or error}; name a new or empty folder"
+        raise ExportError(msg) from error
+
+
+def _refuse_other(model: Model | KindsModel, folder: Path) -> None:
+    found = [name for name in (SPEC_FILE, WEIGHTS_FILE) if (folder / name).exists()]
+    if not found:
+        return
+    try:
+        if load_any_model(folder).sha256() == model.sha256():
+            return
+        there = "another model"
+    except ModelError:  # an unfinished one, or weights that are somebody's
+        there = " and ".join(found)
+    msg = f"{folder} has {there} already, which stays as it is: name another folder, or give overwrite=True (freshet "
+    raise ExportError(msg + "model import: --overwrite) to replace it")
+
+
+def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None) -> Model | KindsModel:
+    """Return the model that a module is, with the answers of the checks.
+
+    Raises: ExportError.
+    """
     import torch
 
     if not isinstance(module, torch.nn.Module):
@@ -102,17 +149,12 @@ def export_model(
         raise ExportError(msg)
     model: Model | KindsModel
     with _ONE_AT_A_TIME:
-        asked = Asked(method, output, bool(edge_features))
-        if metadata is not None or mirrors is not None or ids is not None or reads_kinds(module, method):
-            more = KindsAsked(metadata, features, mirrors, edge_types, edge_features, stats_from, head, ids)
+        if any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(module, asked.method):
             model = kinds_model(module, asked, more, checks)
         else:
-            widths = _one_width(features), edge_features
-            model = _checked(module, list(edge_types or []), stats_from, _one_head(head), widths, asked, checks)
-    if checks is not None:
-        model = model.model_copy(update={"checks": checks(model)})
-    save_model(model, folder)
-    return model
+            widths, types = (_one_width(more.features), more.edge_features), list(more.edge_types or [])
+            model = _checked(module, types, more.stats_from, _one_head(more.head), widths, asked, checks)
+    return model if checks is None else model.model_copy(update={"checks": checks(model)})
 
 
 def _one_width(features: int | Mapping[str, int] | None) -> int | None:
@@ -192,7 +234,7 @@ def _build(layers: list[Any], head: list[Any], weights: Weights, edge_types: lis
         edges = max((layer.edge.attributes for layer in layers if isinstance(layer, Conv)), default=0)
         return build_model(layers=layers, head=head, edge_types=edge_types, edge_features=edges, weights=weights)
     except (ModelError, ValidationError) as error:
-        msg = f"the module's layers make no model: {error}"
+        msg = f"the module's layers make no model: {explain(error)}"
         raise ExportError(msg) from None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.declarations import Elu, Gelu, Identity, LeakyRelu, Linear, PRelu, Relu, Selu, Sigmoid, Silu, Tanh
+from freshet.gnn.model import explain
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.refusals import why_not_function
 from freshet.gnn.pyg.steps import Step
@@ -73,7 +74,7 @@ def function_layer(name: str, function: Any, args: Sequence[Any], options: Mappi
         msg = f"{name}: {label} is called with arguments that Freshet cannot read: {error}"
         raise ExportError(msg) from None
     except ValueError as error:
-        msg = f"{name}: {error}"
+        msg = f"{name}: {explain(error)}"
         raise ExportError(msg) from None
     return made if isinstance(made, tuple) else (made, {})
 

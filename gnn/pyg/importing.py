@@ -12,6 +12,7 @@ import torch_geometric  # noqa: F401
 
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
+from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.export import Checks, export_model
 from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.saved.factory import build_module
@@ -31,6 +32,7 @@ def import_model(
     stats_from: Any = None,
     features: int | Mapping[str, int] | None = None,
     checks: Checks | None = None,
+    overwrite: bool = False,
 ) -> Model | KindsModel:
     """Build a module by `package.module:factory`, load its weights, and write it as a model folder.
 
@@ -38,15 +40,16 @@ def import_model(
     hidden=16)`. The package is looked for on the Python path and in the working directory. Weights are a state dict, in
     `.safetensors`, or in `.pt`, `.pth`, `.ckpt` or `.bin` (read with weights_only, so that it runs no code). Prefixes
     of what wrapped the module in training (`module.`, `_orig_mod.`, `model.`) are taken off, and names of an earlier
-    PyG become those of today; stderr has a line about each. `checks` are those of export_model.
+    PyG become those of today; stderr has a line about each. `checks` and `overwrite` are those of export_model.
 
     Raises: ExportError saying what of the factory or the file does not fit, and what export_model refuses.
     """
-    module = build_module(factory)
-    load_into(module, load_weights(Path(weights)), str(weights), _say)
-    return export_model(
-        module, out, edge_types=edge_types, stats_from=stats_from, head=head, features=features, checks=checks
-    )
+    try:
+        module = build_module(factory)
+        load_into(module, load_weights(Path(weights)), str(weights), _say)
+    except ExportError as error:
+        raise error.in_a_line() from None
+    return export_model(module, out, edge_types, stats_from, head, features, checks=checks, overwrite=overwrite)
 
 
 def _say(note: str) -> None:

@@ -37,17 +37,18 @@ from freshet.gnn.declarations import (
     TransformerConv,
 )
 from freshet.gnn.model import Model
-from freshet.gnn.pyg.attributed_oracle import attention_conv, attributed_conv, pna_conv
+from freshet.gnn.pyg.attributed_oracle import attention_conv, attributed_conv, ends_of, pna_conv
 from freshet.gnn.pyg.rows import function_of
 from freshet.gnn.rows.jumps import Join, Keep
-from freshet.schema import Graph
+from freshet.schema import EdgeValues, Graph
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
-class _Edges(NamedTuple):
-    """The edges of a graph as PyTorch Geometric's layers take them.
+class TorchEdges(NamedTuple):
+    """The edges of a graph, or of a relation, as PyTorch Geometric's layers take them.
 
     Shapes: index (2, edges); weight (edges,); attr (edges, edge_features)
     """
@@ -55,6 +56,15 @@ class _Edges(NamedTuple):
     index: Tensor
     weight: Tensor
     attr: Tensor
+
+    @staticmethod
+    def of(src: np.ndarray, dst: np.ndarray, values: EdgeValues, attributes: int, real: torch.dtype) -> TorchEdges:
+        """Return edges with values of that type."""
+        import torch
+
+        index = torch.from_numpy(np.stack([src, dst]).astype(np.int64))
+        attr = torch.tensor(values.full_attr(attributes), dtype=real)
+        return TorchEdges(index, torch.tensor(values.weight, dtype=real), attr)
 
 
 _FUNCTIONS = ("relu", "selu", "tanh", "sigmoid", "silu")
@@ -80,9 +90,7 @@ def forward(
     import torch
 
     real = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32
-    index = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
-    attr = graph.values.full_attr(model.edge_features)
-    edges = _Edges(index, torch.tensor(graph.values.weight, dtype=real), torch.tensor(attr, dtype=real))
+    edges = TorchEdges.of(graph.src, graph.dst, graph.values, model.edge_features, real)
     rows = torch.tensor(graph.x, dtype=real)
     outputs: list[np.ndarray] = []
     kept: dict[str, Tensor] = {}
@@ -90,15 +98,15 @@ def forward(
         for i, layer in enumerate(model.layers):
             weights = {n: torch.tensor(w, dtype=real) for n, w in model.weights_of(f"layers.{i}").items()}
             if isinstance(layer, Conv):
-                rows = _conv(layer, weights, rows, edges)
+                rows = conv(layer, weights, rows, edges)
                 outputs.append(rows.numpy())
             elif isinstance(layer, Keep):
                 kept[layer.name] = rows
             else:
                 if isinstance(layer, Join):
-                    rows = _join(layer, layer.picked(rows, kept))
+                    rows = join(layer, layer.picked(rows, kept))
                 else:
-                    rows = _dense(layer, weights, rows)
+                    rows = dense(layer, weights, rows)
                 if outputs:
                     outputs[-1] = rows.numpy()
     return outputs
@@ -111,15 +119,19 @@ def logits(model: Model, embedding: np.ndarray) -> np.ndarray:
     rows = torch.from_numpy(embedding.copy())
     for i, layer in enumerate(model.head):
         weights = {n: torch.tensor(w, dtype=rows.dtype) for n, w in model.weights_of(f"head.{i}").items()}
-        rows = _dense(layer, weights, rows)
+        rows = dense(layer, weights, rows)
     result: np.ndarray = rows.numpy()
     return result
 
 
-def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+def conv(layer: Conv, weights: dict[str, Tensor], x: Any, edges: TorchEdges) -> Tensor:
+    """Return the rows after a conv, of the rows of a graph, or those of the sources and targets of a relation.
+
+    Raises: TypeError for one that PyTorch Geometric does not have.
+    """
     from torch_geometric import nn as pyg
 
-    sizes = (layer.in_channels, layer.out_channels)
+    sizes, real = (ends_of(layer), layer.out_channels), (x[0] if isinstance(x, tuple) else x).dtype
     if (apart := _APART.get(type(layer))) is not None:
         return apart(layer, weights, x, edges)
     if layer.edge.attributes or isinstance(layer, CGConv | GENConv):
@@ -138,7 +150,7 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
         module, weighted = pyg.GCNConv(*sizes, aggr=layer.aggr, **options), layer.edge_weights
     elif isinstance(layer, GINConv):
         module, weighted = pyg.GINConv(_chain(layer.nn, weights, "nn."), eps=layer.eps, aggr=layer.aggr), False
-        weights = {"eps": module.eps.to(x.dtype)}
+        weights = {"eps": module.eps.to(real)}
     elif isinstance(layer, PNAConv):
         (module, weights), weighted = pna_conv(layer, weights, _chain), False
     elif isinstance(layer, EdgeConv):
@@ -158,20 +170,20 @@ def _conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> 
     else:
         msg = f"the PyG oracle knows no {type(layer).__name__}"
         raise TypeError(msg)
-    module = module.to(x.dtype).eval()
+    module = module.to(real).eval()
     module.load_state_dict(weights, strict=not isinstance(layer, GINConv))
     return module(x, edges.index, edges.weight) if weighted else module(x, edges.index)
 
 
-def _attributed_conv(layer: Conv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+def _attributed_conv(layer: Conv, weights: dict[str, Tensor], x: Any, edges: TorchEdges) -> Tensor:
     module, weights = attributed_conv(layer, weights, _chain)
-    module = module.to(x.dtype).eval()
+    module = module.to((x[0] if isinstance(x, tuple) else x).dtype).eval()
     module.load_state_dict(weights)
     rows: Tensor = module(x, edges.index, edge_attr=edges.attr if layer.edge.attributes else None)
     return rows
 
 
-def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, edges: TorchEdges) -> Tensor:
     """Return its rows by PyG's sum of neighbours, since PyG has no layer of its own for it."""
     import torch
     from torch.nn import functional
@@ -185,7 +197,7 @@ def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, ed
     return functional.linear(torch.cat([x, mean], dim=1), weights["lin.weight"], weights["lin.bias"])
 
 
-def _propagation(layer: Propagation, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+def _propagation(layer: Propagation, weights: dict[str, Tensor], x: Tensor, edges: TorchEdges) -> Tensor:
     """Return its rows by the one of PyG's layers that is this hop."""
     if layer.degrees == "both":
         return _by_both_degrees(layer, weights, x, edges)
@@ -216,7 +228,7 @@ def _propagation(layer: Propagation, weights: dict[str, Tensor], x: Tensor, edge
     return rows
 
 
-def _by_both_degrees(layer: DegreeScaledConv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+def _by_both_degrees(layer: DegreeScaledConv, weights: dict[str, Tensor], x: Tensor, edges: TorchEdges) -> Tensor:
     """Return its rows by PyG's sum of neighbours, since PyG scales by in-degrees alone."""
     import torch
     from torch_geometric.nn import SimpleConv
@@ -231,7 +243,7 @@ def _by_both_degrees(layer: DegreeScaledConv, weights: dict[str, Tensor], x: Ten
     return rows + weights["bias"] if "bias" in weights else rows
 
 
-def _film_conv(layer: FiLMConv, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+def _film_conv(layer: FiLMConv, weights: dict[str, Tensor], x: Tensor, edges: TorchEdges) -> Tensor:
     """Return its rows by PyG's FiLMConv, whose linear layers pick columns, without what that makes of the own row."""
     import torch
     from torch_geometric import nn as pyg
@@ -246,7 +258,7 @@ def _film_conv(layer: FiLMConv, weights: dict[str, Tensor], x: Tensor, edges: _E
     return rows
 
 
-def _laplacian(layer: Laplacian, weights: dict[str, Tensor], x: Tensor, edges: _Edges) -> Tensor:
+def _laplacian(layer: Laplacian, weights: dict[str, Tensor], x: Tensor, edges: TorchEdges) -> Tensor:
     """Return its rows by PyG's ChebConv, of which they are the second term."""
     import torch
     from torch_geometric import nn as pyg
@@ -277,7 +289,7 @@ def _chain(layers: list[DenseLayer], weights: dict[str, Tensor], prefix: str) ->
         def forward(self, rows: Tensor) -> Tensor:
             for i, inner in enumerate(layers):
                 start = f"{prefix}{i}."
-                rows = _dense(inner, {n[len(start) :]: w for n, w in weights.items() if n.startswith(start)}, rows)
+                rows = dense(inner, {n[len(start) :]: w for n, w in weights.items() if n.startswith(start)}, rows)
             return rows
 
         def reset_parameters(self) -> None:
@@ -286,7 +298,8 @@ def _chain(layers: list[DenseLayer], weights: dict[str, Tensor], prefix: str) ->
     return Chain()
 
 
-def _join(layer: Join, rows: list[Tensor]) -> Tensor:
+def join(layer: Join, rows: list[Tensor]) -> Tensor:
+    """Return the rows that a join makes of these."""
     import torch
 
     if layer.operation == "cat":
@@ -301,7 +314,11 @@ def _join(layer: Join, rows: list[Tensor]) -> Tensor:
     return stacked.sum(dim=0) if layer.operation == "sum" else stacked.prod(dim=0)
 
 
-def _dense(layer: Layer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+def dense(layer: Layer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Return the rows after a layer of rows.
+
+    Raises: TypeError for one that is not known here.
+    """
     import torch
     from torch.nn import functional
 

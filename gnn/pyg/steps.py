@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from freshet.gnn.convs.base import ExistingLoops
+from freshet.gnn.model import explain
 from freshet.gnn.own.loading import classes_of, layer_class
 from freshet.gnn.pyg.errors import ExportError as ExportError
 from freshet.gnn.rows.layer import Layer
@@ -79,7 +80,7 @@ def naming(step: Step) -> Iterator[None]:
     except ExportError:
         raise
     except ValueError as error:
-        msg = f"{step.name}: {error}"
+        msg = f"{step.name}: {explain(error)}"
         raise ExportError(msg) from None
 
 

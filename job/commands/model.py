@@ -49,6 +49,7 @@ def import_model(
     head: Annotated[
         str | None, typer.Option(help="Submodule whose output is served as logits beside the embedding.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model that --out has.")] = False,
     layers: LayersFlag = None,
 ) -> None:
     """Turn a trained PyTorch Geometric model into a model folder.
@@ -75,7 +76,8 @@ def import_model(
         raise UsageError(msg)
     from freshet.job.run.preflight import check_new
 
-    check_new(out)
+    if not overwrite:
+        check_new(out, "; --overwrite replaces a model in it")
     importing = _import_with_torch()
     from freshet.operators.checks.exporting import answers_at_export
 
@@ -88,6 +90,7 @@ def import_model(
         stats_from=None if stats_from is None else _stored(importing, stats_from),
         features=None if features is None else _width_of(features),
         checks=answers_at_export,
+        overwrite=overwrite,
     )
 
 

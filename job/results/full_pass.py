@@ -10,6 +10,7 @@ import numpy as np
 
 from freshet.extras import how_to_install
 from freshet.gnn.declarations import Conv, MessageConv, OwnLayer
+from freshet.gnn.kinds.declarations import HeteroConv
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import kinds as scales_by_kind
@@ -69,9 +70,8 @@ def refuse_what_is_missing(model: AnyModel, oracle: str | None) -> None:
     """
     if oracle != PYG:
         return
-    if isinstance(model, KindsModel) or has_own_messages(model):
-        which = "with kinds of vertices" if isinstance(model, KindsModel) else "with messages of one's own"
-        msg = f"--oracle pyg: models {which} are checked by Freshet's own full pass; take own"
+    if has_own_messages(model):
+        msg = "--oracle pyg: models with messages of one's own are checked by Freshet's own full pass; take own"
         raise UsageError(msg)
     from freshet.gnn.pyg import oracle as torch_oracle
 
@@ -80,17 +80,23 @@ def refuse_what_is_missing(model: AnyModel, oracle: str | None) -> None:
         raise UsageError(msg)
 
 
-def has_own_messages(model: Model) -> bool:
+def has_own_messages(model: AnyModel) -> bool:
     """Return whether PyTorch Geometric has no layer for one of the model's: a program, or functions of a user."""
-    return any(isinstance(layer, MessageConv | OwnLayer) for layer in model.layers)
+    return any(isinstance(one, MessageConv | OwnLayer) for one in _convs_of(model))
+
+
+def _convs_of(model: AnyModel) -> list[Conv]:
+    if isinstance(model, KindsModel):
+        return [one.conv for layer in model.layers if isinstance(layer, HeteroConv) for one in layer.convs]
+    return [layer for layer in model.layers if isinstance(layer, Conv)]
 
 
 def fitting(model: AnyModel, arrays: AnyArrays) -> str:
     """Choose the oracle: PyTorch Geometric needs memory for messages by edge, our own pass does not."""
-    if isinstance(model, KindsModel) or isinstance(arrays, KindsArrays) or has_own_messages(model):
+    if has_own_messages(model):
         return OWN
-    widest = max(max(layer.in_channels, layer.out_channels) for layer in model.layers if isinstance(layer, Conv))
-    needed, free = _PYG_MESSAGES * len(arrays.src) * widest * 8, available_memory()
+    widest, (_, edges) = max(max(one.in_channels, one.out_channels) for one in _convs_of(model)), sizes_of(arrays)
+    needed, free = _PYG_MESSAGES * edges * widest * 8, available_memory()
     if needed <= free // 2:
         from freshet.gnn.pyg import oracle as torch_oracle
 
@@ -98,7 +104,7 @@ def fitting(model: AnyModel, arrays: AnyArrays) -> str:
     if find_spec("torch_geometric") is None:
         return OWN
     say(
-        f"PyTorch Geometric would take about {readable(needed)} for the messages of {len(arrays.src):,} edges, "
+        f"PyTorch Geometric would take about {readable(needed)} for the messages of {edges:,} edges, "
         f"{readable(free)} are free: Freshet's own full pass is taken (--oracle pyg has it done all the same)"
     )
     return OWN
@@ -109,9 +115,19 @@ def full_pass(model: AnyModel, arrays: AnyArrays, oracle: str, tolerance: float,
     if isinstance(model, KindsModel):
         assert isinstance(arrays, KindsArrays)
         arrays = with_learned(model, arrays)
-        return scales_by_kind.forward(model, arrays.graph, tolerance=tolerance, tell=tell)
+        scaled = scales_by_kind.forward(model, arrays.graph, tolerance=tolerance, tell=tell)
+        return scaled if oracle == OWN else _by_pyg(model, arrays, scaled, tell)
     assert isinstance(arrays, GraphArrays)
     return {"": _of_one_kind(model, arrays, oracle, tolerance, tell)}
+
+
+def _by_pyg(model: KindsModel, arrays: KindsArrays, scaled: Mapping[str, Scaled], tell: Tell) -> Mapping[str, Scaled]:
+    """Return the embeddings by PyTorch Geometric, with our own scales."""
+    tell("PyTorch Geometric")
+    from freshet.gnn.pyg.kinds import oracle as torch_oracle
+
+    made = torch_oracle.forward(model, arrays.graph)
+    return {kind: Scaled(made[kind], one.scale) for kind, one in scaled.items()}
 
 
 def _of_one_kind(model: Model, arrays: GraphArrays, oracle: str, tolerance: float, tell: Tell) -> Scaled:

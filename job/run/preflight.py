@@ -172,13 +172,13 @@ def check_out(out: Path, resume: str | None) -> None:
         raise UsageError(msg)
 
 
-def check_new(out: Path) -> None:
-    """Check that a folder to write is new or empty.
+def check_new(out: Path, hint: str = "") -> None:
+    """Check that a folder to write is new or empty; `hint` ends what is said of one that is not.
 
     Raises: UsageError otherwise.
     """
     if out.exists() and not (out.is_dir() and is_empty(out)):
-        msg = f"--out {out}: expected a folder that is new or empty"
+        msg = f"--out {out}: expected a folder that is new or empty{hint}"
         raise UsageError(msg)
 
 

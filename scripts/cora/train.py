@@ -95,7 +95,7 @@ def main() -> None:
     graph = read_data_set(options.data, np.random.default_rng(options.seed))
     save(graph, options.out)
     model = train(graph, options.seed, options.epochs)
-    export_model(model, options.out / "model")
+    export_model(model, options.out / "model", overwrite=True)
     x, label, test = torch.from_numpy(graph.features()), torch.from_numpy(graph.label), graph.in_split("test")
     for name, edges in (("snapshot", graph.known_edges()), ("whole graph", graph.edges)):
         arcs, known = both_ways(edges), torch.from_numpy(test & graph.known)

@@ -95,7 +95,7 @@ def main() -> None:
     options = parser.parse_args()
     data, began = TrainingGraph(options.folder, options.seed), time.process_time()
     model, held = train(data, options.seed, options.passes)
-    export_model(model, options.folder / "sage", output=USER)
+    export_model(model, options.folder / "sage", output=USER, overwrite=True)
     told = {"model": "sage", "held_back": round(held, 4), "cpu_seconds": round(time.process_time() - began, 1)}
     print(orjson.dumps(told).decode(), flush=True)
 

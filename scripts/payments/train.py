@@ -111,7 +111,7 @@ def main() -> None:
     for name in options.models:
         began = time.process_time()
         model, held = train(name, data, options.seed, options.passes)
-        export_model(model, options.folder / name, edge_features=ATTRIBUTES)
+        export_model(model, options.folder / name, edge_features=ATTRIBUTES, overwrite=True)
         told = {"model": name, "held_back": round(held, 4), "cpu_seconds": round(time.process_time() - began, 1)}
         print(orjson.dumps(told).decode(), flush=True)
 

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 # What holds the module that makes the rows, and under which name.
 _WRAPPERS = {
     **dict.fromkeys(("torch_geometric.nn.GAE", "torch_geometric.nn.VGAE"), "encoder"),
-    "torch.nn.DataParallel": "module",
+    **dict.fromkeys(
+        (
+            "torch.nn.DataParallel",
+            "torch.nn.parallel.distributed.DistributedDataParallel",
+            "torch.optim.swa_utils.AveragedModel",
+            "torch_geometric.nn.DataParallel",
+        ),
+        "module",
+    ),
     "torch._dynamo.eval_frame.OptimizedModule": "_orig_mod",
 }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
-from freshet.gnn.model import ModelError
+from freshet.gnn.model import ModelError, explain
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked
@@ -211,5 +211,5 @@ def _model(
             weights=weights,
         )
     except (ModelError, ValidationError) as error:
-        msg = f"the module's layers make no model: {error}"
+        msg = f"the module's layers make no model: {explain(error)}"
         raise ExportError(msg) from None

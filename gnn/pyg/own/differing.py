@@ -13,7 +13,7 @@ from freshet.gnn.kinds.declarations import HeteroConv
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.check import TOLERANCE, Ours, Theirs, off
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import DifferingLayerError, ExportError
 from freshet.gnn.smallest import VALUES, Row, shown, simpler_rows, smallest
 from freshet.kinds_graph import KindsGraph, RelationEdges
 from freshet.schema import WEIGHT, EdgeValues
@@ -121,7 +121,7 @@ def compare_written(
         name, *others = dict.fromkeys(written)
         which = f"one of {', '.join([name, *others])}" if others else name
         msg = f"{which} is not the module in whose place it stands:\n{case}\nNothing was written"
-        raise ExportError(msg) from error
+        raise DifferingLayerError(msg) from error
 
 
 def _convs_of(model: Model | KindsModel) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from freshet.gnn.declarations import Conv
+from freshet.gnn.model import explain
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of
 from freshet.gnn.pyg.kinds.metadata import Metadata
@@ -64,7 +65,7 @@ def relation_conv(
     except ExportError:
         raise
     except ValueError as error:  # a declaration that does not hold together
-        msg = f"{where}: {error}"
+        msg = f"{where}: {explain(error)}"
         raise ExportError(msg) from None
     assert isinstance(layer, Conv)
     if of.target is None and "lin_r.weight" in weights:

@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from freshet.gnn.kinds.learned import learned_weights
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import save_model
+from freshet.gnn.pyg import oracle as torch_oracle
 from freshet.job.errors import UsageError
 from freshet.job.folder import returned_kinds, run_file
 from freshet.job.folder.returned_kinds import folder_name, refuse_alike
@@ -24,6 +25,7 @@ from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
 from freshet.job.results.check import check
 from freshet.job.results.export import export
+from freshet.job.results.full_pass import OWN, PYG
 from freshet.job.run import runner
 from freshet.job.run.prepare.job import prepare
 from freshet.job.run.summary import closing_summary
@@ -190,8 +192,10 @@ def test_a_job_with_kinds_is_exact_wherever_it_is_stopped(
     records = write(tmp_path, model, id_of, parquet)
     given = tmp_path / "model", [str(*tmp_path.glob("events.*"))]
     whole = run(tmp_path, "O", parts=2)
-    assert check(*given, whole, every=7) == 0
-    assert check(*given, whole, kind=model.out[0] or None) == 0
+    oracle = PYG if torch_oracle.available() else OWN
+    assert check(*given, whole, every=7, oracle=oracle) == 0
+    assert orjson.loads(capsys.readouterr().out.splitlines()[-1])["oracle"] == oracle
+    assert check(*given, whole, kind=model.out[0] or None, oracle=OWN) == 0
     captured = capsys.readouterr()
     told, found = orjson.loads(captured.out.splitlines()[-1]), graph_of(kinds_of(model), records)
     strangers = {one for one in found.x if list(model.kinds)[one[0]] in model.learned} - {
