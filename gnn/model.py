@@ -37,6 +37,7 @@ VERSION = 1
 KINDS_VERSION: Final = 2  # of models with kinds of vertices or relations (gnn/kinds)
 SPEC_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
+ANSWERS_FILE = "module_answers.safetensors"  # gnn/module_answers.py
 
 
 Made = TypeVar("Made", bound="WeightedModel")
@@ -49,13 +50,16 @@ class ModelError(InputError, ValueError):
 class WeightedModel(BaseModel):
     """Base of what a model folder keeps: a declaration, and float32 weights by name, which are no part of its JSON.
 
-    `checks`: what export found about the layers (`freshet layer check`); no part of the model's identity.
+    Neither is part of the model's identity: `checks`, what export found about the layers (`freshet layer check`); and
+    `module_answers`, tensors of what a module with messages of a user's made of some graphs (gnn/module_answers.py),
+    which loading leaves out.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
     weights: dict[str, NDArray[Any]] = Field(exclude=True, repr=False)
     checks: list[LayerAnswers] = Field(default_factory=list, exclude=True, repr=False)
+    module_answers: dict[str, NDArray[Any]] = Field(default_factory=dict, exclude=True, repr=False)
 
     @field_validator("weights", mode="before")
     @classmethod
@@ -237,7 +241,7 @@ def read_folder(folder: str | Path, build: Callable[..., Made]) -> Made:
     except (ValueError, RecursionError) as error:
         msg = f"{spec_path} is not JSON: {'it is nested too deeply' if isinstance(error, RecursionError) else error}"
         raise ModelError(msg) from None
-    if not isinstance(spec, dict) or "weights" in spec:
+    if not isinstance(spec, dict) or {"weights", "module_answers"} & spec.keys():
         msg = f"{spec_path}: got {type(spec).__name__}, expected an object with version, layers, head and edge_types"
         raise ModelError(msg)
     try:
@@ -259,8 +263,13 @@ def save_model(model: WeightedModel, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     checks = {"checks": [one.as_json() for one in model.checks]} if model.checks else {}
     spec = (json.dumps(model.declaration() | checks, indent=2) + "\n").encode()
-    partial = [_partial(folder / WEIGHTS_FILE, save(model.weights)), _partial(folder / SPEC_FILE, spec)]
-    for file, name in zip(partial, (WEIGHTS_FILE, SPEC_FILE), strict=True):
+    files = {WEIGHTS_FILE: save(model.weights), SPEC_FILE: spec}
+    if model.module_answers:
+        files[ANSWERS_FILE] = save(model.module_answers)
+    partial = {name: _partial(folder / name, data) for name, data in files.items()}
+    if not model.module_answers:
+        (folder / ANSWERS_FILE).unlink(missing_ok=True)  # of another model
+    for name, file in partial.items():
         os.replace(file, folder / name)
 
 

@@ -243,6 +243,13 @@ def _trials(features: Features) -> Iterator[tuple[str, Graph]]:
         yield "attributes of 0 among its edges", graph._replace(values=replace(graph.values, attr=attr))
 
 
+def some_graphs(features: Features) -> list[Graph]:
+    """Return two of these graphs: with edges and without."""
+    graph = _graph(features)
+    none = graph.src[:0]
+    return [graph, Graph(graph.x, none, none, graph.values[:0])]
+
+
 def _other(values: EdgeValues, weight: np.ndarray) -> EdgeValues:
     return replace(values, given={WEIGHT: weight})
 

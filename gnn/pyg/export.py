@@ -14,7 +14,7 @@ from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
-from freshet.gnn.pyg.check import both_sides, check
+from freshet.gnn.pyg.check import both_sides, check, some_graphs
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
@@ -23,11 +23,13 @@ from freshet.gnn.pyg.kinds.calling import reads_kinds
 from freshet.gnn.pyg.kinds.export import KindsAsked, kinds_model
 from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.layers import convert_chain, first_width
+from freshet.gnn.pyg.own.answering import answered
 from freshet.gnn.pyg.own.differing import SOME_VERTICES, Sides, TinyRelation, compare_written
 from freshet.gnn.pyg.running_sums import with_running_sums
 from freshet.gnn.pyg.statistics import Statistics, gather, graph_of
 from freshet.gnn.pyg.steps import ExportError, Step, Traced, head_of
 from freshet.gnn.pyg.tensors import Weights
+from freshet.kinds_graph import KindsGraph, RelationEdges
 from freshet.schema import Graph
 
 if TYPE_CHECKING:
@@ -205,14 +207,13 @@ def _checked(
     if edge_features is not None and model.edge_features != edge_features:
         msg = f"edge_features are {edge_features}, but the module reads attributes of width {model.edge_features}"
         raise ExportError(msg)
-    _compare(module, traced, model, head, statistics, checks)
-    return model
+    return _compared(module, traced, model, head, statistics, checks)
 
 
-def _compare(
+def _compared(
     module: Module, traced: Traced, model: Model, head: str | None, statistics: Statistics | None, checks: Checks | None
-) -> None:
-    """Compare module and model on random graphs.
+) -> Model:
+    """Return a model that makes what its module makes of random graphs.
 
     Raises: ExportError
     """
@@ -227,6 +228,11 @@ def _compare(
         lambda graph: Graph(*graph.x, *graph.edges[0]),
     )
     compare_written(lambda: check(theirs, ours, features), model, checks, Sides(theirs, ours, *one_kind))
+    return answered(model, theirs, ours, some_graphs(features), _as_kinds)
+
+
+def _as_kinds(graph: Graph) -> KindsGraph:
+    return KindsGraph([graph.x], [RelationEdges(*graph[1:])])
 
 
 def _build(layers: list[Any], head: list[Any], weights: Weights, edge_types: list[str]) -> Model:

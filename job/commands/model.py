@@ -68,16 +68,7 @@ def import_model(
     [cyan]freshet model import 'mymodels.sage:Net(8, hidden=16)' --weights net.ckpt --out M[/cyan]
     """
     take_layers(layers)
-    if ":" not in factory:
-        msg = f"{factory}: expected PACKAGE.MODULE:FACTORY, such as mymodels.sage:make"
-        raise UsageError(msg)
-    if not weights.is_file():
-        msg = f"--weights {weights}: no such file; expected a state dict in .safetensors or .pt (.pth, .ckpt, .bin)"
-        raise UsageError(msg)
-    from freshet.job.run.preflight import check_new
-
-    if not overwrite:
-        check_new(out, "; --overwrite replaces a model in it")
+    _check_given(factory, weights, out, overwrite=overwrite)
     importing = _import_with_torch()
     from freshet.operators.checks.exporting import answers_at_export
 
@@ -112,6 +103,23 @@ def describe(
     from freshet.gnn import describe as describing
 
     show(describing.describe(model))
+
+
+def _check_given(factory: str, weights: Path, out: Path, *, overwrite: bool) -> None:
+    """Check what can be checked of an import before torch is loaded.
+
+    Raises: UsageError.
+    """
+    if ":" not in factory:
+        msg = f"{factory}: expected PACKAGE.MODULE:FACTORY, such as mymodels.sage:make"
+        raise UsageError(msg)
+    if not weights.is_file():
+        msg = f"--weights {weights}: no such file; expected a state dict in .safetensors or .pt (.pth, .ckpt, .bin)"
+        raise UsageError(msg)
+    from freshet.job.run.preflight import check_new
+
+    if not overwrite:
+        check_new(out, "; --overwrite replaces a model in it")
 
 
 def _stored(importing: ModuleType, snapshot: Path) -> Any:

@@ -34,6 +34,7 @@ from freshet.job.results.full_pass import (
     fitting,
     full_pass,
     ids_of,
+    module_faults,
     refuse_what_is_missing,
     returned_kinds,
     sizes_of,
@@ -126,8 +127,10 @@ def check(
     if kind is not None:
         folder_name([one for one in returned if one], kind, out)
     question = Question(out, loaded, run, oracle, tolerance, every, returned if kind is None else [kind])
+    held, faults = module_faults(Path(model), loaded, tolerance)
     with CheckProgress() as progress:
         findings = _findings(question, given, progress.tell)
+    findings.module_answers, findings.faults = held, [*faults, *findings.faults]
     for fault in findings.faults:
         say(f"wrong: {fault}")
     print(orjson.dumps(findings.line()).decode(), flush=True)

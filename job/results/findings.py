@@ -28,6 +28,8 @@ class Findings:
     events: int = 0
     rejected: int = 0
     approximate: bool = False
+    module_answers: int | None = None
+    """Answers of the module of a model with messages of a user's, against which the model was held; None for others."""
     faults: list[str] = field(default_factory=list)
 
     def is_good(self, tolerance: float) -> bool:
@@ -57,6 +59,7 @@ class Findings:
             "worst": _worst(self.differences),
             "faults": self.faults,
             **({"by_kind": by_kind} if any(kinds) else {}),
+            **({} if self.module_answers is None else {"module_answers": self.module_answers}),
         }
 
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from freshet.extras import how_to_install
-from freshet.gnn.declarations import Conv, MessageConv, OwnLayer
-from freshet.gnn.kinds.declarations import HeteroConv
 from freshet.gnn.kinds.model import KindsModel
-from freshet.gnn.model import Model
+from freshet.gnn.model import ANSWERS_FILE, Model, ModelError
+from freshet.gnn.module_answers import ModuleAnswer, convs_of, has_own_messages, read
 from freshet.gnn.oracles import kinds as scales_by_kind
 from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.results.check_progress import Tell
+from freshet.job.results.compare import compare
 from freshet.job.results.plain_graph import PlainGraph
 from freshet.job.results.plain_kinds import PlainKindsGraph, with_learned
 from freshet.job.units import readable
 from freshet.partitioner.reference.graph import GraphArrays, Id
 from freshet.partitioner.reference.kinds import KindsArrays
+from freshet.schema import Graph
 from freshet.state.memory.machine_memory import available_memory
 
 PYG, OWN = "pyg", "own"
@@ -80,22 +82,11 @@ def refuse_what_is_missing(model: AnyModel, oracle: str | None) -> None:
         raise UsageError(msg)
 
 
-def has_own_messages(model: AnyModel) -> bool:
-    """Return whether PyTorch Geometric has no layer for one of the model's: a program, or functions of a user."""
-    return any(isinstance(one, MessageConv | OwnLayer) for one in _convs_of(model))
-
-
-def _convs_of(model: AnyModel) -> list[Conv]:
-    if isinstance(model, KindsModel):
-        return [one.conv for layer in model.layers if isinstance(layer, HeteroConv) for one in layer.convs]
-    return [layer for layer in model.layers if isinstance(layer, Conv)]
-
-
 def fitting(model: AnyModel, arrays: AnyArrays) -> str:
     """Choose the oracle: PyTorch Geometric needs memory for messages by edge, our own pass does not."""
     if has_own_messages(model):
         return OWN
-    widest, (_, edges) = max(max(one.in_channels, one.out_channels) for one in _convs_of(model)), sizes_of(arrays)
+    widest, (_, edges) = max(max(one.in_channels, one.out_channels) for one in convs_of(model)), sizes_of(arrays)
     needed, free = _PYG_MESSAGES * edges * widest * 8, available_memory()
     if needed <= free // 2:
         from freshet.gnn.pyg import oracle as torch_oracle
@@ -142,3 +133,58 @@ def _of_one_kind(model: Model, arrays: GraphArrays, oracle: str, tolerance: floa
     from freshet.gnn.pyg import oracle as torch_oracle
 
     return Scaled(torch_oracle.forward(*given, dtype=np.float64)[-1], scaled.scale)
+
+
+def module_faults(folder: Path, model: AnyModel, tolerance: float) -> tuple[int | None, list[str]]:
+    """Return how many answers of its module a model was held against, and where it makes other rows, in words.
+
+    None for a model without messages of one's own. Stderr has a line about who judges.
+
+    Raises: UsageError for a damaged file.
+    """
+    if not has_own_messages(model):
+        return None, []
+    try:
+        answers = read(folder)
+    except ModelError as error:
+        msg = f"--model {error}"
+        raise UsageError(msg) from None
+    if not answers:
+        say(
+            f"the model has messages of your own and no {ANSWERS_FILE}: what was read of your module judges itself; "
+            "export it once more, and its folder has answers of the module"
+        )
+        return 0, []
+    say(
+        f"the model has messages of your own: what was read of your module judges the run, and is held against "
+        f"{len(answers)} answers that the module gave at the export"
+    )
+    return len(answers), [fault for number, one in enumerate(answers) for fault in _of(model, one, number, tolerance)]
+
+
+def _of(model: AnyModel, answer: ModuleAnswer, number: int, tolerance: float) -> list[str]:
+    try:
+        made = _made(model, answer, tolerance)
+    except (ValueError, IndexError, TypeError):  # rows or edges of other widths and kinds
+        return [f"{ANSWERS_FILE}: graph {number} is none of this model's; was the model changed after its export?"]
+    faults = []
+    for (kind, one), rows in zip(made.items(), answer.rows, strict=True):
+        ids = np.arange(len(rows))
+        if rows.shape == one.rows.shape:
+            found = compare(ids, rows, ids, one.rows, one.scale)
+            if found.is_within(tolerance):
+                continue
+            what = f"a row is off by {found.max_rel_error:.3g}" if not found.mismatched else "rows are not finite"
+        else:
+            what = f"rows of shape {rows.shape} became {one.rows.shape}"
+        of = f" of {kind}" if kind else ""
+        where = f"{ANSWERS_FILE}: on graph {number}"
+        faults.append(f"{where} the model makes other rows{of} than your module did at the export: {what}")
+    return faults
+
+
+def _made(model: AnyModel, answer: ModuleAnswer, tolerance: float) -> Mapping[str, Scaled]:
+    if isinstance(model, KindsModel):
+        return scales_by_kind.forward(model, answer.graph, tolerance=tolerance)
+    (x,), (edges,) = answer.graph
+    return {"": own_scale.forward(model, Graph(x, *edges), tolerance=tolerance)}

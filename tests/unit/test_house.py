@@ -30,7 +30,7 @@ FLOORS = {
         "declarations",
         "model",
         "kinds",
-        "layers",
+        "layers module_answers",
         "readout",
         "kind_layers plan",
         "describing oracles",

@@ -65,13 +65,12 @@ def both_sides(module: Module, run: Run, model: KindsModel, there: Parts) -> tup
     plan, out = compile_kinds(model), [list(model.kinds).index(kind) for kind in model.out]
 
     def made(graph: KindsGraph) -> Rows:
-        rows = whole_kinds.forward(plan, there.of(_with_rows(graph, run)))[-1]
+        rows = whole_kinds.forward(plan, read_of(graph, run, there))[-1]
         heads = [(plan.heads[kind], rows[k]) for kind, k in zip(model.out, out, strict=True) if kind in plan.heads]
         return [rows[kind] for kind in out] + [head.logits(embedding) for head, embedding in heads]
 
     def exact(graph: KindsGraph, tolerance: float) -> list[Scaled]:
-        given = there.of(_with_rows(graph, run))
-        rows = oracle.forward(model, given, tolerance=tolerance)
+        rows = oracle.forward(model, read_of(graph, run, there), tolerance=tolerance)
         return [*rows.values(), *oracle.logits(model, rows, tolerance=tolerance)]
 
     def copies() -> Theirs:
@@ -127,6 +126,17 @@ def _trials(run: Run, widths: Widths) -> Iterator[tuple[str, KindsGraph]]:
     yield "no edges at all", _without(graph, set(range(many)))
     if any(widths.edges):
         yield "attributes of 0 among its edges", _with_zeros(graph)
+
+
+def some_graphs(run: Run, widths: Widths) -> list[KindsGraph]:
+    """Return two of these graphs: with edges and without."""
+    graph = _graph(run, widths)
+    return [graph, _without(graph, set(range(len(graph.edges))))]
+
+
+def read_of(graph: KindsGraph, run: Run, there: Parts) -> KindsGraph:
+    """Return what the model reads of a graph that the module takes, learned rows behind the features."""
+    return there.of(_with_rows(graph, run))
 
 
 def _weighed(graph: KindsGraph, of: Any) -> KindsGraph:

@@ -16,7 +16,7 @@ from freshet.gnn.pyg.forward.trace import refuse_no_method, refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.forward.whole import encoder_hint, made_with_bases
 from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of, reads_kinds
-from freshet.gnn.pyg.kinds.check import Parts, both_sides, check, tiny_graphs
+from freshet.gnn.pyg.kinds.check import Parts, both_sides, check, read_of, some_graphs, tiny_graphs
 from freshet.gnn.pyg.kinds.heads import heads_of
 from freshet.gnn.pyg.kinds.layered.alike import distinct
 from freshet.gnn.pyg.kinds.layered.building import Built, build
@@ -31,6 +31,7 @@ from freshet.gnn.pyg.kinds.running import Run, initialised
 from freshet.gnn.pyg.kinds.statistics import gather
 from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.kinds.tracing import graph_of
+from freshet.gnn.pyg.own.answering import answered
 from freshet.gnn.pyg.own.differing import compare_written
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
     theirs, ours = both_sides(module, run, model, there)
     tiny = tiny_graphs(theirs, ours, run, widths, model)
     compare_written(lambda: check(theirs, ours, run, widths), model, checks, tiny)
-    return model
+    return answered(model, theirs, ours, some_graphs(run, widths), lambda graph: read_of(graph, run, there))
 
 
 def _there(ops: KindsOperations, kinds: Metadata) -> Parts:

@@ -275,4 +275,4 @@ def test_the_first_layer_that_has_a_width_says_it_for_those_before(tmp_path: Pat
     with pytest.raises(ExportError, match=f"features are 4 wide, but the module reads rows of width {IN}"):
         export_model(nn.ModuleList([pyg.GCNConv(IN, 3)]), tmp_path / "m", features=4)
     assert not (tmp_path / "m").exists()
-    assert export_model(Beside(), tmp_path, features=6).features.width == 6
+    assert export_model(Beside(), tmp_path / "beside", features=6).features.width == 6

@@ -132,7 +132,7 @@ def test_types_within_a_kind(tmp_path: Path) -> None:
         export_model(module, tmp_path / "2", stats_from=given[:2])
     by_ids, bare = of.randomised(Between(9)), Data(edge_index=given[1], edge_type=given[2], num_nodes=9)
     graphs = bare, (torch.arange(9), *given[1:])
-    models = [export_model(by_ids, tmp_path / str(i), stats_from=one, ids=range(9)) for i, one in enumerate(graphs)]
+    models = [export_model(by_ids, tmp_path / f"ids {i}", stats_from=one, ids=range(9)) for i, one in enumerate(graphs)]
     assert models[0].is_approximate and models[0].sha256() == models[1].sha256()
 
 

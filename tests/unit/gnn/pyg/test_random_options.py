@@ -155,7 +155,7 @@ def test_what_is_taken_equals_the_module(tmp_path: Path) -> None:
         module = drawn(seed)
         kind = type(module.conv).__name__
         try:
-            model = export_model(module, tmp_path, features=W)
+            model = export_model(module, tmp_path / str(seed), features=W)
         except ExportError as error:
             assert re.search(r"conv|first|edge_attr", str(error)), (seed, str(error))
             outcomes["refused"] += 1

@@ -6,12 +6,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
 from freshet.gnn.describe import describe_data
 from freshet.gnn.kinds.model import KindsModel
-from freshet.gnn.model import Model, save_model
+from freshet.gnn.model import ANSWERS_FILE, Model, load_model, save_model
 from freshet.gnn.own import loading
 from freshet.gnn.own.loading import LayersError, load_layers
 from freshet.job.errors import UsageError
@@ -19,6 +20,7 @@ from freshet.job.folder import layout
 from freshet.job.options.config_file import load_run_config
 from freshet.job.results.check import check
 from freshet.job.results.export import export
+from freshet.job.results.full_pass import module_faults
 from freshet.job.run import runner
 from freshet.job.run.prepare.model import read_model
 from freshet.job.serving.served_job import ServedJob
@@ -26,7 +28,7 @@ from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import open_snapshot
 from tests.support.graphs.kind_streams import random_records as records_of_kinds
 from tests.support.graphs.messages import gates_on_relations, written_models
-from tests.support.graphs.models import IN_WIDTH
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records
 
 LAYERS = ["examples.gated_sum"]
@@ -94,3 +96,29 @@ def test_an_aggregate_without_merge_is_refused_in_several_parts(
             refused(given(tmp_path, "out"))
     for one in ({"parts": 1}, {"partitioner": "hash"}):
         assert read_model(given(tmp_path, "out", **one)).parts
+
+
+def test_a_model_that_is_no_longer_what_its_module_answered_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was read judges the run, and the module's answers at the export judge what was read; without, it says so."""
+    pytest.importorskip("torch_geometric")
+    from freshet.gnn.pyg.export import export_model
+    from tests.support.graphs.read_convs import GatedRelation
+
+    export_model(GatedRelation(IN_WIDTH, IN_WIDTH, 4).eval(), tmp_path / "model", features=IN_WIDTH)
+    model = load_model(tmp_path / "model")
+    assert (tmp_path / "model" / ANSWERS_FILE).exists()
+    assert module_faults(tmp_path / "model", model, 1e-4) == (2, [])
+    changed = {name: weight * np.float32(1.5) for name, weight in model.weights.items()}
+    other = model.model_copy(update={"weights": changed})
+    held, faults = module_faults(tmp_path / "model", other, 1e-4)
+    assert held == 2 and len(faults) >= 1 and "other rows than your module did at the export" in faults[0]
+    save_model(other, tmp_path / "model")  # the answers are of another one
+    assert not (tmp_path / "model" / ANSWERS_FILE).exists()
+    assert module_faults(tmp_path / "model", other, 1e-4) == (0, [])
+    assert "what was read of your module judges itself" in capsys.readouterr().err
+    assert module_faults(tmp_path, make_model(0, [conv("sage_conv", 2, 2)]), 1e-4) == (None, [])
+    (tmp_path / "model" / ANSWERS_FILE).write_bytes(b"no numbers")
+    with pytest.raises(UsageError, match="has no answers of a module"):
+        module_faults(tmp_path / "model", other, 1e-4)
