@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
+from freshet.gnn.module_answers import ModuleAnswer, has_own_messages, tensors_of
 from freshet.gnn.oracles import own_scale, whole_graph
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.plan import compile_plan
@@ -24,11 +26,13 @@ from freshet.gnn.pyg.finite import refuse_rows
 from freshet.gnn.pyg.running import clone_of, run, what_is_kept
 from freshet.gnn.pyg.statistics import Statistics
 from freshet.gnn.pyg.steps import ExportError, Traced
+from freshet.kinds_graph import KindsGraph
 from freshet.schema import WEIGHT, EdgeValues, Features, Graph
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
+Made = TypeVar("Made", Model, KindsModel)
 TOLERANCE = 1e-4
 """Largest error of float32, as a share of a value's own scale."""
 _TOLERANCE_OF_FLOAT64 = 1e-6  # weights are rounded to float32
@@ -292,3 +296,25 @@ def _graph(features: Features, size: _Size | None = None) -> Graph:
     weight = rng.uniform(0.25, 1.75, len(pairs)).astype(np.float32)
     attr = rng.standard_normal((len(pairs), features.edge_width)).astype(np.float32) if features.edge_width else None
     return Graph(x, pairs // vertices, pairs % vertices, EdgeValues(len(pairs), {WEIGHT: weight}, attr))
+
+
+def answered(
+    model: Made, theirs: Theirs, ours: Ours, graphs: Sequence[Any], given: Callable[[Any], KindsGraph]
+) -> Made:
+    """Return a model with what its module makes of graphs, if it has convs of one's own.
+
+    `given` is what the model reads of a graph of the module's.
+    """
+    if not has_own_messages(model):
+        return model
+    returned = len(model.out) if isinstance(model, KindsModel) else 1  # logits are behind these
+    found = [ModuleAnswer(given(graph), _rows(theirs, ours, graph)[:returned]) for graph in graphs]
+    return model.model_copy(update={"module_answers": tensors_of(found)})
+
+
+def _rows(theirs: Theirs, ours: Ours, graph: Any) -> Rows:
+    """Return the rows in float64; in float32 where the module cannot run in float64, or is another function there."""
+    exact = theirs.exact_rows(graph)
+    if exact is not None and off(exact, ours.exact(graph, TOLERANCE)) <= TOLERANCE:
+        return exact
+    return theirs.rows(graph)

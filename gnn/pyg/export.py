@@ -14,7 +14,7 @@ from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
-from freshet.gnn.pyg.check import both_sides, check, some_graphs
+from freshet.gnn.pyg.check import answered, both_sides, check, some_graphs
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
@@ -23,7 +23,6 @@ from freshet.gnn.pyg.kinds.calling import reads_kinds
 from freshet.gnn.pyg.kinds.export import KindsAsked, kinds_model
 from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.layers import convert_chain, first_width
-from freshet.gnn.pyg.own.answering import answered
 from freshet.gnn.pyg.own.differing import SOME_VERTICES, Sides, TinyRelation, compare_written
 from freshet.gnn.pyg.running_sums import with_running_sums
 from freshet.gnn.pyg.statistics import Statistics, gather, graph_of

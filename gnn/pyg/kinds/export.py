@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
 from freshet.gnn.model import ModelError, explain
+from freshet.gnn.pyg.check import answered
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked
@@ -31,7 +32,6 @@ from freshet.gnn.pyg.kinds.running import Run, initialised
 from freshet.gnn.pyg.kinds.statistics import gather
 from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.kinds.tracing import graph_of
-from freshet.gnn.pyg.own.answering import answered
 from freshet.gnn.pyg.own.differing import compare_written
 
 if TYPE_CHECKING:
