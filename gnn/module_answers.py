@@ -1,4 +1,4 @@
-"""What the module behind a model answered at its export, beside the files of the model: numbers, and no code.
+"""Answers of the module behind a model at its export, kept beside the files of the model: numbers, and no code.
 
 Where messages of one's own were read, or written once more, no other implementation can judge the result: `freshet
 check` holds the full pass of the model against these answers of the module itself.

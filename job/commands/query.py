@@ -64,7 +64,7 @@ def query(
         with EmbeddingClient(at_kind(at, kind), token=token, timeout=timeout, tls_roots=tls_roots) as client:
             if kind is not None:
                 check_kind(client.health(), kind, at)
-            table = _get(client, ids, min_epoch)
+            table = rows_of(client, ids, min_epoch)
     except (BadRequestError, NotReadyError, NotYetError) as error:
         msg = f"query: {error}"
         raise UsageError(msg) from error
@@ -104,8 +104,8 @@ def check_kind(health: Mapping[str, Any], kind: str, at: str) -> None:
         raise UsageError(msg)
 
 
-def _get(client: Any, ids: list[str], min_epoch: int) -> pa.Table:
-    """Numbers as numbers where the job has such ids, else as they are."""
+def rows_of(client: Any, ids: list[str], min_epoch: int) -> pa.Table:
+    """Return the rows of ids as a user types them: as numbers where the job has such ids, else as they are."""
     from freshet.job.serving.bounds.asked_ids import as_stored
     from freshet.job.serving.protocol.errors import BadRequestError
 

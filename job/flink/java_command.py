@@ -53,7 +53,7 @@ def start_java(
         log4j.write_text(_LOG4J, encoding="utf-8")
     env = python_environ(environ)
     own = [f"-Djava.io.tmpdir={scratch}", f"-Dlog.file={log}", f"-Dlog4j.configurationFile={log4j}"]
-    command = [*_java(env, heap_mb), *options, *own]
+    command = [*java_and_memory(env, heap_mb), *options, *own]
     with output.open("ab") as said:
         return subprocess.Popen(
             [*command, "-cp", _class_path(env), *main],
@@ -77,7 +77,8 @@ def tie_to_parent() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
 
 
-def _java(env: dict[str, str], heap_mb: int) -> list[str]:
+def java_and_memory(env: dict[str, str], heap_mb: int) -> list[str]:
+    """Return the command of Java with what the machine gives it; JVM_ARGS of `env` wins over what we set."""
     from pyflink import pyflink_gateway_server as server
 
     server.prepare_environment_variables(env)

@@ -70,7 +70,7 @@ class JobRun(ABC):
         """Return whether the job is over, however it ended."""
 
     @abstractmethod
-    def _stop_with_savepoint(self, target: str) -> str:
+    def stop_with_savepoint(self, target: str) -> str:
         """Stop the job with a savepoint below a folder (a URI); return where it is."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class JobRun(ABC):
         while True:
             try:
                 with lock.locked(self.spec.out_path / layout.STOPPING, "freshet run", str):
-                    path = self._stop_with_savepoint(target)
+                    path = self.stop_with_savepoint(target)
                 break
             except Exception as error:
                 self._replace_dead()  # a job without it restarts for ever, and takes no savepoint

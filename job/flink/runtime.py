@@ -112,8 +112,8 @@ class FlinkRun(JobRun):
             stop_gateway(self._java)
             self._java = None
 
-    def _stop_with_savepoint(self, target: str) -> str:
-        """Call Java itself: PyFlink's own method calls a signature that Flink 2 no longer has."""
+    def stop_with_savepoint(self, target: str) -> str:
+        """Have Java itself do it: PyFlink's own method calls a signature that Flink 2 no longer has."""
         from pyflink.java_gateway import get_gateway
 
         canonical = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
@@ -248,7 +248,8 @@ class ClusterRun(JobRun):
             self._silent_since_s = None
             say(f"the cluster {self.rest_address} answers again: the job is {self._flink}")
 
-    def _stop_with_savepoint(self, target: str) -> str:
+    def stop_with_savepoint(self, target: str) -> str:
+        """Have Flink's REST server do it, and wait."""
         return self._reached.stop(target, _STOP_S)
 
     def _expect_success(self) -> None:

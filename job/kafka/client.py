@@ -187,6 +187,33 @@ def admin_client(address: KafkaAddress, properties: ClientProperties) -> Iterato
         raise JobFailed(msg) from error
 
 
+def connected_consumer(address: KafkaAddress, properties: ClientProperties, **options: Any) -> Any:
+    """Return a consumer of kafka-python with these options: it commits nothing, and makes no topic by reading it."""
+    from kafka import KafkaConsumer
+
+    own = {"enable_auto_commit": False, "allow_auto_create_topics": False}
+    return KafkaConsumer(**connection(address, properties), **own, **options)
+
+
+@contextmanager
+def consumer_of(address: KafkaAddress, properties: ClientProperties, **options: Any) -> Iterator[Any]:
+    """Yield a `connected_consumer`.
+
+    Raises: JobFailed for whatever goes wrong between it and the brokers.
+    """
+    from kafka.errors import KafkaError
+
+    try:
+        consumer = connected_consumer(address, properties, **options)
+        try:
+            yield consumer
+        finally:
+            consumer.close(autocommit=False)
+    except KafkaError as error:
+        msg = f"{address}: {one_line(error)}"
+        raise JobFailed(msg) from error
+
+
 def _name(key: object) -> str:
     if isinstance(key, str) and key.startswith(_REGISTRY) and key.removeprefix(_REGISTRY) not in (USER_INFO, BEARER):
         msg = f"kafka: {key}: expected {_REGISTRY}{USER_INFO} or {_REGISTRY}{BEARER}; leave it out"

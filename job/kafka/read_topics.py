@@ -6,22 +6,26 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
 from kafka.structs import OffsetAndTimestamp
 
 from freshet.job.console import say
-from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.errors import JobFailed, UsageError
 from freshet.job.kafka.address import KafkaAddress
-from freshet.job.kafka.client import ClientProperties, admin_client, connection
+from freshet.job.kafka.client import ClientProperties, admin_client, connected_consumer, consumer_of
 from freshet.job.kafka.topic_specs import COMMITTED, LATEST, TIMESTAMP, TopicIdentity, TopicInput, advice, parse_start
 from freshet.operators.parser.messages import TopicMessage
 from freshet.partitioner.times.units import day_of
 
+_READS: dict[str, Any] = {
+    "auto_offset_reset": "none",
+    "isolation_level": "read_committed",
+    "max_partition_fetch_bytes": 8 << 20,
+}
 _POLL_MS = 500
 _SILENT_S = 60.0  # how long a broker may have messages for us and send none
 
@@ -245,7 +249,7 @@ def first_messages(
 
 
 def _at_start(topic: TopicInput, properties: ClientProperties) -> KafkaConsumer:
-    consumer = _connect(topic.address, properties)
+    consumer = connected_consumer(topic.address, properties, **_READS)
     places = {TopicPartition(topic.topic, partition): offset for partition, offset in topic.start.items()}
     consumer.assign(list(places))
     for place, offset in places.items():
@@ -274,27 +278,8 @@ def topic_id_of(given: str | uuid.UUID | None) -> str | None:
     return urlsafe_b64encode(bits.bytes).decode().rstrip("=") if bits.int else None
 
 
-def _connect(address: KafkaAddress, properties: ClientProperties, group: bool = False) -> KafkaConsumer:
-    more: dict[str, Any] = {"group_id": properties.resolve().get("group.id")} if group else {}
-    return KafkaConsumer(
-        **connection(address, properties),
-        **more,
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-        isolation_level="read_committed",
-        allow_auto_create_topics=False,
-        max_partition_fetch_bytes=8 << 20,
-    )
-
-
-@contextmanager
-def _consumer(address: KafkaAddress, properties: ClientProperties, group: bool = False) -> Iterator[KafkaConsumer]:
-    try:
-        consumer = _connect(address, properties, group)
-        try:
-            yield consumer
-        finally:
-            consumer.close(autocommit=False)
-    except KafkaError as error:
-        msg = f"{address}: {one_line(error)}"
-        raise JobFailed(msg) from error
+def _consumer(
+    address: KafkaAddress, properties: ClientProperties, group: bool = False
+) -> AbstractContextManager[KafkaConsumer]:
+    more = {"group_id": properties.resolve().get("group.id")} if group else {}
+    return consumer_of(address, properties, **_READS, **more)

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka import TopicPartition
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.job.console import say
-from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.errors import JobFailed, UsageError
 from freshet.job.kafka.address import KafkaAddress
-from freshet.job.kafka.client import ClientProperties, admin_client, connection
+from freshet.job.kafka.client import ClientProperties, admin_client, consumer_of
 from freshet.job.kafka.read_topics import topic_id_of
 from freshet.job.kafka.topic_specs import Seen, TopicOutput
 from freshet.operators.record_blocks import TopicMark
 
+# Records of transactions that were not committed count, too: somebody wrote them.
+_READS: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "isolation_level": "read_uncommitted",
+    "max_partition_fetch_bytes": 64 << 10,
+}
 _POLL_MS = 500
 _SILENT_S = 30.0  # how long a broker may have records for us and send none
 _LAST = 64  # offsets at the end of a partition; more where they only end transactions
@@ -104,7 +108,7 @@ def look(address: KafkaAddress, properties: ClientProperties, former: Seen | Non
     topic_id = topic_id_of(told.get("topic_id"))
     places = [TopicPartition(address.topic, one["partition_index"]) for one in told["partitions"]]
     known = former["ends"] if former is not None and former["topic_id"] == topic_id else {}
-    with _consumer(address, properties) as consumer:
+    with consumer_of(address, properties, **_READS) as consumer:
         first, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
         begin = {one: max(first[one], known.get(one.partition, 0)) for one in places}
         begin = {one: offset for one, offset in begin.items() if offset < ends[one]}
@@ -150,27 +154,6 @@ def _records(
             msg = f"{next(iter(left)).topic}: no record for {_SILENT_S:.0f} s before its end"
             raise JobFailed(msg)
     return found
-
-
-@contextmanager
-def _consumer(address: KafkaAddress, properties: ClientProperties) -> Iterator[Any]:
-    """Yield a consumer that sees records of transactions that were not committed, too: somebody wrote them."""
-    try:
-        consumer = KafkaConsumer(
-            **connection(address, properties),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_uncommitted",
-            allow_auto_create_topics=False,
-            max_partition_fetch_bytes=64 << 10,
-        )
-        try:
-            yield consumer
-        finally:
-            consumer.close(autocommit=False)
-    except KafkaError as error:
-        msg = f"{address}: {one_line(error)}"
-        raise JobFailed(msg) from error
 
 
 class OwnerWatch:

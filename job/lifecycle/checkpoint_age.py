@@ -26,7 +26,7 @@ def checkpoint_age_s(out: Path, state: JobState) -> float | None:
     run = state.run
     where = str(run.get("checkpoints") or out / layout.CHECKPOINTS)
     if run.get("runtime") == "local":
-        times = list(_written_here(paths_in(out / layout.STATE, "**")))
+        times = list(written_here(paths_in(out / layout.STATE, "**")))
     elif is_remote(where) and state.flink is not None:
         times = _checkpoint_in_flink(run)
     else:
@@ -46,7 +46,7 @@ def _states_in(place: str, out: Path) -> list[float]:
     return [written / 1e9 for written in times if written]
 
 
-def _written_here(paths: Iterable[Path]) -> Iterator[float]:
+def written_here(paths: Iterable[Path]) -> Iterator[float]:
     """Yield when files were written; a running job may remove them while we look."""
     for path in paths:
         with suppress(FileNotFoundError):

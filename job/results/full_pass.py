@@ -136,7 +136,7 @@ def _of_one_kind(model: Model, arrays: GraphArrays, oracle: str, tolerance: floa
 
 
 def module_faults(folder: Path, model: AnyModel, tolerance: float) -> tuple[int | None, list[str]]:
-    """Return how many answers of its module a model was held against, and where it makes other rows, in words.
+    """Return how many answers of its module a model was compared with, and where it makes other rows, in words.
 
     None for a model without messages of one's own. Stderr has a line about who judges.
 

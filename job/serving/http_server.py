@@ -179,7 +179,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> 
         """The embeddings of many vertices, at one epoch."""
         asked, sent = await _sent(apart, Many, request)
         size = _bytes_of(lookup, len(asked.ids), 2 * sent)
-        answer, held = await _found(lookup, apart, asked.ids, asked.wanted, size)
+        answer, held = await found_in(lookup, apart, asked.ids, asked.wanted, size)
         return apart.answer(_found_parts(lookup, answer, asked), size, held)
 
 
@@ -200,7 +200,7 @@ def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         asked, sent = await _sent(apart, OnlineFeatures, request)
         name, values = next(iter(asked.entities.items()), ("id", []))  # the form takes one at most
         size = feast_bytes(lookup.table.width, asked.columns, len(values)) + 2 * sent
-        answer, held = await _found(lookup, apart, values, Wanted(), size)
+        answer, held = await found_in(lookup, apart, values, Wanted(), size)
         names = [name, *asked.names]
         head = {"metadata": {"feature_names": names, **_as_of(lookup, answer)}}
         try:
@@ -248,7 +248,7 @@ def _bytes_of(lookup: Lookup, rows: int, more: int) -> int:
     return rows * lookup.row_shape(logits=True).in_json + more
 
 
-async def _found(lookup: Lookup, apart: Apart, values: list[Any], wanted: Wanted, size: int) -> tuple[Answer, Held]:
+async def found_in(lookup: Lookup, apart: Apart, values: list[Any], wanted: Wanted, size: int) -> tuple[Answer, Held]:
     """The rows for an answer of `size` bytes, and the room that they take."""
     lookup.budget.check(size, f"the answer for {len(values):,} ids")
     await _wait(lookup, wanted)

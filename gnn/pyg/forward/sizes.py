@@ -92,7 +92,7 @@ def _value(one: Any, sizes: Sizes) -> Any:
 
 
 class Supposed:
-    """What recorded sizes are held to be: those of the graph that a conv runs on, but in branches those supposed."""
+    """Sizes that recorded ones are held to be: those of the graph that a conv runs on, but in branches those supposed."""
 
     def __init__(self, real: Sizes, supposed: Sizes | None = None, guards: list[Guard] | None = None) -> None:
         """Take the sizes of the graph, those that branches see, and where these are noted."""

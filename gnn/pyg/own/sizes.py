@@ -172,7 +172,7 @@ def lengths_recorded() -> Iterator[None]:
 
 
 class Reading(NamedTuple):
-    """What a conv makes where its branches see some sizes: a value, or an error; and the branches that it met."""
+    """Result of a conv where its branches see some sizes: a value, or an error; and the branches that it met."""
 
     supposed: Sizes
     guards: list[Guard]

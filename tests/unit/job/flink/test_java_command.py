@@ -46,7 +46,7 @@ def test_flink_has_a_minute_to_come_up() -> None:
     """A busy machine may need more than the ten seconds of Flink's actors; JVM_ARGS still wins."""
     option = "-Dpekko.remote.classic.startup-timeout="
     environ = {"JAVA_HOME": str(find_java_home()), "JVM_ARGS": f"{option}5m"}
-    assert [one for one in java_command._java(environ, 512) if one.startswith(option)] == [
+    assert [one for one in java_command.java_and_memory(environ, 512) if one.startswith(option)] == [
         f"{option}60s",
         f"{option}5m",
     ]

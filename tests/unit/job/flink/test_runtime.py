@@ -26,7 +26,7 @@ def run_of(out: Path, monkeypatch: pytest.MonkeyPatch, answer: str, ends_after: 
         raise RuntimeError(answer)
 
     fakes: dict[str, Any] = {
-        "_stop_with_savepoint": refuse,
+        "stop_with_savepoint": refuse,
         "_is_done": lambda: next(polls) > ends_after,
         "_ended": lambda: RunResult(FINISHED, "1"),
     }
@@ -55,7 +55,7 @@ def test_a_savepoint_is_asked_for_again_where_a_process_has_just_died(
         return (tmp_path / "S").as_uri()
 
     replaced: list[bool] = []
-    monkeypatch.setattr(run, "_stop_with_savepoint", once)
+    monkeypatch.setattr(run, "stop_with_savepoint", once)
     monkeypatch.setattr(run, "_replace_dead", lambda: replaced.append(True))
     assert run.stop() == RunResult(STOPPED, "", str(tmp_path / "S"))
     assert replaced, "or the job waits for it, and no savepoint is ever written"
@@ -81,7 +81,7 @@ def test_one_at_the_end_of_its_topics_is_stopped_with_a_state_to_go_on_from(
         profile.write()
         looks.append(True)
 
-    monkeypatch.setattr(run, "_stop_with_savepoint", stop)
+    monkeypatch.setattr(run, "stop_with_savepoint", stop)
     assert run.wait(progress) == RunResult(state, "", str(tmp_path / "S"))
     assert len(looks) == 2, "not before the Partitioner has seen the end"
     recorded = read_run(tmp_path)

@@ -82,11 +82,11 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     found = Log([], [])
 
     @contextmanager
-    def client(*_: Any) -> Iterator[Log]:
+    def client(*_: Any, **_options: Any) -> Iterator[Log]:
         yield found
 
     monkeypatch.setattr(topic_owner, "admin_client", client)
-    monkeypatch.setattr(topic_owner, "_consumer", client)
+    monkeypatch.setattr(topic_owner, "consumer_of", client)
     return found
 
 

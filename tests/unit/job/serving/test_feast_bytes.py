@@ -36,13 +36,13 @@ def test_no_answer_is_longer(columns: list[str], count: int, width: int) -> None
 def test_what_was_sent_counts_twice(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was read, and in the answer."""
     sizes: list[int] = []
-    found = http_server._found
+    found = http_server.found_in
 
     async def noted(*told: Any) -> Any:
         sizes.append(told[-1])
         return await found(*told)
 
-    monkeypatch.setattr(http_server, "_found", noted)
+    monkeypatch.setattr(http_server, "found_in", noted)
     one = Served(tmp_path / "O", "int")
     try:
         body = orjson.dumps({"features": ["v:epoch"], "entities": {"id": [key(one, 2)] * 50}})

@@ -214,7 +214,7 @@ def test_query_asks_for_an_integer_only_where_it_is_written_as_one(given: str, a
         def get(self, ids: list[int | str], **_: object) -> list[int | str]:
             return ids
 
-    assert query._get(Client(), [given], 0) == asked
+    assert query.rows_of(Client(), [given], 0) == asked
 
 
 def test_an_integer_is_no_string(served: Served) -> None:

@@ -110,6 +110,6 @@ def test_a_checkpoint_of_the_future_has_no_age(
 ) -> None:
     """Where the clock was set back since, 0 s would be a lie."""
     monkeypatch.setattr("time.time", lambda: 1_700_000_000.0)
-    monkeypatch.setattr(checkpoint_age, "_written_here", lambda _: [1_700_000_000.0 + ahead_s])
+    monkeypatch.setattr(checkpoint_age, "written_here", lambda _: [1_700_000_000.0 + ahead_s])
     state = type("State", (), {"run": {"runtime": "local"}, "flink": None})()
     assert checkpoint_age.checkpoint_age_s(tmp_path, state) == age
