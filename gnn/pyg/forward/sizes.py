@@ -92,7 +92,7 @@ def _value(one: Any, sizes: Sizes) -> Any:
 
 
 class Supposed:
-    """Sizes that recorded ones are held to be: those of the graph that a conv runs on, but in branches those supposed."""
+    """Sizes in the place of recorded ones: those of the graph that a conv runs on, but in branches those supposed."""
 
     def __init__(self, real: Sizes, supposed: Sizes | None = None, guards: list[Guard] | None = None) -> None:
         """Take the sizes of the graph, those that branches see, and where these are noted."""
@@ -117,7 +117,7 @@ class Supposed:
 
 
 class Refusing(Supposed):
-    """What recorded numbers are in a forward that is traced, which has no branches on them."""
+    """Recorded numbers in a forward that is traced, which has no branches on them."""
 
     def decide(self, compare: Callable[[Any, Any], bool], left: RecordedSize, right: Any) -> bool:
         """Refuse a comparison.
