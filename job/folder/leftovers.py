@@ -26,7 +26,7 @@ _OURS: dict[str, tuple[str, ...]] = {
     layout.TMP: (),
     layout.TABLES: (),
     layout.LOGS: (),
-    layout.JOB: ("chunks.jsonl", "start.json", "job.json", "place.json", "embeddings_in_topic", ".*"),
+    layout.JOB: ("chunks.jsonl", "start.json", "job.json", "place.json", "embeddings_in_topic", "topics-*.json", ".*"),
 }
 _OUR_FILES = (layout.RUN, layout.STOP, "dead_letters*.jsonl", f".{layout.DEAD_LETTERS}.lock", f".{layout.RUN}.*")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafka import TopicPartition
+from kafka.errors import AuthorizationError
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.job.console import say
@@ -70,9 +71,19 @@ def claimed(
     `former` is what the job has recorded; `goes_on`: it wrote there before it recorded such things. `take`: whoever has
     written there.
 
+    Where the job may not read the topic, a line says so.
     Raises: UsageError where another job, or nobody knows who, has written there; JobFailed without brokers.
     """
-    found = look(topic.address, properties, former)
+    seen: Seen
+    try:
+        found = look(topic.address, properties, former)
+    except JobFailed as error:
+        if not isinstance(error.__cause__, AuthorizationError):  # a user who may write need not be one who may read
+            raise
+        say(f"--embeddings-to {error}; whether another job writes there is not known", "warning")
+        seen = former or {"topic_id": None, "ends": {}, "has_all": mark.has_all}
+        mark = mark._replace(has_all=seen["has_all"])
+        return topic.model_copy(update={"mark": mark.encode().decode()}), seen
     is_same = former is not None and former["topic_id"] == found.topic_id
     others = found.others(mark.job)
     if not take and (others or (found.marks and not is_same and not goes_on and mark.job not in _jobs(found.marks))):
@@ -90,7 +101,7 @@ def claimed(
         )
     if former is not None:  # what another topic of that name had is gone
         mark = mark._replace(has_all=former["has_all"] and is_same)
-    seen: Seen = {"topic_id": found.topic_id, "ends": found.ends, "has_all": mark.has_all}
+    seen = {"topic_id": found.topic_id, "ends": found.ends, "has_all": mark.has_all}
     return topic.model_copy(update={"mark": mark.encode().decode()}), seen
 
 

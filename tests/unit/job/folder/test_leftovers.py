@@ -16,6 +16,7 @@ from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.leftovers import what_is_in
 from freshet.job.options.config_file import load_run_config
 from freshet.job.run import runner
+from freshet.job.run.outputs import note_topics
 from freshet.job.run.preflight import check_out
 from freshet.job.run.prepare import job as preparing
 from freshet.job.run.sources import Sources
@@ -105,6 +106,8 @@ def test_what_is_not_freshets_is_never_removed(given: dict[str, object], tmp_pat
     with pytest.raises(SnapshotError):
         begin(given)
     assert what_is_in(out) is None
+    note_topics(out, {"emb": {"topic_id": None, "ends": {0: 3}, "has_all": True}})
+    assert what_is_in(out) is None, "Freshet's own"
     (out / "status").mkdir(exist_ok=True)
     for name in ("notes.txt", "embeddings/mine.csv", "job/thesis.tex", "status/a.txt", "data/x.parquet"):
         path = out / name

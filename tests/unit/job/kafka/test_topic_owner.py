@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import TopicAuthorizationFailedError
 
 from freshet.job.errors import JobFailed, UsageError
 from freshet.job.kafka import topic_owner
@@ -121,6 +122,22 @@ def test_records_that_name_no_job(log: Log) -> None:
     claim()  # it began, and was killed before it recorded what it had seen
     log.partitions[0] = [None, None]
     claim()
+
+
+@pytest.mark.parametrize("former", [None, {"topic_id": UUID, "ends": {0: 4}, "has_all": False}])
+def test_a_user_who_may_write_and_not_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], former: Seen | None
+) -> None:
+    def refused(*_: Any) -> TopicLook:
+        raise JobFailed("kafka://h:1/t: not allowed") from cause
+
+    monkeypatch.setattr(topic_owner, "look", refused)
+    cause: Exception = TopicAuthorizationFailedError("t")
+    assert claim(former) == (former or {"topic_id": None, "ends": {}, "has_all": True})
+    assert "t: not allowed; whether another job writes there is not known" in capsys.readouterr().err
+    cause = TimeoutError()
+    with pytest.raises(JobFailed):
+        claim(former)
 
 
 def test_many_ends_of_transactions_behind_the_last_record(log: Log) -> None:
