@@ -212,8 +212,9 @@ class StartUp:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._began = psutil.Process().create_time()
+        before_s = time.time() - psutil.Process().create_time()
+        self._began = time.monotonic() - before_s
 
     def reached(self, milestone: str) -> float:
         """Note a milestone, the first time; returns when it was reached."""
-        return self.seconds.setdefault(milestone, round(time.time() - self._began, 2))
+        return self.seconds.setdefault(milestone, round(time.monotonic() - self._began, 2))

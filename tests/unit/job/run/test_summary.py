@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import orjson
 import pytest
 
-from freshet.job.run.summary import closing_summary, profile, progress, remarks
+from freshet.job.run import summary as summary_module
+from freshet.job.run.summary import StartUp, closing_summary, profile, progress, remarks
 from freshet.operators.telemetry.figures import FEATURED
 from freshet.operators.telemetry.status_file import PROFILE_PREFIX, bucket_of
 
@@ -80,3 +83,14 @@ def test_features_that_are_all_zeros_are_hard_to_miss(tmp_path, featured, vertic
     assert len(lines) > 2 if said else not lines
     if said:
         assert lines[0].startswith("WARNING: all features are zeros")
+
+
+@pytest.mark.parametrize("set_s", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_while_a_job_starts(monkeypatch: pytest.MonkeyPatch, set_s: float) -> None:
+    clocks = SimpleNamespace(wall=1000.0, own=70.0)
+    monkeypatch.setattr(summary_module.psutil, "Process", lambda: SimpleNamespace(create_time=lambda: 990.0))
+    fake = SimpleNamespace(time=lambda: clocks.wall, monotonic=lambda: clocks.own)
+    monkeypatch.setattr(summary_module, "time", fake)
+    start = StartUp()
+    clocks.wall, clocks.own = clocks.wall + set_s + 5.0, clocks.own + 5.0
+    assert start.reached("prepared") == 15.0
