@@ -44,13 +44,17 @@ class _Decision(TreeInterpreter):
 
 def _names(node: Any) -> Iterator[list[str]]:
     """The dotted names in an expression, as lists; "" stands for a part that is no name."""
-    if node["type"] == "subexpression":
-        yield [one.get("value") or "" if one["type"] == "field" else "" for one in node["children"]]
+    first, *rest = node["children"] or [None]
     if node["type"] == "field":
         yield [node["value"]]
-    for child in node["children"]:
-        if isinstance(child, dict) and not (node["type"] == "subexpression" and child["type"] == "field"):
-            yield from _names(child)
+    elif node["type"] == "current":
+        yield []
+    elif node["type"] == "subexpression":
+        tail = [one.get("value") or "" if one["type"] == "field" else "" for one in rest]
+        yield from (path + tail for path in _names(first))
+        yield from (path for one in rest if one["type"] != "field" for path in _names(one))
+    else:
+        yield from (path for one in node["children"] if isinstance(one, dict) for path in _names(one))
 
 
 class PlainMap:
@@ -64,6 +68,7 @@ class PlainMap:
         ids = [path for name in ("id", "src", "dst") if name in self._all for path in _names(self._all[name].parsed)]
         after = [path[path.index("before") + 1 :] for path in ids if "before" in path]
         self._old = {path[0] for path in after if path}
+        self._in_text = any("from_json(" in expressions[name] for name in ("id", "src", "dst") if name in expressions)
         self._own = set[str]() if after else {path[0] for path in ids if len(path) == 1}
 
     def holds(self, record: Any) -> bool:
@@ -91,7 +96,7 @@ class PlainMap:
 
     def _try(self, record: Any, inner: dict[str, Any], row: Any) -> Any:
         """The operation that it would make with an old row."""
-        change = inner | {"before": row}
+        change = inner | {"before": orjson.dumps(row).decode() if self._in_text else row}
         whole = change if inner is record else record | {"payload": change}
         try:
             return self.fields(whole)["op"] if self.holds(whole) else None
@@ -113,11 +118,11 @@ class PlainMap:
             return False
         if not isinstance(row, dict):
             return False
-        if any(row.get(name) is None for name in names):
-            return True
         origin = (inner or {}).get("source")
         if isinstance(origin, dict) and origin.get("connector") in _SENDS_WHOLE:
             return False
+        if any(row.get(name) is None for name in names):
+            return True
         rest = [row[name] for name in row if name not in names]
         said = [value for value in rest if not _is_zero(value) and value not in _ZEROS and not _is_epoch(value)]
         if not all(_is_zero(row[name]) for name in names) or not all(type(one) in (int, str) for one in said):

@@ -137,7 +137,7 @@ class ConditionalMap:
         """Return whether it would delete by a row that a change in a table came without."""
         if self.event is None or not self.event.old.names:
             return False
-        for whole, differs in with_old_rows(record, self.event.old.names):
+        for whole, differs in with_old_rows(record, self.event.old):
             try:
                 op = self.event(whole).get("op") if self.holds(whole) else None
             except MapFailedError:

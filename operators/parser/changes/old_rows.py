@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import orjson
+
 from freshet.partitioner.events import OP_DEL_EDGE, OP_DEL_VERTEX, OP_NAMES
 
 BEFORE, AFTER, PAYLOAD = "before", "after", "payload"
@@ -33,16 +35,25 @@ def paths_of(node: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Return the paths of fields in a parsed expression, as far as they are names."""
     if node["type"] == "field":
         yield (node["value"],)
+    elif node["type"] == "current":
+        yield ()
     elif node["type"] == "subexpression":
-        names = [one["value"] if one["type"] == "field" else "" for one in node["children"]]
-        yield tuple(names)
-        for one in node["children"]:
+        ends = tuple(one["value"] if one["type"] == "field" else "" for one in node["children"][1:])
+        for path in paths_of(node["children"][0]):
+            yield (*path, *ends)
+        for one in node["children"][1:]:
             if one["type"] != "field":
                 yield from paths_of(one)
     else:
         for one in node["children"]:
             if isinstance(one, Mapping):
                 yield from paths_of(one)
+
+
+def _reads_text(node: Mapping[str, Any]) -> bool:
+    """Return whether a parsed expression reads JSON within strings."""
+    is_it = node["type"] == "function_expression" and node["value"] == "from_json"
+    return is_it or any(_reads_text(one) for one in node["children"] if isinstance(one, Mapping))
 
 
 class OldRow:
@@ -53,6 +64,7 @@ class OldRow:
         paths = [path for one in ids.values() for path in paths_of(one.parsed)]
         ends = [path[path.index(BEFORE) + 1 :] for path in paths if BEFORE in path]
         self.names = {path[0] for path in ends if path}
+        self.is_text = any(_reads_text(one.parsed) for one in ids.values())
         self._flat = {path[0] for path in paths if len(path) == 1} if not ends else set[str]()
 
     def why_not(self, op: Any, record: Any) -> str | None:
@@ -81,7 +93,7 @@ def envelope_of(record: Any) -> dict[str, Any] | None:
     return None
 
 
-def with_old_rows(record: Any, names: set[str]) -> Iterator[tuple[dict[str, Any], bool]]:
+def with_old_rows(record: Any, old: OldRow) -> Iterator[tuple[dict[str, Any], bool]]:
     """Return a change without its old row as it might have been sent, and whether anything differs in the new row.
 
     Nothing for a record that is no such change.
@@ -90,21 +102,21 @@ def with_old_rows(record: Any, names: set[str]) -> Iterator[tuple[dict[str, Any]
     if changed is None or changed["op"] not in ("u", "d") or changed.get(BEFORE) is not None:
         return
     after = changed.get(AFTER)
-    same = after if type(after) is dict else dict.fromkeys(names, True)
+    same = after if type(after) is dict else dict.fromkeys(old.names, True)
     for differs, before in ((False, same), (True, {name: [value] for name, value in same.items()})):
-        whole = {**changed, BEFORE: before}
+        whole = {**changed, BEFORE: orjson.dumps(before).decode() if old.is_text else before}
         yield (whole if changed is record else {**record, PAYLOAD: whole}), differs
 
 
 def _is_key_alone(row: Mapping[str, Any], names: set[str], is_edge: bool, fills: bool) -> bool:
-    """Return whether the fields in `names` were not sent; `fills`: placeholders may stand in place of null.
+    """Return whether the fields in `names` were not sent; `fills`: null or placeholders may stand in their place.
 
     A row of zeros may be one: an edge from vertex 0 to itself whose other fields are zeros is taken for a placeholder
     where it has another field than its ends. Vertex 0 is not, unless all that is known of it is one integer.
     """
     ids = [row.get(name) for name in names]
     if None in ids:
-        return True
+        return fills
     others = [value for name, value in row.items() if name not in names]
     if not fills or not all(_is_empty(value, _EMPTY_ID) for value in ids):
         return False

@@ -250,6 +250,28 @@ def test_an_old_row_that_was_sent_is_believed(record: Any, ops: list[str]) -> No
     assert ([op for op, *_ in found], errors) == (ops, [])
 
 
+def test_old_rows_are_found_in_text_and_in_alternatives() -> None:
+    texts = [
+        {name: text.replace(side, f"from_json({side})") if name != "when" else text for name, text in one.items()}
+        for one, side in zip(PLAIN, ("before", "after"), strict=True)
+    ]
+    new = orjson.dumps(FULL).decode()
+    found, errors = parse(envelope("c", None, new), envelope("u", None, new), envelope("d"), maps=texts)
+    assert ([one[:3] for one in found], len(errors)) == ([("add_edge", 1, 10)], 2)
+    assert all(error.startswith(UNSENT) for error in errors)
+    one_map = {"op": "op == 'd' && 'del_edge' || 'add_edge'", "src": "(after || before).customer"}
+    one_map["dst"] = "(after || before).merchant"
+    zeros = {"id": 5, "customer": 0, "merchant": 0, "amount": 0.0}
+    found, errors = parse(envelope("u", None, FULL), envelope("d", zeros), envelope("d", FULL), maps=one_map)
+    assert [one[:3] for one in found] == [("add_edge", 1, 10), ("del_edge", 1, 10)]
+    assert [error.startswith(ALONE) for error in errors] == [True]
+
+
+def test_null_in_a_row_that_is_sent_whole_is_no_key_alone() -> None:
+    empty = envelope("u", FULL | {"merchant": None}, FULL) | {"source": {"connector": "mysql"}}
+    assert parse(empty, maps=PLAIN) == ([], ["dst: missing: events_map `before.merchant` gives null"])
+
+
 def test_what_needs_no_old_row_goes_without() -> None:
     vertices = [
         {"when": "before && !after", "op": "`del_vertex`", "id": "before.id"},
