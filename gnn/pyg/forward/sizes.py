@@ -162,13 +162,15 @@ class RecordedSize(torch.SymInt):
         return self.text
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse what torch's own sizes could do beside."""
-        if name == "node":
+        """Refuse what torch's own sizes could do beside, and what numpy asks of a number in the user's code."""
+        if name == "node" or (name[0] != "_" and not _of_library(sys._getframe(1))):
             self.refuse()
         raise AttributeError(name)
 
     def __hash__(self) -> int:
         """Refuse as torch does: no key of a dict may depend on it."""
+        if not _of_library(sys._getframe(1)):
+            self.supposed.refuse(f"looks something up by {self.text}")
         msg = f"unhashable: {self.text}"
         raise TypeError(msg)
 
@@ -197,6 +199,10 @@ class RecordedSize(torch.SymInt):
     def __bool__(self) -> bool:
         """Return whether it is above 0."""
         return self._compared(operator.ne, 0)
+
+    def bit_length(self) -> int:
+        """Return the number of bits, in a library's code."""
+        return self._number().bit_length()
 
     def __pos__(self) -> RecordedSize:
         """Return itself."""

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _len_torch_disp
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, kinds_of
 from freshet.gnn.pyg.forward.places import blamed, place_here
-from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed
+from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
 from freshet.gnn.pyg.own.edges import aggregated, scatter, softmax
 from freshet.gnn.pyg.own.loops import add_self_loops, gcn_norm, remove_self_loops
 from freshet.gnn.pyg.own.notes import NOTES
@@ -54,7 +54,9 @@ def read(step: Step, given: ConvCall, widths: ConvWidths) -> Value:
         guards = list[Guard]()
         try:
             return Reading(supposed, guards, _run(step, given, widths, (sizes[0], 0), counts, supposed, guards))
-        except _RaisesError as error:
+        except ExportError as error:  # what cannot be read makes no row of no vertices
+            if not isinstance(error, _RaisesError) and "vertices" not in without(supposed):
+                raise
             return Reading(supposed, guards, None, error)
 
     real = _real(widths, sizes[0], counts)

@@ -18,6 +18,7 @@ from freshet.gnn.pyg.own.recorder import Recorder, tensors_in
 from freshet.gnn.pyg.own.values import Value, all_of, difference
 
 _MOST_RUNS = 48
+_LEAST = 64  # smaller sizes are rather widths
 _COUNTS: dict[str, Callable[[Sizes], int]] = {
     "edges and self-loops": lambda sizes: sizes["edges"] + sizes["vertices"],
     "edges": lambda sizes: sizes["edges"],
@@ -45,6 +46,7 @@ class RecordedSizes(TorchFunctionMode):
         self.recorder, self.supposed = recorder, supposed
         names = [name for name in _COUNTS if name in supposed.real or name.startswith("edges")]
         self._known = {name: _COUNTS[name](supposed.real) for name in names}
+        self._handed = dict[int, RecordedSize]()  # sizes that torch was given, as sums of others
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of torch with plain numbers, and record the sizes that it says."""
@@ -56,6 +58,7 @@ class RecordedSizes(TorchFunctionMode):
         if name in ("__getitem__", "__setitem__"):
             self._refuse_cut(args[0], args[1])
         given = list(_sizes_in((args, options)))
+        self._handed |= {one.real: one for one in given if one.real > _LEAST}
         result = func(*plain(args), **plain(options)) if given else func(*args, **options)
         if given and (computed := _computed_with(name, args, options)):
             if any(self.recorder.find(one) is not None for one in tensors_in((args, options))):
@@ -75,7 +78,7 @@ class RecordedSizes(TorchFunctionMode):
             if (said % known == 0 and said) if known else said == 0:
                 one = RecordedSize(_COUNTS[name], f"the number of {name}", self.supposed)
                 return one if said == known else one * (said // known)
-        return said
+        return self._handed.get(said, said)
 
     def _refuse_leaving(self, tensor: torch.Tensor, name: str) -> None:
         """Refuse what takes numbers of the graph out of torch, where nothing sees what becomes of them.
@@ -219,7 +222,8 @@ def _apart(first: Reading, other: Reading) -> str:
     """Return how two readings differ; empty where they do not."""
     if first.value is None or other.value is None:
         same = type(first.error) is type(other.error) and (first is other or without(other.supposed))
-        return "" if same else f"where it raises {type(other.error or first.error).__name__}"
+        raised = other.error or first.error
+        return "" if same else f"where it raises {type(getattr(raised, '__cause__', None) or raised).__name__}"
     return "" if difference(first.value, other.value) is None else "and gives something else there"
 
 

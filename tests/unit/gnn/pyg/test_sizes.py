@@ -23,6 +23,7 @@ from scripts.drills.sizes_of_convs import tried
 from tests.support.graphs.own.sized_convs import SizedConv
 
 SOURCE = """
+from contextlib import suppress
 import numpy as np
 import torch
 from torch import nn
@@ -51,7 +52,7 @@ class Sub(GATConv):
     def forward(self, x, edge_index):
         return {subclass}
 """
-BEFORE, BEHIND, MESSAGE, SUBCLASS = 17, 19, 22, 28
+BEFORE, BEHIND, MESSAGE, SUBCLASS = 18, 20, 23, 29
 REFUSED = {
     "no edges": (BEFORE, "before", "if edge_index.numel() == 0: return x"),
     "no edges, by width": (BEFORE, "before", "if not edge_index.size(1): return h"),
@@ -67,6 +68,14 @@ REFUSED = {
     "a loop": (BEHIND, "behind", "for _ in range(min(x.size(0), 3)): h = h * 2"),
     "a plain number": (BEHIND, "behind", "h = h * (1 if float(x.size(0)) > 3 else 2)"),
     "a tensor of it": (BEHIND, "behind", "h = h * torch.tensor(x.size(0)).clamp(max=20) / 20"),
+    "caught where it is a key": (BEHIND, "behind", "with suppress(Exception): h = h * {12345: 2}.get(x.size(0), 1)"),
+    "numpy's logarithm, caught": (
+        BEHIND,
+        "behind",
+        "with suppress(Exception): h = h * 2 if np.log(x.size(0)) > 12 else h",
+    ),
+    "bits": (BEHIND, "behind", "h = h * 2 if x.size(0).bit_length() > 18 else h"),
+    "one more than vertices": (BEHIND, "behind", "h = h * 2 if torch.zeros(x.size(0) + 3).size(0) > 9999 else h"),
     "rows of numbers": (BEHIND, "behind", "h = h * (torch.arange(x.size(0)) < 1000).float().view(-1, 1)"),
     "a sum of ones": (BEHIND, "behind", "h = h * (torch.ones(x.size(0)).sum() < 1000).float()"),
     "rows cut": (BEFORE, "before", "h = self.lin(x[:1000])"),
@@ -95,6 +104,7 @@ TAKEN = {
     "zeros without edges": ("before", "if edge_index.numel() == 0: return torch.zeros_like(h)"),
     "new zeros without edges": ("before", "if edge_index.size(1) < 1: return x.new_zeros(x.size(0), 4)"),
     "no vertices": ("before", "if x.size(0) == 0: return x"),
+    "vertices or 0": ("behind", "h = h + torch.zeros(x.size(0) or 0, 4).index_add(0, edge_index[1], x[edge_index[0]])"),
     "no messages": ("message", "if index.numel() == 0: return h_j"),
     "both sides alike": ("behind", "h = h * 1 if x.size(0) > 300 else h"),
     "said alone": ("behind", "if x.size(0) > 300: print(f'{x.size(0)} vertices')"),
