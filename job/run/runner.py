@@ -86,12 +86,12 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
         job = replace(job, settings=replace(job.settings, file_readers=file_readers))
         rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
         if is_over:
-            say(f"nothing left to do: the job in {out} has taken in all of its input")
             if in_application:
                 from freshet.job.flink.application import execute_nothing
 
                 execute_nothing()
             code = rejects.verdict(_sum_up(out), EXIT_DONE)
+            say(f"nothing left to do: the job in {out} has taken in all of its input")
             return EXIT_DONE if config.resume == AUTO else code  # whoever starts it again and again is to cease
         took = clock.reached("prepared")
         say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
