@@ -273,6 +273,7 @@ def test_model_import_and_describe(freshet: Any, files: dict[str, Path], stand_i
     calls = stand_in("freshet.gnn.pyg", "importing", "import_model", None)
     assert freshet("model", "import", "pkg.mod:make", "--weights", weights, "--out", files["new"]).code == 0
     named = {"edge_types": None, "head": None, "stats_from": None, "features": None, "checks": answers_at_export}
+    named["overwrite"] = False
     assert calls == [(("pkg.mod:make", weights, files["new"]), named)]
     assert freshet("model", "import", "p:m", "--weights", weights, "--out", files["new"], "--features", 7).code == 0
     assert calls[1][1]["features"] == 7
