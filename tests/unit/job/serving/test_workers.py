@@ -23,7 +23,7 @@ def doors(host: str = "127.0.0.1", **options: object) -> Doors:
 
 def test_what_a_worker_is_told():
     here = TailsHere("O/tables/tail", JOB_ID, 2, False, WIDTH, True)
-    work = WorkerSettings(doors(token="secret", tails=here), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0, "user", "rows")
+    work = WorkerSettings(doors(token="secret", tails=here), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0, "user", "")
     assert WorkerSettings.load(work.dump()) == work
 
 
