@@ -33,7 +33,7 @@ class Plan:
     sha256: str
     head: LogitsHead
     checks: Sequence[LayerAnswers] = ()
-    """What the export found about the layers."""
+    """Findings of the export about the layers."""
 
     @property
     def head_width(self) -> int:

@@ -244,7 +244,7 @@ class KindsPlan:
     heads: Mapping[str, LogitsHead] = field(default_factory=dict)
     """Heads by kind, of the kinds that have one."""
     checks: Sequence[LayerAnswers] = ()
-    """What the export found about the layers."""
+    """Findings of the export about the layers."""
 
     @property
     def row_widths(self) -> list[int]:

@@ -59,8 +59,8 @@ def read_seen(path: Path) -> dict[str, Seen] | None:
 
 def write_seen(path: Path, seen: Mapping[str, Seen]) -> None:
     """Record it, before the job writes."""
-    told = {name: {**one, "ends": {str(p): end for p, end in one["ends"].items()}} for name, one in seen.items()}
-    write_json(path, told)
+    by_name = {name: {**one, "ends": {str(p): end for p, end in one["ends"].items()}} for name, one in seen.items()}
+    write_json(path, by_name)
 
 
 def claimed(
@@ -115,9 +115,9 @@ def look(address: KafkaAddress, properties: ClientProperties, former: Seen | Non
     Raises: JobFailed when the brokers can't be reached.
     """
     with admin_client(address, properties) as admin:
-        told = admin.describe_topics([address.topic])[0]
-    topic_id = topic_id_of(told.get("topic_id"))
-    places = [TopicPartition(address.topic, one["partition_index"]) for one in told["partitions"]]
+        described = admin.describe_topics([address.topic])[0]
+    topic_id = topic_id_of(described.get("topic_id"))
+    places = [TopicPartition(address.topic, one["partition_index"]) for one in described["partitions"]]
     known = former["ends"] if former is not None and former["topic_id"] == topic_id else {}
     with consumer_of(address, properties, **_READS) as consumer:
         first, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
