@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -303,12 +303,15 @@ def answered(
 ) -> Made:
     """Return a model with what its module makes of graphs, if it has convs of one's own.
 
-    `given` is what the model reads of a graph of the module's.
+    `given` is what the model reads of a graph of the module's. A graph on which the module fails has no answer.
     """
     if not has_own_messages(model):
         return model
     returned = len(model.out) if isinstance(model, KindsModel) else 1  # logits are behind these
-    found = [ModuleAnswer(given(graph), _rows(theirs, ours, graph)[:returned]) for graph in graphs]
+    found = []
+    for graph in graphs:
+        with suppress(ExportError):  # `compare` warned of it
+            found.append(ModuleAnswer(given(graph), _rows(theirs, ours, graph)[:returned]))
     return model.model_copy(update={"module_answers": tensors_of(found)})
 
 

@@ -19,6 +19,7 @@ _TASKS_CHANGE = (
     "Task local checkpoint failure",
     "Checkpoint was declined (task is closing)",
     "Checkpoint was declined because one input stream is finished",
+    "Mailbox is in state",  # that of a task at its end: QUIESCED or CLOSED
     # ... and starts it again; these come until all tasks run.
     "Task has failed",
     "FailoverRegion is restarting",

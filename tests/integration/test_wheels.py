@@ -26,6 +26,7 @@ PYTHON_OF_CLIENTS = ("numpy", "orjson", "pyarrow")
 DATA = {"freshet/py.typed", "freshet/job/machine/artifacts.toml", "freshet/job/flink/TokenGateway.java"}
 JAVA = ("MessageBatcher", "RecordSerializer", "RecordSplitter", "TokenUrl", "WatchedSource")
 DATA |= {f"freshet/job/kafka/{name}.java" for name in JAVA} | {"freshet/job/options/flink_options.json"}
+DATA |= {f"freshet/job/machine/{name}.java" for name in ("UnixSystem", "WriteClasses")}
 
 # What a user has beside a program, by names that packages of ours once had in site-packages.
 OTHERS = ("kernels", "operators", "partitioner")

@@ -47,6 +47,7 @@ def trace(message: str) -> str:
             trace("Not all required tasks are currently running."),
         ],
         [trace("Checkpoint was declined (task is closing)")],
+        [trace("Mailbox is in state QUIESCED, but is required to be in state OPEN for put operations.")],
         [trace("Checkpoint needs at least one vertex that commits the checkpoint")],
     ],
     indirect=True,
