@@ -50,7 +50,7 @@ clean: ## takes away .venv, caches and outputs
 	rm -rf $(VENV) build dist out* .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-SETUP := requirements.lock pyproject.toml scripts/install.py
+SETUP := requirements.lock pyproject.toml setup.py scripts/install.py
 
 $(BASE): $(SETUP)
 	$(PYTHON) scripts/install.py --venv $(VENV) --no-warm-up plots

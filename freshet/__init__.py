@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from freshet.errors import FreshetError, InputError
+from freshet.version import __version__
 
 if TYPE_CHECKING:
     from freshet.gnn.own.api import Layer as Layer
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from freshet.job.serving.protocol.errors import ExhaustedError as ExhaustedError
     from freshet.job.serving.protocol.errors import NotReadyError as NotReadyError
     from freshet.job.serving.protocol.errors import NotYetError as NotYetError
-
-__version__ = "0.1.0"
 
 # Lazily: export_model and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
 _HOMES = {

@@ -21,7 +21,7 @@ class MissingExtraError(InputError, ImportError):
 
 def how_to_install(extra: str) -> str:
     """Return how an extra is installed, while no index has Freshet: in a checkout, or from a wheel made there."""
-    from freshet import __version__
+    from freshet.version import __version__
 
     wheel = f"dist/freshet_gnn-{__version__}-py3-none-any.whl"
     return f"run `make install` in the checkout, or `make wheel` there and pip install '{wheel}[{extra}]'"

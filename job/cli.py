@@ -21,13 +21,13 @@ sys.path.sort(key=given_folders().__contains__)  # PYTHONPATH may name other ver
 
 import typer
 
-from freshet import __version__
 from freshet.errors import FreshetError, InputError
 from freshet.files.owner_only import write_for_owner_only
 from freshet.job.console import LOG_FORMAT_HELP
 from freshet.job.errors import EXIT_SIGINT, EXIT_USAGE, exit_code, one_line
 from freshet.job.machine.leaving import run_as_process
 from freshet.log_lines import FORMATS, LogFormat, is_json, log, log_as, log_exception
+from freshet.version import __version__
 
 _HELP = """Keeps the embeddings of a trained GNN exact while its graph changes.
 

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ((3, 11), (3, 12))
@@ -27,11 +28,16 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 OF_CUDA = re.compile(r"(torch|nvidia-[\w-]+|cuda-[\w-]+)==")
 
 
-def read_sets() -> dict[str, set[str]]:
-    """Return the packages that pyproject.toml names: those of the base as "", then of each extra and group."""
+def read_project() -> dict[str, Any]:
+    """Return pyproject.toml."""
     import tomllib  # Python 3.11
 
-    read = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def read_sets() -> dict[str, set[str]]:
+    """Return the packages that pyproject.toml names: those of the base as "", then of each extra and group."""
+    read = read_project()
     extras = read["project"]["optional-dependencies"] | read["dependency-groups"]
     listed = {"": read["project"]["dependencies"], **extras}
     return {key: {name_of(requirement) for requirement in requirements} for key, requirements in listed.items()}
@@ -96,7 +102,8 @@ def compile_all(python: Path, packages: Path, kernels: bool) -> None:
     """
     bytecode = [str(python), "-m", "compileall", "-qq", "-j", "0", "-x", r"/(tests?|testing|examples)/"]
     quiet = subprocess.DEVNULL
-    subprocess.run([*bytecode, str(packages), str(ROOT / "freshet")], stdout=quiet, stderr=quiet)
+    folders = [str(ROOT / folder) for folder in read_project()["tool"]["setuptools"]["package-dir"].values()]
+    subprocess.run([*bytecode, str(packages), *folders], stdout=quiet, stderr=quiet)
     if kernels and subprocess.run([str(python), "-m", "freshet.job.cli", "warm-up"], cwd=ROOT, stdout=quiet).returncode:
         print("install: the kernels could not be compiled; the first job will try again and say why", file=sys.stderr)
 

@@ -10,15 +10,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = ROOT / "job" / "serving" / "clients"
 # What freshet-client has of the package; a folder stands for its modules.
 CLIENT_FILES = (
-    "__init__.py",
-    "errors.py",
-    "py.typed",
+    "freshet/__init__.py",
+    "freshet/errors.py",
+    "freshet/py.typed",
+    "freshet/version.py",
     "job/__init__.py",
     "job/errors.py",
     "job/serving/__init__.py",
@@ -33,18 +35,20 @@ BUILD = "import sys; from setuptools.build_meta import build_wheel; print(build_
 
 
 def stage_gnn(stage: Path) -> None:
-    """Copies the whole package; the links in freshet/ become folders."""
-    shutil.copytree(ROOT / "freshet", stage / "freshet", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md"):
+    """Copies the folders of the package, and what builds it."""
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    for name in built["package-dir"].values():
+        shutil.copytree(ROOT / name, stage / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "setup.py"):
         shutil.copy(ROOT / name, stage)
 
 
 def stage_client(stage: Path) -> None:
     """Copies what clients of a server need."""
     for name in CLIENT_FILES:
-        given = ROOT / "freshet" / name
+        given = ROOT / name
         for file in sorted(given.glob("*.py")) if given.is_dir() else [given]:
-            to = stage / file.relative_to(ROOT)
+            to = stage / "freshet" / str(file.relative_to(ROOT)).removeprefix("freshet/")
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, to)
     (stage / "freshet" / MAPPED).unlink()

@@ -19,10 +19,10 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from freshet import __version__
 from freshet.job import cli
 from freshet.job.folder.run_file import update_run
 from freshet.job.local.runtime import LocalRuntime
+from freshet.version import __version__
 from tests.support.runs.jobs import make_input
 
 TARGET = Path(__file__).resolve().parents[2] / "tests" / "data" / "releases" / f"{__version__}.tar.xz"

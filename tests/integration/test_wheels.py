@@ -145,9 +145,24 @@ def run_in(folder: Path, *command: object, code: int = 0) -> subprocess.Complete
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a wheel is built from; the links in freshet/ are files with their targets, as a ZIP has them."""
+    to = tmp_path_factory.mktemp("zip")
+    for name in (*FOLDERS, "scripts"):
+        shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / name, to)
+    for name in FOLDERS[1:]:
+        link = to / "freshet" / name
+        link.unlink()
+        link.write_text(f"../{name}")
+    return to
+
+
+@pytest.fixture(scope="module")
+def wheels(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     dist = tmp_path_factory.mktemp("dist")
-    built = run_in(dist, sys.executable, ROOT / "scripts" / "wheel.py", "--dist", dist).stdout.split()
+    built = run_in(dist, sys.executable, tree / "scripts" / "wheel.py", "--dist", dist).stdout.split()
     assert sorted(map(str, dist.iterdir())) == sorted(built)
     return {Path(one).name.partition("-")[0]: Path(one) for one in built}
 
@@ -174,6 +189,17 @@ def test_they_have_the_package_and_nothing_else(wheels: dict[str, Path]) -> None
         if name == "freshet_client":
             assert sorted(wanted) == list(PYTHON_OF_CLIENTS)
             assert len(clients) < 25
+
+
+def test_a_build_in_the_tree_is_complete_or_fails(wheels: dict[str, Path], tree: Path, tmp_path: Path) -> None:
+    """As `pip wheel` builds it. No other test may use the tree after this one."""
+    build = ("-c", "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])")
+    run_in(tree, sys.executable, *build, tmp_path / "good")
+    [built] = (tmp_path / "good").iterdir()
+    assert contents(built) == contents(wheels["freshet_gnn"])
+    shutil.rmtree(tree / "kernels")
+    assert "'kernels' does not exist" in run_in(tree, sys.executable, *build, tmp_path / "bad", code=1).stderr
+    assert not list((tmp_path / "bad").glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
