@@ -1,4 +1,6 @@
-"""The records of files and topics, read a second time for `freshet check`, without the job's reader and Parser.
+"""The records of files and topics, read a second time for `freshet check`, without the job's Parser.
+
+Tables come from the library of their format, whole and from their first row on.
 
 A record comes with its position, which is what follows it: line or row of a file plus 1, offset of a message plus 1.
 All records of a message have the position of the message. Blank lines are no records.
@@ -23,6 +25,7 @@ from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.operators.parser.arrow.message import ARROW_STREAM, read_arrow
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile
+from freshet.operators.parser.formats import JSONL, TABLES
 from freshet.operators.parser.registry.decoder import PROTOBUF, Decoder
 
 FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr", "ts")
@@ -65,11 +68,12 @@ def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator
     Raises: UsageError when it can't be read.
     """
     try:
-        if file.format == "jsonl":
+        if file.format == JSONL:
             yield from _lines_of(file.path, rules, first)
             return
-        batches = _parquet_batches(file.path, rules) if file.format == "parquet" else _arrow_batches(file.path)
-        for number, row in enumerate(_rows(batches, _fields_of(rules))):
+        fields = _fields_of(rules)
+        batches, _ = TABLES[file.format].reader().batches(file.path, 0, fields)
+        for number, row in enumerate(_rows(batches, fields)):
             if number >= first:
                 yield from (Judged(number + 1, event) for event in rules.events(row, is_row=True))
     except (OSError, pa.ArrowException) as error:
@@ -184,10 +188,6 @@ def _decoded(value: bytes, rules: PlainRules, decoder: Decoder) -> list[Event | 
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _parquet_batches(path: str, rules: PlainRules) -> Iterator[pa.RecordBatch]:
-    return _batches_of(Path(path), _fields_of(rules))
-
-
 def _fields_of(rules: PlainRules) -> tuple[str, ...] | None:
     """The columns that are read; None: all of them."""
     return None if rules.is_mapped else (*FIELDS, *rules.more_fields)
@@ -197,17 +197,6 @@ def _batches_of(path: Path, columns: Iterable[str] | None) -> Iterator[pa.Record
     with open_parquet(path) as file:
         there = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
         yield from file.iter_batches(_ROWS_AT_ONCE, columns=there)
-
-
-def _arrow_batches(path: str) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(path) as source:
-        is_file = source.read(6) == b"ARROW1"
-        source.seek(0)
-        if is_file:
-            reader = pa.ipc.open_file(source)
-            yield from (reader.get_batch(k) for k in range(reader.num_record_batches))
-        else:
-            yield from pa.ipc.open_stream(source)
 
 
 def _arrow_message(value: bytes, rules: PlainRules) -> list[pa.RecordBatch] | None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import EventFile
-from freshet.operators.parser.files import Chunk, ChunkReader
-from freshet.operators.parser.skipping import plan_from, records_of
+from freshet.operators.parser.files import Chunk, ChunkReader, plan_from, records_of
 from freshet.partitioner.events import Events
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from freshet.operators.parser.arrow.advice import advice_on, advice_on_struct
 from freshet.operators.parser.arrow.arrays import is_number, is_text
 from freshet.operators.parser.event_files import EventFile
-from freshet.operators.parser.formats import JSONL, PARQUET
+from freshet.operators.parser.formats import JSONL, TABLES
 from freshet.operators.parser.line_files import LineReader
 from freshet.operators.parser.rules import ID_FIELDS, KIND_FIELDS, FieldKind, fields_of, is_past_int64
 from freshet.partitioner.events import INT, STRING
@@ -41,8 +40,10 @@ def tell_schemas(
     id_kind = CAST if cast_ids else id_kind
     seen: dict[str, list[str]] = {}
     for file in files:
-        is_table = file.format != JSONL
-        found = findings(_schema_of(file), features, id_kind) if is_table else _of_lines(file, features, id_kind)
+        if file.format == JSONL:
+            found = _of_lines(file, features, id_kind)
+        else:
+            found = findings(TABLES[file.format].reader().schema(file.path), features, id_kind)
         for line in found:
             seen.setdefault(line, []).append(file.name)
     for line, names in seen.items():
@@ -61,15 +62,6 @@ def tell_fields(topic: str, values: Iterable[bytes | None], features: Features, 
                 names |= set(pa.ipc.open_stream(value).schema.names)
     for line in odd_fields(names, features):
         say(f"{topic}: {line}")
-
-
-def _schema_of(file: EventFile) -> pa.Schema:
-    if file.format == PARQUET:
-        return pq.read_schema(file.path)
-    with pa.memory_map(file.path) as source:
-        is_file = source.read(6) == b"ARROW1"
-        source.seek(0)
-        return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).schema
 
 
 def _of_lines(file: EventFile, features: Features, id_kind: str | None) -> Iterator[str]:

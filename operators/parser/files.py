@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from freshet.operators.parser.arrow.bounds import Bounds, messages_of_file, messages_of_stream
-from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
-from freshet.operators.parser.formats import ARROW, JSONL, PARQUET
+from freshet.operators.parser.formats import JSONL, TABLES, TITLES
 from freshet.operators.parser.line_files import LineReader, line_ends
 from freshet.operators.parser.rules import FIELDS
 
 CHUNK_LINES = 8000  # at most, in lines or rows: whole blocks of epochs of 1,000, 2,000, ... events,
 CHUNK_BYTES = 1 << 20  # and in bytes, unless one line is longer,
 CHUNK_TABLE_BYTES = 2 << 20  # or (by the file's mean) of a table
-IPC_BATCH_BYTES = 2 << 30  # of a compressed batch of an Arrow file, which comes into memory whole
 CHUNK_ROWS_MIN = 64  # rows are cut no finer than this, however wide they are
-
-_FORMAT_NAMES = {JSONL: "JSON Lines", PARQUET: "Parquet", ARROW: "Arrow IPC"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +58,12 @@ def plan_file(file: EventFile) -> list[Chunk]:
     Raises:
         EventFileError: as `plan_chunks`.
     """
-    if file.format == JSONL:
-        try:
+    try:
+        if file.format == JSONL:
             return list(_jsonl_chunks(file))
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(file.name, JSONL, error) from error
-    rows, size = _table_size(file)
+        rows, size = TABLES[file.format].reader().size(file.path)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(file.name, file.format, error) from error
     step = CHUNK_LINES
     if rows:
         step = min(CHUNK_LINES, max(CHUNK_ROWS_MIN, CHUNK_TABLE_BYTES * rows // max(size, 1)))
@@ -96,68 +89,8 @@ def _jsonl_chunks(file: EventFile) -> Iterator[Chunk]:
             begin, first, ends = end, first + count, ends[count:]
 
 
-def _table_size(file: EventFile) -> tuple[int, int]:
-    """Rows and bytes of a table file."""
-    try:
-        if file.format == PARQUET:
-            metadata = pq.read_metadata(file.path)
-            groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-            return metadata.num_rows, sum(group.total_byte_size for group in groups)
-        rows = size = 0
-        for batch in _ipc_batches(file.path):
-            rows += batch.num_rows
-            size += _bytes_of(batch)
-        return rows, size
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(file.name, file.format, error) from error
-
-
-def _bytes_of(batch: pa.RecordBatch) -> int:
-    try:
-        return int(batch.nbytes)
-    except pa.ArrowTypeError:  # views of text
-        return sum(one.size for column in batch.columns for one in column.buffers() if one is not None)
-
-
 def _unreadable(name: str, kind: str, error: Exception) -> EventFileError:
-    return EventFileError(f"{name}: cannot be read as {_FORMAT_NAMES[kind]}: {error}")
-
-
-def _ipc_batches(path: str) -> Iterator[pa.RecordBatch]:
-    """The batches of an Arrow IPC file or stream, as views of the mapped file.
-
-    Raises:
-        pa.ArrowInvalid: a batch that announces more than is taken, before anything of the file is decompressed.
-    """
-    source = pa.memory_map(path)
-    is_file = source.read(6) == b"ARROW1"
-    source.seek(0)
-    bounds = Bounds(2**63, 2**63, IPC_BATCH_BYTES, by_batch=True)
-    try:
-        for message in messages_of_file(source.read_buffer()) if is_file else messages_of_stream(source):
-            bounds.add(message)
-    except (ValueError, struct.error) as error:
-        raise pa.ArrowInvalid(str(error)) from error
-    source.seek(0)
-    if is_file:
-        reader = pa.ipc.open_file(source)
-        for k in range(reader.num_record_batches):
-            yield reader.get_batch(k)
-    else:
-        yield from pa.ipc.open_stream(source)
-
-
-def _parquet_batches(path: str, first: int, wanted: Collection[str] | None) -> tuple[Iterator[pa.RecordBatch], int]:
-    """Batches from the row group that row `first` is in, and the row that they begin at; None: every column."""
-    file = open_parquet(path, memory_map=True)
-    sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
-    starts = np.cumsum([0, *sizes])
-    group = int(np.searchsorted(starts, first, "right")) - 1
-    names = file.schema_arrow.names
-    columns = names if wanted is None else [name for name in wanted if name in names]
-    groups = list(range(group, len(sizes)))
-    # one thread: the job has its own, and every process of it reads
-    return file.iter_batches(CHUNK_LINES, row_groups=groups, columns=columns, use_threads=False), int(starts[group])
+    return EventFileError(f"{name}: cannot be read as {TITLES[kind]}: {error}")
 
 
 class ChunkReader:
@@ -199,7 +132,7 @@ class ChunkReader:
         Raises:
             EventFileError: as `read`.
         """
-        if chunk.format == PARQUET and not self._every_column:
+        if TABLES[chunk.format].reader().skips_columns and not self._every_column:
             self._whole = self._whole or ChunkReader(every_column=True)
             try:
                 return self._whole.rows(chunk)
@@ -226,12 +159,8 @@ class ChunkReader:
 
     def _open(self, chunk: Chunk) -> None:
         self._path, self._row, self._rest = chunk.path, 0, None
-        if chunk.format == PARQUET:
-            self._batches, self._row = _parquet_batches(
-                chunk.path, chunk.first, None if self._every_column else self._fields
-            )
-        else:
-            self._batches = _ipc_batches(chunk.path)
+        wanted = None if self._every_column else self._fields
+        self._batches, self._row = TABLES[chunk.format].reader().batches(chunk.path, chunk.first, wanted)
         while self._row < chunk.first:
             self._next(chunk, chunk.first - self._row)
 
@@ -255,3 +184,34 @@ class ChunkReader:
         if len(batches) == 1:
             return batches[0]
         return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def plan_from(file: EventFile, first: int) -> list[Chunk]:
+    """The chunks of a file from line or row `first` (from 0) on; none where it has no more.
+
+    Raises:
+        EventFileError: the file can't be read, or has fewer records than that.
+    """
+    chunks = plan_file(file)
+    records = records_of(chunks)
+    if first > records:
+        msg = f"{file.name}: has {records:,} records, but {first:,} are recorded as read: it is another file"
+        raise EventFileError(msg)
+    left = [chunk for chunk in chunks if chunk.first + chunk.count > first]
+    return [_from(left[0], first - left[0].first), *left[1:]] if left else []
+
+
+def records_of(chunks: Sequence[Chunk]) -> int:
+    """The number of a file's records, from its chunks."""
+    return chunks[-1].first + chunks[-1].count if chunks else 0
+
+
+def _from(chunk: Chunk, skipped: int) -> Chunk:
+    if not skipped:
+        return chunk
+    begin = chunk.begin
+    if chunk.format == JSONL:
+        data = ChunkReader().read(chunk)
+        assert isinstance(data, bytes)
+        begin += int(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))[skipped - 1]) + 1
+    return replace(chunk, first=chunk.first + skipped, count=chunk.count - skipped, begin=begin)

@@ -2,17 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BOM = b"\xef\xbb\xbf"  # Windows begins UTF-8 with it, and files that are put together have it anywhere
-JSONL, PARQUET, ARROW = "jsonl", "parquet", "arrow"
-_FORMATS = {f".{name}": name for name in (JSONL, PARQUET, ARROW)}
+JSONL = "jsonl"
 _COMPRESSED = {f".{JSONL}.gz": "gzip", f".{JSONL}.zst": "zstd"}  # tables are compressed inside
-SUFFIXES = (*_FORMATS, *_COMPRESSED)
-# What is no JSON: Arrow IPC begins as a file or as a stream.
+
+
+class TableFiles(Protocol):
+    """Reader of the files of one format of tables. Its methods raise OSError or pa.ArrowException where they can't."""
+
+    @property
+    def skips_columns(self) -> bool:
+        """True if columns that are not wanted stay unread."""
+
+    def schema(self, path: str) -> pa.Schema:
+        """The columns of a file."""
+
+    def size(self, path: str) -> tuple[int, int]:
+        """Rows and bytes of a file."""
+
+    def batches(self, path: str, first: int, wanted: Collection[str] | None) -> tuple[Iterator[pa.RecordBatch], int]:
+        """Batches of rows from a row not after `first` on, and that row; `wanted`: columns, None for every one."""
+
+
+def _parquet() -> TableFiles:
+    from freshet.operators.parser.tables.parquet import ParquetFiles
+
+    return ParquetFiles()
+
+
+def _arrow() -> TableFiles:
+    from freshet.operators.parser.tables.arrow import ArrowFiles
+
+    return ArrowFiles()
+
+
+class TableFormat(NamedTuple):
+    """A format of tables; its name is the suffix of its files."""
+
+    title: str
+    starts: tuple[bytes, ...]  # the first bytes of its files
+    reader: Callable[[], TableFiles]  # loaded when it is used: command lines name formats without it
+
+
+# The registry: a format of tables is a line here, and a module in operators/parser/tables/.
+TABLES = {
+    "parquet": TableFormat("Parquet", (b"PAR1",), _parquet),
+    "arrow": TableFormat("Arrow IPC", (b"ARROW1", b"\xff\xff\xff\xff"), _arrow),  # a file, or a stream
+}
+TITLES = {JSONL: "JSON Lines"} | {name: one.title for name, one in TABLES.items()}
+SUFFIXES = (*(f".{name}" for name in TITLES), *_COMPRESSED)
+# What is no JSON.
 _STARTS: dict[str, tuple[bytes, ...]] = {
-    PARQUET: (b"PAR1",),
-    ARROW: (b"ARROW1", b"\xff\xff\xff\xff"),
+    **{name: one.starts for name, one in TABLES.items()},
     "gzip": (b"\x1f\x8b",),
     "zstd": (b"\x28\xb5\x2f\xfd",),
     "UTF-16": (b"\xff\xfe", b"\xfe\xff"),
@@ -21,8 +69,7 @@ _STARTS: dict[str, tuple[bytes, ...]] = {
     "xz": (b"\xfd7zXZ",),
 }
 _ADVICE = {
-    PARQUET: "name it .parquet",
-    ARROW: "name it .arrow",
+    **{name: f"name it .{name}" for name in TABLES},
     "gzip": "name it .jsonl.gz if it holds JSON Lines, else decompress it",
     "zstd": "name it .jsonl.zst if it holds JSON Lines, else decompress it",
     "UTF-16": "write it as UTF-8, by `iconv -f UTF-16 -t UTF-8`",
@@ -33,7 +80,8 @@ def format_of(path: Path) -> str | None:
     """Return the format that the name says; None where it says none."""
     if compression_of(path.name) is not None:
         return JSONL
-    return _FORMATS.get(path.suffix.lower())
+    kind = path.suffix.lower().removeprefix(".")
+    return kind if kind in TITLES else None
 
 
 def compression_of(name: str) -> str | None:

@@ -17,7 +17,6 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.files import ChunkReader, plan_file
-from freshet.operators.parser.formats import PARQUET
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.rejects import Refusals
 from freshet.partitioner.config import PartitionerConfig
@@ -145,7 +144,7 @@ def test_all_ways_agree(seed: int, tmp_path: Path) -> None:
     pq.write_table(table_of(records).append_column("junk", pa.array([1] * len(records))), tmp_path / "e.parquet")
     parser = Parser(FEATURES, "int")
     reader = ChunkReader(fields=parser.fields)
-    for chunk in plan_file(EventFile(str(tmp_path / "e.parquet"), "e.parquet", 0, PARQUET)):
+    for chunk in plan_file(EventFile(str(tmp_path / "e.parquet"), "e.parquet", 0, "parquet")):
         found.append(parser.parse_chunk(chunk, reader.read(chunk)))
     messages = [RawMessage(k, orjson.dumps(record)) for k, record in enumerate(records)]
     found.append(Parser(FEATURES, "int").parse_messages(messages, ORIGIN))

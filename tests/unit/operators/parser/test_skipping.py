@@ -12,8 +12,7 @@ import pytest
 import freshet.operators.parser.files
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import EventFileError, list_files
-from freshet.operators.parser.files import ChunkReader
-from freshet.operators.parser.skipping import plan_from, records_of
+from freshet.operators.parser.files import ChunkReader, plan_from, records_of
 from freshet.schema import Features
 
 RECORDS = [{"op": "add_edge", "src": k, "dst": 100 + k} for k in range(23)]

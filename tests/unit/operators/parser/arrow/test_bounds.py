@@ -167,7 +167,7 @@ def test_a_file_with_a_bomb_is_refused_by_name(tmp_path: Path, file: bool, monke
     path = tmp_path / "events.arrow"
     path.write_bytes((as_file if file else as_stream)(TABLE, "zstd"))
     assert sum(chunk.count for chunk in plan_chunks([str(path)])) == 1000
-    monkeypatch.setattr("freshet.operators.parser.files.IPC_BATCH_BYTES", 1000)
+    monkeypatch.setattr("freshet.operators.parser.tables.arrow.BATCH_BYTES", 1000)
     with pytest.raises(EventFileError, match=r"events\.arrow: cannot be read as .*: too much in a record"):
         plan_chunks([str(path)])
 
