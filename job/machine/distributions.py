@@ -8,9 +8,10 @@ the other, and whichever is removed takes the common ones along.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(next(iter(sys.modules[__name__.partition(".")[0]].__path__)))
 _AGAIN = "pip uninstall freshet-client freshet-gnn, then install freshet-gnn alone, which has the clients, too"
 
 
