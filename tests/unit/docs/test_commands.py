@@ -32,7 +32,8 @@ NUMBERS = {"P": "4", "N": "4", "MS": "20"}  # what stands for a number in the te
 
 def blocks(page: Path, language: str = "") -> list[str]:
     """The blocks of code of a page in a language; of none: what one types, and what comes out."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [block for name, block in found if name == language]
 
 
 def commands(page: Path) -> Iterator[tuple[str, bool]]:
