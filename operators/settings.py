@@ -34,7 +34,7 @@ class NoSharedFolderError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class OutletConfig:
-    """Settings of a topic of changed embeddings: see Lines for `model_tag` and the format, Intervals for the others."""
+    """Settings of a topic of changed embeddings: of its records (`RecordBlocks`) and of `Intervals`."""
 
     model_tag: str = ""  # the beginning of the model's sha256
     embedding_format: str = "base64"

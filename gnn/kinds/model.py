@@ -325,7 +325,7 @@ def _check_heads(heads: dict[str, list[DenseLayer]], widths: dict[str, int]) -> 
 
 
 def _check_attributes(relations: list[DeclaredRelation], layers: list[AnyKindsLayer]) -> None:
-    """Refuse attributes that no layer reads, neither in the relation nor in its mirror or what it mirrors."""
+    """Refuse attributes of a relation that no layer reads: not there, in its mirror, or in the relation it mirrors."""
     convs = [one for layer in layers if isinstance(layer, HeteroConv) for one in layer.convs]
     read = {one.relation for one in convs if one.conv.edge.attributes}
     for number, relation in enumerate(relations):

@@ -53,23 +53,23 @@ def folder_name(returned: Sequence[str], kind: str | None, where: Path | str) ->
 
 
 def refuse_alike(out: Path, returned: Sequence[str]) -> None:
-    """See that the folders of kinds are apart, also where the file system of `out` does not tell capitals.
+    """Check that the folders of the kinds are different, also on a file system that ignores case.
 
-    Raises: UsageError where it does not, and two kinds differ in these alone.
+    Raises: UsageError if the file system of `out` does, and two kinds differ in case alone.
     """
     by_folder: dict[str, str] = {}
     for kind in returned:
         other = by_folder.setdefault(written_kind(kind).lower(), kind)
-        if other != kind and tells_no_capitals(out):
+        if other != kind and ignores_case(out):
             msg = (
-                f"--out {out}: its file system does not tell capitals, so the kinds {other!r} and {kind!r} would have "
-                "one folder; give a folder on another disk"
+                f"--out {out}: its file system does not distinguish capital letters, so the kinds {other!r} and {kind!r} "
+                "would have one folder; give a folder on another disk"
             )
             raise UsageError(msg)
 
 
-def tells_no_capitals(out: Path) -> bool:
-    """Return whether the file system of a folder takes names that differ in capitals alone for one."""
+def ignores_case(out: Path) -> bool:
+    """Return whether names that differ in case alone are one name in the file system of a folder."""
     probe = out / ".freshet_capitals"
     probe.touch()
     try:

@@ -27,7 +27,7 @@ def full_disk(path: Path, error: OSError) -> EmbedError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         msg = f"{path}: no room left on the disk ({error.strerror}); free some and run the same command again"
     else:
-        msg = f"{path}: can't be written: {error.strerror}; run the same command again when that is mended"
+        msg = f"{path}: can't be written: {error.strerror}; remove the cause and run the same command again"
     return EmbedError(msg)
 
 

@@ -229,12 +229,12 @@ class PartColumns(ABC):
 
     @property
     def view(self) -> PartsView:
-        """The columns as kernels that write see them."""
+        """The columns for kernels that write."""
         return PartsView(self._table.view, self._lists.view, self.is_sparse)
 
     @property
     def read(self) -> PartsRead:
-        """The columns as kernels see them that read alone."""
+        """The columns for kernels that only read."""
         head, pool = self._lists.head, self._lists.pool
         lists = ListsRead(Data(head.data), Data(pool.data), pool.stride, head.part_shift, head.part_shift)
         return PartsRead(Data(self._table.data), lists, self.is_sparse)
@@ -259,7 +259,7 @@ class PartColumns(ABC):
     @property
     @abstractmethod
     def form(self) -> np.ndarray | ListsRead:
-        """The one form alone, for kernels that read nothing else: columns (rows, parts) int32, -1: none; or lists."""
+        """The numbers for kernels that read one form: columns (rows, parts) int32 with -1 for none, or lists."""
 
     @property
     @abstractmethod

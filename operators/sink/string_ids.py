@@ -120,7 +120,7 @@ def _remove(names: _NamesView, keys: np.ndarray) -> int:
 
 @allocating
 def _lengths(names: _NamesView, keys: np.ndarray, offsets: np.ndarray) -> int:
-    """Offsets of the ids of these keys in one array; the index of the first unknown key, or -1."""
+    """Fill `offsets` of the ids of these keys, laid end to end; return the index of the first unknown key, or -1."""
     offsets[0] = 0
     for i in range(len(keys)):
         row = _find(names, keys[i])

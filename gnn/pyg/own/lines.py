@@ -200,7 +200,7 @@ class _Lines:
         values = sorted(ends, key=lambda one: order.index(ends[one]))
         values = values or [one for one in all_of(self._result) if one.op == "rows"]
         if not values:
-            msg = f"{place}: neither its message nor anything behind it reads the rows of vertices"
+            msg = f"{place}: its result depends on no row of a vertex; expected a message or an update that reads x"
             raise ExportError(msg)
         bounds = np.cumsum([0, *(one.width for one in values)]).tolist()
         places = {one: (bounds[i], bounds[i + 1]) for i, one in enumerate(values)}

@@ -109,7 +109,7 @@ class Budget:
         return Held(self, size)
 
     def forget(self, number: int) -> None:
-        """A process has ended: what it had in flight has gone with it."""
+        """Give back what a process held that has ended."""
         self._words[_WORDS * number + _BYTES] = 0
 
     def _uncount(self, size: int) -> None:
@@ -123,7 +123,7 @@ def _counted(size: int) -> int:
 
 
 class Held:
-    """Bytes of a budget, until `release`, the end of a `with` block, or until nobody knows of this object any more."""
+    """Bytes held of a budget, until `release`, the end of a `with` block, or until this object is collected."""
 
     def __init__(self, budget: Budget, size: int = 0) -> None:
         self._budget, self.size = budget, size
@@ -131,13 +131,13 @@ class Held:
     def resize(self, size: int, what: str) -> None:
         """Hold another number of bytes.
 
-        Raises: ExhaustedError; what was held is held still.
+        Raises: ExhaustedError; the old number is then still held.
         """
         self._budget.take(size, what, self.size)
         self.size = size
 
     def release(self) -> None:
-        """Give them back; once is enough."""
+        """Give the bytes back; further calls do nothing."""
         size, self.size = self.size, 0
         self._budget.give_back(size)
 

@@ -1,7 +1,7 @@
 """Messages of additive scores that change sides when the term of their target changes.
 
-LeakyReLU(s_u + t_v) is linear on either side of s_u = -t_v. So of a target whose term goes from t to t', those messages
-move whose s_u is between -t and -t'. They are few, and found by a scan of one number an in-edge.
+LeakyReLU(s_u + t_v) is linear on either side of s_u = -t_v. If the term of a target goes from t to t', its messages
+with s_u between -t and -t' change sides. They are few. A scan of one number for each in-edge finds them.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def _scan_in_edges(att: Attention, edges: InEdges, v: int, then: np.ndarray, row
 def move_sides(att: Attention, edges: InEdges, moves: Moves, rows: np.ndarray, turns: Turns, serial: int) -> None:
     """Move the messages that change sides, for targets whose terms change; then store the terms of both ends.
 
-    The lists have the edges of the epoch before that stay, and the table the old values of all sources, whose messages
-    come by their new values later on.
+    The lists have the edges of the epoch before without the deleted ones. The table has the old values of all sources;
+    the differences to their new values are added later.
     """
     count = np.int64(0)
     for i in range(len(turns.slots)):

@@ -330,11 +330,11 @@ def test_one_of_several_kinds_is_named(tmp_path: Path) -> None:
     assert folder_name([long, "user"], read_kind(written_kind(long)), "O") == long, "by the folder's name, which is cut"
 
 
-def test_kinds_that_differ_in_capitals_need_a_file_system_that_tells_them(
+def test_kinds_that_differ_in_capitals_need_a_file_system_with_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_alike(tmp_path, ["user", "User"])
-    monkeypatch.setattr(returned_kinds, "tells_no_capitals", lambda _: True)
+    monkeypatch.setattr(returned_kinds, "ignores_case", lambda _: True)
     refuse_alike(tmp_path, ["user", "item"])
     with pytest.raises(UsageError, match="kinds 'user' and 'User' would have one folder"):
         refuse_alike(tmp_path, ["user", "User"])
