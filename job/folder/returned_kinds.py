@@ -62,8 +62,8 @@ def refuse_alike(out: Path, returned: Sequence[str]) -> None:
         other = by_folder.setdefault(written_kind(kind).lower(), kind)
         if other != kind and ignores_case(out):
             msg = (
-                f"--out {out}: its file system does not distinguish capital letters, so the kinds {other!r} and {kind!r} "
-                "would have one folder; give a folder on another disk"
+                f"--out {out}: its file system does not distinguish capital letters, so the kinds {other!r} and "
+                f"{kind!r} would have one folder; give a folder on another disk"
             )
             raise UsageError(msg)
 
