@@ -12,7 +12,7 @@ ARGS ?=
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test drills check bench bench-matrix wheel lock clean
+.PHONY: help install demo test quick drills check bench bench-matrix wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -23,7 +23,10 @@ demo: $(BASE) ## streams changes of the Cora graph through Flink and checks the 
 	$(BIN)/python scripts/demo.py $(ARGS)
 
 test: $(ALL) ## all tests (ARGS="tests/unit -q" for some)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+
+quick: $(ALL) ## in two minutes: house, imports, tests of the rooms that changed, some seeds and models
+	$(BIN)/python scripts/quick.py
 
 drills: $(ALL) ## the tests that are too long for make test: more kills, rescaling and lost machines (a quarter of an hour)
 	$(BIN)/python -m pytest -n 2 -m long $(ARGS)
