@@ -26,7 +26,7 @@ from tests.support.kafka.topics import broker_folder, count_messages, read_topic
 from tests.support.runs.elsewhere import other_flink
 from tests.support.runs.scripts import run_script
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 

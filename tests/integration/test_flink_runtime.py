@@ -21,7 +21,7 @@ from freshet.job.folder.run_file import RUNNING, read_run
 from freshet.job.run.stop import stop_job
 from tests.support.flink.counting_stages import expected_total
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 STAGE = {"layers": 2, "chunk_events": 100, "epoch_events": 130}
 

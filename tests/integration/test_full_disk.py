@@ -22,7 +22,7 @@ from tests.support.runs.jobs import ROOT
 from tests.support.serving.hand_job import HandJob
 from tests.support.serving.server import START_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MANY = 60_000
 
 

@@ -29,7 +29,7 @@ from tests.support.kafka.records import parse
 from tests.support.kafka.topics import broker_folder, read_topic, require_jars, standing
 from tests.support.runs.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 Make = Callable[[Input], Job]
 Last = dict[bytes, dict[str, Any] | None]

@@ -25,7 +25,7 @@ from tests.support.runs.modes import is_open, no_umask, open_to_others, ours_ope
 from tests.support.serving.hand_job import HandJob
 from tests.support.serving.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 Make = Callable[[Input], Job]
 
 

@@ -14,7 +14,7 @@ from freshet.job.machine.ports import is_free
 from tests.support.runs.elsewhere import other_flink
 from tests.support.runs.scripts import run_script
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_processes_of_a_cluster_are_killed_and_replaced(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.support.kafka.topics import broker_folder, require_jars
 from tests.support.runs.jobs import ROOT, Job, TopicInput, make_input
 from tests.support.serving.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 EVENTS, BAD = 6_000, 40
 REASON = "op: expected one of add_vertex, del_vertex, set_features, add_edge, del_edge"

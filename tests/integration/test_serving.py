@@ -22,7 +22,7 @@ from tests.support.runs.jobs import Input, Job, epochs_shown, make_input
 from tests.support.serving.hand_job import HandJob
 from tests.support.serving.server import Judge, Sampler, Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 EVENTS = 12_000  # minutes', and no longer slow once all was seen
 IDS = np.arange(300) * 7 - 5
 SLOW = {"slow": {"parser": 500}, "chunk": 100, "lull": 40}

@@ -22,7 +22,7 @@ from tests.support.runs.jobs import Input, Job, make_input
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.serving.server import Judge, Sampler, Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 EVENTS = 40_000  # more than three minutes', of which the job is stopped in mid-stream
 IDS = np.arange(300) * 7 - 5
 SLOW = {"slow": {"parser": 500}, "chunk": 100}

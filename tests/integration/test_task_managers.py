@@ -15,7 +15,7 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
 from tests.support.runs.jobs import NO_SUMS, NO_SUMS_EITHER, Input, Job, assert_as_uninterrupted, make_input
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SHAPE = ("--parts", 2, "--epoch-events", 40, "--epoch-ms", 0, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
 TWO = ("--parallelism", 2)

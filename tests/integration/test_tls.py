@@ -17,7 +17,7 @@ from tests.support.runs.jobs import ROOT
 from tests.support.serving.hand_job import WIDTH, HandJob
 from tests.support.serving.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 CERT, KEY, OTHER = (ROOT / "tests" / "data" / "tls" / name for name in ("cert.pem", "key.pem", "other.pem"))
 SHOWN = ("--tls-cert", str(CERT), "--tls-key", str(KEY))
 

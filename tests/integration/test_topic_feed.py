@@ -22,7 +22,7 @@ from tests.support.runs.jobs import ROOT, Job, make_input, read_log
 from tests.support.runs.light_python import python_path
 from tests.support.serving.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 EVENTS = 8_000
 IDS = np.arange(300) * 7 - 5
 Rows = dict[int, tuple[int, bytes]]

@@ -48,7 +48,7 @@ from tests.support.kafka.topics import broker_folder, make_topic, read_topic, re
 from tests.support.runs.jobs import ROOT, Input, Job, TopicInput, make_input, read_log
 from tests.support.stages.cuts import CUTS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 BROKER_S = 180.0  # for its start, on a disk that is busy
 BAD_ATTRS = [b"[1,2]", b"[]", b"[1,2,3,4]", b"[[1],[2],[3]]", b'["1","2","3"]', b'"1,2,3"', b"[NaN,1,2]", b"7"]

@@ -21,7 +21,7 @@ import pytest
 from tests.support.serving.server import Server
 from tests.unit.test_imports import FOLDERS, ROOT, package_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PYTHON_OF_CLIENTS = ("numpy", "orjson", "pyarrow")
 DATA = {"freshet/py.typed", "freshet/job/machine/artifacts.toml", "freshet/job/flink/TokenGateway.java"}
 JAVA = ("MessageBatcher", "RecordSerializer", "RecordSplitter", "TokenUrl", "WatchedSource")

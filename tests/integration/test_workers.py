@@ -22,7 +22,7 @@ from freshet.job.serving.protocol.tls import Address
 from tests.support.serving.hand_job import WIDTH, HandJob
 from tests.support.serving.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 WORKERS = 3
 
 

@@ -9,12 +9,13 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import TopicAlreadyExistsError
 
 from freshet.job.dev.broker import Broker
 from freshet.job.machine.artifacts import ArtifactError, broker_jars, connector_jars
@@ -62,7 +63,12 @@ def make_topic(broker: Broker, topic: str, partitions: int) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.address, **broker.client_properties().kafka_python())
     try:
         if topic not in admin.list_topics():
-            admin.create_topics({topic: {"num_partitions": partitions}}, wait_for_metadata=True)
+            with suppress(TopicAlreadyExistsError):  # a busy broker answers late, and is asked again
+                admin.create_topics({topic: {"num_partitions": partitions}}, wait_for_metadata=True)
+        deadline = time.monotonic() + _NEWS_S
+        while topic not in admin.list_topics():
+            assert time.monotonic() < deadline, f"{topic}: made, and still not listed"
+            time.sleep(0.02)
     finally:
         admin.close()
 
