@@ -35,10 +35,7 @@ from tests.support.graphs.jumping import Jumps, join, jumping_layers, keep
 from tests.support.graphs.later import later_layers, looped_layers
 
 Spec = dict[str, Any]
-
-# Made once: one takes ten times as long as a model.
-_BODY, _HEAD = TypeAdapter(list[AnyLayer]), TypeAdapter(list[DenseLayer])
-
+_BODY, _HEAD = TypeAdapter(list[AnyLayer]), TypeAdapter(list[DenseLayer])  # slow to make
 IN_WIDTH = 6
 ACTIVATIONS: list[Spec] = [
     {"type": "relu"},
