@@ -91,6 +91,7 @@ class GATConv(EdgeAttentionConv):
     Source: Velickovic et al., Graph attention networks (2018).
     """
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["gat_conv"] = "gat_conv"
     negative_slope: float = 0.2
     residual: bool = False
@@ -144,6 +145,7 @@ class GATv2Conv(EdgeAttentionConv):
     Source: Brody et al., How attentive are graph attention networks? (2022).
     """
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["gatv2_conv"] = "gatv2_conv"
     negative_slope: float = 0.2
     residual: bool = False
@@ -202,6 +204,7 @@ class TransformerConv(EdgeAttentionConv):
     Source: Shi et al., Masked label prediction (2021).
     """
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["transformer_conv"] = "transformer_conv"
     add_self_loops: Literal[False] = False
     root_weight: bool = True

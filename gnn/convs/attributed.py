@@ -32,6 +32,7 @@ class GINEConv(Conv):
     Source: Hu et al., Strategies for pre-training graph neural networks (2020).
     """
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["gine_conv"] = "gine_conv"
     edge_channels: Width
     edge_linear: bool = True

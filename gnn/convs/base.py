@@ -20,6 +20,8 @@ class Conv(Layer):
 
     LATER: ClassVar[dict[str, Any]] = {}
     """Options of later versions, with the values that say what layers did before these."""
+    BETWEEN_KINDS: ClassVar[bool] = False
+    """The conv may stand in a relation from one kind of vertices to another; each may within a kind."""
 
     in_channels: Width
     out_channels: Width

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -30,6 +30,7 @@ class EdgeConv(Conv):
     Source: Wang et al., Dynamic graph CNN for learning on point clouds (2019).
     """
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["edge_conv"] = "edge_conv"
     aggr: Aggregator | Annotated[tuple[Aggregator, ...], Field(min_length=1)] = "max"
     nn: list[DenseLayer]

@@ -51,6 +51,7 @@ class MessageConv(Conv):
         **{"target_channels": None, "update": None},
     }
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["message_conv"] = "message_conv"
     edge_channels: Annotated[int, Field(ge=0)] = 0
     aggr: Aggregator | Annotated[tuple[Aggregator, ...], Field(min_length=1)] | Literal["softmax"] = "sum"

@@ -37,6 +37,7 @@ class OwnLayer(Conv):
 
     LATER: ClassVar[dict[str, Any]] = {"target_channels": None}
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["own_layer"] = "own_layer"
     edge_channels: Annotated[int, Field(ge=0)] = 0
     code: Annotated[str, Field(pattern=f"^{CODE}$")]

@@ -47,6 +47,7 @@ class GraphConv(RootedConv):
 
     LATER: ClassVar[dict[str, Any]] = {"target_channels": None}
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["graph_conv"] = "graph_conv"
     target_channels: Width | None = None
 
@@ -131,6 +132,7 @@ class SAGEConv(Conv):
 
     LATER: ClassVar[dict[str, Any]] = {"target_channels": None}
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["sage_conv"] = "sage_conv"
     aggr: Aggregator | Annotated[tuple[Aggregator, ...], Field(min_length=1)] = "mean"
     normalize: bool = False
@@ -172,6 +174,7 @@ class GINConv(AggregatingConv):
     Source: Xu et al., How powerful are graph neural networks? (2019).
     """
 
+    BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["gin_conv"] = "gin_conv"
     eps: float = 0.0
     nn: list[DenseLayer]

@@ -9,7 +9,7 @@ from freshet.gnn.kind_layers.columns import Columns, RowPiece, as_it_is
 from freshet.gnn.kind_layers.grouping import Group
 from freshet.gnn.kind_layers.lines import NamedLayer, Stretch, carries_by_kind, stretches_of
 from freshet.gnn.kind_layers.plans import KindPlan, KindsLayer, KindsPlan, RelationPlan
-from freshet.gnn.kind_layers.registry import FIRST, RELATION_PLANS
+from freshet.gnn.kind_layers.registry import FIRST, relation_plan
 from freshet.gnn.kind_layers.relation_conv import RelationConvPlan
 from freshet.gnn.kind_layers.typed_sums import MANY, alike_sums, typed_sums
 from freshet.gnn.kinds.declarations import RelationConv
@@ -93,7 +93,7 @@ class _LayerCompiler:
 
     def _conv(self, place: int, one: RelationConv, *, first: bool) -> RelationConvPlan:
         name = f"layers.{self._stretch.index}.convs.{place}"
-        plan = RELATION_PLANS[type(one.conv)](one.conv, self._model, name, first)
+        plan = relation_plan(one.conv, self._model, name, first=first)
         plan.relation = one.relation
         return plan
 

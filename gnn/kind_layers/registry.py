@@ -1,4 +1,4 @@
-"""Table from convs to their plans in relations: a new one is one line here and one in gnn/kinds/declarations.py."""
+"""Table from convs to their plans in relations between two kinds; within one kind any conv may stand."""
 
 from __future__ import annotations
 
@@ -10,35 +10,32 @@ from freshet.gnn.declarations import (
     EdgeConv,
     GATConv,
     GATv2Conv,
-    GCNConv,
     GINConv,
     GINEConv,
     GraphConv,
     MessageConv,
     OwnLayer,
-    Propagation,
     SAGEConv,
     TransformerConv,
 )
 from freshet.gnn.kind_layers.attention import GATRelation, GATv2Relation, TransformerRelation
-from freshet.gnn.kind_layers.degrees import DegreeRelation
 from freshet.gnn.kind_layers.messages import MessageRelation
 from freshet.gnn.kind_layers.networks import EdgeConvRelation, GINERelation
 from freshet.gnn.kind_layers.relation_conv import RelationConvPlan
 from freshet.gnn.kind_layers.sums import GINRelation, NeighbourRelation, width_first
+from freshet.gnn.kind_layers.within import WithinKind
 from freshet.gnn.kind_layers.written import OwnRelation
+from freshet.gnn.model import WeightedModel
 
-RELATION_PLANS: dict[type[Conv], Callable[..., RelationConvPlan]] = {
+_BETWEEN: dict[type[Conv], Callable[..., RelationConvPlan]] = {
     EdgeConv: EdgeConvRelation,
     GATConv: GATRelation,
     GATv2Conv: GATv2Relation,
-    GCNConv: DegreeRelation,
     GINConv: GINRelation,
     GINEConv: GINERelation,
     GraphConv: NeighbourRelation,
     MessageConv: MessageRelation,
     OwnLayer: OwnRelation,
-    Propagation: DegreeRelation,
     SAGEConv: NeighbourRelation,
     TransformerConv: TransformerRelation,
 }
@@ -49,3 +46,11 @@ FIRST: dict[type[Conv], Callable[[Any], int | None]] = {
     SAGEConv: width_first,
 }
 """Width of messages whose rows are multiplied before sending, for the convs that allow it."""
+
+
+def relation_plan(spec: Conv, model: WeightedModel, prefix: str, *, first: bool) -> RelationConvPlan:
+    """Return the plan of the conv of a relation.
+
+    `prefix` is that of its weights' names; `first`: the rows of sources are multiplied before they are sent.
+    """
+    return _BETWEEN.get(type(spec), WithinKind)(spec, model, prefix, first)

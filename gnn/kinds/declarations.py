@@ -6,30 +6,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from freshet.gnn.declarations import (
-    AnyConv,
-    EdgeConv,
-    GATConv,
-    GATv2Conv,
-    GCNConv,
-    GINConv,
-    GINEConv,
-    GraphConv,
-    MessageConv,
-    OwnLayer,
-    Propagation,
-    SAGEConv,
-    TransformerConv,
-)
+from freshet.gnn.declarations import AnyConv
 from freshet.gnn.kinds.names import check_type
 from freshet.gnn.rows.dense import AnyDense
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 from freshet.gnn.rows.layer import Layer, Width
 
-AnyRelationConv = (
-    SAGEConv | GraphConv | GATConv | GATv2Conv | TransformerConv | GINConv | GINEConv | EdgeConv | GCNConv | Propagation
-    | MessageConv | OwnLayer
-)  # fmt: skip
 RowLayer = Annotated[AnyDense | Keep | Join, Field(discriminator="type")]
 Grouping = Literal["sum", "mean", "min", "max", "mul", "cat", "softmax"]
 
@@ -37,10 +19,6 @@ Grouping = Literal["sum", "mean", "min", "max", "mul", "cat", "softmax"]
 def types_of(layers: object) -> tuple[str, ...]:
     """Return the names of the layers of a union, as model.json has them."""
     return tuple(layer.model_fields["type"].default for layer in get_args(layers))
-
-
-RELATION_CONV_TYPES = types_of(AnyRelationConv)
-OTHER_CONV_TYPES = tuple(name for name in types_of(AnyConv) if name not in RELATION_CONV_TYPES)
 
 
 class _Declared(BaseModel):
@@ -117,7 +95,7 @@ class RelationConv(_Declared):
     """The conv of one relation: its messages go along the edges of that relation alone."""
 
     relation: Annotated[int, Field(ge=0)]
-    conv: Annotated[AnyRelationConv, Field(discriminator="type")]
+    conv: Annotated[AnyConv, Field(discriminator="type")]
 
 
 class HeteroConv(_Declared):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from freshet.gnn.convs.attention import EdgeAttentionConv, TransformerConv
-from freshet.gnn.convs.degree_scaled import DegreeScaledConv, Propagation
-from freshet.gnn.convs.message_conv import MessageConv
-from freshet.gnn.kinds.declarations import AnyRelationConv, ByKind, DeclaredRelation, Grouping, HeteroConv, RelationConv
+from freshet.gnn.declarations import AnyConv, Conv, Laplacian, MessageConv
+from freshet.gnn.kinds.declarations import ByKind, DeclaredRelation, Grouping, HeteroConv, RelationConv
 from freshet.gnn.rows.chains import chain_widths
 from freshet.gnn.rows.jumps import CURRENT, Join
 from freshet.gnn.rows.layer import Layer
+
+BETWEEN_KINDS = tuple(one.model_fields["type"].default for one in get_args(AnyConv) if one.BETWEEN_KINDS)
+"""The types of the convs that may stand in a relation between two kinds."""
 
 
 class Flow(NamedTuple):
@@ -61,7 +63,7 @@ def _check_there(width: int | None, kind: str, layers: Sequence[Layer], where: s
 
 
 def _behind_conv(flow: Flow, layer: HeteroConv, relations: Sequence[DeclaredRelation], where: str) -> Flow:
-    reached: dict[str, list[AnyRelationConv]] = {}
+    reached: dict[str, list[Conv]] = {}
     _check_numbers([one.relation for one in layer.convs], relations, where)
     for c, one in enumerate(layer.convs):
         _check_conv(flow.widths, one, relations[one.relation], f"{where}.convs.{c} ({one.conv.type})")
@@ -84,10 +86,15 @@ def _check_numbers(numbers: Sequence[int], relations: Sequence[DeclaredRelation]
 
 def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: DeclaredRelation, where: str) -> None:
     conv = one.conv
-    if isinstance(conv, DegreeScaledConv) and (relation.source != relation.target or conv.degrees == "both"):
-        msg = f"{where} scales by degrees, which vertices have in a relation within one kind alone; {relation} "
-        more = "leads from one kind to another" if conv.degrees == "in" else "has no degrees of both ways"
-        raise ValueError(msg + more)
+    within = relation.source == relation.target
+    if not within and not conv.BETWEEN_KINDS:
+        msg = (
+            f"{where} may stand in a relation within one kind alone; {relation} leads from one kind to another. Those "
+        )
+        raise ValueError(msg + f"that may are {', '.join(BETWEEN_KINDS)}")
+    if isinstance(conv, Laplacian) or getattr(conv, "degrees", "in") == "both":
+        msg = f"{where} reads out-edges, whose degrees {relation} does not have in models with kinds"
+        raise ValueError(msg)
     ends = [("source", relation.source, conv.in_channels)]
     ends += [("target", relation.target, conv.target_width)] if conv.reads_own else []
     for end, kind, width in ends:
@@ -105,15 +112,12 @@ def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: Declared
     if getattr(conv, "add_self_loops", False) and relation.source != relation.target:
         msg = f"{where}: add_self_loops in {relation}, but there are no self-loops between two kinds; export the model "
         raise ValueError(msg + "with add_self_loops=False")
-    if isinstance(conv, Propagation | MessageConv) and conv.existing_loops != "keep":
-        msg = f"{where}: existing_loops {conv.existing_loops} in {relation}; expected keep in models with kinds"
-        raise ValueError(msg)
-    if isinstance(conv, MessageConv) and conv.add_self_loops:
-        msg = f"{where}: add_self_loops in {relation}, which message_conv does not have in models with kinds"
-        raise ValueError(msg)
+    if isinstance(conv, MessageConv) and (conv.add_self_loops or conv.existing_loops != "keep"):
+        msg = f"{where}: add_self_loops and existing_loops in {relation}, which message_conv does not have in models "
+        raise ValueError(msg + "with kinds")
 
 
-def _grouped(aggr: Grouping, convs: Sequence[AnyRelationConv], what: str) -> int:
+def _grouped(aggr: Grouping, convs: Sequence[Conv], what: str) -> int:
     if aggr == "softmax":
         _check_one_softmax(convs, what)
     widths = [conv.out_channels for conv in convs]
@@ -125,7 +129,7 @@ def _grouped(aggr: Grouping, convs: Sequence[AnyRelationConv], what: str) -> int
     return widths[0]
 
 
-def _check_one_softmax(convs: Sequence[AnyRelationConv], what: str) -> None:
+def _check_one_softmax(convs: Sequence[Conv], what: str) -> None:
     """Refuse convs whose messages cannot be weighed by one softmax.
 
     Raises: ValueError
@@ -133,7 +137,8 @@ def _check_one_softmax(convs: Sequence[AnyRelationConv], what: str) -> None:
     for conv in convs:
         reads_values = isinstance(conv, TransformerConv) and (conv.beta or conv.edge_channels)
         if not isinstance(conv, EdgeAttentionConv) or conv.add_self_loops or reads_values:
-            msg = f"{what}: this {conv.type} has no part in a softmax over relations; those that have are gat_conv, "
+            name = type(conv).model_fields["type"].default
+            msg = f"{what}: this {name} has no part in a softmax over relations; those that have are gat_conv, "
             more = "gatv2_conv and transformer_conv, without add_self_loops, beta, and attributes in values"
             raise ValueError(msg + more)
     shapes = {(conv.heads, conv.channels, conv.concat) for conv in convs if isinstance(conv, EdgeAttentionConv)}

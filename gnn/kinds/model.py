@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from freshet.gnn.declarations import DENSE_TYPES, JUMP_TYPES, DenseLayer
+from freshet.gnn.declarations import CONV_TYPES, DENSE_TYPES, JUMP_TYPES, DenseLayer
 from freshet.gnn.kinds.declarations import (
     KINDS_LAYER_TYPES,
-    OTHER_CONV_TYPES,
-    RELATION_CONV_TYPES,
     AnyKindsLayer,
     ByKind,
     DeclaredLearned,
@@ -200,7 +198,7 @@ def _build_any(**fields: Any) -> Model | KindsModel:
 
 
 def _check_layer(layer: dict[str, Any], where: str) -> None:
-    """Name an unknown layer type, which pydantic would bury, and a conv that no relation can have.
+    """Name an unknown layer type, which pydantic would bury.
 
     Raises: ModelError
     """
@@ -211,12 +209,8 @@ def _check_layer(layer: dict[str, Any], where: str) -> None:
         return
     listed = layer.get("convs")
     convs = [one.get("conv") if isinstance(one, dict) else None for one in listed] if isinstance(listed, list) else []
-    for c, conv in enumerate(convs):
-        if isinstance(conv, dict) and conv.get("type") in OTHER_CONV_TYPES:
-            msg = f"{where}.convs.{c}: {conv['type']} cannot be the conv of a relation; those that can are "
-            raise ModelError(msg + ", ".join(RELATION_CONV_TYPES))
     if all(isinstance(conv, dict) for conv in convs):
-        check_types(convs, f"{where}.convs", RELATION_CONV_TYPES)
+        check_types(convs, f"{where}.convs", CONV_TYPES)
 
 
 def _kinds_of(kinds: dict[str, int], relations: list[DeclaredRelation]) -> Kinds:

@@ -7,7 +7,7 @@ so a part can make any message of its edges by itself, also one of long ago.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -202,6 +202,10 @@ class NetworkSynopsis(Synopsis):
     def needs_same_bits(self) -> bool:
         """True if the synopsis keeps extrema: a removed message is found by its value, which is computed again."""
         return self.inner.finds_by_value
+
+    def with_sent(self, width: int) -> NetworkSynopsis:
+        """Return the synopsis where sources send rows of that width."""
+        return replace(self, sent=width)
 
     def width(self, message_width: int) -> int:
         """Return the width of a state."""

@@ -71,6 +71,10 @@ class Synopsis:
         """True if a message computed on another processor may not be found among the merged ones."""
         return False
 
+    def with_sent(self, width: int) -> Synopsis:
+        """Return the synopsis where sources send rows of that width, which rows of targets do not say."""
+        return self
+
     def width(self, message_width: int) -> int:
         """Return the width of the aggregated rows for messages of this width."""
         return message_width

@@ -19,8 +19,10 @@ from freshet.gnn.pyg.tensors import Converted
 from freshet.gnn.rows.layer import Layer
 
 _TAKEN = ("SAGEConv", "GraphConv", "GATConv", "GATv2Conv", "TransformerConv", "GINConv", "GINEConv", "EdgeConv")
-_BY_DEGREES = ("GCNConv", "LGConv")  # taken on a relation within one kind
+_WITHIN = ("GCNConv", "LGConv", "AGNNConv", "SuperGATConv", "PNAConv")  # taken on a relation within one kind
 _DEGREES = "is not supported: it scales by degrees, which are those of two kinds here. Nearest: "
+_ONE_KIND = "is not supported between two kinds. Nearest: "
+_NEAREST = {"AGNNConv": "GATv2Conv", "SuperGATConv": "GATConv", "PNAConv": "SAGEConv(aggr=['mean', 'max', 'std'])"}
 _HOPS = "is not supported on a relation: it is several hops. Nearest: "
 _OF_HOPS = ("SGConv", "SSGConv", "TAGConv", "APPNP", "ChebConv")
 
@@ -79,7 +81,7 @@ def is_read_here(op: Any) -> bool:
     if is_read(op):
         return True
     kind = class_name(op)
-    named = kind.rsplit(".", 1)[1] in (*_TAKEN, *_BY_DEGREES, *_OF_HOPS)
+    named = kind.rsplit(".", 1)[1] in (*_TAKEN, *_WITHIN, *_OF_HOPS)
     return kind.startswith("torch_geometric.nn.") and not named and written_class(op) is None
 
 
@@ -88,15 +90,15 @@ def is_run_here(op: Any) -> bool:
     return is_read_here(op) or written_class(op) is not None
 
 
-def is_hop(step: Step) -> bool:
-    """Return whether a conv is one hop alone, whose rows are as wide as those that it reads."""
-    return class_name(step.op) == "torch_geometric.nn.LGConv"
+def says_no_width(step: Step) -> bool:
+    """Return whether a conv does not say how wide its rows are, which are as wide as those that it reads."""
+    return class_name(step.op) in ("torch_geometric.nn.LGConv", "torch_geometric.nn.AGNNConv")
 
 
 def _hop(step: Step) -> Step:
     """Return a step whose conv is one hop alone as that hop, others as they are."""
     op: Any = step.op
-    if not is_hop(step):
+    if class_name(step.op) != "torch_geometric.nn.LGConv":
         return step
     check_conv(step)
     return step._replace(op=Hop(bool(op.normalize), add_self_loops=False, aggr=aggr_of(step, AGGREGATORS)))
@@ -105,7 +107,7 @@ def _hop(step: Step) -> Step:
 def _check_class(where: str, op: Any, *, within: bool) -> None:
     kind = class_name(op)
     short = kind.rsplit(".", 1)[1]
-    if not is_run_here(op) and short not in ((*_TAKEN, *_BY_DEGREES) if within else _TAKEN):
+    if not is_run_here(op) and short not in ((*_TAKEN, *_WITHIN) if within else _TAKEN):
         msg = f"{where}: {kind} {_why_not(short, within=within)}"
         raise ExportError(msg)
 
@@ -113,4 +115,6 @@ def _check_class(where: str, op: Any, *, within: bool) -> None:
 def _why_not(name: str, *, within: bool) -> str:
     if name in _OF_HOPS and within:
         return _HOPS + "GCNConv for each hop"
+    if name in _NEAREST:
+        return _ONE_KIND + _NEAREST[name]
     return _DEGREES + ("GraphConv(aggr='mean') or SAGEConv" if name == "GCNConv" else "SAGEConv")

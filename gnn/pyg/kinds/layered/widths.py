@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.kinds.layered.converting import is_hop, is_run_here, reads_target, relation_conv
+from freshet.gnn.pyg.kinds.layered.converting import is_run_here, reads_target, relation_conv, says_no_width
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import JoinedRows, KindsOperations, Made, OnRelation, OnRows
 from freshet.gnn.pyg.layers import convert, first_width
@@ -86,7 +86,7 @@ def _mirrored(relation: int, kinds: Metadata) -> list[int]:
 
 def _edge_width(name: str, op: OnRelation, kinds: Metadata, *, quiet: bool) -> int:
     given = op.step.given
-    if is_hop(op.step) or (given is not None and given.attributes is None):
+    if says_no_width(op.step) or (given is not None and given.attributes is None):
         return 0
     try:
         layer: Any = relation_conv(name, op, kinds, None)[0]
@@ -137,7 +137,7 @@ def _conv_width(made: Mapping[str, Made], name: str, rows: str, kinds: Metadata)
     op = made[name]
     if not isinstance(op, OnRelation) or rows not in (op.source, op.target):
         return None
-    if is_hop(op.step):
+    if says_no_width(op.step):
         return _read_width(made, name, kinds)
     if is_run_here(op.step.op):
         ends = end_widths(op.step)

@@ -167,12 +167,12 @@ WRONG: list[tuple[Change, str]] = [
     (put("layers.0.type", "sage_conv"),
      "layers.0: layer type 'sage_conv' is not supported; supported are hetero_conv, by_kind"),
     (put("layers.1.convs.0.conv", {"type": "gcn_conv", "in_channels": 6, "out_channels": 8}),
-     "layers.1.convs.0 (gcn_conv) scales by degrees, which vertices have in a relation within one kind alone"),
+     "layers.1.convs.0 (gcn_conv) may stand in a relation within one kind alone; user,buys,item leads from "),
     (put("layers.1.convs.4.conv", DEGREES),
-     "layers.1.convs.4 (gcn_conv) scales by degrees, which vertices have in a relation within one kind alone; "
-     "user,follows,user has no degrees of both ways"),
-    (put("layers.1.convs.0.conv.type", "pna_conv"),
-     "layers.1.convs.0: pna_conv cannot be the conv of a relation; those that can are sage_conv, graph_conv, gat_conv"),
+     "layers.1.convs.4 (gcn_conv) reads out-edges, whose degrees user,follows,user does not have in models with kinds"),
+    (put("layers.1.convs.0.conv", {"type": "agnn_conv", "in_channels": 6, "out_channels": 6}),
+     "layers.1.convs.0 (agnn_conv) may stand in a relation within one kind alone; user,buys,item leads from one kind "
+     "to another. Those that may are graph_conv, sage_conv, gin_conv, edge_conv"),
     (put("layers.1.convs.0.conv.type", "no_conv"), "layers.1.convs.0: layer type 'no_conv' is not supported"),
     (put("layers.1.convs.0.relation", 5), "layers.1.convs.0: relation 5, but there are 5 relations"),
     (put("layers.1.convs.0.relation", 1), "layers.1.convs.1: the relation item,rev_buys,user has a conv in this layer"),
