@@ -11,8 +11,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
-from freshet.job.machine.distributions import mixed_files
-from freshet.job.machine.python_path import given_folders
+from freshet.job.machine.python_path import given_folders, mixed_files
 
 if mixture := mixed_files():
     print(f"freshet: {mixture}", file=sys.stderr)
@@ -25,7 +24,7 @@ from freshet.errors import FreshetError, InputError
 from freshet.files.owner_only import write_for_owner_only
 from freshet.job.console import LOG_FORMAT_HELP
 from freshet.job.errors import EXIT_SIGINT, EXIT_USAGE, exit_code, one_line
-from freshet.job.machine.leaving import run_as_process
+from freshet.job.machine.processes import run_as_process
 from freshet.log_lines import FORMATS, LogFormat, is_json, log, log_as, log_exception
 from freshet.version import __version__
 

@@ -40,7 +40,7 @@ def watch(
     """
     import orjson
 
-    from freshet.job.machine.signals import stop_signals
+    from freshet.job.machine.processes import stop_signals
     from freshet.job.serving.feeds.fed_job import FedJob
     from freshet.job.serving.served_job import await_job
     from freshet.job.serving.watching import Classes, Watch, changes

@@ -7,19 +7,20 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from freshet.files.json_file import read_json, write_json
+
 HOST = "127.0.0.1"
 USER = "freshet"
-
 SETTINGS = "broker.json"
 SERVER = "server.properties"
 CLIENT = "client.yaml"
 LOGGING = "log4j2.properties"
 RECORDS = "records"  # the folder of topics and metadata
 KEYS, CERTIFICATE = "server.p12", "ca.pem"
-
 _LOGGING = """\
 appender.out.type=Console
 appender.out.name=OUT
@@ -157,3 +158,30 @@ def write_private(path: Path, text: str) -> None:
     """Write a file that holds a password: readable by this user only, from the first byte on."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def servers_folder(kind: str) -> Path:
+    """Return this user's folder for servers of a kind (`kafka`, `cluster`); each has a file and a folder there."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base).absolute() / "freshet" / kind
+
+
+def remember(kind: str, port: int, **fields: Any) -> None:
+    """Note a server that was started; what was noted of the port before is replaced."""
+    write_json(_file(kind, port), fields)
+
+
+def remembered(kind: str) -> dict[int, dict[str, Any]]:
+    """Return the recorded servers by port, including those that have died since."""
+    files = servers_folder(kind).glob("[0-9]*.json")
+    found = {int(file.stem): read_json(file, dict[str, Any], "remove it") for file in sorted(files)}
+    return {port: fields for port, fields in found.items() if fields is not None}
+
+
+def forget(kind: str, port: int) -> None:
+    """Take a server's note away."""
+    _file(kind, port).unlink(missing_ok=True)
+
+
+def _file(kind: str, port: int) -> Path:
+    return servers_folder(kind) / f"{port}.json"

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from freshet.job.dev.broker_files import forget, remember, remembered, servers_folder
 from freshet.job.dev.local_cluster import LocalCluster
-from freshet.job.dev.server_files import forget, remember, remembered, servers_folder
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
 from freshet.job.machine.processes import Process

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from freshet.job.machine.artifacts import CONNECTOR, S3, cached_jars
+from freshet.job.machine.artifacts import CONNECTOR, PLUGINS, S3, cached_jars, make_plugins
 from freshet.job.machine.java import flink_home, java_options_of_flink
-from freshet.job.machine.plugins import PLUGINS, make_plugins
 from freshet.job.machine.python_path import own_folders
 
 _LOGGING = ("log4j-console.properties", "log4j-cli.properties", "log4j-session.properties")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from freshet.job.dev.broker import Broker, start_broker
-from freshet.job.dev.server_files import forget, remember, remembered, servers_folder
+from freshet.job.dev.broker_files import forget, remember, remembered, servers_folder
 from freshet.job.machine.ports import server_port
 
 KIND = "kafka"

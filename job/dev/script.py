@@ -11,7 +11,7 @@ import typer
 from freshet.errors import FreshetError
 from freshet.files.owner_only import write_for_owner_only
 from freshet.job.errors import exit_code
-from freshet.job.machine.signals import STOPS
+from freshet.job.machine.processes import STOPS
 
 
 def unwind_at_signals() -> None:

@@ -28,8 +28,8 @@ from freshet.job.errors import EXIT_FAILED, EXIT_SIGTERM, EXIT_USAGE, JobFailed
 from freshet.job.flink.dataflow import discard, named
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.runtime import FlinkRun
+from freshet.job.machine.processes import stop_signals
 from freshet.job.machine.python_path import python_environ
-from freshet.job.machine.signals import stop_signals
 from freshet.operators.embed.journal import StepJournal
 from freshet.operators.snapshot.reader import Snapshot
 

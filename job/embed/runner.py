@@ -24,7 +24,7 @@ from freshet.job.embed.streaming import partitioning_of
 from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
 from freshet.job.folder import layout
 from freshet.job.local.malloc import give_freed_memory_back
-from freshet.job.machine.signals import handled
+from freshet.job.machine.processes import handled
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.run.prepare.learned import learned_ids, unlearned_in_words
 from freshet.job.run.prepare.plan import plan_to_run

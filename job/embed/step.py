@@ -25,8 +25,7 @@ from freshet.gnn.own.loading import install_layers, loaded_sources
 from freshet.gnn.plan import Plan
 from freshet.job.errors import EXIT_DONE, JobFailed, exit_code, one_line
 from freshet.job.folder import layout
-from freshet.job.machine.leaving import run_as_process
-from freshet.job.machine.processes import die_with_parent
+from freshet.job.machine.processes import die_with_parent, run_as_process
 from freshet.operators.embed.embedding import Embedding
 from freshet.operators.embed.engine import EngineOptions
 from freshet.operators.embed.files import EmbedError, full_disk

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from freshet.job.machine.java import PATIENT_START
-from freshet.job.machine.processes import die_with_parent
+from freshet.job.machine.processes import STOPS, die_with_parent
 from freshet.job.machine.python_path import python_environ
-from freshet.job.machine.signals import STOPS
 
 _LOG4J = """rootLogger.level = ${env:FRESHET_FLINK_LOG_LEVEL:-INFO}
 rootLogger.appenderRef.file.ref = file

@@ -28,7 +28,7 @@ from freshet.job.flink.rest import FlinkRest, FlinkRestError, UnknownJobError
 from freshet.job.flink.state_files import CheckpointWatch
 from freshet.job.flink.task_managers import TaskManagers, start_job_manager
 from freshet.job.folder import layout, run_file
-from freshet.job.machine.signals import stop_signals
+from freshet.job.machine.processes import stop_signals
 from freshet.job.stores.plugins import open_file_systems, plugins_environ, wanted_plugins
 
 _BY_ITSELF = 0  # in place of the signal by which a job is stopped

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from freshet.errors import FreshetError
 from freshet.job.errors import JobFailed, UsageError
 from freshet.job.machine import mirror
+from freshet.job.machine.java import flink_home
 from freshet.kernels.user_cache import CACHE_VARIABLE, user_cache
 from freshet.log_lines import log
 
@@ -26,9 +27,10 @@ PINS = Path(__file__).with_name("artifacts.toml")
 # The sets: Flink's Kafka connector and its codec; the connector for logins by tokens; Amazon's login module for that;
 # Apache Kafka itself; Flink's plugin for S3.
 CONNECTOR, TOKENS, IAM, BROKER, S3 = "connector", "tokens", "iam", "broker", "s3"
-
 _FETCHERS = 8
 _TIMEOUT_S = 30.0
+PLUGINS = "FLINK_PLUGINS_DIR"  # by which every Java process of Flink finds the folder
+_S3 = "s3-fs-hadoop"
 
 
 class ArtifactError(JobFailed):
@@ -48,6 +50,8 @@ class Artifact(NamedTuple):
 
 
 Download = Callable[[str, Path], Path]
+
+
 """Fetches the jar of a coordinate into a folder (new and empty) and returns its path."""
 
 
@@ -192,3 +196,18 @@ def _unreachable(artifact: Artifact, folder: Path, error: Exception) -> Artifact
         f"HTTPS_PROXY; with a mirror, set {mirror.VARIABLE}; without a network, copy {artifact.file_name} from a "
         f"machine that has it (its folder ~/.cache/freshet/jars) to {folder}"
     )
+
+
+def make_plugins(folder: Path, s3_jars: Sequence[Path]) -> None:
+    """Make the folder of links; `s3_jars`: the plugin for S3, if any.
+
+    A plugin has a folder and classes of its own. On the class path, those for S3 would meet other versions.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    carried = [path for path in (flink_home() / "plugins").iterdir() if path.is_dir()]
+    for path in carried:
+        (folder / path.name).symlink_to(path)
+    if s3_jars:
+        (folder / _S3).mkdir()
+    for jar in s3_jars:
+        (folder / _S3 / jar.name).symlink_to(jar)

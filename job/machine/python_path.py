@@ -11,6 +11,8 @@ from pathlib import Path
 
 _VARIABLE = "PYTHONPATH"
 _PACKAGE = __name__.partition(".")[0]
+PACKAGE = Path(next(iter(sys.modules[__name__.partition(".")[0]].__path__)))
+_AGAIN = "pip uninstall freshet-client freshet-gnn, then install freshet-gnn alone, which has the clients, too"
 
 
 def own_folders() -> list[str]:
@@ -36,3 +38,16 @@ def given_folders() -> set[str]:
     """The folders of `sys.path` that are there by `PYTHONPATH` alone."""
     given = map(os.path.abspath, filter(None, os.environ.get(_VARIABLE, "").split(os.pathsep)))
     return set(given).difference(own_folders())
+
+
+def mixed_files(package: Path = PACKAGE) -> str:
+    """Describe inconsistent files of the package, and what to do; empty if all are of one version."""
+    if not package.is_dir():
+        return f"{package}: is in an archive, and Java and the kernels need files; install the wheel of freshet-gnn"
+    if not (package / "__init__.py").exists():
+        return f"{package}: files are missing, as freshet-client, which had them in common, was removed; {_AGAIN}"
+    found = [one.removesuffix(".dist-info") for one in os.listdir(package.parent) if one.endswith(".dist-info")]
+    versions = {one.partition("-")[2] for one in found if one.startswith(("freshet_gnn-", "freshet_client-"))}
+    if len(versions) < 2:
+        return ""
+    return f"{package}: files of {' and '.join(sorted(versions))}, by freshet-gnn and freshet-client; {_AGAIN}"

@@ -26,7 +26,7 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.lifecycle.ending import settled
 from freshet.job.lifecycle.job_state import JobState, at_work, state_of
-from freshet.job.machine.signals import handled
+from freshet.job.machine.processes import handled
 from freshet.job.options.flink_keys import resolve
 from freshet.job.results.coverage import Coverage
 from freshet.job.results.final_graph import rebuild

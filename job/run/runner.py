@@ -26,7 +26,7 @@ from freshet.job.folder import layout, run_file
 from freshet.job.lifecycle.ending import spec_of_cluster_job
 from freshet.job.lifecycle.job_state import JobState
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
-from freshet.job.machine.signals import stop_signals
+from freshet.job.machine.processes import stop_signals
 from freshet.job.options.flink_keys import of_processes, resolve
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import AUTO, FLINK_PARTS_MAX

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from freshet.job.console import say
 from freshet.job.errors import EXIT_DONE, UsageError
 from freshet.job.machine.ports import free_port, try_to_bind
-from freshet.job.machine.processes import allow_many_files, began_s
-from freshet.job.machine.signals import stop_signals
+from freshet.job.machine.processes import allow_many_files, began_s, stop_signals
 from freshet.job.serving import place
 from freshet.job.serving.bounds.budget import Budget, shared_memory, unpack_few_at_once
 from freshet.job.serving.feeds.feed import feed_of

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from freshet.job.errors import JobFailed
-from freshet.job.machine.artifacts import s3_jars
-from freshet.job.machine.plugins import PLUGINS, make_plugins
+from freshet.job.machine.artifacts import PLUGINS, make_plugins, s3_jars
 
 _SCHEMES = "s3://", "s3a://"
 _KEYS = "s3.", "s3a.", "presto.s3."

@@ -12,7 +12,7 @@ from typing import Any
 
 from freshet.job.errors import one_line
 from freshet.job.folder import run_file
-from freshet.job.machine.signals import STOPS, handled
+from freshet.job.machine.processes import STOPS, handled
 from freshet.log_lines import log_at_once
 
 

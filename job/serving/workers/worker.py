@@ -14,8 +14,7 @@ from pathlib import Path
 import orjson
 
 from freshet.job.console import say
-from freshet.job.machine.processes import die_with_parent
-from freshet.job.machine.signals import STOPS
+from freshet.job.machine.processes import STOPS, die_with_parent
 from freshet.job.serving.bounds.budget import Budget, unpack_few_at_once
 from freshet.job.serving.health import Health
 from freshet.job.serving.lookup import CurrentTable, Lookup

@@ -12,7 +12,7 @@ import pytest
 from freshet.job.flink import java_command
 from freshet.job.flink.java_command import tie_to_parent
 from freshet.job.machine.java import find_java_home, java_options_of_flink
-from freshet.job.machine.signals import STOPS
+from freshet.job.machine.processes import STOPS
 
 # As in a TaskManager: Python is there, and polars, which sets a handler of SIGINT when it is imported.
 _WRITES = """

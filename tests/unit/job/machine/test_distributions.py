@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.job.machine.distributions import PACKAGE, mixed_files
+from freshet.job.machine.python_path import PACKAGE, mixed_files
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tests of freshet.job.machine.leaving."""
+"""Tests of freshet.job.machine.processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 # A library whose destructor aborts, as one of Arrow's does now and then.
 _PROGRAM = """
 import atexit, ctypes, sys
-from freshet.job.machine.leaving import run_as_process
+from freshet.job.machine.processes import run_as_process
 libc = ctypes.CDLL(None)
 libc.on_exit(libc.abort, None)
 def main():

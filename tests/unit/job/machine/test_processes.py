@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from freshet.job.machine import processes
-from freshet.job.machine.processes import Process, began_s
-from freshet.job.machine.signals import handled, stop_signals
+from freshet.job.machine.processes import Process, began_s, handled, stop_signals
 
 
 def test_a_process_is_known_again_signalled_and_waited_for() -> None:
