@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path, PurePosixPath
 
-from freshet.job.application.manifest import DATA, OPTIONS
-from freshet.job.application.secrets import in_plain_text
+from freshet.job.application.manifest import DATA, OPTIONS, in_plain_text
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.kafka.address import is_kafka

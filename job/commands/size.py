@@ -47,8 +47,7 @@ def size(
     """
     from freshet.job.run.preflight import check_model
     from freshet.job.size.counts import graph_size
-    from freshet.job.size.estimate import estimate
-    from freshet.job.size.page import page
+    from freshet.job.size.estimate import estimate, page
     from freshet.operators.factory import load_plan
 
     check_model(model)

@@ -21,8 +21,7 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MadeImage
 from freshet.job.options.partitioning_options import PartitioningOptions
-from freshet.job.options.run_config import written
-from freshet.job.options.told import told
+from freshet.job.options.run_config import told, written
 from freshet.job.units import format_size, readable
 from freshet.kernels.processor import running
 from freshet.operators.graph.rules import graph_rules

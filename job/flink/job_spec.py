@@ -24,7 +24,7 @@ class JobSpec(BaseModel):
 
     `stage` is passed to the stage factory unchanged (for `freshet run` the Settings); the runtime reads only `tasks`
     (the number of parts of each task) and `processor` in it. A field with the name of an option has its value (see
-    job/options/told.py).
+    job/options/run_config.py).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import fields
 from typing import Any
 
-from pydantic import model_validator
+from pydantic import BaseModel, model_validator
 from pydantic.fields import FieldInfo
 
 from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.topic_specs import COMMITTED
 from freshet.job.options.epoch_options import EpochOptions
 from freshet.job.options.input_options import GraphOptions, InputOptions
-from freshet.job.options.marks import FILE, Holds, Option
+from freshet.job.options.marks import FILE, Holds, Option, Options
 from freshet.job.options.output_options import OutputOptions
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
@@ -203,3 +204,27 @@ def that_hold(how_long: Holds) -> list[tuple[str, Option]]:
 
 def _mark(field: FieldInfo) -> Option:
     return next(one for one in field.metadata if isinstance(one, Option))
+
+
+def told(config: Options, kind: type[Any]) -> dict[str, Any]:
+    """The fields of a class that are options or follow from options, with their values.
+
+    One that is None says nothing: the run finds it out, or the class's own default holds.
+    """
+    values = {name: getattr(config, name) for name in _fields(kind) if is_told(name, type(config))}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def told_again(config: RunConfig, kind: type[Any]) -> dict[str, Any]:
+    """Return the fields that each run of a job sets again: all but those fixed for the job's life."""
+    for_life = {name for name, _ in that_hold(Holds.FOR_LIFE)}
+    return {name: value for name, value in told(config, kind).items() if name not in for_life}
+
+
+def is_told(name: str, options: type[Options] = RunConfig) -> bool:
+    """Return whether a field of this name gets its value from the options."""
+    return name in options.model_fields or isinstance(getattr(options, name, None), property)
+
+
+def _fields(kind: type[Any]) -> list[str]:
+    return list(kind.model_fields) if issubclass(kind, BaseModel) else [field.name for field in fields(kind)]

@@ -15,8 +15,7 @@ from freshet.job.folder import layout
 from freshet.job.kafka.address import KafkaAddress, KafkaAddressError
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import EXACTLY_ONCE, Seen, TopicOutput
-from freshet.job.options.run_config import RunConfig
-from freshet.job.options.told import told, told_again
+from freshet.job.options.run_config import RunConfig, told, told_again
 from freshet.kind_names import topic_end
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
 from freshet.operators.output_folders import log_id

@@ -28,9 +28,8 @@ from freshet.job.lifecycle.job_state import JobState
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from freshet.job.machine.processes import stop_signals
 from freshet.job.options.flink_keys import of_processes, resolve
-from freshet.job.options.run_config import RunConfig
+from freshet.job.options.run_config import RunConfig, told
 from freshet.job.options.runtime_options import AUTO, FLINK_PARTS_MAX
-from freshet.job.options.told import told
 from freshet.job.run.again.attach import former_state
 from freshet.job.run.former_checkpoints import FormerCheckpoints
 from freshet.job.run.in_flight import LevelWatch

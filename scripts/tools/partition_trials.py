@@ -21,7 +21,7 @@ from freshet.gnn.any_plan import without_kinds
 from freshet.gnn.plan import Plan
 from freshet.job.errors import UsageError
 from freshet.job.options.partitioning_options import PartitioningOptions
-from freshet.job.options.told import told
+from freshet.job.options.run_config import told
 from freshet.operators.factory import load_plan
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.arrow.parquet_file import open_parquet

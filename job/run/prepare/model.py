@@ -10,9 +10,8 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import check_layers, division_of, pipeline_of
 from freshet.job.folder.made_image import MadeImage, in_words
-from freshet.job.options.run_config import RunConfig
+from freshet.job.options.run_config import RunConfig, told
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
-from freshet.job.options.told import told
 from freshet.job.run.prepare.plan import plan_to_run, refuse_splits, unchecked_in_words
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, id_kind_of, open_snapshot

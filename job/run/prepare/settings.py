@@ -11,8 +11,7 @@ from freshet.job.folder import layout
 from freshet.job.folder.job_file import SavedJob, paths_of
 from freshet.job.options.flink_keys import without_secrets
 from freshet.job.options.marks import Holds, Option
-from freshet.job.options.run_config import RunConfig, that_hold
-from freshet.job.options.told import told, told_again
+from freshet.job.options.run_config import RunConfig, that_hold, told, told_again
 from freshet.job.run.outputs import Outputs, outlet_settings, refuse_large_records
 from freshet.job.run.prepare import cut_log
 from freshet.job.run.prepare.ends import Ends

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from freshet.job.errors import UsageError
-from freshet.job.options.config_file import load_run_config
-from freshet.job.options.environment import read_environment, variable_of
+from freshet.job.options.config_file import load_run_config, read_environment, variable_of
 from freshet.job.options.run_config import RunConfig, option_fields
 
 NEEDED = {"model": Path("M"), "events": ["e.jsonl"], "out": Path("O")}

@@ -10,8 +10,7 @@ import pytest
 from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.options.config_file import load_run_config
-from freshet.job.options.run_config import RunConfig
-from freshet.job.options.told import is_told, told, told_again
+from freshet.job.options.run_config import RunConfig, is_told, told, told_again
 from freshet.operators.epochs.config import CutLogConfig, SealingConfig
 from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.settings import OutletConfig, Settings, TailConfig

@@ -21,7 +21,7 @@ from freshet.job.flink.state_files import damage_of, record
 from freshet.job.folder import run_file
 from freshet.job.folder.layout import checkpoint_folder
 from freshet.job.machine.processes import began_s
-from freshet.job.options import told
+from freshet.job.options import run_config
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.run_config import option_name
 from freshet.job.run.job_states import JobStates
@@ -277,7 +277,7 @@ def test_an_option_for_life_may_be_in_any_part_of_the_settings(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: tuple[Any, Any], read: Any
 ) -> None:
     """As if this option were one: it is told when the job begins, and not again."""
-    monkeypatch.setattr(told, "that_hold", lambda how_long: [(name, None)])
+    monkeypatch.setattr(run_config, "that_hold", lambda how_long: [(name, None)])
     option, out = option_name(name), folder / "another"
     flags_of = flags(folder, **{option: options[0]}) | {"out": out}
     began = read(prepare(load_run_config(flags_of), out).settings)
@@ -288,7 +288,7 @@ def test_an_option_for_life_may_be_in_any_part_of_the_settings(
 
 
 def test_the_outlet_keeps_what_it_has_for_its_life(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr(told, "that_hold", lambda how_long: [("coalesce_epochs", None)])
+    monkeypatch.setattr(run_config, "that_hold", lambda how_long: [("coalesce_epochs", None)])
     config = load_run_config(flags(folder, embeddings_to="kafka://h:1/t", coalesce_epochs=7, embedding_format="list"))
     began = outlet_settings(config, "a" * 64)
     assert began == OutletConfig("a" * 12, "list", 7, 500)

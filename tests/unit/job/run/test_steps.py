@@ -13,7 +13,7 @@ from tests.unit.test_imports import ROOT
 SEES_OPTIONS = {
     "job/application/checks.py",
     "job/application/manifest.py",
-    "job/options/told.py",
+    "job/options/run_config.py",
     "job/run/outputs.py",
     "job/run/preflight.py",
     "job/run/prepare/ends.py",
