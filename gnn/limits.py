@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-# Each conv is two operators on Flink, with network buffers of their own (job/flink/memory.py). More were not tried.
+# Each conv is two operators on Flink, with network buffers of their own (job/flink/options.py). More were not tried.
 MAX_CONVS = 64

@@ -11,9 +11,8 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from freshet.job.flink.attempt import begin_attempt, place_of
 from freshet.job.flink.dataflow import build
-from freshet.job.flink.job_run import JobRun, RunResult
+from freshet.job.flink.job_run import JobRun, RunResult, begin_attempt, place_of
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.options import JOB_ID, environment, job_options
 from freshet.job.flink.runtime import ClusterRun

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from freshet.gnn.own.loading import loaded_sources
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.flink.part_keys import part_keys
-from freshet.job.flink.pipeline import OperatorGroups, subtasks_of
+from freshet.job.flink.pipeline import OperatorGroups, part_keys, subtasks_of
 from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.cut_channel import secrets_of

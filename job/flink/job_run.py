@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from freshet.files.whole import remove_left_behind
 from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError
-from freshet.job.flink import cluster
 from freshet.job.flink.checkpoints import new_savepoint
 from freshet.job.flink.errors import is_to_ask_again, root_cause
-from freshet.job.flink.job_spec import JobSpec, savepoint_target
-from freshet.job.flink.rest import FlinkRest, FlinkRestError
+from freshet.job.flink.job_spec import JobSpec, after_former, savepoint_target
+from freshet.job.flink.rest import FlinkRest, FlinkRestError, with_address
 from freshet.job.flink.state_files import CheckpointWatch, record_savepoint
 from freshet.job.flink.watch import figures
-from freshet.job.flink.watch.retained import RetainedNotice
+from freshet.job.flink.watch.figures import RetainedNotice
 from freshet.job.folder import layout, lock, run_file
-from freshet.job.folder.stop_file import read_stop
+from freshet.job.folder.run_file import forget_stop, read_stop
 from freshet.job.uris import is_remote, location
-from freshet.operators.telemetry.profile import input_ended
+from freshet.operators.telemetry.profile import forget_profiles, input_ended
 from freshet.operators.telemetry.status_file import await_last
 
 POLL_S = 0.1
@@ -239,7 +239,7 @@ class JobRun(ABC):
     def _failed(self, error: BaseException) -> JobFailed:
         cause = str(error) if isinstance(error, JobFailed) else root_cause(error)
         if self.spec.cluster is not None and not self.job_id:
-            cause = cluster.with_address(self.spec.cluster, cause)
+            cause = with_address(self.spec.cluster, cause)
         with contextlib.suppress(OSError):  # a full disk may be the cause, which must be reported
             self._record(run_file.FAILED, error=cause)
         return JobFailed(cause)
@@ -262,3 +262,37 @@ def _await_savepoint(out: Path, store: Mapping[str, str], timeout_s: float = 10.
             return str(request["savepoint"])
         time.sleep(POLL_S)
     return new_savepoint(request["savepoint_dir"], request["before"], store)
+
+
+def begin_attempt(spec: JobSpec) -> JobSpec:
+    """Return the spec as the job starts with it, once the folder has nothing of an earlier attempt."""
+    saved = spec.checkpoints / layout.SPEC
+    spec = after_former(spec, saved)
+    spec.checkpoints.mkdir(parents=True, exist_ok=True)
+    remove_left_behind(spec.checkpoints)
+    spec.save(saved)
+    shutil.rmtree(spec.tmp, ignore_errors=True)  # of a run that was killed
+    spec.tmp.mkdir(parents=True)
+    forget_stop(spec.out_path)
+    forget_profiles(spec.out_path)
+    (spec.checkpoints / layout.RETAINED).unlink(missing_ok=True)
+    run_file.record_start(spec.out_path, runtime="flink")
+    return spec
+
+
+def place_of(spec: JobSpec, rest: str, job_id: str) -> dict[str, Any]:
+    """Return the fields of `run.json` that say where the job is."""
+    return {
+        "job_id": job_id,
+        "rest": rest,
+        "flink_ui": ui_of(rest, job_id),
+        "cluster": spec.cluster,
+        "checkpoints": spec.checkpoint_uri,
+        "started_ms": int(time.time() * 1e3),
+        "tried": spec.stage.get("run"),
+    }
+
+
+def ui_of(rest: str, job_id: str) -> str:
+    """Return the address of a job's page in Flink's UI."""
+    return f"http://{rest}/#/job/{job_id}/overview"

@@ -15,16 +15,13 @@ from typing import Any
 
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
-from freshet.job.flink import cluster
-from freshet.job.flink.attempt import begin_attempt, place_of, ui_of
 from freshet.job.flink.dataflow import build
 from freshet.job.flink.errors import ENDS, LOST_JOB
 from freshet.job.flink.gateway import start_gateway, stop_gateway
-from freshet.job.flink.job_run import JobRun, NotOverError, RunResult
+from freshet.job.flink.job_run import JobRun, NotOverError, RunResult, begin_attempt, place_of, ui_of
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.flink.memory import client_heap_mb, memory_of_worker
-from freshet.job.flink.options import JOB_ID, environment, flink_options
-from freshet.job.flink.rest import FlinkRest, FlinkRestError, UnknownJobError
+from freshet.job.flink.options import JOB_ID, client_heap_mb, environment, flink_options, memory_of_worker
+from freshet.job.flink.rest import FlinkRest, FlinkRestError, UnknownJobError, await_answer, await_slots
 from freshet.job.flink.state_files import CheckpointWatch
 from freshet.job.flink.task_managers import TaskManagers, start_job_manager
 from freshet.job.folder import layout, run_file
@@ -61,7 +58,7 @@ class FlinkRun(JobRun):
         options = flink_options(spec)
         self.rest_address = f"{options['rest.address']}:{options['rest.port']}"
         try:
-            cluster.await_answer(spec.cluster)  # Flink's client would ask for a minute
+            await_answer(spec.cluster)  # Flink's client would ask for a minute
         except JobFailed as error:
             raise self._failed(error) from error
         if spec.cluster is not None:  # it may be there if this process is killed before it hears of it
@@ -340,7 +337,7 @@ def _has_slots(
             waiting(text)
 
     run_file.record_start(spec.out_path)
-    if cluster.await_slots(spec.cluster, spec.slots_of_cluster, tell, is_stopped):
+    if await_slots(spec.cluster, spec.slots_of_cluster, tell, is_stopped):
         return True
     run_file.record_no_start(spec.out_path)
     return False

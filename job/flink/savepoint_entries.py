@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from freshet.job.flink.dataflow import discard, keyed, named
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.flink.part_keys import part_keys
+from freshet.job.flink.pipeline import part_keys
 from freshet.operators.dataflow import PARTITIONER
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from freshet.job.errors import JobFailed
 from freshet.job.flink.errors import root_cause_of_text
 from freshet.job.flink.java_command import end_java, last_line, start_java
 from freshet.job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
-from freshet.job.flink.memory import Memory, memory_of_worker
+from freshet.job.flink.options import Memory, memory_of_worker
 from freshet.job.machine.java import prepare_environment
 
 _MAIN = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"

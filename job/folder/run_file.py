@@ -10,12 +10,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import orjson
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from freshet.files.json_file import DamagedFileError, read_json, write_json
+from freshet.files.whole import write_whole
 from freshet.job.console import say
-from freshet.job.folder.layout import PLACE, RUN, SAVED_JOB
+from freshet.job.folder import layout
+from freshet.job.folder.layout import PLACE, RUN, SAVED_JOB, STOP
 from freshet.job.machine.processes import Process, began_s
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
@@ -246,3 +249,50 @@ def running_process(out: Path) -> int | None:
     if pid is None or pid == os.getpid() or run.get("host") != socket.gethostname():
         return None
     return pid if Process(pid, run.get("client_began_s")).is_alive() else None
+
+
+def write_begun(out: Path) -> None:
+    """Say that the base image is whole, and that the job begins now."""
+    write_whole(out / layout.IMAGE_DONE, orjson.dumps({"began_ms": int(time.time() * 1e3)}))
+
+
+def began_ms(out: Path) -> int | None:
+    """Return when the job began, in ms since 1970; of an earlier version's by the age of the file, None without one."""
+    path = out / layout.IMAGE_DONE
+    try:
+        told = path.read_bytes()
+        found = orjson.loads(told)["began_ms"] if told else path.stat().st_mtime * 1e3
+        return int(found)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Request(TypedDict, total=False):
+    job_id: str
+    savepoint_dir: str
+    before: list[str]
+    savepoint: str
+
+
+def read_stop(out: Path) -> dict[str, Any]:
+    """Return the request by which another process stops the job that writes to `out`, empty when there is none.
+
+    One that is damaged is none: it is said, and removed.
+    """
+    try:
+        return dict(read_json(out / STOP, _Request, "it is taken for none; `freshet stop` writes another one") or {})
+    except DamagedFileError as error:
+        say(str(error))
+        forget_stop(out)
+        return {}
+
+
+def write_stop(out: Path, request: dict[str, Any]) -> None:
+    """Write a request to stop, or the same one answered with its savepoint."""
+    write_json(out / STOP, request)
+
+
+def forget_stop(out: Path) -> None:
+    """Remove a request: it is taken back, or the job has ended."""
+    (out / STOP).unlink(missing_ok=True)

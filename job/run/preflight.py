@@ -43,12 +43,12 @@ def check_services(config: RunConfig) -> None:
 
     Raises: UsageError naming the option; JobFailed for a cluster or a broker that does not answer, or a missing jar.
     """
-    from freshet.job.flink import cluster  # with libraries that take a while
+    from freshet.job.flink.rest import await_answer  # with libraries that take a while
     from freshet.job.kafka.brokers import await_brokers
     from freshet.job.stores.object_store import refuse_missing_buckets
     from freshet.job.stores.plugins import wanted_plugins
 
-    cluster.await_answer(config.cluster, by_tokens=config.logs_in_by_tokens)
+    await_answer(config.cluster, by_tokens=config.logs_in_by_tokens)
     await_brokers(config.topics, config.client_properties)
     if read := [address for option, address in config.topics if option == "--events"]:
         from freshet.job.kafka.make_topics import tell_compaction

@@ -20,8 +20,7 @@ from freshet.job.errors import EXIT_DONE, JobFailed, one_line
 from freshet.job.flink.checkpoints import prune
 from freshet.job.flink.job_run import JobRun, NotOverError, RunResult
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.flink.part_keys import parts_by_subtask
-from freshet.job.flink.pipeline import Division, division_of, groups_max
+from freshet.job.flink.pipeline import Division, division_of, groups_max, parts_by_subtask
 from freshet.job.folder import layout, run_file
 from freshet.job.lifecycle.ending import spec_of_cluster_job
 from freshet.job.lifecycle.job_state import JobState

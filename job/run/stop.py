@@ -22,7 +22,7 @@ from freshet.job.flink.job_spec import savepoint_target
 from freshet.job.flink.rest import NOT_IN_TIME, FlinkRest, FlinkRestError
 from freshet.job.flink.state_files import record_savepoint
 from freshet.job.folder import layout, lock, run_file
-from freshet.job.folder.stop_file import forget_stop, write_stop
+from freshet.job.folder.run_file import forget_stop, write_stop
 from freshet.job.lifecycle.ending import settled
 from freshet.job.lifecycle.job_state import LOST, state_of
 from freshet.job.machine.processes import Process

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.job.folder.begun import began_ms
+from freshet.job.folder.run_file import began_ms
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.epoch_files import EpochTimes, times_in
 from freshet.state.served.times import NO_TIME

@@ -197,7 +197,7 @@ for key in [*range(-40, 400), 2**31 - 1, -2**31]:
 print(json.dumps(groups))
 stop_gateway(process)
 """
-    from freshet.job.flink.part_keys import key_group
+    from freshet.job.flink.pipeline import key_group
 
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ what Flink has of each operator. They are some seconds older, and latencies are 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from freshet.files.json_file import write_json
+from freshet.job.errors import JobFailed
+from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.rest import FlinkRest, FlinkRestError
+from freshet.job.folder import layout
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.uris import is_remote
 from freshet.operators.dataflow import PARTITIONER, SINK
 from freshet.operators.output_folders import STATUS
 from freshet.operators.telemetry.figures import NOTED_AND_ALL
@@ -40,6 +48,7 @@ _KINDS = {"applied": "applied_counts", "freshness": "latency_counts"}
 _COUNTS = {(PARTITIONER, name) for name in ("events", "rejected", "epochs", "vertices", *NOTED_AND_ALL)} | {
     (SINK, "rows_changed")
 }
+_TRIM_EVERY_S = 60.0
 
 
 def is_wanted(metric: str) -> bool:
@@ -148,3 +157,43 @@ def _buckets(bounds: Mapping[float, int]) -> tuple[list[int], list[int]]:
             counts[bucket] = counts.get(bucket, 0) + total - before
         before, below_s = max(before, total), bound_s
     return sorted(counts), [counts[bucket] for bucket in sorted(counts)]
+
+
+class RetainedNotice:
+    """Takes the time since when retained checkpoints began to the cut log: by a file, or by trimming its topic."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        cuts: dict[str, Any] = spec.stage.get("cuts") or {}
+        self.is_wanted = is_remote(spec.checkpoint_dir)
+        self._file = spec.checkpoints / layout.RETAINED
+        self._topic, self._keeps = str(cuts.get("topic") or ""), bool(cuts.get("keep_cuts"))
+        self._job, self._properties = str(spec.stage.get("job_id")), spec.kafka_properties
+        self._trimmer: Any = None
+        self.thread: threading.Thread | None = None
+        self._next_s = 0.0
+
+    def tell(self, since_ms: float) -> None:
+        """Report the start of the oldest retained checkpoint."""
+        if not self._topic:
+            write_json(self._file, {"since_ms": since_ms})
+            return
+        is_busy = self.thread is not None and self.thread.is_alive()
+        if self._keeps or is_busy or time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + _TRIM_EVERY_S
+        # Brokers may be silent for a while, and who watches the job must not wait.
+        self.thread = threading.Thread(target=self._trim, args=(since_ms,), name="freshet-trim", daemon=True)
+        self.thread.start()
+
+    def _trim(self, since_ms: float) -> None:
+        from kafka.errors import KafkaError
+
+        from freshet.job.kafka.cut_topic import CutTrimmer
+
+        if self._trimmer is None:
+            properties = ClientProperties(self._properties)
+            self._trimmer = CutTrimmer(KafkaAddress.parse(self._topic), properties, self._job)
+        try:
+            self._trimmer.trim(since_ms)
+        except (KafkaError, OSError, JobFailed):  # what is left goes the next time
+            return

@@ -9,7 +9,7 @@ from pathlib import Path
 from freshet.files.whole import sync_tree
 from freshet.job.console import say
 from freshet.job.errors import JobFailed
-from freshet.job.folder.begun import write_begun
+from freshet.job.folder.run_file import write_begun
 from freshet.job.run.prepare.model import Start
 from freshet.operators.base_image import build_image, write_initial_image
 from freshet.operators.embed.files import EmbedError

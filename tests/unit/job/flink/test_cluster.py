@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet.job.errors import JobFailed, UsageError
-from freshet.job.flink import cluster
+from freshet.job.flink import rest as cluster
 from freshet.job.flink.rest import FlinkRest
 from freshet.job.machine.ports import free_port, why_silent
 from freshet.job.options.run_config import RunConfig

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from freshet.job.flink.part_keys import key_group, part_keys, parts_by_subtask
+from freshet.job.flink.pipeline import key_group, part_keys, parts_by_subtask
 from freshet.operators.flink.shell import parts_of_subtask
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from freshet.job.flink import cluster
+from freshet.job.flink import rest as cluster
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.rest import FlinkRest
 
@@ -22,7 +22,7 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return [{"key": key, "value": value} for key, value in told["options"].items()]
 
     monkeypatch.setattr(FlinkRest, "_call", call)
-    monkeypatch.setattr(cluster, "_POLL_S", 0.0)
+    monkeypatch.setattr(cluster, "_SLOTS_POLL_S", 0.0)
     return told
 
 

@@ -14,8 +14,7 @@ import yaml
 from freshet.job.errors import JobFailed, UsageError
 from freshet.job.flink import task_managers
 from freshet.job.flink.job_spec import RESTART_INTERVAL_S, JobSpec
-from freshet.job.flink.memory import client_heap_mb, memory_of_worker
-from freshet.job.flink.options import flink_options, job_options
+from freshet.job.flink.options import client_heap_mb, flink_options, job_options, memory_of_worker
 from freshet.job.flink.task_managers import TaskManagers
 
 
@@ -155,7 +154,7 @@ def test_memory_is_shared_out(
 
 def test_the_client_needs_less_where_others_do_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for machine_gib, heap_mb in ((64, 2048), (4, 2048 - 768)):
-        monkeypatch.setattr("freshet.job.flink.memory.total_memory", lambda gib=machine_gib: gib << 30)
+        monkeypatch.setattr("freshet.job.flink.options.total_memory", lambda gib=machine_gib: gib << 30)
         assert [client_heap_mb(spec(tmp_path, count)) for count in (1, 2)] == [heap_mb, 1024]
 
 

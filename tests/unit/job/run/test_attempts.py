@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from freshet.gnn.model import save_model
-from freshet.job.flink import cluster, runtime
+from freshet.job.flink import runtime
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.folder import run_file
 from freshet.job.options.config_file import load_run_config
@@ -50,7 +50,7 @@ def test_a_signal_while_a_used_job_waits_for_slots_leaves_it_as_it_was(
         assert is_stopped()
         return False
 
-    monkeypatch.setattr(cluster, "await_slots", wait)
+    monkeypatch.setattr(runtime, "await_slots", wait)
     monkeypatch.setattr("os._exit", leave)
     run_file.update_run(tmp_path, **before)
     if killed_while_it_waited:

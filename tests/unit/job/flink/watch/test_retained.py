@@ -10,7 +10,7 @@ import pytest
 
 from freshet.job.errors import JobFailed
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.flink.watch.retained import RetainedNotice
+from freshet.job.flink.watch.figures import RetainedNotice
 from freshet.job.folder import layout
 from freshet.job.kafka import cut_topic
 
