@@ -30,7 +30,7 @@ from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.runtime import FlinkRun
 from freshet.job.machine.processes import stop_signals
 from freshet.job.machine.python_path import python_environ
-from freshet.operators.embed.journal import StepJournal
+from freshet.operators.embed.files import StepJournal
 from freshet.operators.snapshot.reader import Snapshot
 
 if TYPE_CHECKING:

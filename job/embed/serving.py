@@ -17,8 +17,7 @@ from freshet.job.embed.step import Serving, StepSettings
 from freshet.job.errors import JobFailed
 from freshet.operators.embed.embedding import Embedding, EmbeddingReport
 from freshet.operators.embed.engine import EngineOptions, layer_name
-from freshet.operators.embed.files import EmbedError
-from freshet.operators.embed.journal import StepJournal
+from freshet.operators.embed.files import EmbedError, StepJournal
 from freshet.operators.embed.memory_plan import (
     BudgetError,
     LayerColumns,

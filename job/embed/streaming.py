@@ -14,8 +14,7 @@ import numpy as np
 from freshet.gnn.any_plan import AnyPlan
 from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.job.embed.batch_job import Spread, of_runtime, run_on_flink
-from freshet.job.embed.kinds_needs import KindsNeeds, kinds_needs
-from freshet.job.embed.needs import Needs, file_bytes, needs_of, text_bytes
+from freshet.job.embed.needs import KindsNeeds, Needs, file_bytes, kinds_needs, needs_of, text_bytes
 from freshet.job.embed.step import StepSettings, initial_image, settings_of
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout

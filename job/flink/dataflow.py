@@ -18,9 +18,15 @@ from freshet.job.flink.pipeline import OperatorGroups, part_keys, subtasks_of
 from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.cut_channel import secrets_of
-from freshet.job.kafka.flink_java import TOKEN_URL, add_class, add_connector
-from freshet.job.kafka.flink_sink import SERIALIZER, write_records
-from freshet.job.kafka.flink_source import WATCHED, topic_stream
+from freshet.job.kafka.flink_topics import (
+    SERIALIZER,
+    TOKEN_URL,
+    WATCHED,
+    add_class,
+    add_connector,
+    topic_stream,
+    write_records,
+)
 from freshet.job.kafka.logins import IAM
 from freshet.job.machine.artifacts import connector_jars, token_connector_jars
 from freshet.job.uris import file_uri

@@ -14,13 +14,13 @@ from typing import Any
 from freshet.files.whole import remove_left_behind
 from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError
+from freshet.job.flink import figures
 from freshet.job.flink.checkpoints import new_savepoint
 from freshet.job.flink.errors import is_to_ask_again, root_cause
+from freshet.job.flink.figures import RetainedNotice
 from freshet.job.flink.job_spec import JobSpec, after_former, savepoint_target
 from freshet.job.flink.rest import FlinkRest, FlinkRestError, with_address
 from freshet.job.flink.state_files import CheckpointWatch, record_savepoint
-from freshet.job.flink.watch import figures
-from freshet.job.flink.watch.figures import RetainedNotice
 from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.run_file import forget_stop, read_stop
 from freshet.job.uris import is_remote, location

@@ -24,8 +24,7 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import from_recorded
 from freshet.job.lifecycle.ending import settled
 from freshet.job.results.check_progress import CheckProgress, Tell
-from freshet.job.results.compare import compare
-from freshet.job.results.findings import Compared, Findings
+from freshet.job.results.compare import Compared, Findings, compare
 from freshet.job.results.full_pass import (
     OWN,
     AnyModel,

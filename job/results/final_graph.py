@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
 
 from freshet.job.console import say
 from freshet.job.errors import UsageError
-from freshet.job.results.input_order import input_order
 from freshet.job.run.sources import Sources
 from freshet.operators.factory import load_plan, parser_of
 from freshet.operators.live_graph import LiveState
 from freshet.operators.settings import Settings
-from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.sink.change_log_reader import ChangeLogReader, Positions
 from freshet.partitioner.events import Events
 
 _SAY_EVERY = 200_000
@@ -86,3 +88,29 @@ class _PartitionEvents:
                 count -= taken
                 self.position = int(block.position[taken - 1])
                 yield block.slice(0, taken)
+
+
+class Piece(NamedTuple):
+    """Share of an epoch in one partition of a source: its number of events, and the position after them."""
+
+    epoch: int
+    source: str
+    partition: int
+    next_offset: int
+    events: int
+
+
+def input_order(positions: Positions, sources: Sequence[str]) -> Iterator[Piece]:
+    """The pieces by epoch, within it by source (in the order given) and partition.
+
+    Raises: UsageError when the run read from something that is none of the sources.
+    """
+    unknown = sorted(set(positions.source.tolist()) - set(sources))
+    if unknown:
+        msg = f"--events: the run read {', '.join(unknown)}; give what it read"
+        raise UsageError(msg)
+    rank = {name: k for k, name in enumerate(sources)}
+    ranks = np.array([rank[name] for name in positions.source.tolist()], np.int64)
+    order = np.lexsort((positions.partition, ranks, positions.epoch))
+    columns = (positions.epoch, positions.source, positions.partition, positions.next_offset, positions.events)
+    return map(Piece, *(column[order].tolist() for column in columns))

@@ -85,8 +85,8 @@ def lag_asker(_out: Path) -> AskedLag:
 
 def _ask_flink(out: Path, run: Mapping[str, Any]) -> None:
     """Bring the status up to date if the job's processes do not see the folder."""
+    from freshet.job.flink.figures import look
     from freshet.job.flink.rest import FlinkRest  # takes long to load
-    from freshet.job.flink.watch.figures import look
 
     rest = FlinkRest(run["rest"], run["job_id"], REST_S)
     try:

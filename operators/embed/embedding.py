@@ -21,10 +21,9 @@ from freshet.operators.embed.engine import (
     pass_name,
     unsupported,
 )
-from freshet.operators.embed.files import EmbedError, full_disk
+from freshet.operators.embed.files import EmbedError, StepJournal, full_disk
 from freshet.operators.embed.hot_kernels import NEXT_USE
 from freshet.operators.embed.id_numbers import SavedIds
-from freshet.operators.embed.journal import StepJournal
 from freshet.operators.embed.orchestrator import POLICIES
 from freshet.operators.embed.output import write_embeddings
 from freshet.operators.embed.prepare import FEATURES, Preparation, Prepared

@@ -16,10 +16,9 @@ from freshet.gnn.plan import Context, LayerPlan, Plan
 from freshet.operators.aggregates.registry import is_known
 from freshet.operators.embed.chunks import Ahead, Chunks
 from freshet.operators.embed.cold_store import ColdStore
-from freshet.operators.embed.files import EmbedError
+from freshet.operators.embed.files import EmbedError, StepJournal
 from freshet.operators.embed.graduation import Graduation
 from freshet.operators.embed.hot_kernels import NEXT_USE, Items, Task
-from freshet.operators.embed.journal import StepJournal
 from freshet.operators.embed.memory_plan import (
     LayerColumns,
     LayerMemory,
@@ -30,7 +29,7 @@ from freshet.operators.embed.memory_plan import (
 )
 from freshet.operators.embed.orchestrator import POLICIES, Orchestrator, PassCounts, make_hot, run_pass
 from freshet.operators.embed.passes import cheapest
-from freshet.operators.embed.ranges.range_pass import RangePass
+from freshet.operators.embed.range_pass import RangePass
 from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.embed.topology import EmbedTopology
 

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from freshet.gnn.any_plan import AnyPlan
 from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator, Place
-from freshet.operators.embed.files import EmbedError, full_disk
-from freshet.operators.embed.journal import StepJournal
+from freshet.operators.embed.files import EmbedError, StepJournal, full_disk
 from freshet.operators.factory import dataflow_of
 from freshet.operators.initial.column_files import are_whole, check_columns, remove_columns
 from freshet.operators.initial.embeddings import write_rows, write_sink

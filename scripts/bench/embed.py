@@ -43,7 +43,7 @@ from freshet.gnn.rows.chains import chain_tensors
 from freshet.job.units import parse_size
 from freshet.kernels.kernel import kernel
 from freshet.operators.embed.engine import Engine, EngineOptions
-from freshet.operators.embed.journal import StepJournal
+from freshet.operators.embed.files import StepJournal
 from freshet.operators.embed.prepare import Preparation, Prepared
 from freshet.operators.embed.topology import EmbedTopology
 from freshet.operators.factory import load_plan

@@ -79,7 +79,7 @@ TESTS = {
     "operators/epochs/cut_topic.py": f"{_EPOCHS}cut_topic.py",
     "operators/aggregates/attention/accumulator.py": f"{_EMBED}ranges.py",
     "operators/aggregates/extrema/extrema.py": f"{_EMBED}ranges.py",
-    "operators/embed/ranges/range_pass.py": f"{_EMBED}embedding.py -k lost_edge",
+    "operators/embed/range_pass.py": f"{_EMBED}embedding.py -k lost_edge",
     "state/page_checksums.py": f"{_STATE}image.py",
 }
 _MOMENTS, _GATES = "operators/aggregates/moments/fold.py", "operators/aggregates/gates/fold.py"
@@ -152,7 +152,7 @@ MUTATIONS = [
     Mutation("another page is named", "state/page_checksums.py", "first = damaged[0] *", "first = damaged[-1] *"),
     Mutation("a raised shift leaves sums as they are", _SOFTMAX, "s[v, j] *= factor", "pass"),
     Mutation("an extremum takes no NaN", _EXTREMA_PASS, " or m != m:", ":"),
-    Mutation("lost messages are not noticed", "operators/embed/ranges/range_pass.py", "if missing:", "if False:"),
+    Mutation("lost messages are not noticed", "operators/embed/range_pass.py", "if missing:", "if False:"),
     Mutation("a mapped file is not checked", "state/image.py", "stored[part].check(file.fileno())", "pass"),
     Mutation(
         "what is mapped is the file's own",

@@ -21,7 +21,7 @@ from freshet.job.flink.gateway import start_gateway, stop_gateway
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.options import flink_options
 from freshet.job.flink.runtime import environment
-from freshet.job.kafka import flink_source
+from freshet.job.kafka import flink_topics
 from tests.support.kafka.batches import messages_of
 
 DAY_MS = 86_400_000
@@ -50,8 +50,8 @@ def run(
     messages: DataStream, limits: tuple[int, int, int], enough: Callable[[Batches], bool] = lambda _: False
 ) -> Batches:
     """The batches of a job with these limits (bytes, messages, milliseconds), up to the end or to what is enough."""
-    flink_source.BATCH_BYTES, flink_source.BATCH_MESSAGES, flink_source.LINGER_MS = limits
-    rows = flink_source.in_batches(messages)._j_data_stream.executeAndCollect()
+    flink_topics.BATCH_BYTES, flink_topics.BATCH_MESSAGES, flink_topics.LINGER_MS = limits
+    rows = flink_topics.in_batches(messages)._j_data_stream.executeAndCollect()
     found: Batches = []
     while not enough(found) and rows.hasNext():
         batch = bytes(rows.next())

@@ -11,8 +11,7 @@ from freshet.job.flink.gateway import start_gateway, stop_gateway
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.options import environment, flink_options
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.flink_java import add_class, add_connector
-from freshet.job.kafka.flink_sink import SERIALIZER, write_records
+from freshet.job.kafka.flink_topics import SERIALIZER, add_class, add_connector, write_records
 from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.machine.artifacts import connector_jars
 from freshet.operators.record_blocks import KafkaRecord, blocks_of

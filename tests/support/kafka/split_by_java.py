@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.job.kafka.flink_java import add_class, add_connector, java_operator
-from freshet.job.kafka.flink_sink import SERIALIZER, SPLITTER
+from freshet.job.kafka.flink_topics import SERIALIZER, SPLITTER, add_class, add_connector, java_operator
 from freshet.job.machine.artifacts import connector_jars
 from freshet.job.machine.java import prepare_environment
 from freshet.operators.record_blocks import EPOCH_HEADER, JOB_HEADER, KafkaRecord, TopicMark, blocks_of, records_of

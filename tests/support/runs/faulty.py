@@ -148,7 +148,7 @@ def _skip_one(stage: Any) -> None:
 def _pause_after_passes(seconds: float) -> None:
     from freshet.operators.embed.embedding import Embedding
     from freshet.operators.embed.engine import LAYER
-    from freshet.operators.embed.journal import StepJournal
+    from freshet.operators.embed.files import StepJournal
 
     do = Embedding.do
 
@@ -165,7 +165,7 @@ def _pause_after_passes(seconds: float) -> None:
 def main() -> None:
     """Run the command line with these stages."""
     from freshet.job import cli
-    from freshet.job.kafka import flink_source
+    from freshet.job.kafka import flink_topics
     from freshet.job.local import runtime
     from freshet.job.run import runner
     from freshet.operators.initial import image
@@ -173,7 +173,7 @@ def main() -> None:
 
     faults = _faults()
     files.CHUNK_LINES = faults.get("chunk", files.CHUNK_LINES)
-    flink_source.BATCH_MESSAGES = faults.get("chunk", flink_source.BATCH_MESSAGES)
+    flink_topics.BATCH_MESSAGES = faults.get("chunk", flink_topics.BATCH_MESSAGES)
     if "cuts" in faults:
         prepare = runner.prepare
 
@@ -195,9 +195,9 @@ def main() -> None:
     if "pass" in faults:
         _pause_after_passes(faults["pass"] / 1e3)
     if "discovery" in faults:
-        options_of = flink_source.source_options
+        options_of = flink_topics.source_options
         interval = {"scan.topic-partition-discovery.interval": faults["discovery"]}
-        flink_source.source_options = lambda *args: options_of(*args) | interval
+        flink_topics.source_options = lambda *args: options_of(*args) | interval
     specify = runner.spec_of
     runner.spec_of = lambda *args: specify(*args).model_copy(update={"factory": FACTORY})
     runtime.make_stage = make_stage

@@ -14,7 +14,7 @@ from freshet.gnn.any_plan import names_of_returned
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import save_model
 from freshet.job.embed.batch_job import Spread
-from freshet.job.embed.kinds_needs import kinds_needs
+from freshet.job.embed.needs import kinds_needs
 from freshet.job.embed.runner import SERVING, STREAMING, EmbedOptions, embed
 from freshet.job.errors import UsageError
 from freshet.job.options.config_file import load_run_config

@@ -13,7 +13,7 @@ from freshet.job.errors import UsageError
 from freshet.job.kafka import make_topics
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.flink_sink import producer_properties
+from freshet.job.kafka.flink_topics import producer_properties
 from freshet.job.kafka.make_topics import plan_output, tell_compaction
 from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.options.config_file import load_run_config

@@ -11,8 +11,7 @@ import pytest
 
 from freshet.operators.embed.cold_store import ColdStore
 from freshet.operators.embed.edge_sort import EDGE, EdgeSorter
-from freshet.operators.embed.files import DiskFile, EmbedError, full_disk
-from freshet.operators.embed.journal import StepJournal
+from freshet.operators.embed.files import DiskFile, EmbedError, StepJournal, full_disk
 from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.embed.topology import EmbedTopology
 

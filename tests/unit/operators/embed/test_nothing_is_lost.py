@@ -14,9 +14,8 @@ from freshet.operators.embed import engine as engines
 from freshet.operators.embed import orchestrator
 from freshet.operators.embed.cold_store import ColdStore
 from freshet.operators.embed.engine import EngineOptions
-from freshet.operators.embed.files import DiskFile, EmbedError
+from freshet.operators.embed.files import DiskFile, EmbedError, StepJournal
 from freshet.operators.embed.hot_kernels import MIN_PENDING, Task
-from freshet.operators.embed.journal import StepJournal
 from freshet.operators.embed.orchestrator import Orchestrator, make_hot
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.random_graphs import random_graph

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from freshet.job.flink.figures import figures_of, is_wanted, look
 from freshet.job.flink.rest import FlinkRestError
-from freshet.job.flink.watch.figures import figures_of, is_wanted, look
 from freshet.job.run.summary import complete_epoch, progress, sink_statuses
 from freshet.operators.output_folders import STATUS
 from freshet.operators.parser.letter_box import read_noted, read_reasons

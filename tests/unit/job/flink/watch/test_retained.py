@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from freshet.job.errors import JobFailed
+from freshet.job.flink.figures import RetainedNotice
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.flink.watch.figures import RetainedNotice
 from freshet.job.folder import layout
 from freshet.job.kafka import cut_topic
 

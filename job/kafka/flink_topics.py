@@ -10,21 +10,96 @@ wrapped by WatchedSource.java, which is compiled here and goes along in a jar.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
-from freshet.job.kafka.client import ClientProperties
-from freshet.job.kafka.flink_java import java_operator, token_url
-from freshet.job.kafka.topic_specs import TopicInput, advice
+from freshet.job.kafka.client import SHADED, ClientProperties
+from freshet.job.kafka.topic_specs import TopicInput, TopicOutput, advice
+from freshet.job.uris import file_uri
+from freshet.operators.record_blocks import EPOCH_HEADER, JOB_HEADER
 
 if TYPE_CHECKING:
+    from pyflink.common.typeinfo import TypeInformation
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
     from pyflink.table import TableDescriptor
+
+TOKEN_URL = Path(__file__).with_name("TokenUrl.java")
+_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+
+
+def add_connector(env: StreamExecutionEnvironment, jars: Sequence[Path]) -> None:
+    """Let the job, and this process where it draws the job, find the connector."""
+    env.add_jars(*map(file_uri, jars))
+
+
+def add_class(env: StreamExecutionEnvironment, source: Path, folder: Path, shaded: bool = True) -> None:
+    """Compile a class, with the connector's jars added before, and let the job find it; the jar lies in `folder`.
+
+    `shaded`: the connector has Kafka's client in it, in a package of another name.
+    """
+    from pyflink.java_gateway import get_gateway
+
+    jvm = get_gateway().jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
+    text = source.read_text(encoding="utf-8")
+    compiler.cook(text if shaded else text.replace(SHADED, ""))
+    folder.mkdir(parents=True, exist_ok=True)
+    jar = folder / f"{source.stem}.jar"
+    with ZipFile(jar, "w") as file:
+        for name, code in compiler.getBytecodes().items():
+            file.writestr(f"{name}.class", bytes(code))
+    env.add_jars(file_uri(jar))
+
+
+def token_url(properties: ClientProperties) -> Any:
+    """The object of `TOKEN_URL` that lets clients ask for tokens where it arrives; None where none are asked for."""
+    from pyflink.java_gateway import get_gateway
+
+    url = properties.token_url
+    return None if url is None else get_gateway().jvm.TokenUrl(_ALLOWED, url)
+
+
+def java_operator(
+    stream: DataStream, source: Path, references: Sequence[Any], out: TypeInformation, name: str
+) -> DataStream:
+    """Put an operator that is compiled where it runs behind a stream, in its task; it is given `references`."""
+    from pyflink.datastream import DataStream
+    from pyflink.java_gateway import get_gateway
+
+    gateway = get_gateway()
+    flink = gateway.jvm.org.apache.flink
+    given = gateway.new_array(gateway.jvm.Object, len(references))
+    for number, value in enumerate(references):
+        given[number] = value
+    no_options = flink.configuration.Configuration()
+    code = flink.table.runtime.generated.GeneratedOperator(source.stem, source.read_text(), given, no_options)
+    factory = flink.table.runtime.operators.CodeGenOperatorFactory(code)
+    java = stream._j_data_stream
+    before = java.getTransformation()
+    made = flink.streaming.api.transformations.OneInputTransformation(
+        before, name, factory, out.get_java_type_info(), before.getParallelism()
+    )
+    env = java.getExecutionEnvironment()
+    env.addOperator(made)
+    return DataStream(flink.streaming.api.datastream.DataStream(env, made))
+
 
 BATCHER, WATCHED = (Path(__file__).with_name(f"{name}.java") for name in ("MessageBatcher", "WatchedSource"))
 KEY_COLUMN = "message_key"
 # A message waits so long at most for others to be parsed with; the first one after a pause does not.
 BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 4 << 20, 16000, 10
+SPLITTER, SERIALIZER = (Path(__file__).with_name(f"{name}.java") for name in ("RecordSplitter", "RecordSerializer"))
+# While a broker is away, records wait: a send that gives up after its default of a minute would fail the job.
+_PATIENCE_MS = 600_000
+_DEFAULTS = {
+    "max.block.ms": f"{_PATIENCE_MS}",
+    "delivery.timeout.ms": f"{_PATIENCE_MS}",
+    "linger.ms": "5",
+    "batch.size": f"{128 << 10}",
+}
 
 
 def topic_stream(
@@ -135,3 +210,40 @@ def _field(of: Any, name: str) -> Any:
     field = of.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field
+
+
+def write_records(blocks: DataStream, output: TopicOutput, properties: ClientProperties, uid: str) -> None:
+    """End a stream of Row(block of records) in a topic; the state of what writes it goes by `uid`.
+
+    The class of `SERIALIZER` has been added to the job. The records keep the order and the parallelism of the stream.
+    """
+    from pyflink.common.typeinfo import Types
+    from pyflink.java_gateway import get_gateway
+
+    records = java_operator(blocks, SPLITTER, (), Types.PRIMITIVE_ARRAY(Types.BYTE()), f"{output.topic} records")
+    records._j_data_stream.getTransformation().setUid(f"{uid}-1")
+    jvm = get_gateway().jvm
+    flink = jvm.org.apache.flink.connector
+    builder = flink.kafka.sink.KafkaSink.builder().setBootstrapServers(output.bootstrap)
+    for name, value in producer_properties(output, properties).items():
+        builder.setProperty(name, value)
+    headers = EPOCH_HEADER, JOB_HEADER, output.mark
+    builder.setRecordSerializer(jvm.RecordSerializer(output.topic, *headers, token_url(properties)))
+    guarantee = flink.base.DeliveryGuarantee.AT_LEAST_ONCE
+    if output.transactional_id_prefix is not None:
+        guarantee = flink.base.DeliveryGuarantee.EXACTLY_ONCE
+        builder.setTransactionalIdPrefix(output.transactional_id_prefix)
+    sink = records._j_data_stream.sinkTo(builder.setDeliveryGuarantee(guarantee).build())
+    sink.name(f"{output.topic} (Kafka)").uid(f"{uid}-0")
+    sink.setParallelism(records._j_data_stream.getTransformation().getParallelism())
+
+
+def producer_properties(output: TopicOutput, properties: ClientProperties) -> dict[str, str]:
+    """The properties of the producer; the user's win over our defaults."""
+    given = {**_DEFAULTS, **properties.resolve()}
+    if output.transactional_id_prefix is not None:
+        given["transaction.timeout.ms"] = f"{output.transaction_timeout_ms}"
+        # Within a transaction there is no later than its end.
+        for name in ("max.block.ms", "delivery.timeout.ms"):
+            given[name] = str(min(int(given[name]), output.transaction_timeout_ms))
+    return given
