@@ -42,9 +42,9 @@ from freshet.job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
 from freshet.job.results.plain_replay import Given, PlainReplay
 from freshet.job.results.plain_rules import ID_BYTES_MAX
 from freshet.job.run.preflight import check_registry
-from freshet.job.run.rejected import SAID_ABOVE, in_words
 from freshet.job.run.sources import load_starts
 from freshet.job.run.summary import complete_epoch
+from freshet.job.run.watching import SAID_ABOVE, in_words
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.letter_box import NOTED_LATE, ReadCounts, read_counts, read_noted, read_reasons
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError

@@ -20,7 +20,6 @@ from freshet.job.lifecycle.job_state import state_of
 from freshet.job.options.marks import Holds
 from freshet.job.options.run_config import RunConfig, that_hold, value_in_words, with_value, written
 from freshet.job.options.runtime_options import NEWEST
-from freshet.job.run.file_source import FileSource
 from freshet.job.run.job_states import JobStates
 from freshet.job.run.outputs import claim_topics, new_job_id, plan_outputs, refuse_large_records, seen_topics
 from freshet.job.run.prepare import cut_log
@@ -29,9 +28,9 @@ from freshet.job.run.prepare.job import Job
 from freshet.job.run.prepare.model import Start
 from freshet.job.run.prepare.settings import BEGUN, kept_options, settings_of_run
 from freshet.job.run.processor import of_resumed_job
+from freshet.job.run.source_kinds import FileSource, TopicSource
 from freshet.job.run.sources import FoundSources, Sources, find_sources, load_sources
 from freshet.job.run.summary import complete_epoch
-from freshet.job.run.topic_source import TopicSource
 from freshet.operators.factory import load_plan
 from freshet.operators.settings import Settings
 

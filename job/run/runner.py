@@ -30,21 +30,18 @@ from freshet.job.options.flink_keys import of_processes, resolve
 from freshet.job.options.run_config import RunConfig, told
 from freshet.job.options.runtime_options import AUTO, FLINK_PARTS_MAX
 from freshet.job.run.again.attach import former_state
-from freshet.job.run.former_checkpoints import FormerCheckpoints
-from freshet.job.run.in_flight import LevelWatch
-from freshet.job.run.job_states import JobStates
-from freshet.job.run.lag import Lag
+from freshet.job.run.job_states import FormerCheckpoints, JobStates
 from freshet.job.run.outputs import note_topics, watch_topics
 from freshet.job.run.preflight import check_services
 from freshet.job.run.prepare.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.prepare.job import Job, prepare
 from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
 from freshet.job.run.prepare.plan import plan_to_run, refuse_splits
-from freshet.job.run.readers import Processes, file_readers_of, readers_of
-from freshet.job.run.rejected import RejectWatch
 from freshet.job.run.resume import attach, nothing_left, resume, state_to_resume
+from freshet.job.run.sources import Processes, file_readers_of, readers_of
 from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, live_remarks, profile, progress, remarks
 from freshet.job.run.topic_start import put_start
+from freshet.job.run.watching import Lag, LevelWatch, RejectWatch
 from freshet.job.serving.embedded import server_of_run
 from freshet.job.stores.job_artifacts import put_artifacts
 from freshet.operators.factory import load_plan

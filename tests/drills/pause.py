@@ -22,8 +22,8 @@ from freshet.job.dev.broker import start_broker
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.flink.rest import FlinkRest
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.in_flight import IN_FLIGHT
 from freshet.job.run.summary import progress
+from freshet.job.run.watching import IN_FLIGHT
 from tests.drills.memory_samples import MIB, Pause, Sampler, caught_up_after_s, rises, stood_after_s
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records

@@ -22,7 +22,7 @@ import pytest
 
 from freshet.gnn.model import save_model
 from freshet.job import cli
-from freshet.job.run.rejected import RejectWatch
+from freshet.job.run.watching import RejectWatch
 from freshet.job.serving import place
 from freshet.job.serving.follower import Follower
 from freshet.job.serving.served_job import await_job

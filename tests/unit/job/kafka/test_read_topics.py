@@ -138,8 +138,8 @@ def test_a_job_of_a_version_without_ids_goes_on(brokers: Brokers) -> None:
 def test_ids_in_a_snapshot(tmp_path: Path) -> None:
     from freshet.job.results.coverage import Coverage
     from freshet.job.run.positions import known_topics, read_positions
+    from freshet.job.run.source_kinds import TopicSource
     from freshet.job.run.sources import Sources
-    from freshet.job.run.topic_source import TopicSource
 
     source = TopicSource(had({0: 7, 1: 0}), "kafka://old:1/t", NONE)
     positions = Coverage(tmp_path, Sources((), (source,))).positions(finished=True)

@@ -8,10 +8,9 @@ from pathlib import Path
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
 from freshet.job.lifecycle.lag_file import read_lag
-from freshet.job.run.file_source import FileSource
-from freshet.job.run.lag import Lag
+from freshet.job.run.source_kinds import FileSource, TopicSource
 from freshet.job.run.sources import Sources
-from freshet.job.run.topic_source import TopicSource
+from freshet.job.run.watching import Lag
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.messages import TopicMessage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from freshet.job.run.in_flight import IN_FLIGHT, LOOK_S, LevelWatch, in_flight_bytes, operator_levels
+from freshet.job.run.watching import IN_FLIGHT, LOOK_S, LevelWatch, in_flight_bytes, operator_levels
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.profile import Profile, read_profiles
 

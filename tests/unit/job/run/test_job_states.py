@@ -14,8 +14,7 @@ from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.state_files import checksums_file, record
 from freshet.job.folder import run_file
-from freshet.job.run.former_checkpoints import FormerCheckpoints
-from freshet.job.run.job_states import JobStates
+from freshet.job.run.job_states import FormerCheckpoints, JobStates
 from tests.support.flink.metadata import metadata
 
 JOB = "0123456789abcdef"

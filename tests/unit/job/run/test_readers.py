@@ -6,10 +6,8 @@ import pytest
 
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
-from freshet.job.run.file_source import FileSource
-from freshet.job.run.readers import Processes, file_readers_of, readers_of
-from freshet.job.run.sources import Sources
-from freshet.job.run.topic_source import TopicSource
+from freshet.job.run.source_kinds import FileSource, TopicSource
+from freshet.job.run.sources import Processes, Sources, file_readers_of, readers_of
 from freshet.operators.parser.files import Chunk
 
 

@@ -16,7 +16,7 @@ from freshet.job.folder.run_file import read_run, update_run
 from freshet.job.options.config_file import load_run_config
 from freshet.job.results import check as checking
 from freshet.job.run import runner
-from freshet.job.run.rejected import RejectWatch
+from freshet.job.run.watching import RejectWatch
 from freshet.job.status.page import page
 from freshet.job.status.report import report
 from freshet.operators.parser import files

@@ -10,9 +10,8 @@ from freshet.job.errors import UsageError
 from freshet.job.folder.job_file import paths_of
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
-from freshet.job.run.file_source import FileSource
+from freshet.job.run.source_kinds import FileSource, TopicSource
 from freshet.job.run.sources import Sources, find_sources, load_sources
-from freshet.job.run.topic_source import TopicSource
 from freshet.operators.parser.core import Parser
 from freshet.operators.settings import Settings
 from freshet.schema import Features

@@ -15,9 +15,9 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput, as_recorded
 from freshet.job.lifecycle.job_state import RUNNING, JobState
 from freshet.job.lifecycle.lag_file import Noted, read_lag
-from freshet.job.run.lag import Lag
+from freshet.job.run.source_kinds import TopicSource
 from freshet.job.run.sources import Sources
-from freshet.job.run.topic_source import TopicSource
+from freshet.job.run.watching import Lag
 from freshet.job.status import asked_lag, report
 from freshet.job.status.asked_lag import AskedLag
 from freshet.job.status.page import page

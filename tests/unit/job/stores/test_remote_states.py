@@ -13,8 +13,7 @@ from freshet.job.flink.checkpoints import new_savepoint, savepoints_in
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.folder import run_file
 from freshet.job.machine.ports import free_port
-from freshet.job.run.former_checkpoints import FormerCheckpoints
-from freshet.job.run.job_states import JobStates
+from freshet.job.run.job_states import FormerCheckpoints, JobStates
 from freshet.job.stores.object_store import ObjectStore, StoreError
 from freshet.job.stores.remote_states import RemoteStates
 from tests.support.stores.moto_server import BUCKET, KEY_ID, SECRET, MotoServer, moto_server
