@@ -26,8 +26,7 @@ from freshet.job.folder import layout
 from freshet.job.local.malloc import give_freed_memory_back
 from freshet.job.machine.processes import handled
 from freshet.job.options.partitioning_options import PartitioningOptions
-from freshet.job.run.prepare.learned import learned_ids, unlearned_in_words
-from freshet.job.run.prepare.plan import plan_to_run
+from freshet.job.run.model import learned_ids, plan_to_run, unlearned_in_words
 from freshet.kernels.processor import running
 from freshet.operators.embed.embedding import EmbeddingReport
 from freshet.operators.embed.engine import EngineOptions, unsupported

@@ -1,4 +1,4 @@
-"""States of a job: the latest, or the one that `--resume` and `--from` name."""
+"""States of a job: the latest, the one that `--resume` and `--from` name, and those of its earlier attempts."""
 
 from __future__ import annotations
 

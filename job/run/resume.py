@@ -21,13 +21,11 @@ from freshet.job.options.marks import Holds
 from freshet.job.options.run_config import RunConfig, that_hold, value_in_words, with_value, written
 from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.job_states import JobStates
+from freshet.job.run.model import Start
+from freshet.job.run.new_job import Job, make_image
 from freshet.job.run.outputs import claim_topics, new_job_id, plan_outputs, refuse_large_records, seen_topics
-from freshet.job.run.prepare import cut_log
-from freshet.job.run.prepare.image import make_image
-from freshet.job.run.prepare.job import Job
-from freshet.job.run.prepare.model import Start
-from freshet.job.run.prepare.settings import BEGUN, kept_options, settings_of_run
 from freshet.job.run.processor import of_resumed_job
+from freshet.job.run.settings import BEGUN, cuts_of_resumed_job, kept_options, settings_of_run
 from freshet.job.run.source_kinds import FileSource, TopicSource
 from freshet.job.run.sources import FoundSources, Sources, find_sources, load_sources
 from freshet.job.run.summary import complete_epoch
@@ -72,7 +70,7 @@ def resume(config: RunConfig, out: Path, *, is_over: bool = False) -> tuple[RunC
     refuse_large_records(settings, outputs, widths_of(plan))
     if (folder := saved.cut_log(out, beside=Path(settings.cuts.folder))) is not None:  # where it was, if not there
         settings = replace(settings, cuts=replace(settings.cuts, folder=str(folder)))
-    cuts = cut_log.of_resumed_job(settings.cuts, config.topics, config.client_properties, job_id, out)
+    cuts = cuts_of_resumed_job(settings.cuts, config.topics, config.client_properties, job_id, out)
     settings = replace(settings, cuts=cuts)
     settings = replace(
         settings, run=former.run + 1, processor=dict(of_resumed_job(config.processor, former.processor, plan))

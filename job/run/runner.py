@@ -29,14 +29,13 @@ from freshet.job.machine.processes import stop_signals
 from freshet.job.options.flink_keys import of_processes, resolve
 from freshet.job.options.run_config import RunConfig, told
 from freshet.job.options.runtime_options import AUTO, FLINK_PARTS_MAX
-from freshet.job.run.again.attach import former_state
+from freshet.job.run.attach import former_state
+from freshet.job.run.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.job_states import FormerCheckpoints, JobStates
+from freshet.job.run.model import as_the_snapshot_was_made, parts_of, plan_to_run, refuse_splits
+from freshet.job.run.new_job import Job, prepare
 from freshet.job.run.outputs import note_topics, watch_topics
 from freshet.job.run.preflight import check_services
-from freshet.job.run.prepare.early_ends import ended_by_signals, failure_noted
-from freshet.job.run.prepare.job import Job, prepare
-from freshet.job.run.prepare.model import as_the_snapshot_was_made, parts_of
-from freshet.job.run.prepare.plan import plan_to_run, refuse_splits
 from freshet.job.run.resume import attach, nothing_left, resume, state_to_resume
 from freshet.job.run.sources import Processes, file_readers_of, readers_of
 from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, live_remarks, profile, progress, remarks
@@ -233,7 +232,7 @@ def _watch(
 
 def _run_local(job: Job, out: Path, clock: StartUp, rejects: RejectWatch) -> int:
     from freshet.job.local.runtime import LocalRuntime
-    from freshet.job.local.stopping import bounded_stop
+    from freshet.job.run.early_ends import bounded_stop
 
     def drop(number: int) -> None:
         """End the process at a signal, whatever is at work."""

@@ -1,4 +1,4 @@
-"""A Kafka topic among the sources of a job: the offsets that it is read from, and up to, if it ends."""
+"""A file and a Kafka topic as sources of a job: each with where it is read from, and up to."""
 
 from __future__ import annotations
 

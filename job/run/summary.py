@@ -153,7 +153,7 @@ def unusual_ts_in_words(out: Path) -> str:
 
 def live_remarks(out: Path, told: Collection[str]) -> Iterator[tuple[str, str]]:
     """Lines for people about a run, by name, as soon as they are due; each once."""
-    from freshet.job.run.prepare.learned import unlearned_in_words  # with libraries that take a while
+    from freshet.job.run.model import unlearned_in_words  # with libraries that take a while
 
     if ATTR not in told and read_attrs(out):
         yield (
@@ -168,7 +168,7 @@ def live_remarks(out: Path, told: Collection[str]) -> Iterator[tuple[str, str]]:
 
 def remarks(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines for people about a run that has ended, beside its summary."""
-    from freshet.job.run.prepare.learned import unlearned_in_words  # with libraries that take a while
+    from freshet.job.run.model import unlearned_in_words  # with libraries that take a while
 
     if attrs := read_attrs(out):
         yield f"attr of {attrs:,} edges of the events was checked and not kept"

@@ -19,7 +19,7 @@ from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.produce import explained, producer_to
 from freshet.job.kafka.topic_specs import TopicOutput
-from freshet.job.run.prepare.job import Job
+from freshet.job.run.new_job import Job
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.record_blocks import JOB_HEADER, records_of

@@ -1,6 +1,7 @@
-"""Part of its input that a job has yet to read.
+"""What the process of a run watches: input that is left, data under way in Flink, and rejected records.
 
-The process of a run asks the brokers where its topics end, and writes that down for others (`status/lag.json`).
+It asks the brokers where its topics end, and writes that down for others (`status/lag.json`). Where most deletions find
+nothing to delete, it reports that, too: the events are not what was meant.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.cut_channel import CarriedProperties, KafkaChannel
-from freshet.job.run.prepare import cut_log
+from freshet.job.run import settings
 
 
 class UnfencedChannel(KafkaChannel):
@@ -36,5 +36,5 @@ def open_channel(topic: str, properties: Mapping[str, str], secrets: Mapping[str
 if __name__ == "__main__":
     from freshet.job.cli import main
 
-    cut_log.OPENER = "tests.drills.unfenced:open_channel"
+    settings.OPENER = "tests.drills.unfenced:open_channel"
     main()

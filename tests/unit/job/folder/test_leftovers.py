@@ -15,10 +15,10 @@ from freshet.job.folder import layout, leftovers, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.leftovers import what_is_in
 from freshet.job.options.config_file import load_run_config
+from freshet.job.run import new_job as preparing
 from freshet.job.run import runner
 from freshet.job.run.outputs import note_topics
 from freshet.job.run.preflight import check_out
-from freshet.job.run.prepare import job as preparing
 from freshet.job.run.sources import Sources
 from freshet.operators.snapshot.reader import SnapshotError
 from freshet.operators.snapshot.writer import write_snapshot

@@ -18,7 +18,7 @@ from freshet.job.flink.rest import FlinkRest
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.lifecycle.job_state import LOST, RUNNING, STOPPED, state_of
-from freshet.job.run.again.attach import former_state
+from freshet.job.run.attach import former_state
 from freshet.job.run.stop import NothingToStopError, stop, stop_process
 from tests.support.serving.hand_job import HandJob
 

@@ -13,10 +13,10 @@ import pytest
 
 from freshet.gnn.model import save_model
 from freshet.job.folder import run_file
-from freshet.job.local import stopping
-from freshet.job.local.stopping import bounded_stop
 from freshet.job.options.config_file import load_run_config
+from freshet.job.run import early_ends as stopping
 from freshet.job.run import runner
+from freshet.job.run.early_ends import bounded_stop
 from freshet.operators.storage.layer import LayerStorage
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 

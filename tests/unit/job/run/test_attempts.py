@@ -15,9 +15,8 @@ from freshet.job.flink import runtime
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.folder import run_file
 from freshet.job.options.config_file import load_run_config
-from freshet.job.run import runner
-from freshet.job.run.prepare import early_ends
-from freshet.job.run.prepare.job import prepare
+from freshet.job.run import early_ends, runner
+from freshet.job.run.new_job import prepare
 from freshet.job.run.resume import resume
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 

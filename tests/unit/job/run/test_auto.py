@@ -19,9 +19,9 @@ from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.options.config_file import load_run_config
 from freshet.job.run import runner
-from freshet.job.run.again.attach import former_state
+from freshet.job.run.attach import former_state
+from freshet.job.run.new_job import prepare
 from freshet.job.run.preflight import begins, check_out, check_run
-from freshet.job.run.prepare.job import prepare
 from freshet.job.run.summary import complete_epoch
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
@@ -113,7 +113,7 @@ def test_a_folder_begins_until_its_job_has_begun(line: dict[str, Any], monkeypat
     run_file.update_run(out, pids={})
     assert begins(out), "a run has prepared it, and was killed"
     run_file.update_run(out, cluster="127.0.0.1:1", rest="127.0.0.1:1", job_id="f" * 32, savepoint=None)
-    monkeypatch.setattr("freshet.job.run.again.attach._PATIENCE_S", 0.0)
+    monkeypatch.setattr("freshet.job.run.attach._PATIENCE_S", 0.0)
     assert not begins(out), "a cluster that does not answer may have it"
     check_out(out, "auto")
     for named in ("auto", "latest"):

@@ -15,7 +15,7 @@ from freshet.gnn.model import save_model
 from freshet.job.local import runtime as local_runtime
 from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
-from freshet.job.run.prepare.job import prepare
+from freshet.job.run.new_job import prepare
 from freshet.operators.flink import partitioner_shell
 from freshet.operators.flink import shell as flink_shell
 from freshet.operators.flink.partitioner_shell import PartitionerShell

@@ -14,7 +14,7 @@ from freshet.job.folder import run_file
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.run_config import RunConfig
 from freshet.job.run.job_states import JobStates
-from freshet.job.run.prepare.job import prepare
+from freshet.job.run.new_job import prepare
 from freshet.job.run.resume import resume
 from freshet.job.run.runner import spec_of
 from freshet.operators.dataflow import SINK, LayerTasks

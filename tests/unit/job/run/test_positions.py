@@ -16,8 +16,8 @@ from freshet.job.folder import run_file
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.read_topics import _after
 from freshet.job.options.config_file import load_run_config
+from freshet.job.run.new_job import prepare
 from freshet.job.run.positions import Position, match, read_positions
-from freshet.job.run.prepare.job import prepare
 from freshet.job.run.resume import resume
 from freshet.job.run.source_kinds import FileSource
 from freshet.job.run.sources import FoundSources, find_sources, load_starts

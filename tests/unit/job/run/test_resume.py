@@ -25,8 +25,8 @@ from freshet.job.options import run_config
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.run_config import option_name
 from freshet.job.run.job_states import JobStates
+from freshet.job.run.new_job import prepare
 from freshet.job.run.outputs import outlet_settings
-from freshet.job.run.prepare.job import prepare
 from freshet.job.run.resume import has_finished, options_for_life, resume, state_to_resume
 from freshet.job.run.runner import spec_of
 from freshet.job.run.stop import stop

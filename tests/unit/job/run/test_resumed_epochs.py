@@ -10,7 +10,7 @@ from freshet.files.json_file import write_json
 from freshet.gnn.model import save_model
 from freshet.job.folder import run_file
 from freshet.job.options.config_file import load_run_config
-from freshet.job.run.prepare.job import prepare
+from freshet.job.run.new_job import prepare
 from freshet.job.run.resume import resume
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 

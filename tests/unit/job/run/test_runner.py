@@ -15,8 +15,7 @@ from freshet.job.flink.gateway import GatewayError
 from freshet.job.folder.run_file import RUNNING, STARTING, STOPPED, read_run, this_process, update_run
 from freshet.job.machine.java import JavaNotFoundError
 from freshet.job.options.config_file import load_run_config
-from freshet.job.run import runner
-from freshet.job.run.prepare import early_ends
+from freshet.job.run import early_ends, runner
 from freshet.state.rocks_backend import RocksStore
 from freshet.state.sweep import Mutations
 from tests.support.graphs.models import IN_WIDTH, conv, make_model

@@ -9,7 +9,7 @@ import pytest
 
 from freshet.job.errors import UsageError
 from freshet.job.options.run_config import RunConfig
-from freshet.job.run.prepare.model import fit_parts, parts_of
+from freshet.job.run.model import fit_parts, parts_of
 
 
 def parts(layers: int, **options: Any) -> int:

@@ -20,7 +20,7 @@ from freshet.gnn.own.running import WrittenLayerError
 from freshet.gnn.plan import compile_plan
 from freshet.job.commands.layer import check as check_command
 from freshet.job.errors import UsageError
-from freshet.job.run.prepare.plan import unchecked_in_words
+from freshet.job.run.model import unchecked_in_words
 from freshet.operators.checks.aggregates import MERGED, ORDER
 from freshet.operators.checks.alone import model_of_class
 from freshet.operators.checks.calls import SAME_CALLS, check_calls

@@ -9,7 +9,7 @@ import pytest
 from freshet.job.kafka import cut_topic
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.run.prepare.cut_log import in_this_run, of_new_job, of_resumed_job
+from freshet.job.run.settings import cuts_of_new_job, cuts_of_resumed_job, cuts_of_run
 from freshet.operators.epochs.config import CutLogConfig
 
 JOB, NONE = "0123456789abcdef", ClientProperties()
@@ -18,7 +18,7 @@ TOPICS = [
     ("--embeddings-to", KafkaAddress("two:9092", "embeddings")),
 ]
 OUT = Path("/O")
-AWAY = in_this_run(CutLogConfig(), f"s3://bucket/{JOB}", OUT, by_flink=True)
+AWAY = cuts_of_run(CutLogConfig(), f"s3://bucket/{JOB}", OUT, by_flink=True)
 
 
 @pytest.fixture
@@ -33,30 +33,30 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_beside_checkpoints_in_a_folder(brokers: list[str]) -> None:
-    here = in_this_run(CutLogConfig(), "/C/jobs", OUT, by_flink=True)
+    here = cuts_of_run(CutLogConfig(), "/C/jobs", OUT, by_flink=True)
     assert here == CutLogConfig("/C/jobs/cuts", checkpoints="/C/jobs")
-    assert of_new_job(here, TOPICS, NONE, JOB) is here
-    assert not in_this_run(CutLogConfig(), "s3://bucket", OUT, by_flink=False).checkpoints_away
+    assert cuts_of_new_job(here, TOPICS, NONE, JOB) is here
+    assert not cuts_of_run(CutLogConfig(), "s3://bucket", OUT, by_flink=False).checkpoints_away
     assert brokers == []
 
 
 def test_a_topic_of_the_first_brokers_where_they_are_on_another_store(brokers: list[str]) -> None:
-    made = of_new_job(AWAY, TOPICS, NONE, JOB)
+    made = cuts_of_new_job(AWAY, TOPICS, NONE, JOB)
     assert (made.topic, made.topic_id) == (f"kafka://one:9092/freshet-cuts-{JOB}", "id-1")
     assert brokers == [f"made {made.topic}"]
 
 
 def test_without_brokers_it_stays_here_with_a_warning(brokers: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert of_new_job(AWAY, [], NONE, JOB) is AWAY
+    assert cuts_of_new_job(AWAY, [], NONE, JOB) is AWAY
     assert "the cut log is in /O/checkpoints/cuts, on this one" in capsys.readouterr().err
     assert brokers == []
 
 
 def test_a_job_keeps_its_kind(brokers: list[str]) -> None:
-    assert of_resumed_job(AWAY, TOPICS, NONE, JOB, OUT) is AWAY, "of a job that began with a folder"
-    made = of_new_job(AWAY, TOPICS, NONE, JOB)
+    assert cuts_of_resumed_job(AWAY, TOPICS, NONE, JOB, OUT) is AWAY, "of a job that began with a folder"
+    made = cuts_of_new_job(AWAY, TOPICS, NONE, JOB)
     moved = [("--events", KafkaAddress("three:9092", "events"))]
-    resumed = of_resumed_job(in_this_run(made, f"s3://other/{JOB}", OUT, by_flink=True), moved, NONE, JOB, OUT)
+    resumed = cuts_of_resumed_job(cuts_of_run(made, f"s3://other/{JOB}", OUT, by_flink=True), moved, NONE, JOB, OUT)
     assert resumed.topic == f"kafka://three:9092/freshet-cuts-{JOB}"
-    assert of_resumed_job(made, [], NONE, JOB, OUT) == made
+    assert cuts_of_resumed_job(made, [], NONE, JOB, OUT) == made
     assert brokers[1:] == [f"checked {resumed.topic} id-1", f"checked {made.topic} id-1"]

@@ -1,19 +1,28 @@
-"""Ends of a run that come before its job does: by a signal, or by a failure."""
+"""Ends of a run that come before its job does: by a signal, by a failure, or amid an epoch that takes long.
+
+In the local runtime what is not committed can be dropped at any moment: `--resume` computes it again, to the same bits.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from freshet.job.console import say
 from freshet.job.errors import one_line
 from freshet.job.folder import run_file
 from freshet.job.machine.processes import STOPS, handled
 from freshet.log_lines import log_at_once
+
+PATIENCE_S = 10.0  # as long as `docker stop` waits
+AT_ONCE_S = 1.0  # most stops are over by then
+_POLL_S = 0.1
 
 
 @contextmanager
@@ -59,3 +68,31 @@ def _is_not_submitted(run: dict[str, Any]) -> bool:
 
 def _is_of_this_process(out: Path) -> bool:
     return bool(run_file.read_run(out).get("pids", {}).get("client") == os.getpid())
+
+
+@contextmanager
+def bounded_stop(caught: list[int], drop: Callable[[int], None]) -> Iterator[None]:
+    """Have the block end soon after the first signal is in `caught`, or `drop` called with it on another thread.
+
+    `drop` ends the process: a kernel that is at work can't be ended otherwise.
+    """
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(caught, drop, done), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _watch(caught: list[int], drop: Callable[[int], None], done: threading.Event) -> None:
+    """Wait for a signal, report it if the end takes longer, and finally drop the remaining work."""
+    while not caught:
+        if done.wait(_POLL_S):
+            return
+    if done.wait(AT_ONCE_S):
+        return
+    say(f"stopping: the epochs under way have {PATIENCE_S:.0f} s to end; another signal ends the process at once")
+    if not done.wait(PATIENCE_S):
+        drop(caught[0])

@@ -1,23 +1,29 @@
-"""The first step of a new job: its model, the snapshot that it starts from, and the number of its parts."""
+"""The model of a new job and what it needs: the snapshot to start from, the number of parts, ids with learned rows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from freshet.gnn.any_plan import AnyPlan, names_of_returned
+from freshet.gnn.any_plan import AnyPlan, aggregated, learned_rows_of, names_of_returned, unmerged
+from freshet.gnn.kind_layers.plans import KindsPlan
+from freshet.gnn.own.running import no_merge
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import check_layers, division_of, pipeline_of
 from freshet.job.folder.made_image import MadeImage, in_words
 from freshet.job.options.run_config import RunConfig, told
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
-from freshet.job.run.prepare.plan import plan_to_run, refuse_splits, unchecked_in_words
+from freshet.operators.checks.layers import is_own
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, id_kind_of, open_snapshot
-from freshet.partitioner.config import GraphRules
-from freshet.partitioner.events import STRING
+from freshet.operators.telemetry.figures import LEARNED, UNLEARNED
+from freshet.partitioner.config import SPLITTING_NONE, GraphRules
+from freshet.partitioner.events import INT, STRING
 from freshet.partitioner.times.units import MS, TsUnit
+
+_SAID_ABOVE = 0.01  # share of vertices without learned rows
 
 
 @dataclass(frozen=True)
@@ -168,3 +174,65 @@ def fit_parts(config: RunConfig, parts: int, layers: int) -> None:
     expected = f"--parallelism {next(fitting)}" if parts <= FLINK_PARTS_MAX else "--runtime local"
     msg = f"{made_with}; give {expected}"
     raise UsageError(msg)
+
+
+def plan_to_run(model: Path, *, undirected: bool) -> AnyPlan:
+    """Return the plan of a new job's model.
+
+    Raises: KindsError for edges between two kinds that are to be undirected; ModelError.
+    """
+    plan = load_plan(str(model.absolute()))
+    if not isinstance(plan, KindsPlan):
+        return plan
+    assert plan.features.kinds is not None  # as each such model has them
+    plan.features.kinds.mirrors(undirected=undirected)
+    return plan
+
+
+def refuse_splits(plan: AnyPlan, parts: int, strategy: str) -> None:
+    """Refuse parts that vertices are split among, where a layer that a user wrote cannot merge what they make.
+
+    Raises: UsageError naming the layer, and what would do.
+    """
+    if parts > 1 and strategy not in SPLITTING_NONE and (found := unmerged(plan)):
+        raise UsageError(no_merge(found[0].synopsis.name))
+
+
+def unchecked_in_words(plan: AnyPlan) -> list[str]:
+    """Return lines about layers of a user's that were not tried when the model was exported, or less than is usual."""
+    if not plan.checks and any(map(is_own, aggregated(plan))):
+        return [
+            "model: its export tried none of its layers of your own, so a wrong declaration makes wrong embeddings; "
+            "`freshet layer check` tries them"
+        ]
+    found = [(layer.place, one) for layer in plan.checks for one in layer.answers if one.is_cut_short]
+    return [f"model: {place}, {one.claim}: {one.words} ({one.case})" for place, one in found]
+
+
+def learned_ids(plan: AnyPlan, found: Mapping[str, str | None]) -> str | None:
+    """Return the kind of ids that a model has learned rows of; None where it has none.
+
+    `found`: the kinds of ids that a job has, by the option that says so.
+    Raises: UsageError where the job has others, none of which would be found.
+    """
+    rows = learned_rows_of(plan)
+    if not rows:
+        return None
+    kind = STRING if rows[0].of_strings else INT
+    for what, other in found.items():
+        if other not in (None, kind):
+            msg = f"{what}: {other} ids, but the model has learned rows of {kind} ids; export it with ids= of the job's"
+            raise UsageError(msg)
+    return kind
+
+
+def unlearned_in_words(gauges: Mapping[str, int]) -> str:
+    """Say that many vertices have no learned row; empty where they are few, or the model has no such rows."""
+    count, vertices = gauges.get(UNLEARNED, 0), gauges.get(LEARNED, 0)
+    if count <= _SAID_ABOVE * vertices:
+        return ""
+    return (
+        f"{count:,} of {vertices:,} vertices ({count / vertices:.1%}) have ids that the model has no learned rows of: "
+        "zeros stand in their place. If these are others than at training, see `ids` of export_model; if they are new, "
+        "train and export the model again"
+    )

@@ -1,1 +1,0 @@
-"""A command that is given again: to a job that runs, has ended, or goes on."""
