@@ -1,4 +1,4 @@
-"""The files in a broker's data folder: its settings, Kafka's properties, what clients need, a certificate."""
+"""Files of servers for development: a broker's data folder, and records by which `stop` finds what was started."""
 
 from __future__ import annotations
 

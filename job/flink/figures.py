@@ -1,4 +1,4 @@
-"""Status of a job whose processes do not see its output folder, from Flink's metrics.
+"""Status of a job whose processes do not see its output folder, from Flink's metrics, and which checkpoints it retains.
 
 Such processes write their status elsewhere. Whoever watches the job, or asks for its status, writes the same files from
 what Flink has of each operator. They are some seconds older, and latencies are exact to a factor of two.

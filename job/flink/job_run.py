@@ -1,4 +1,4 @@
-"""A job on Flink while it runs, however it was started: watched, stopped with a savepoint, and its end recorded."""
+"""A job on Flink while it runs, however it was started: its attempt, its end, and its savepoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Flink options of a job: everything that a run needs is set here, nothing is read from a flink-conf."""
+"""The Flink options of a job, and the memory of its Java processes; nothing is read from a flink-conf."""
 
 from __future__ import annotations
 

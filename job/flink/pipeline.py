@@ -13,6 +13,12 @@ fewest tasks. On a cluster that was started by others, Flink may not do that; mo
 With `--layer-parallelism` each layer has its own number of subtasks. A group then has as many slots as its largest
 layer has subtasks, and the layers are divided into as many groups as `--parallelism` has slots for. Groups differ in
 size, so readers beyond the slots of the first group take slots of their own here, too.
+
+Keys of parts are integers that Flink's own hash sends to the key group of each part, so that parts spread evenly over
+subtasks at any parallelism: part k of P has key group ceil(k * max / P), and a subtask owns a contiguous range of key
+groups. PyFlink wraps a key, so what Flink hashes is `Row.of(key)`.
+
+Source: org.apache.flink.types.Row.hashCode, org.apache.flink.util.MathUtils.murmurHash, KeyGroupRangeAssignment.
 """
 
 from __future__ import annotations

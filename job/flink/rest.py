@@ -1,4 +1,4 @@
-"""The few calls of Flink's REST interface that we need: state, stop with a savepoint, why a job restarted, slots."""
+"""The few calls of Flink's REST interface that we need, and the cluster of `--cluster` before a job is submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`run.json`: what a running or ended job is and where to reach it, for people and for `freshet stop`."""
+"""`run.json`: what a running or ended job is and where to reach it, for people and for `freshet stop`.
+
+Beside it are `stop.json`, by which `freshet stop` announces to a job's process that it stops the job, and later the
+savepoint; and the file that says that the job's base image is whole, with the time of the job's begin.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,15 @@
-"""A Kafka topic as a stream of batches of messages, in one task with its Parser.
+"""Kafka topics in a Flink job: one as a stream of batches of messages, in one task with its Parser; and as a sink.
 
 PyFlink's KafkaSource gives values only, so the Table connector reads: value as it is, partition and offset as metadata.
 A call into Python costs 16 us and takes the interpreter lock several times, in competition with busy operators: with
 one call per message a source would read 8,000 messages a second. So messages are gathered in Java (see
 MessageBatcher.java).
 Source, table operators, batcher and Parser are chained, with a subtask for each reader of the topic. The source is
-wrapped by WatchedSource.java, which is compiled here and goes along in a jar.
+wrapped by WatchedSource.java. Java of ours is compiled where the job is drawn, by the compiler that Flink has for
+generated code, and goes along in a jar.
+
+Records are written in blocks, too (`operators.record_blocks`), since row by row the way from Python to Java takes ten
+times as long. RecordSplitter.java cuts a block, RecordSerializer.java makes the records for Flink's KafkaSink.
 """
 
 from __future__ import annotations

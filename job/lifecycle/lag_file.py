@@ -1,4 +1,4 @@
-"""`status/lag.json`: where the input of a running job ends, as its process knows it (`job.run.watching`), and the lag."""
+"""`status/lag.json`: where the input of a running job ends, by its process (`job.run.watching`), and the lag."""
 
 from __future__ import annotations
 

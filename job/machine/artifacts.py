@@ -1,12 +1,13 @@
 """Java artifacts that no Python package contains: downloaded at first use, checked by SHA-256.
 
-They come from Maven, or from the mirror that `$FRESHET_ARTIFACTS` names (see mirror.py).
+They come from Maven, or from the mirror that `$FRESHET_ARTIFACTS` names.
 `artifacts.toml` beside this module pins them. scripts/tools/pin_artifacts.py resolves the roots again and rewrites it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tempfile
 import tomllib
@@ -15,13 +16,88 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from freshet.errors import FreshetError
 from freshet.job.errors import JobFailed, UsageError
-from freshet.job.machine import mirror
 from freshet.job.machine.java import flink_home
 from freshet.kernels.user_cache import CACHE_VARIABLE, user_cache
 from freshet.log_lines import log
+
+MIRROR = "FRESHET_ARTIFACTS"
+_MIRROR_S = 30.0
+_WEB = ("http://", "https://")
+
+
+def given_mirror() -> str | None:
+    """Return what `$FRESHET_ARTIFACTS` names; None where it is not set."""
+    return os.environ.get(MIRROR, "").strip() or None
+
+
+def download_from_mirror(mirror: str, coordinate: str, folder: Path) -> Path:
+    """Fetch the jar of a coordinate (group:name:version) from a mirror into a folder, and return its path.
+
+    Raises: UsageError where the mirror does not answer, or has no such jar.
+    """
+    group, name, version = coordinate.split(":")
+    file_name = f"{name}-{version}.jar"
+    places = [f"{group.replace('.', '/')}/{name}/{version}/{file_name}", file_name]
+    target = folder / file_name
+    if mirror.startswith(_WEB):
+        found = any(_get(mirror, place, target) for place in places)
+    else:
+        found = any(_copy(mirror, place, target) for place in places)
+    if not found:
+        msg = f"{shown(mirror)}: has no {coordinate}; put {places[0]} or {places[1]} there, or unset {MIRROR}"
+        raise UsageError(msg)
+    return target
+
+
+def shown(mirror: str) -> str:
+    """Return the setting as people write it, without a name and password in it."""
+    if mirror.startswith(_WEB):
+        parts = urlsplit(mirror)
+        mirror = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return f"{MIRROR}={mirror}"
+
+
+def _copy(mirror: str, place: str, target: Path) -> bool:
+    root = Path(mirror.removeprefix("file://"))
+    if not root.is_dir():
+        msg = f"{shown(mirror)}: there is no such folder; give a folder or an http(s):// address that has the jars"
+        raise UsageError(msg)
+    try:
+        shutil.copyfile(root / place, target)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        msg = f"{shown(mirror)}: {place} can't be read ({error.strerror}); make it readable, or unset {MIRROR}"
+        raise UsageError(msg) from None
+    return True
+
+
+def _get(mirror: str, place: str, target: Path) -> bool:
+    import httpx
+
+    try:
+        with httpx.stream("GET", f"{mirror.rstrip('/')}/{place}", timeout=_MIRROR_S, follow_redirects=True) as answer:
+            if answer.status_code == httpx.codes.NOT_FOUND:
+                return False
+            if not answer.is_success:
+                msg = (
+                    f"{shown(mirror)}: answers {answer.status_code} to {place}; check the address and the right to "
+                    "read there"
+                )
+                raise UsageError(msg)
+            with target.open("wb") as file:
+                for chunk in answer.iter_bytes():
+                    file.write(chunk)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        why = str(error) or type(error).__name__
+        msg = f"{shown(mirror)}: can't be reached ({why}); check the address and the network, or unset {MIRROR}"
+        raise UsageError(msg) from None
+    return True
+
 
 PINS = Path(__file__).with_name("artifacts.toml")
 # The sets: Flink's Kafka connector and its codec; the connector for logins by tokens; Amazon's login module for that;
@@ -117,11 +193,11 @@ def fetch(artifacts: Sequence[Artifact], download: Download | None = None) -> li
     missing = [artifact for artifact in artifacts if not _is_whole(folder / artifact.file_name, artifact)]
     if missing:
         what = missing[0].coordinate + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
-        given = mirror.given_mirror()
-        where = mirror.shown(given) if given else "Maven"
+        given = given_mirror()
+        where = shown(given) if given else "Maven"
         log(f"fetching {what} from {where} (once)")
         _make_folder(folder)
-        download = download or (partial(mirror.download, given) if given else maven_download)
+        download = download or (partial(download_from_mirror, given) if given else maven_download)
         with ThreadPoolExecutor(_FETCHERS) as pool:
             list(pool.map(lambda artifact: _fetch_one(artifact, folder, download, where), missing))
     return [folder / artifact.file_name for artifact in artifacts]
@@ -177,7 +253,7 @@ def _fetch_one(artifact: Artifact, folder: Path, download: Download, where: str)
                 f"{artifact.coordinate}: got a file with the SHA-256 {found}, expected {artifact.sha256}; it was not "
                 "used. "
             )
-            if mirror.given_mirror():
+            if given_mirror():
                 raise UsageError(msg + f"{where} has another file by that name: put the one of Maven Central there")
             raise ArtifactError(
                 msg + "Something between here and Maven Central changes files, or the copy in ~/.m2 is broken"
@@ -193,7 +269,7 @@ def _unreachable(artifact: Artifact, folder: Path, error: Exception) -> Artifact
         causes.append(causes[-1].__cause__ or causes[-1].__context__)  # type: ignore[arg-type]
     return ArtifactError(
         f"{artifact.coordinate} can't be fetched from Maven ({type(error).__name__}: {causes[-1]}). With a proxy, set "
-        f"HTTPS_PROXY; with a mirror, set {mirror.VARIABLE}; without a network, copy {artifact.file_name} from a "
+        f"HTTPS_PROXY; with a mirror, set {MIRROR}; without a network, copy {artifact.file_name} from a "
         f"machine that has it (its folder ~/.cache/freshet/jars) to {folder}"
     )
 

@@ -1,4 +1,4 @@
-"""Processes of this machine, children of this program or not: recognised, signalled, waited for."""
+"""Processes of this machine, their signals, and the end of this one."""
 
 from __future__ import annotations
 

@@ -41,7 +41,12 @@ def given_folders() -> set[str]:
 
 
 def mixed_files(package: Path = PACKAGE) -> str:
-    """Describe inconsistent files of the package, and what to do; empty if all are of one version."""
+    """Describe inconsistent files of the package, and what to do; empty if all are of one version.
+
+    Both distributions have the package `freshet`, and freshet-gnn has all files of freshet-client. Of one version they
+    are the same to the byte and may be installed beside each other. Of two versions the later one has overwritten some
+    files of the other, and whichever is removed takes the common ones along.
+    """
     if not package.is_dir():
         return f"{package}: is in an archive, and Java and the kernels need files; install the wheel of freshet-gnn"
     if not (package / "__init__.py").exists():

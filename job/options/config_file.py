@@ -1,4 +1,7 @@
-"""The --config file: options in YAML, which flags win over, and the client properties for Kafka in it."""
+"""The --config file and the environment: options in YAML, and as FRESHET_RUN_PARTS=4 for --parts 4.
+
+A flag wins over both. The file also has the client properties for Kafka.
+"""
 
 from __future__ import annotations
 

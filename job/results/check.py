@@ -14,7 +14,7 @@ import orjson
 from freshet.gnn.any_plan import AnyPlan, compile_any
 from freshet.gnn.kinds.model import load_any_model
 from freshet.gnn.model import ModelError
-from freshet.job.console import say
+from freshet.job.console import CheckProgress, Tell, say
 from freshet.job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from freshet.job.folder.returned_kinds import folder_name
 from freshet.job.folder.run_file import ENDED, has_finished, read_run
@@ -23,7 +23,6 @@ from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import from_recorded
 from freshet.job.lifecycle.ending import settled
-from freshet.job.results.check_progress import CheckProgress, Tell
 from freshet.job.results.compare import Compared, Findings, compare
 from freshet.job.results.full_pass import (
     OWN,

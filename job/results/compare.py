@@ -1,4 +1,4 @@
-"""Compares the embeddings of a change log with those of an oracle, each value at its own scale."""
+"""Comparison of a change log's embeddings with an oracle's, each value at its own scale; the findings of a check."""
 
 from __future__ import annotations
 

@@ -16,9 +16,8 @@ from freshet.gnn.module_answers import ModuleAnswer, convs_of, has_own_messages,
 from freshet.gnn.oracles import kinds as scales_by_kind
 from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled
-from freshet.job.console import say
+from freshet.job.console import Tell, say
 from freshet.job.errors import UsageError
-from freshet.job.results.check_progress import Tell
 from freshet.job.results.compare import compare
 from freshet.job.results.plain_graph import PlainGraph
 from freshet.job.results.plain_kinds import PlainKindsGraph, with_learned

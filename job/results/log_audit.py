@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from freshet.job.console import Tell
 from freshet.job.folder import run_file
-from freshet.job.results.check_progress import Tell
 from freshet.operators.output_folders import STATUS
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.telemetry.status_file import SINK_PREFIX

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
+from freshet.job.console import Tell
 from freshet.job.errors import UsageError
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
-from freshet.job.results.check_progress import Tell
 from freshet.job.results.final_graph import Piece, input_order
 from freshet.job.results.plain_graph import PlainGraph, SnapshotGraph
 from freshet.job.results.plain_kinds import PlainKindsGraph, PlainKindsRules

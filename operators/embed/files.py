@@ -1,4 +1,4 @@
-"""Arrays in files that may be larger than memory: read and written at offsets, in whole or not at all.
+"""Arrays in files that may be larger than memory: read and written at offsets, in whole or not; and finished steps.
 
 Nothing is mapped here: what a mapping touches counts as the process's memory, and a file that was cut off ends it by
 a signal instead of an error.

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from freshet.job.errors import UsageError
-from freshet.job.machine.artifacts import Artifact, fetch
-from freshet.job.machine.mirror import shown
+from freshet.job.machine.artifacts import Artifact, fetch, shown
 from freshet.job.machine.ports import free_port
 
 CONTENT = b"a jar"

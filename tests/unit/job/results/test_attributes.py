@@ -24,7 +24,7 @@ from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.results.check import check
 from freshet.job.results.export import export
 from freshet.job.run import runner
-from freshet.job.run.prepare.job import prepare
+from freshet.job.run.new_job import prepare
 from freshet.kinds import Kinds, Relation
 from freshet.operators.live_attributes import AttributeKeeper, unkept_attributes
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from freshet.job.console import ProgressDisplay
-from freshet.job.results.check_progress import CheckProgress
+from freshet.job.console import CheckProgress, ProgressDisplay
 
 
 def test_what_goes_on_is_shown_while_the_caller_is_busy() -> None:

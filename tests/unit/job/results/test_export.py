@@ -25,7 +25,7 @@ from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
 from freshet.job.results.export import Stopped, _state_of, export
 from freshet.job.run import runner
-from freshet.job.run.prepare.job import prepare
+from freshet.job.run.new_job import prepare
 from freshet.job.run.resume import resume
 from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.snapshot.writer import write_snapshot

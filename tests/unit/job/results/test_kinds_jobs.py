@@ -27,7 +27,7 @@ from freshet.job.results.check import check
 from freshet.job.results.export import export
 from freshet.job.results.full_pass import OWN, PYG
 from freshet.job.run import runner
-from freshet.job.run.prepare.job import prepare
+from freshet.job.run.new_job import prepare
 from freshet.job.run.summary import closing_summary
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.compaction import compact_log

@@ -22,7 +22,7 @@ from freshet.job.results.check import check
 from freshet.job.results.export import export
 from freshet.job.results.full_pass import module_faults
 from freshet.job.run import runner
-from freshet.job.run.prepare.model import read_model
+from freshet.job.run.model import read_model
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import open_snapshot
