@@ -1,4 +1,4 @@
-"""What the process of a run watches: input that is left, data under way in Flink, and rejected records.
+"""Watches of the process of a run: for input that is left, data under way in Flink, and rejected records.
 
 It asks the brokers where its topics end, and writes that down for others (`status/lag.json`). Where most deletions find
 nothing to delete, it reports that, too: the events are not what was meant.
