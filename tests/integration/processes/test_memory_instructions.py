@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.serving.instructions import ARM, PLAIN, X86
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 # Target -> function -> what its accesses must look like (letters: see tests/support/serving/instructions.py).
 EXPECTED = {
     ARM: {  # Python 3.12 gives a loop two ends, and with it two second looks
