@@ -137,7 +137,7 @@ def test_kills_cost_a_pass_and_not_a_bit(given: Input, whole: Path, tmp_path: Pa
         while not ((out / folder.WORK / folder.TOLD).exists() and finished() >= wanted):
             assert process.poll() is None, process.stderr and process.stderr.read()
             assert time.monotonic() < until
-            time.sleep(0.005)
+            time.sleep(0.02)
         time.sleep(0.02 + PAUSE_S * (wanted > 1))  # within the next pass, if the machine is quick
         os.kill(process.pid, signal.SIGKILL)
         end(process)
@@ -195,7 +195,7 @@ def test_a_full_disk_and_a_file_that_was_cut_off_end_it_with_3(given: Input, who
     while not (work / "layer1.rows").exists():
         assert process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < until
-        time.sleep(0.005)
+        time.sleep(0.02)
     process.kill()
     end(process)
     size = (work / "dst").stat().st_size

@@ -52,7 +52,7 @@ def test_a_second_warm_up_compiles_nothing(cache: Path) -> None:
         ("string", ("--runtime", "local", "--parts", "1", "--partitioner", "hdrf")),
         ("int", ("--runtime", "local", "--parts", "20")),
         ("int", ("--runtime", "flink", "--parts", "3", "--parallelism", "2")),
-        ("string", ("--runtime", "flink", "--parts", "2", "--parallelism", "1")),
+        pytest.param("string", ("--runtime", "flink", "--parts", "2", "--parallelism", "1"), marks=pytest.mark.long),
     ],
 )
 def test_after_it_a_job_compiles_nothing(ids: str, options: tuple[str, ...], cache: Path, tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ class Job:
         while not condition():
             assert time.monotonic() < deadline, "waited in vain"
             assert not alive or self.processes[-1].poll() is None, self.log()
-            time.sleep(0.05)
+            time.sleep(0.1)
 
     def until_epoch(self, epoch: int) -> None:
         """Wait until all sink parts have passed it."""
