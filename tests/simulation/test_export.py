@@ -97,7 +97,7 @@ def restored(settings: Settings, log: CutLog, checkpoint: Checkpoint) -> LiveSta
 
 def test_every_checkpoint_has_the_graph_of_its_epoch_and_goes_on_in_another_number_of_parts(tmp_path: Path) -> None:
     taken = replayed = finished = within_topics = undirected = timed = 0
-    for seed in range(300, 340):
+    for seed in range(300, 322):
         case, folder = replace(eager(draw(seed)), snapshot=None), tmp_path / str(seed)
         save_model(case.plan_model, folder / "model")
         settings = replace(case.settings, model=str(folder / "model"))
@@ -116,12 +116,12 @@ def test_every_checkpoint_has_the_graph_of_its_epoch_and_goes_on_in_another_numb
                 within_topics += bool(settings.topics)
                 undirected += settings.partitioning.undirected
                 timed += settings.partitioning.edge_ttl_ms > 0
-    assert taken > 80
-    assert replayed > 200
-    assert finished > 5, "some epochs must end within a message"
-    assert within_topics > 20
-    assert undirected > 10
-    assert timed > 10
+    assert taken > 44
+    assert replayed > 110
+    assert finished > 2, "some epochs must end within a message"
+    assert within_topics > 10
+    assert undirected > 5
+    assert timed > 5
 
 
 def go_on(

@@ -58,7 +58,7 @@ def test_many_seeds() -> None:
     wrong: dict[int, str] = {}
     results = []
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        for noticed, fine in pool.map(wrong_seeds, chunks):
+        for noticed, fine in (pool.map if len(chunks) > 1 else map)(wrong_seeds, chunks):
             wrong |= noticed
             results += fine
     replay = "".join(f"\n{text}\n    python scripts/drills/simulate.py --seed {seed}" for seed, text in wrong.items())
@@ -151,7 +151,7 @@ class Watchful(Sweeper):
 def test_no_page_changes_unnoticed() -> None:
     """What is not touched is not durable; a crash shows it only where nothing else touches the page."""
     marks = 0
-    for seed in range(400, 445):
+    for seed in range(400, 424):
         case = replace(eager(draw(seed)), page_bytes=1, faults=NO_FAULTS)
         settings = sealed_by(case.settings, marker_interval_ms=0, journal_bytes=10**9)
 
@@ -160,7 +160,7 @@ def test_no_page_changes_unnoticed() -> None:
 
         run = simulate(replace(case, settings=settings), CutLog(), seed, NO_FAULTS, watch)
         marks += sum(cut.marker for cut in run.log.cuts.values())
-    assert marks > 300, marks
+    assert marks > 160, marks
 
 
 # -- the real Sink ----------------------------------------------------------------------------------------------------
