@@ -207,7 +207,7 @@ def test_a_full_disk_and_a_file_that_was_cut_off_end_it_with_3(given: Input, who
     assert not (out / "embeddings").exists()
 
 
-@pytest.mark.parametrize(("memory", "passes"), [("8MiB", "1"), ("8MiB", "4"), ("64MiB", "4")])
+@pytest.mark.parametrize(("memory", "passes"), [("8MiB", "4"), ("64MiB", "4")])
 def test_neither_budget_nor_passes_change_a_bit(
     given: Input, whole: Path, tmp_path: Path, memory: str, passes: str
 ) -> None:
