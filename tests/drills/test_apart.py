@@ -9,7 +9,7 @@ import pytest
 from tests.drills.apart import Apart
 from tests.support.runs.judge import say
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("lose", [False, pytest.param(True, marks=pytest.mark.long)], ids=["rescaled", "machine lost"])

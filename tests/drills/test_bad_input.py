@@ -12,7 +12,7 @@ from tests.support.kafka.topics import require_jars
 from tests.support.malformed.records import all_ways
 from tests.support.runs.judge import say
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", autouse=True)

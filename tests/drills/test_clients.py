@@ -9,7 +9,7 @@ import pytest
 from tests.drills.clients import ClientKills
 from tests.support.runs.judge import say
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_clients_are_killed_and_the_job_goes_on(tmp_path: Path) -> None:

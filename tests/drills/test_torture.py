@@ -16,7 +16,7 @@ from tests.drills.torture import BROKER, JOB_MANAGER, TASK_MANAGER, Case, Tortur
 from tests.support.kafka.topics import require_jars
 from tests.support.runs.judge import say
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_nothing_is_lost_or_doubled_under_kills(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tests.support.kafka.topics import broker_folder, count_messages, read_topic
 from tests.support.runs.elsewhere import other_flink
 from tests.support.runs.scripts import run_script
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -163,7 +163,7 @@ def test_a_kill_loses_nothing_and_doubles_nothing(folder: Path, tmp_path: Path) 
         assert producer.is_alive(), "killed on the way"
         port, broker = broker.port, start_broker(folder)
         assert broker.port == port
-        producer.join(120)
+        producer.join(300)
         assert results, "the producer did not come to an end"
         assert_whole(numbers(broker, "t"), 40_000)
     finally:
@@ -185,7 +185,7 @@ def test_behind_a_login_and_tls(folder: Path, tmp_path: Path) -> None:
             environ = os.environ | {"PASSWORD": password}
             given = [*command, str(tmp_path / "job.yaml")]
             return subprocess.run(
-                given, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+                given, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
             )
 
         done = run("s3cret")

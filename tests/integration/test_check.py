@@ -13,7 +13,7 @@ import pytest
 from freshet.job.folder.run_file import read_run
 from tests.support.runs.jobs import Input, Job, make_input
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 SHAPE = ("--runtime", "local", "--parts", 2, "--epoch-events", 100, "--epoch-ms", 0)
 

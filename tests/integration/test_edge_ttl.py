@@ -16,7 +16,7 @@ from tests.support.graphs.models import IN_WIDTH, make_model
 from tests.support.graphs.streams import Record, random_records
 from tests.support.runs.jobs import SUMS, Input, Job
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 EVENTS, STEP_MS, TTL_MS = 4_000, 1000, 600_000
 TTL = ("--edge-ttl", "10min", "--ts-jump", "1h", "--epoch-events", 100, "--epoch-ms", 0, "--parts", 2)

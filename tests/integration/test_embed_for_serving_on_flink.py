@@ -75,7 +75,7 @@ def started_until(given: Input, out: Path, step: str, *options: str) -> None:
     family = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    _, alive = psutil.wait_procs(family, timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=600)
     assert alive == []
 
 

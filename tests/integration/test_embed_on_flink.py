@@ -86,7 +86,7 @@ def test_what_was_killed_leaves_nothing_running_and_is_gone_on_with(given: Input
     family = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    _, alive = psutil.wait_procs(family, timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=600)
     assert alive == []
 
     process = start_embed(given, out, *options)
@@ -128,7 +128,7 @@ def test_a_signal_ends_the_command_and_all_that_it_has_started(given: Input, tmp
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 143, errors
     assert "Exception" not in errors and "Traceback" not in errors
-    _, alive = psutil.wait_procs(family, timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=600)
     assert alive == []
 
 

@@ -16,7 +16,7 @@ SCRIPT = ROOT / "scripts" / "drills" / "equal_embed.py"
 def test_a_layer_is_equal(tmp_path):
     command = [sys.executable, SCRIPT, "--graphs", "synthetic", "--vertices", 2000]
     command += ["--edges", 9000, "--layers", "GAT", "--memory", "256MiB", "--work", tmp_path]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     line = orjson.loads(done.stdout.splitlines()[-1])
     runs = [(one["layer"], one["mode"]) for one in line["found"]]

@@ -25,7 +25,7 @@ from tests.support.graphs.models import IN_WIDTH
 from tests.support.kafka.topics import broker_folder, require_jars
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, TopicInput, make_input
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 EVENTS = 6_000
 SHAPE = ("--hybrid-threshold", 5, "--checkpoint-interval", "500ms", "--epoch-events", 100)

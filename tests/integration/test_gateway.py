@@ -125,7 +125,7 @@ def _said(program: str, folder: Path) -> list[str]:
         command, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        out, errors = process.communicate(timeout=250)
+        out, errors = process.communicate(timeout=600)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -35,7 +35,7 @@ from tests.support.runs.jobs import (
     read_log,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 EVENTS = 5_600
 # Four parts and two processes, which share the layers, or (SUBTASKS) the parts; small epochs, so that there are many.

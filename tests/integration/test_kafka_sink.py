@@ -29,7 +29,7 @@ from tests.support.kafka.records import parse
 from tests.support.kafka.topics import broker_folder, read_topic, require_jars, standing
 from tests.support.runs.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 Make = Callable[[Input], Job]
 Last = dict[bytes, dict[str, Any] | None]
@@ -70,7 +70,7 @@ def assert_as_logged(last: Last, out: Path) -> None:
 def test_java_makes_the_records_of_blocks(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.support.kafka.split_by_java", str(tmp_path)]
     environ = os.environ | {"PYTHONPATH": ""}  # all of it: this environment of Flink has Beam
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600, check=False)
     assert done.stdout.split()[-2:] == ["53", "26"], done.stderr
 
 
@@ -189,7 +189,7 @@ def until_all_stands(out: Path) -> int:
     A busy machine writes profiles late, so that no single look says whether they have come to a standstill.
     """
     seen: list[tuple[int, int]] = []
-    deadline = time.monotonic() + 100.0
+    deadline = time.monotonic() + 300
     while True:
         profiles, loads = read_profiles(out), read_loads(out, running=True)
         waits = int(operator_levels(profiles)["sink.outbox_bytes"]["now"]) > 0
@@ -206,7 +206,7 @@ def assert_levels_in_flink(out: Path) -> None:
     """What waits is shown by Flink's own metrics: those of an operator that waits stand as it began to."""
     wanted = {"partitioner.freshet.journal_bytes": "partitioner.journal_bytes"}
     wanted |= {f"{name}_bound": f"{told}" for name, told in wanted.items()}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         shown, told = flink_metrics(out, wanted), operator_levels(read_profiles(out))["partitioner.journal_bytes"]
         assert told["bound"] is not None and told["peak"] is not None

@@ -30,7 +30,7 @@ from tests.support.graphs.streams import random_records
 from tests.support.kafka.topics import add_partitions, broker_folder, make_topic, read_topic, require_jars
 from tests.support.runs.jobs import Job, TopicInput, asked_of_flink, make_input
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,7 +23,7 @@ from tests.support.kafka.topics import broker_folder, require_jars
 from tests.support.runs.jobs import Input, Job, assert_as_uninterrupted, read_log
 from tests.support.runs.judge import Outcome, check_topic
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 SHAPE = ("--parts", 3, "--parallelism", 2, "--epoch-events", 40, "--epoch-ms", 0, "--checkpoint-interval", "500ms")
 SLOW = {"slow": {"parser": 400}, "chunk": 100, "lull": 8}  # a stream that lasts

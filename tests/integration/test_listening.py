@@ -25,7 +25,7 @@ from tests.support.runs.modes import is_open, no_umask, open_to_others, ours_ope
 from tests.support.serving.hand_job import HandJob
 from tests.support.serving.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 Make = Callable[[Input], Job]
 
 
@@ -110,7 +110,7 @@ def test_servers_with_workers_and_those_that_feed_from_them(tmp_path: Path) -> N
     try:
         with watched() as seen:
             told = first.start("--workers", "3")
-            deadline = time.monotonic() + 150
+            deadline = time.monotonic() + 300
             while len(read_server(first.tables).get("workers", ())) < 2:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)

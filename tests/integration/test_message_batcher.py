@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def batches(tmp_path_factory: pytest.TempPathFactory) -> Any:
     out = tmp_path_factory.mktemp("batcher") / "out"
     command = [sys.executable, "-m", "tests.support.kafka.batcher_job", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads((out / "batches.json").read_text())
 

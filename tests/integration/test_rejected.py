@@ -11,7 +11,7 @@ import pytest
 from freshet.job.folder.run_file import read_run
 from tests.support.runs.jobs import Input, Job, make_input
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_too_much_rejected_ends_a_job_with_its_state_kept(job: Callable[[Input], Job], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from freshet.job.run.summary import progress
 from freshet.job.status.report import report
 from tests.support.runs.jobs import ROOT, Job, assert_as_uninterrupted, make_input
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 FAULTS = {"slow": {"parser": 300}, "chunk": 50, "lull": 140}  # a stream that outlasts all stops
 FACTORY = "freshet.operators.factory:make_stage"  # that of a user's job

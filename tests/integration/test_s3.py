@@ -17,7 +17,7 @@ from tests.support.runs.jobs import Input, Job, assert_as_uninterrupted, make_in
 from tests.support.runs.live import paths_below
 from tests.support.stores.moto_server import KEY_ID, SECRET, MotoServer, moto_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 # So slow that the stream is not over before it is stopped, on a busy machine, too.
 SLOW = {"slow": {"parser": 2_000}, "chunk": 100, "lull": 20}

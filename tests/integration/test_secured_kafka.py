@@ -27,7 +27,7 @@ from tests.support.kafka.topics import broker_folder, require_jars
 from tests.support.runs.jobs import Job, TopicInput, make_input
 from tests.support.runs.live import paths_below
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

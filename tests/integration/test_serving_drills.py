@@ -22,7 +22,7 @@ from tests.support.runs.jobs import Input, Job, make_input
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.serving.server import Judge, Sampler, Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 EVENTS = 40_000  # more than three minutes', of which the job is stopped in mid-stream
 IDS = np.arange(300) * 7 - 5
 SLOW = {"slow": {"parser": 500}, "chunk": 100}
@@ -163,7 +163,7 @@ class Growing:
 
     def end(self) -> None:
         self._stop.set()
-        self._thread.join(120)
+        self._thread.join(300)
         if self.broken is not None:
             raise self.broken
 
@@ -188,7 +188,7 @@ def stands_still(pid: int) -> bool:
     return states == {"T"}
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 300.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -15,12 +15,12 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.run.summary import progress
 from tests.support.runs.jobs import NO_SUMS, NO_SUMS_EITHER, Input, Job, assert_as_uninterrupted, make_input
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 SHAPE = ("--parts", 2, "--epoch-events", 40, "--epoch-ms", 0, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
 TWO = ("--parallelism", 2)
 SLOW = {"slow": {"parser": 600}, "chunk": 100, "lull": 35}  # a stream that lasts
-END_S = 60.0  # within which nothing is left; on a machine that does nothing else, in a second
+END_S = 300.0  # within which nothing is left; on a machine that does nothing else, in a second
 
 Make = Callable[[Input], Job]
 
@@ -45,7 +45,7 @@ def processes_of(job: Job) -> list[psutil.Process]:
         pids = read_run(job.out)["pids"]
         return {one.pid for one in found} == {pids["java"], *pids.get("taskmanagers", ())}
 
-    job.until(are_all_told, 60)
+    job.until(are_all_told)
     return found
 
 

@@ -17,7 +17,7 @@ from tests.support.runs.jobs import ROOT
 from tests.support.serving.hand_job import WIDTH, HandJob
 from tests.support.serving.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 CERT, KEY, OTHER = (ROOT / "tests" / "data" / "tls" / name for name in ("cert.pem", "key.pem", "other.pem"))
 SHOWN = ("--tls-cert", str(CERT), "--tls-key", str(KEY))
 
@@ -66,11 +66,11 @@ def test_everything_by_tls(servers: list[Server], tmp_path: Path, monkeypatch: p
         "--epochs",
         "2",
     ]
-    done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     assert orjson.loads(done.stdout.splitlines()[-1])["embedding"] == [2.0] * WIDTH
     watch[watch.index(told["flight"])] = here["flight"]
-    done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(watch, cwd=ROOT, capture_output=True, check=False, timeout=600)
     assert (done.returncode, b"from elsewhere" in b" ".join(done.stderr.split())) == (2, True), done.stderr
     assert (fed.stop(), source.stop()) == (0, 0)
     hand.close()

@@ -22,7 +22,7 @@ from tests.support.runs.jobs import ROOT, Job, make_input, read_log
 from tests.support.runs.light_python import python_path
 from tests.support.serving.server import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 EVENTS = 8_000
 IDS = np.arange(300) * 7 - 5
 Rows = dict[int, tuple[int, bytes]]
@@ -53,7 +53,7 @@ def deleted(broker: Broker) -> set[int]:
     return {int(record.key) for record in found if record.value is None}
 
 
-def until(what: str, condition: Callable[[], bool], timeout_s: float = 120) -> None:
+def until(what: str, condition: Callable[[], bool], timeout_s: float = 300.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, what

@@ -48,9 +48,9 @@ from tests.support.kafka.topics import broker_folder, make_topic, read_topic, re
 from tests.support.runs.jobs import ROOT, Input, Job, TopicInput, make_input, read_log
 from tests.support.stages.cuts import CUTS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
-BROKER_S = 180.0  # for its start, on a disk that is busy
+BROKER_S = 300.0  # for its start, on a disk that is busy
 BAD_ATTRS = [b"[1,2]", b"[]", b"[1,2,3,4]", b"[[1],[2],[3]]", b'["1","2","3"]', b'"1,2,3"', b"[NaN,1,2]", b"7"]
 BAD_ATTRS += [b"[1,-Infinity,2]", b"[1e39,0,0]", b"[0,null,0]", b"[true,0,0]", b"{}"]
 
@@ -92,7 +92,7 @@ def make_again(broker: Broker, topic: str, partitions: int = 1) -> None:
 def delete_topic(admin: KafkaAdminClient, topic: str) -> None:
     """Delete a topic; the broker hears of it after the controller."""
     admin.delete_topics([topic])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while topic in admin.list_topics():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -120,7 +120,7 @@ def test_every_codec_goes_out_in_both_deliveries(broker: Broker, tmp_path: Path)
         for delivery in DELIVERIES:
             make_topic(broker, topic_of(codec, delivery), 1)
     command = [sys.executable, "-m", "tests.support.kafka.codec_job", broker.address, str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     for codec in CODECS:
         for delivery in DELIVERIES:

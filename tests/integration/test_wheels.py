@@ -21,7 +21,7 @@ import pytest
 from tests.support.serving.server import Server
 from tests.unit.test_imports import FOLDERS, ROOT, package_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 PYTHON_OF_CLIENTS = ("numpy", "orjson", "pyarrow")
 DATA = {"freshet/py.typed", "freshet/job/machine/artifacts.toml", "freshet/job/flink/TokenGateway.java"}
 JAVA = ("MessageBatcher", "RecordSerializer", "RecordSplitter", "TokenUrl", "WatchedSource")
@@ -129,7 +129,7 @@ def make_environment(folder: Path, wheel: Path) -> Path:
     there = ["--python", str(bin_of(folder) / "python")]
     command = [uv, "pip", "install", *there] if uv else [sys.executable, "-m", "pip", *there, "install"]
     done = subprocess.run(
-        [*command, "--no-deps", "--no-index", str(wheel)], capture_output=True, text=True, timeout=120
+        [*command, "--no-deps", "--no-index", str(wheel)], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return folder
@@ -139,7 +139,7 @@ def run_in(folder: Path, *command: object, code: int = 0) -> subprocess.Complete
     """A command of a user, who has set nothing of ours."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

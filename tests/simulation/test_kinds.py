@@ -45,7 +45,6 @@ def test_other_convs_of_relations(family: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("family", [0, MANY, BY_DEGREES, MESSAGES, WRITTEN])
 def test_many_seeds(family: int) -> None:
     found, results = wrong(range(SOME, SEEDS), family=family)

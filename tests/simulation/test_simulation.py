@@ -50,7 +50,6 @@ def test_some_seeds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_many_seeds() -> None:
     """Every epoch equals the oracle, and a run without crashes bit by bit."""
     chunks = [range(first, min(first + CHUNK, SEEDS)) for first in range(SOME, SEEDS, CHUNK)]

@@ -159,7 +159,7 @@ def test_health_beside_two_hundred_that_wait(process):
         thread.start()
     assert_health_at_once(told["http"], told["flight"])
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     assert len(said) == 200
     assert all("expected epoch 1000000" in one or one.startswith(EXHAUSTED) for one in said)
     assert_health_at_once(told["http"], told["flight"])

@@ -38,7 +38,7 @@ def test_a_signal_of_the_terminal_ends_no_write(number: signal.Signals, tmp_path
     assert process.stdout.readline() == b"writing\n"
     for _ in range(20):
         process.send_signal(number)
-    said, errors = process.communicate(timeout=60)
+    said, errors = process.communicate(timeout=600)
     assert (process.returncode, said) == (0, b"done\n"), errors.decode()
 
 

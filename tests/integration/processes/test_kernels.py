@@ -79,7 +79,7 @@ def test_it_is_said_how_many_are_known_while_more_are_looked_for(stamp: Path, mo
 
     def slowly(jobs: object) -> Iterator[Call]:
         yield READY
-        assert compiled_first.wait(60), "the first is compiled before the second is known"
+        assert compiled_first.wait(300), "the first is compiled before the second is known"
         yield READY
 
     def progress(done: int, total: int) -> None:

@@ -33,7 +33,7 @@ run_as_process(main)
     ],
 )
 def test_a_process_ends_with_its_code_without_destructors(end: str, code: int, said: str) -> None:
-    done = subprocess.run([sys.executable, "-c", _PROGRAM.format(end=end)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", _PROGRAM.format(end=end)], capture_output=True, text=True, timeout=600)
     assert done.returncode == code
     assert said in done.stderr
     assert ("tidied" in done.stdout) == (code != 120)

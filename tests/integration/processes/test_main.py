@@ -19,7 +19,7 @@ def test_a_wrong_spec_is_one_line_and_exit_code_2(tmp_path: Path, content: str |
     if content is not None:
         spec.write_text(content)
     command = [sys.executable, str(ROOT / "job" / "main.py"), "--spec", str(spec)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 2
     assert str(spec) in done.stderr and told in done.stderr and len(done.stderr.splitlines()) == 1
 
@@ -28,5 +28,5 @@ def test_a_copy_of_the_file_finds_the_package_that_is_installed(tmp_path: Path) 
     copy = tmp_path / "main.py"
     copy.write_bytes((ROOT / "job" / "main.py").read_bytes())
     command = [sys.executable, str(copy), "--spec", str(tmp_path / "job.json")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, "there is no such file" in done.stderr) == (2, True)

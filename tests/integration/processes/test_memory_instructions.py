@@ -59,7 +59,7 @@ def accesses(folder: Path, *plain: str) -> dict[str, dict[str, str]]:
     """Of all kernels, compiled anew."""
     environ = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
     command = [sys.executable, "-m", "tests.support.serving.instructions", *plain]
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, str]] = json.loads(done.stdout)
     return found

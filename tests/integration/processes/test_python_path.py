@@ -34,6 +34,6 @@ def test_other_packages_are_not_taken_for_ours_and_modules_of_users_are_found_be
     weights = tmp_path / "weights.pt"
     weights.touch()
     command = [FRESHET, "model", "import", "mine:Net", "--weights", str(weights), "--out", str(tmp_path / "M")]
-    done = subprocess.run(command, env=environ, cwd="/", capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environ, cwd="/", capture_output=True, text=True, timeout=600, check=False)
     assert "another" not in done.stderr
     assert "gnnjobstate" in done.stderr

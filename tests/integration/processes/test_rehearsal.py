@@ -38,7 +38,7 @@ def rehearsed(*options: str) -> list[Call]:
 def noted_by(*module: str) -> list[Call]:
     command = [sys.executable, "-m", *module]
     environ = os.environ | {"NUMBA_DISABLE_JIT": "1", NOTE_VARIABLE: "1"}
-    done = subprocess.run(command, cwd=compiled._PROJECT, env=environ, capture_output=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=compiled._PROJECT, env=environ, capture_output=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return [decode(line) for line in done.stdout.splitlines()]
 

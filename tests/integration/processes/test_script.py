@@ -35,5 +35,5 @@ def test_a_signal_unwinds_the_script(number: signal.Signals) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(number)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=600)
     assert (said, process.returncode) == ("servers ended\n", 128 + number)

@@ -26,7 +26,7 @@ ZOOKEEPER = Artifact(
     "a3f0c509bf4211ea30aaf284164eaeb55e8572c87aa219c11795de4c9d1aba23",
 )
 _SERVER = "org.apache.flink.runtime.zookeeper.FlinkZooKeeperQuorumPeer"
-_START_S = 60.0
+_START_S = 300.0
 
 
 @contextmanager

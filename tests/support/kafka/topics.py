@@ -24,7 +24,7 @@ logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2 << 30
-_NEWS_S = 60.0
+_NEWS_S = 300.0
 
 
 @contextmanager

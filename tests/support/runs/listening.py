@@ -64,7 +64,7 @@ def watched(*roots: int) -> Iterator[Seen]:
     watcher.start()
     try:
         yield seen
-        enough, deadline = len(looks) + 2, time.monotonic() + 60
+        enough, deadline = len(looks) + 2, time.monotonic() + 300
         while len(looks) < enough:  # the last state is seen, too
             assert time.monotonic() < deadline
             time.sleep(_EVERY_S)

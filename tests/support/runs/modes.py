@@ -60,7 +60,7 @@ def second_user_reads(folder: Path, top: Path) -> str:
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) > 5
     done = subprocess.run(
-        [sys.executable, "-c", look, *map(str, files)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", look, *map(str, files)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

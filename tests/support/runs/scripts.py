@@ -13,4 +13,4 @@ def run_script(name: str, *arguments: object, state: Path, **environ: str) -> su
     """The script's result; what it remembers of its servers stands in the folder `state`. `environ`: more variables."""
     command = [str(ROOT / "scripts" / name), *map(str, arguments)]
     env = os.environ | {"XDG_STATE_HOME": str(state)} | environ
-    return subprocess.run(command, env=env, cwd=state, capture_output=True, text=True, timeout=150, check=False)
+    return subprocess.run(command, env=env, cwd=state, capture_output=True, text=True, timeout=600, check=False)

@@ -33,7 +33,7 @@ from tests.support.graphs.random_graphs import random_graph
 from tests.support.graphs.streams import random_records
 
 EVENTS, VERTICES = 2500, 40
-START_S = 60.0
+START_S = 300.0
 SMALL_BYTES = 64 << 10
 Rows = dict[int, bytes]
 

@@ -54,7 +54,7 @@ class Merging:
                 self.epochs.append(self.lookup.table.epoch)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not self._true(condition):
             assert time.monotonic() < deadline, self.health.figures()
             time.sleep(0.005)

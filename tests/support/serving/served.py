@@ -48,7 +48,7 @@ class Served:
         self.until(1)
 
     def until(self, epoch: int) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while self.lookup.table.epoch < epoch:
             assert time.monotonic() < deadline
             time.sleep(0.005)

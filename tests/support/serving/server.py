@@ -21,7 +21,7 @@ from freshet.job.serving.place import SHM, read_server
 from freshet.job.serving.protocol.errors import NotReadyError, NotYetError
 from tests.support.runs.jobs import ROOT, Log, read_log
 
-START_S = 150.0  # on a machine that does nothing else, two
+START_S = 300.0  # on a machine that does nothing else, two
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Server:
         """End it in good order; its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
+        code = self.process.wait(300)
         if code:
             print(self.log())
         return code
@@ -133,7 +133,7 @@ class Sampler:
 
     def end(self) -> None:
         self.stop()
-        self._thread.join(60)
+        self._thread.join(300)
         assert not self._thread.is_alive()
         if self.broken is not None:
             raise self.broken
