@@ -105,7 +105,7 @@ def outcome(stream: list[dict[str, Any]], way: Any) -> tuple[Any, ...]:
         return rejected, stage.progress.rejected_in_all, stage.accepted - stage.progress.refused, edges, set(ids)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(records, ways, ways)
 def test_the_same_is_accepted_however_the_stream_is_cut(stream, first, second):
     stream = [record | ({"weight": float(k)} if record["op"] == "add_edge" else {}) for k, record in enumerate(stream)]

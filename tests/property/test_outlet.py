@@ -111,7 +111,7 @@ class Run:
         return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(histories(), st.data(), st.sampled_from([1, 60, 1 << 20]))
 def test_the_topic_after_crashes(epochs: list[tuple[dict[int, float], set[int], int]], data: st.DataObject, held: int):
     oracle: dict[int, Record] = {}

@@ -31,7 +31,7 @@ def edges_of(one: Bench) -> set[tuple[object, object]]:
     return {edge[:2] for edge in one.reference.edges}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     configs,
     st.integers(1, 4),

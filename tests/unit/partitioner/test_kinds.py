@@ -162,7 +162,7 @@ CONFIGS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), st.sampled_from(SCHEMAS), CONFIGS, st.integers(1, 4), st.integers(1, 4), st.integers(0, 8))
 def test_blocks_build_the_graph(data, kinds, config, parts, tasks, restored_at):
     """A restore in the middle changes no byte of the blocks that follow."""

@@ -116,7 +116,7 @@ configs = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(configs, st.integers(1, 4), st.lists(st.lists(rows_of(INTS), max_size=12), max_size=8))
 def test_blocks_build_the_reference_graph(config, parts, epochs):
     bench = Bench(parts, **config)
@@ -124,7 +124,7 @@ def test_blocks_build_the_reference_graph(config, parts, epochs):
         bench.run(*rows)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     configs,
     st.integers(1, 4),

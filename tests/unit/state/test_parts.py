@@ -94,7 +94,7 @@ def assert_alike(shared: Table, alone: list[Table]) -> None:
         assert shared.extent_of(part) == table.extent_of()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=180, deadline=None)
 @given(STEPS, st.sampled_from(SHAPES))
 def test_parts_are_as_they_would_be_alone(
     steps: list[tuple[str, Any]], shape: tuple[str, str, int | None, float]

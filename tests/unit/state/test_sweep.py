@@ -284,7 +284,7 @@ def truth() -> dict[str, list[int]]:
     return contents(tables)
 
 
-@settings(max_examples=400)
+@settings(max_examples=240)
 @given(seed=st.integers(0, 2**32))
 def test_histories_with_kills_end_as_one_without(truth: dict[str, list[int]], seed: int) -> None:
     assert history(seed) == truth

@@ -83,7 +83,7 @@ EPOCHS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     kind=st.sampled_from(sorted(KINDS)), scale=st.sampled_from([0.5, 5.0, 100.0]), epochs=EPOCHS, seed=st.integers(0, 9)
 )

@@ -50,7 +50,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a, b, equal_nan=True) and np.array_equal(*signs)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(sums=FLOATS, old=FLOATS, new=FLOATS, p=FACTORS, q=FACTORS, sign=st.sampled_from([1.0, -1.0]))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_sums_and_what_is_lost_are_those_of_one_channel_after_the_other(

@@ -55,7 +55,7 @@ EPOCHS = st.lists(
 SPECIAL = st.sampled_from([None, None, np.nan, np.inf, -np.inf, 0.0])
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(aggr=st.sampled_from(["max", "min"]), wide=st.booleans(), epochs=EPOCHS, seed=st.integers(0, 9), special=SPECIAL)
 def test_extrema_have_the_bits_of_a_recomputation(
     aggr: str, wide: bool, epochs: list[Any], seed: int, special: float | None
@@ -73,7 +73,7 @@ def test_extrema_have_the_bits_of_a_recomputation(
         assert len(set(touched.tolist())) == touched.size
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     aggr=st.sampled_from(["sum", "std", ["mean", "max", "var"], ["min", "sum"]]),
     epochs=EPOCHS,

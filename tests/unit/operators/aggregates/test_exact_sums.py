@@ -158,7 +158,7 @@ OPERATIONS = st.lists(
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.3])
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=180, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(operations=OPERATIONS, epochs=st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_any_history_of_odd_values(weight: float, operations: list[Any], epochs: list[int]) -> None:
     star, at, turn = Star(5, weighted=weight != 1.0), 0, 0

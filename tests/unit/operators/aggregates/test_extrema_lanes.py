@@ -91,7 +91,7 @@ def floats(values: list[float]) -> np.ndarray:
     return np.array(values, np.float32)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=180, deadline=None)
 @given(z=FLOATS, s=FLOATS, many=COUNTS, factor=FACTORS)
 def test_sixteen_channels_are_sixteen_times_one(z: list[float], s: list[float], many: list[int], factor: float) -> None:
     values, extrema, holders, times = floats(z), floats(s), np.array(many, np.uint16), np.float32(factor)
@@ -105,7 +105,7 @@ def test_sixteen_channels_are_sixteen_times_one(z: list[float], s: list[float], 
     same(put, (values,), (best, holders), np.array(many[::-1], np.int32) + 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=180, deadline=None)
 @given(
     z=st.lists(SPECIAL.filter(lambda x: x == x), min_size=80, max_size=80),
     nan=st.sets(st.integers(0, 79), max_size=3),

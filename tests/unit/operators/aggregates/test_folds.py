@@ -45,7 +45,7 @@ VALUES = st.dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=240, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     aggr=st.sampled_from(["max", "min"]),
     weighted=st.booleans(),

@@ -47,7 +47,7 @@ EPOCHS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scale=st.sampled_from([0.5, 5.0, 1e4]), epochs=EPOCHS, seed=st.integers(0, 9))
 def test_sums_by_deltas_are_those_of_a_fresh_pass(scale: float, epochs: list[Any], seed: int) -> None:
     kept, rng = twin(), np.random.default_rng(seed)

@@ -60,7 +60,7 @@ NUMBERS = st.sampled_from([0.0, 1.0, 1.0, -1.0, 0.1, 0.3, 1000.1, 1000.2, 1e6, 3
 VALUES = st.dictionaries(st.integers(0, ROWS - 1), st.lists(NUMBERS, min_size=WIDTH, max_size=WIDTH), max_size=3)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(weighted=st.booleans(), epochs=st.lists(st.tuples(EDGES, VALUES), min_size=1, max_size=8))
 def test_variances_are_those_of_the_messages(weighted: bool, epochs: list[Any]) -> None:
     kept = twin(weighted=weighted)

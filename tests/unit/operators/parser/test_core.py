@@ -229,7 +229,7 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=180, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=40), st.lists(FRAGMENTS, max_size=6).map(b"".join)), max_size=12))
 def test_no_bytes_stop_the_parser(lines: list[bytes]) -> None:
     data = b"\n".join(lines)
@@ -254,7 +254,7 @@ JSON = st.recursive(
 FIELD = st.sampled_from(["op", "id", "src", "dst", "x", "weight", "type", "attr", "ts", "other"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=180, deadline=None)
 @given(st.lists(st.dictionaries(FIELD, JSON | st.sampled_from(OP_NAMES), max_size=8), max_size=8))
 def test_any_json_is_accepted_or_set_aside(rows: list[dict[str, Any]]) -> None:
     data = "\n".join(json.dumps(row) for row in rows).encode()
