@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 from pyflink.common.typeinfo import Types
 from pyflink.datastream.state import MapStateDescriptor
 
-from freshet.state.backend import Backend
-
 if TYPE_CHECKING:
     from pyflink.datastream import RuntimeContext
 
 _STATE_NAME = "pages"
 
 
-class FlinkBackend(Backend):
-    """The map state of the current key: what it reads and writes belongs to the part whose element is processed."""
+class FlinkBackend:
+    """The map state of the current key: what it reads and writes belongs to the part whose element is processed.
+
+    Contract: an entry that was put holds the last value put, until it is deleted.
+    """
 
     def __init__(self, context: RuntimeContext) -> None:
         """Declare the state; call it in `open`, where it can't be read yet."""

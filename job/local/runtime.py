@@ -29,7 +29,7 @@ from freshet.operators.epochs.under_way import UnderWay
 from freshet.operators.factory import dataflow_of, load_plan, make_stage
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message, Outcome
-from freshet.operators.parser.file_stage import ParserStage
+from freshet.operators.parser.stages import ParserStage
 from freshet.operators.settings import Settings
 from freshet.operators.stage import Stage
 from freshet.operators.telemetry.profile import Profile, forget_profiles

@@ -10,9 +10,8 @@ from freshet.files.json_file import DamagedFileError
 from freshet.operators.dataflow import PARTITIONER
 from freshet.operators.epochs.journal import JOURNAL_KEYS
 from freshet.state.checksums.entries import SealedEntries
-from freshet.state.rocks_backend import RocksStore
+from freshet.state.rocks_backend import LostValueError, RocksStore
 from freshet.state.sweep import Mutations
-from freshet.state.value_log import LostValueError
 
 _WAY = "begin again in a new folder, from the job's snapshot or the beginning of its events"
 

@@ -18,7 +18,7 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.messages import TopicMessage
-from freshet.operators.parser.topic_stage import MessageStage
+from freshet.operators.parser.stages import MessageStage
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.schema import Features

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from freshet.state.backend import Backend
+from tests.support.backend import Backend
 
 
 class DictBackend(Backend):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from freshet.state.backend import Backend
 from freshet.state.rocks_backend import RocksStore
 from freshet.state.sweep import Mutations
+from tests.support.backend import Backend
 
 
 class RocksPart(Backend):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from freshet.state.backend import Backend
+from tests.support.backend import Backend
 
 
 def put(backend: Backend, key: str, value: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from freshet.state.value_log import LostValueError, Pointer, ValueLog
+from freshet.state.rocks_backend import LostValueError, Pointer, ValueLog
 
 VALUES = [b"", b"a", bytes(range(256)) * 1000, b"last"]
 
@@ -86,7 +86,7 @@ class Slow(FileIO):
 
 
 def test_a_value_is_written_whole_however_little_a_write_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.state.value_log.FileIO", Slow)
+    monkeypatch.setattr("freshet.state.rocks_backend.FileIO", Slow)
     values = [b"", b"a", bytes(range(200)), b"last"]
     log = ValueLog(tmp_path)
     pointers = [log.append(value) for value in values]
@@ -94,7 +94,7 @@ def test_a_value_is_written_whole_however_little_a_write_takes(tmp_path: Path, m
 
 
 def test_a_full_disk_is_an_error_and_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.state.value_log.FileIO", Slow)
+    monkeypatch.setattr("freshet.state.rocks_backend.FileIO", Slow)
     log = ValueLog(tmp_path)
     first = log.append(b"first")
     monkeypatch.setattr(Slow, "room", 7)
@@ -110,7 +110,7 @@ def test_a_full_disk_is_an_error_and_what_was_there_stays(tmp_path: Path, monkey
 
 def test_a_kill_leaves_what_was_appended(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from pathlib import Path; from freshet.state.value_log import ValueLog\n"
+        "import os, signal, sys; from pathlib import Path; from freshet.state.rocks_backend import ValueLog\n"
         "pointer = ValueLog(Path(sys.argv[1])).append(b'kept' * 50_000)\n"
         "print(pointer.encode().hex(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )

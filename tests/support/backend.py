@@ -1,6 +1,6 @@
-"""The interface of durable state; behind it is Flink's keyed state.
+"""The interface of durable state: of Flink's keyed state (state/flink_backend.py), and of what stands in for it here.
 
-`tests/unit/state/backend_contract.py` is run against it, against the RocksDB of the local runtime
+`tests/unit/state/backend_contract.py` is run against Flink's, against the RocksDB of the local runtime
 (state/rocks_backend.py), and against the dict that the simulator uses.
 """
 
