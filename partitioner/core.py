@@ -8,32 +8,23 @@ from dataclasses import replace
 import numpy as np
 
 from freshet.kernels.kernel_calls import Direct
+from freshet.partitioner import epoch_log as e
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import REASONS, PartitionerConfig
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.epoch_end import close_epoch
-from freshet.partitioner.epoch_log import (
-    E_OLD,
-    EFFECTS,
-    LOGGED_EDGES,
-    LOGGED_VERTICES,
-    REJECTED,
-    Log,
-    empty_log,
-    grow_log,
-)
+from freshet.partitioner.epoch_log import Log, empty_log, grow_log
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_DEL_VERTEX, STRING, Events
+from freshet.partitioner.graph_tables import find_earliest
 from freshet.partitioner.hash_index import grown, index_edges, index_keys, make_index
-from freshet.partitioner.id_lookup import MORE, resolve_ints, resolve_names
+from freshet.partitioner.id_lookup import MORE, gather_names, index_names, resolve_ints, resolve_names, words_for
 from freshet.partitioner.live_graph import LiveGraph, PartitionStats, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, Effects, EpochChange, Records, make_records
 from freshet.partitioner.netting import EDGES_PER_EVENT, ITSELF, Batch, apply_events, expire_edges
 from freshet.partitioner.placement.rules import Rule
 from freshet.partitioner.placement.whole_graph import whole_masters
 from freshet.partitioner.splitter import split
-from freshet.partitioner.string_ids import gather_names, index_names, words_for
 from freshet.partitioner.times.event_times import EventTimes
-from freshet.partitioner.times.stamps import find_earliest
 from freshet.schema import Features
 from freshet.state.codec import Block
 from freshet.state.salt import make_salt
@@ -128,8 +119,8 @@ class Partitioner:
         values, sizes = events.values.kept(), None if self.features.kinds else events.values.attr_sizes
         attr, ts = _NO_INTS if sizes is None else _own(sizes), self._times.stamps(events)
         self._apply(Batch(op, self._rows[0], self._rows[1], _own(values), etypes, _own(events.x_row), attr, ts))
-        rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[REJECTED]].tolist()]
-        effects = Effects(*self._log.counts[EFFECTS : EFFECTS + 4].tolist())
+        rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[e.REJECTED]].tolist()]
+        effects = Effects(*self._log.counts[e.EFFECTS : e.EFFECTS + 4].tolist())
         event_ts = events.largest_ts(rejected)
         self._times.advance(event_ts)
         if not snapshot:
@@ -274,7 +265,7 @@ class Partitioner:
     def _grow_dictionary(self, events: Events, at: int) -> None:
         self._t.reserve_vertices(2)
         self._keys = grown(self._keys, int(self._keys.used[0]) + MORE)
-        self._log = grow_log(self._log, vertices=int(self._log.counts[LOGGED_VERTICES]) + 2, edges=0, events=0)
+        self._log = grow_log(self._log, vertices=int(self._log.counts[e.LOGGED_VERTICES]) + 2, edges=0, events=0)
         if events.a.kind == STRING:
             ends = (events.a.offsets[at : at + 2], events.b.offsets[at : at + 2])
             longest = max(int(pair[1] - pair[0]) for pair in ends)
@@ -306,8 +297,8 @@ class Partitioner:
         if deleted is not None:
             vertex = self._t.vertex.data[deleted]
             more += int(vertex[t.OUT_DEGREE]) + int(vertex[t.IN_DEGREE])
-        vertices = min(int(logged[LOGGED_VERTICES]) + more, self._t.scalar(t.VERTEX_ROWS))
-        self._log = grow_log(self._log, vertices, int(logged[LOGGED_EDGES]) + more, int(logged[REJECTED]) + 1)
+        vertices = min(int(logged[e.LOGGED_VERTICES]) + more, self._t.scalar(t.VERTEX_ROWS))
+        self._log = grow_log(self._log, vertices, int(logged[e.LOGGED_EDGES]) + more, int(logged[e.REJECTED]) + 1)
 
     def _master_whole(self) -> None:
         """Give the vertices of a graph that is there as a whole their masters."""
@@ -319,9 +310,9 @@ class Partitioner:
             tables.loads[:, t.MASTERS] += np.bincount(masters[masters >= 0], minlength=self.parts)
 
     def _close(self) -> None:
-        edges, vertices = int(self._log.counts[LOGGED_EDGES]), int(self._log.counts[LOGGED_VERTICES])
+        edges, vertices = int(self._log.counts[e.LOGGED_EDGES]), int(self._log.counts[e.LOGGED_VERTICES])
         self._t.reserve_slots(vertices)
-        fresh = int(np.count_nonzero(np.isnan(self._log.old[:edges, E_OLD])))
+        fresh = int(np.count_nonzero(np.isnan(self._log.old[:edges, e.E_OLD])))
         self._reserve_records(vertices, edges - fresh, fresh)
         config = self.config
         balance, epsilon = float(config.hdrf_lambda), float(config.hdrf_epsilon)

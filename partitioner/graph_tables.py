@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.kernels.kernel import inner
+from freshet.kernels.kernel import inner, kernel
 from freshet.schema import EdgeValues, kept_columns
 from freshet.state.entry_lists import HEAD_WORDS, words_for
-from freshet.state.table import TableSet, View
+from freshet.state.table import TableSet, View, touch
 from freshet.state.task_parts import DENSE_PARTS
 
 # Rows of `scalars` (int64).
@@ -239,3 +239,32 @@ class GraphTables:
     def keys(self) -> np.ndarray:
         """Keys of all vertex rows in use."""
         return self.vertex.data.view(np.int64)[: self.scalar(VERTEX_ROWS), KEY]
+
+
+@inner
+def stamp(g: GraphView, row: int, ts: int) -> None:
+    """Set the `ts` of the edge in `row` (NEVER: it has none), where edges have any."""
+    if not g.is_timed or g.times.data[row] == ts:
+        return
+    touch(g.times, row)
+    g.times.data[row] = ts
+    block = row >> BLOCK_SHIFT
+    if ts < g.earliest[block]:
+        g.earliest[block] = ts
+        wide = block >> BLOCK_SHIFT
+        g.earliest_of_many[wide] = min(g.earliest_of_many[wide], ts)
+
+
+@kernel
+def find_earliest(g: GraphView) -> None:
+    """Compute the bounds of all blocks."""
+    for block in range(len(g.earliest)):
+        g.earliest[block] = NEVER
+    for wide in range(len(g.earliest_of_many)):
+        g.earliest_of_many[wide] = NEVER
+    for row in range(len(g.times.data)):
+        block = row >> BLOCK_SHIFT
+        g.earliest[block] = min(g.earliest[block], g.times.data[row])
+    for block in range(len(g.earliest)):
+        wide = block >> BLOCK_SHIFT
+        g.earliest_of_many[wide] = min(g.earliest_of_many[wide], g.earliest[block])

@@ -11,8 +11,8 @@ from freshet.kinds import NO_MIRROR, Kinds
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.events import NO_TS, STRING, Ids
+from freshet.partitioner.id_lookup import gather_names
 from freshet.partitioner.slots import slot_of
-from freshet.partitioner.string_ids import gather_names
 from freshet.schema import EdgeValues
 
 

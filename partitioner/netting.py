@@ -13,56 +13,14 @@ import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch, prefetch_row
+from freshet.partitioner import epoch_log as e
+from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
 from freshet.partitioner.edge_types import TypeCounts
-from freshet.partitioner.epoch_log import (
-    DELETIONS,
-    E_OLD,
-    LOGGED_EDGES,
-    LOGGED_VERTICES,
-    NO_CHANGE,
-    NOTHING_DELETED,
-    REJECTED,
-    REJECTED_EVENT,
-    REJECTED_REASON,
-    REPLACED,
-    V_X,
-    ZEROED,
-    Log,
-    log_edge,
-    log_vertex,
-    notes_events,
-)
+from freshet.partitioner.epoch_log import Log, log_edge, log_vertex, notes_events
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
-from freshet.partitioner.graph_tables import (
-    ATTR_WIDTH,
-    BLOCK_SHIFT,
-    DST,
-    EDGE_MARK,
-    EDGE_ROWS,
-    EDGES,
-    FREE_EDGE,
-    IN_DEGREE,
-    IN_HEAD,
-    LIVE,
-    LOOPS,
-    MARK,
-    NEVER,
-    OUT_DEGREE,
-    OUT_HEAD,
-    OUT_NEXT,
-    PART,
-    SRC,
-    TYPE,
-    VALUE,
-    VERTEX_ROWS,
-    VERTICES,
-    GraphView,
-    is_edge,
-    value_column,
-)
+from freshet.partitioner.graph_tables import GraphView, is_edge, stamp, value_column
 from freshet.partitioner.hash_index import HashIndex, find_edge, hash_edge, home_of, put, row_at
-from freshet.partitioner.times.stamps import stamp
 from freshet.state.table import View, touch
 
 AHEAD = 128  # events that are prepared together
@@ -97,7 +55,7 @@ def _link(g: GraphView, row: int) -> None:
     """Put an edge in front of its source's out-list and its destination's in-list."""
     vertex, edge = g.vertex.data, g.edge.data
     for way in range(2):
-        at, head, following = edge[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
+        at, head, following = edge[row, t.SRC + way], t.OUT_HEAD + way, t.OUT_NEXT + 2 * way
         first = vertex[at, head]
         edge[row, following] = first
         edge[row, following + 1] = -1
@@ -105,9 +63,9 @@ def _link(g: GraphView, row: int) -> None:
             touch(g.edge, first)
             edge[first, following + 1] = row
         vertex[at, head] = row
-        vertex[at, OUT_DEGREE + way] += 1
-    vertex[edge[row, DST], LOOPS] += edge[row, SRC] == edge[row, DST]
-    g.scalars[EDGES] += 1
+        vertex[at, t.OUT_DEGREE + way] += 1
+    vertex[edge[row, t.DST], t.LOOPS] += edge[row, t.SRC] == edge[row, t.DST]
+    g.scalars[t.EDGES] += 1
 
 
 @inner
@@ -116,10 +74,10 @@ def _delete_edge(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     vertex, edge = g.vertex.data, g.edge.data
     touch(g.edge, row)
     log_edge(log, g, row)
-    g.carried[row, VALUE] = np.nan
-    stamp(g, row, NEVER)
+    g.carried[row, t.VALUE] = np.nan
+    stamp(g, row, t.NEVER)
     for way in range(2):
-        at, head, following = edge[row, SRC + way], OUT_HEAD + way, OUT_NEXT + 2 * way
+        at, head, following = edge[row, t.SRC + way], t.OUT_HEAD + way, t.OUT_NEXT + 2 * way
         log_vertex(log, vertex, at)
         for step in range(2):  # the edge before gets the edge after as its next one, and the other way round
             near, far = edge[row, following + 1 - step], edge[row, following + step]
@@ -128,10 +86,10 @@ def _delete_edge(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
                 edge[near, following + step] = far
             elif step == 0:
                 vertex[at, head] = far
-        vertex[at, OUT_DEGREE + way] -= 1
-    vertex[edge[row, DST], LOOPS] -= edge[row, SRC] == edge[row, DST]
-    g.scalars[EDGES] -= 1
-    _count_type(types, edge[row, TYPE], -1)
+        vertex[at, t.OUT_DEGREE + way] -= 1
+    vertex[edge[row, t.DST], t.LOOPS] -= edge[row, t.SRC] == edge[row, t.DST]
+    g.scalars[t.EDGES] -= 1
+    _count_type(types, edge[row, t.TYPE], -1)
 
 
 @inner
@@ -141,22 +99,22 @@ def _delete_vertex(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
     touch(g.vertex, row)
     log_vertex(log, vertex, row)
     for way in range(2):
-        while vertex[row, OUT_HEAD + way] >= 0:
-            first = np.int64(vertex[row, OUT_HEAD + way])
-            touch(g.vertex, g.edge.data[first, DST - way])
+        while vertex[row, t.OUT_HEAD + way] >= 0:
+            first = np.int64(vertex[row, t.OUT_HEAD + way])
+            touch(g.vertex, g.edge.data[first, t.DST - way])
             _delete_edge(g, types, log, first)
-    vertex[row, LIVE] = 0
-    g.scalars[VERTICES] -= 1
+    vertex[row, t.LIVE] = 0
+    g.scalars[t.VERTICES] -= 1
 
 
 @inner
 def _new_edge_row(scalars: np.ndarray, edge: np.ndarray) -> int:
-    if scalars[FREE_EDGE]:
-        row = scalars[FREE_EDGE] - 1
-        scalars[FREE_EDGE] = edge[row, SRC]
+    if scalars[t.FREE_EDGE]:
+        row = scalars[t.FREE_EDGE] - 1
+        scalars[t.FREE_EDGE] = edge[row, t.SRC]
         return row
-    scalars[EDGE_ROWS] += 1
-    return scalars[EDGE_ROWS] - 1
+    scalars[t.EDGE_ROWS] += 1
+    return scalars[t.EDGE_ROWS] - 1
 
 
 @inner
@@ -170,7 +128,7 @@ def _carries(g: GraphView, row: int, batch: Batch, i: int) -> bool:
 
 @inner
 def _ts_of(batch: Batch, i: int) -> np.int64:
-    return np.int64(batch.ts[i]) if len(batch.ts) else np.int64(NEVER)
+    return np.int64(batch.ts[i]) if len(batch.ts) else np.int64(t.NEVER)
 
 
 @inner
@@ -183,18 +141,18 @@ def _set_edge(
     if row < 0:
         row = _new_edge_row(g.scalars, edge)
         touch(g.edge, row)
-        edge[row, SRC] = src
-        edge[row, DST] = dst
-        edge[row, TYPE] = etype
-        edge[row, PART] = -1
-        edge[row, EDGE_MARK] = 0
-        g.carried[row, VALUE] = np.nan
+        edge[row, t.SRC] = src
+        edge[row, t.DST] = dst
+        edge[row, t.TYPE] = etype
+        edge[row, t.PART] = -1
+        edge[row, t.EDGE_MARK] = 0
+        g.carried[row, t.VALUE] = np.nan
         put(index, hash_edge(index.salt, src, dst, etype), row)
     touch(g.edge, row)
     was = is_edge(g, row)
     log_edge(log, g, row)
     if notes_events(log, g):
-        log.edges[edge[row, EDGE_MARK] - 1, E_OLD + g.values] = i
+        log.edges[edge[row, t.EDGE_MARK] - 1, e.E_OLD + g.values] = i
     for k in range(g.values):
         # -0.0 becomes 0.0: equal values have equal bits
         g.carried[row, value_column(k)] = batch.values[k, i] + np.float32(0)
@@ -208,10 +166,10 @@ def _set_edge(
 def _revive(g: GraphView, log: Log, row: int) -> None:
     """Log a vertex, and bring it to life where it is not alive."""
     at = log_vertex(log, g.vertex.data, row)
-    if not g.vertex.data[row, LIVE]:
-        log.vertices[at, V_X] = ZEROED
-        g.vertex.data[row, LIVE] = 1
-        g.scalars[VERTICES] += 1
+    if not g.vertex.data[row, t.LIVE]:
+        log.vertices[at, e.V_X] = e.ZEROED
+        g.vertex.data[row, t.LIVE] = 1
+        g.scalars[t.VERTICES] += 1
 
 
 @inner
@@ -228,9 +186,9 @@ def _find_live(g: GraphView, index: HashIndex, src: int, dst: int, etype: int) -
 @inner
 def _fits(log: Log, rows: int, more: int) -> bool:
     """Return whether the log has room for `more` edges, as many vertices (at most all rows), and a rejection."""
-    counts, vertices = log.counts, min(log.counts[LOGGED_VERTICES] + more, rows)
-    edges = counts[LOGGED_EDGES] + more
-    return edges <= len(log.edges) and vertices <= len(log.vertices) and counts[REJECTED] < len(log.rejected)
+    counts, vertices = log.counts, min(log.counts[e.LOGGED_VERTICES] + more, rows)
+    edges = counts[e.LOGGED_EDGES] + more
+    return edges <= len(log.edges) and vertices <= len(log.vertices) and counts[e.REJECTED] < len(log.rejected)
 
 
 @inner
@@ -248,17 +206,17 @@ def _prepare(start: int, stop: int, batch: Batch, vertex: View, edge: np.ndarray
         a, b = batch.a[i], batch.b[i]
         if a >= 0 and b >= 0:
             same = row_at(index, home_of(index, hash_edge(index.salt, a, b, batch.etype[i])))
-            for row in (same, np.int64(vertex.data[a, OUT_HEAD]), np.int64(vertex.data[b, IN_HEAD])):
+            for row in (same, np.int64(vertex.data[a, t.OUT_HEAD]), np.int64(vertex.data[b, t.IN_HEAD])):
                 prefetch_row(edge, max(row, 0))
 
 
 @inner
 def _reason_against(batch: Batch, i: int, row: int, g: GraphView, types: TypeCounts, one_loop: bool) -> int:
     """Return the reason to reject an add_edge (of the edge in `row`, -1: a new one), or 0."""
-    a, etype, width = batch.a[i], batch.etype[i], g.scalars[ATTR_WIDTH]
+    a, etype, width = batch.a[i], batch.etype[i], g.scalars[t.ATTR_WIDTH]
     if len(batch.attr) and batch.attr[i] >= 0 and width and width != batch.attr[i] + 1:
         return OTHER_ATTR_WIDTH
-    if one_loop and a == batch.b[i] and row < 0 and g.vertex.data[a, LOOPS]:
+    if one_loop and a == batch.b[i] and row < 0 and g.vertex.data[a, t.LOOPS]:
         return LOOP_OF_SECOND_TYPE
     if etype >= types.kept and types.uses[etype] == 0 and types.live[0] >= types.bound:
         return ONE_TYPE_TOO_MANY
@@ -275,10 +233,10 @@ def _mirror_of(mirrors: np.ndarray, etype: int) -> np.int64:
 
 @inner
 def _reject(log: Log, event: int, reason: int) -> None:
-    at = log.counts[REJECTED]
-    log.rejected[at, REJECTED_EVENT] = event
-    log.rejected[at, REJECTED_REASON] = reason
-    log.counts[REJECTED] = at + 1
+    at = log.counts[e.REJECTED]
+    log.rejected[at, e.REJECTED_EVENT] = event
+    log.rejected[at, e.REJECTED_REASON] = reason
+    log.counts[e.REJECTED] = at + 1
 
 
 @inner
@@ -293,8 +251,8 @@ def _renew(g: GraphView, row: int, other: int, ts: int) -> bool:
 
 @inner
 def _count_deletion(log: Log, of_nothing: bool) -> None:
-    log.counts[DELETIONS] += 1
-    log.counts[NOTHING_DELETED] += of_nothing
+    log.counts[e.DELETIONS] += 1
+    log.counts[e.NOTHING_DELETED] += of_nothing
 
 
 @kernel
@@ -317,7 +275,7 @@ def apply_events(
         if i == prepared:
             prepared = min(i + AHEAD, len(op))
             _prepare(i, prepared, batch, g.vertex, g.edge.data, index)
-        if not _fits(log, g.scalars[VERTEX_ROWS], EDGES_PER_EVENT):
+        if not _fits(log, g.scalars[t.VERTEX_ROWS], EDGES_PER_EVENT):
             return i
         a, b, etype = np.int64(batch.a[i]), np.int64(batch.b[i]), np.int64(batch.etype[i])
         mirror = _mirror_of(mirrors, etype)
@@ -329,11 +287,11 @@ def apply_events(
                 _reject(log, i, reason)
                 continue
             if len(batch.attr) and batch.attr[i] >= 0:
-                g.scalars[ATTR_WIDTH] = batch.attr[i] + 1
-            log.counts[REPLACED] += row >= 0
+                g.scalars[t.ATTR_WIDTH] = batch.attr[i] + 1
+            log.counts[e.REPLACED] += row >= 0
             if row >= 0 and _carries(g, row, batch, i) and not notes_events(log, g):
                 other = _find_live(g, index, b, a, mirror) if ways == 2 and g.is_timed else np.int64(-1)
-                log.counts[NO_CHANGE] += _renew(g, row, other, _ts_of(batch, i))
+                log.counts[e.NO_CHANGE] += _renew(g, row, other, _ts_of(batch, i))
                 continue
             for way in range(2):
                 _revive(g, log, b if way else a)
@@ -341,26 +299,26 @@ def apply_events(
                 src, dst, of = (b, a, mirror) if way else (a, b, etype)
                 _set_edge(g, types, index, log, src, dst, of, batch, i)
         elif op[i] == OP_DEL_EDGE:
-            edges = g.scalars[EDGES]
+            edges = g.scalars[t.EDGES]
             for way in range(ways):
                 row = _find_live(g, index, b, a, mirror) if way else _find_live(g, index, a, b, etype)
                 if row >= 0:
                     _delete_edge(g, types, log, row)
-            _count_deletion(log, g.scalars[EDGES] == edges)
+            _count_deletion(log, g.scalars[t.EDGES] == edges)
         elif op[i] == OP_DEL_VERTEX:
-            if a < 0 or not g.vertex.data[a, LIVE]:
+            if a < 0 or not g.vertex.data[a, t.LIVE]:
                 _count_deletion(log, True)
                 continue
-            edges = g.vertex.data[a, OUT_DEGREE] + g.vertex.data[a, IN_DEGREE]
-            if not _fits(log, g.scalars[VERTEX_ROWS], edges + 1):
+            edges = g.vertex.data[a, t.OUT_DEGREE] + g.vertex.data[a, t.IN_DEGREE]
+            if not _fits(log, g.scalars[t.VERTEX_ROWS], edges + 1):
                 return i
             _count_deletion(log, False)
             _delete_vertex(g, types, log, a)
         else:
-            log.counts[NO_CHANGE] += g.vertex.data[a, LIVE] != 0 and batch.x_row[i] < 0
+            log.counts[e.NO_CHANGE] += g.vertex.data[a, t.LIVE] != 0 and batch.x_row[i] < 0
             _revive(g, log, a)
             if batch.x_row[i] >= 0:
-                log.vertices[g.vertex.data[a, MARK] - 1, V_X] = batch.x_row[i]
+                log.vertices[g.vertex.data[a, t.MARK] - 1, e.V_X] = batch.x_row[i]
     return len(op)
 
 
@@ -374,26 +332,26 @@ def expire_edges(start: int, before: int, g: GraphView, types: TypeCounts, log: 
     each, many = g.earliest, g.earliest_of_many
     block = start
     while block < len(each):
-        wide = block >> BLOCK_SHIFT
+        wide = block >> t.BLOCK_SHIFT
         if many[wide] >= before:
-            block = (wide + 1) << BLOCK_SHIFT
+            block = (wide + 1) << t.BLOCK_SHIFT
             continue
         if each[block] < before:
-            least = np.int64(NEVER)
-            for row in range(block << BLOCK_SHIFT, min((block + 1) << BLOCK_SHIFT, len(times))):
+            least = np.int64(t.NEVER)
+            for row in range(block << t.BLOCK_SHIFT, min((block + 1) << t.BLOCK_SHIFT, len(times))):
                 ts = times[row]
                 if ts >= before:
                     least = min(least, ts)
                     continue
-                if not _fits(log, g.scalars[VERTEX_ROWS], EDGES_PER_EVENT):
+                if not _fits(log, g.scalars[t.VERTEX_ROWS], EDGES_PER_EVENT):
                     return block
-                touch(g.vertex, edge[row, SRC])
-                touch(g.vertex, edge[row, DST])
+                touch(g.vertex, edge[row, t.SRC])
+                touch(g.vertex, edge[row, t.DST])
                 _delete_edge(g, types, log, row)
             each[block] = least
         block += 1
-        if block & ((1 << BLOCK_SHIFT) - 1) == 0 or block == len(each):
-            many[wide] = NEVER
-            for one in range(wide << BLOCK_SHIFT, block):
+        if block & ((1 << t.BLOCK_SHIFT) - 1) == 0 or block == len(each):
+            many[wide] = t.NEVER
+            for one in range(wide << t.BLOCK_SHIFT, block):
                 many[wide] = min(many[wide], each[one])
     return len(each)

@@ -10,38 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import inner
+from freshet.partitioner import graph_tables as t
+from freshet.partitioner import net_change as net
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
-from freshet.partitioner.graph_tables import (
-    KEY,
-    KIND,
-    LIST,
-    LIST_FREE,
-    LIST_TAIL,
-    LIVE,
-    MASTER,
-    PART_ROWS,
-    PART_WIDTH,
-    SLOT_TAIL,
-    SLOTS,
-    GraphView,
-)
-from freshet.partitioner.net_change import (
-    BORN,
-    DEAD,
-    DROPPED,
-    DROPPED_PART,
-    DROPPED_ROW,
-    FREED,
-    HOME_PART,
-    HOME_SLOT,
-    REPLICA_PART,
-    REPLICAS,
-    RETIRED,
-    SLOT,
-    TO,
-    VERTEX_ROW,
-    Records,
-)
+from freshet.partitioner.graph_tables import GraphView
+from freshet.partitioner.net_change import Records
 from freshet.state.entry_lists import add_entry, entries_of, entry_at, find_entry, remove_entry
 from freshet.state.table import touch
 
@@ -51,7 +24,7 @@ _E_SLOT, _E_IN, _E_OUT = 1, 2, 3  # of an entry, whose first word is the part
 @inner
 def section_of(g: GraphView, row: int, part: int) -> np.int64:
     """The section of a vertex in a part: its slots there are numbered by kind; without kinds it is the part."""
-    return np.int64(g.vertex.data[row, KIND]) * len(g.parts) + part
+    return np.int64(g.vertex.data[row, t.KIND]) * len(g.parts) + part
 
 
 @inner
@@ -59,17 +32,17 @@ def slot_of(g: GraphView, row: int, part: int) -> np.int64:
     """The slot of a vertex that has a master in a part, -1 where it has none."""
     vertex = g.vertex.data
     if not g.is_sparse:
-        return np.int64(vertex[row, SLOTS + part])
-    if vertex[row, MASTER] == part:
-        return np.int64(vertex[row, SLOTS])
-    at = find_entry(g.replicas, vertex, row, LIST, part)
+        return np.int64(vertex[row, t.SLOTS + part])
+    if vertex[row, t.MASTER] == part:
+        return np.int64(vertex[row, t.SLOTS])
+    at = find_entry(g.replicas, vertex, row, t.LIST, part)
     return np.int64(g.replicas.data[at + _E_SLOT]) if at >= 0 else np.int64(-1)
 
 
 @inner
 def home_slot(g: GraphView, row: int) -> np.int64:
     """The slot of a vertex in its master's part."""
-    return np.int64(g.vertex.data[row, SLOTS if g.is_sparse else SLOTS + g.vertex.data[row, MASTER]])
+    return np.int64(g.vertex.data[row, t.SLOTS if g.is_sparse else t.SLOTS + g.vertex.data[row, t.MASTER]])
 
 
 @inner
@@ -77,12 +50,12 @@ def _set_slot(g: GraphView, row: int, part: int, slot: int) -> None:
     """Write the slot of a vertex in its master's part, or where edges of it live."""
     vertex = g.vertex.data
     if not g.is_sparse:
-        vertex[row, SLOTS + part] = slot
-    elif vertex[row, MASTER] == part:
-        vertex[row, SLOTS] = slot
+        vertex[row, t.SLOTS + part] = slot
+    elif vertex[row, t.MASTER] == part:
+        vertex[row, t.SLOTS] = slot
     else:
         words = g.replicas
-        at = find_entry(words, vertex, row, LIST, part)
+        at = find_entry(words, vertex, row, t.LIST, part)
         touch(words, at)
         words.data[at + _E_SLOT] = slot
 
@@ -90,8 +63,8 @@ def _set_slot(g: GraphView, row: int, part: int, slot: int) -> None:
 @inner
 def _drop_slot(g: GraphView, row: int, part: int) -> None:
     """The vertex is not in the part any more."""
-    if g.is_sparse and g.vertex.data[row, MASTER] != part:
-        remove_entry(g.replicas, g.scalars[LIST_FREE:], g.vertex.data, row, LIST, part)
+    if g.is_sparse and g.vertex.data[row, t.MASTER] != part:
+        remove_entry(g.replicas, g.scalars[t.LIST_FREE :], g.vertex.data, row, t.LIST, part)
     else:
         _set_slot(g, row, part, -1)
 
@@ -101,14 +74,14 @@ def count_end(g: GraphView, row: int, part: int, way: int, more: int) -> None:
     """Count an edge that comes (`more` 1) or goes (-1) in its destination (`way` 0) or source (1), in its part."""
     vertex = g.vertex.data
     if not g.is_sparse:
-        vertex[row, SLOTS + (1 + way) * len(g.parts) + part] += more
-    elif vertex[row, MASTER] == part:
-        vertex[row, SLOTS + 1 + way] += more
+        vertex[row, t.SLOTS + (1 + way) * len(g.parts) + part] += more
+    elif vertex[row, t.MASTER] == part:
+        vertex[row, t.SLOTS + 1 + way] += more
     else:
         words = g.replicas
-        at = find_entry(words, vertex, row, LIST, part)
+        at = find_entry(words, vertex, row, t.LIST, part)
         if at < 0:
-            at = add_entry(words, g.scalars[LIST_FREE:], g.scalars[LIST_TAIL:], vertex, row, LIST, part)
+            at = add_entry(words, g.scalars[t.LIST_FREE :], g.scalars[t.LIST_TAIL :], vertex, row, t.LIST, part)
             words.data[at + _E_SLOT], words.data[at + _E_IN], words.data[at + _E_OUT] = -1, 0, 0
         touch(words, at)
         words.data[at + _E_IN + way] += more
@@ -118,14 +91,14 @@ def count_end(g: GraphView, row: int, part: int, way: int, more: int) -> None:
 def home_in_edges(g: GraphView, row: int) -> np.int64:
     """Return the number of in-edges of a vertex in its master's part."""
     vertex = g.vertex.data
-    return np.int64(vertex[row, SLOTS + 1 if g.is_sparse else SLOTS + len(g.parts) + vertex[row, MASTER]])
+    return np.int64(vertex[row, t.SLOTS + 1 if g.is_sparse else t.SLOTS + len(g.parts) + vertex[row, t.MASTER]])
 
 
 @inner
 def _ends_in(g: GraphView, row: int, part: int) -> np.int64:
     """Return the number of ends of edges in a part, of a vertex with columns; a self-loop counts twice."""
     vertex, n = g.vertex.data, len(g.parts)
-    return np.int64(vertex[row, SLOTS + n + part]) + np.int64(vertex[row, SLOTS + 2 * n + part])
+    return np.int64(vertex[row, t.SLOTS + n + part]) + np.int64(vertex[row, t.SLOTS + 2 * n + part])
 
 
 # Of each of a vertex's places: with columns all parts are places, with lists those where it is but its master's.
@@ -134,21 +107,21 @@ def _ends_in(g: GraphView, row: int, part: int) -> np.int64:
 @inner
 def places_of(g: GraphView, row: int) -> np.int64:
     """Return the number of places of the vertex."""
-    return entries_of(g.vertex.data, row, LIST) if g.is_sparse else np.int64(len(g.parts))
+    return entries_of(g.vertex.data, row, t.LIST) if g.is_sparse else np.int64(len(g.parts))
 
 
 @inner
 def part_at(g: GraphView, row: int, k: int) -> np.int64:
     """The part of the k-th place; they are in the order of parts."""
-    return np.int64(g.replicas.data[entry_at(g.vertex.data, row, LIST, k)]) if g.is_sparse else np.int64(k)
+    return np.int64(g.replicas.data[entry_at(g.vertex.data, row, t.LIST, k)]) if g.is_sparse else np.int64(k)
 
 
 @inner
 def _slot_at(g: GraphView, row: int, k: int) -> np.int64:
     """The slot of the vertex in its k-th place, or -1."""
     if not g.is_sparse:
-        return np.int64(g.vertex.data[row, SLOTS + k])
-    return np.int64(g.replicas.data[entry_at(g.vertex.data, row, LIST, k) + _E_SLOT])
+        return np.int64(g.vertex.data[row, t.SLOTS + k])
+    return np.int64(g.replicas.data[entry_at(g.vertex.data, row, t.LIST, k) + _E_SLOT])
 
 
 @inner
@@ -156,7 +129,7 @@ def _ends_at(g: GraphView, row: int, k: int) -> np.int64:
     """Return the number of ends of edges of the vertex in its k-th place."""
     if not g.is_sparse:
         return _ends_in(g, row, k)
-    words, at = g.replicas.data, entry_at(g.vertex.data, row, LIST, k)
+    words, at = g.replicas.data, entry_at(g.vertex.data, row, t.LIST, k)
     return np.int64(words[at + _E_IN]) + np.int64(words[at + _E_OUT])
 
 
@@ -167,18 +140,18 @@ def placed_ends(g: GraphView, row: int) -> np.int64:
     for k in range(places_of(g, row)):
         ends += _ends_at(g, row, k)
     if g.is_sparse:
-        ends += np.int64(vertex[row, SLOTS + 1]) + np.int64(vertex[row, SLOTS + 2])
+        ends += np.int64(vertex[row, t.SLOTS + 1]) + np.int64(vertex[row, t.SLOTS + 2])
     return ends
 
 
 @inner
 def has_row(g: GraphView, row: int, part: int, k: int) -> bool:
     """Return whether the vertex has a row in the part, or gets one this epoch; `k`: number of earlier such parts."""
-    if g.vertex.data[row, MASTER] == part:
+    if g.vertex.data[row, t.MASTER] == part:
         return True
     if g.is_sparse:
         return k < places_of(g, row) and part_at(g, row, k) == part
-    return g.vertex.data[row, SLOTS + part] >= 0 or _ends_in(g, row, part) > 0
+    return g.vertex.data[row, t.SLOTS + part] >= 0 or _ends_in(g, row, part) > 0
 
 
 @inner
@@ -187,7 +160,7 @@ def assign_slots(g: GraphView, log: Log, out: Records) -> None:
     vertex = g.vertex.data
     for k in range(log.counts[LOGGED_VERTICES]):
         row = np.int64(log.vertices[k, V_ROW])
-        if vertex[row, MASTER] >= 0:  # else born and dead within the epoch, or never born
+        if vertex[row, t.MASTER] >= 0:  # else born and dead within the epoch, or never born
             _change_master(g, out, row)
             _change_replicas(g, out, row)
 
@@ -196,28 +169,28 @@ def assign_slots(g: GraphView, log: Log, out: Records) -> None:
 def _change_master(g: GraphView, out: Records, row: int) -> None:
     """A newborn gets its slot; a dead vertex drops it."""
     vertex, counts = g.vertex.data, out.counts
-    master = np.int64(vertex[row, MASTER])
-    if not vertex[row, LIVE]:
-        at = counts[DEAD]
-        counts[DEAD] += 1
-        out.dead[TO, at], out.dead[SLOT, at] = section_of(g, row, master), home_slot(g, row)
-        out.dead_keys[at] = g.wide[row, KEY]
+    master = np.int64(vertex[row, t.MASTER])
+    if not vertex[row, t.LIVE]:
+        at = counts[net.DEAD]
+        counts[net.DEAD] += 1
+        out.dead[net.TO, at], out.dead[net.SLOT, at] = section_of(g, row, master), home_slot(g, row)
+        out.dead_keys[at] = g.wide[row, t.KEY]
         _note_dropped(out, row, master)
     elif home_slot(g, row) < 0:
         section = section_of(g, row, master)
         _set_slot(g, row, master, _hand_out_slot(g, row, master))
-        at = counts[BORN]
-        counts[BORN] += 1
-        out.born[TO, at], out.born[SLOT, at] = section, home_slot(g, row)
-        out.born[VERTEX_ROW, at] = row
-        out.born_keys[at] = g.wide[row, KEY]
+        at = counts[net.BORN]
+        counts[net.BORN] += 1
+        out.born[net.TO, at], out.born[net.SLOT, at] = section, home_slot(g, row)
+        out.born[net.VERTEX_ROW, at] = row
+        out.born_keys[at] = g.wide[row, t.KEY]
 
 
 @inner
 def _change_replicas(g: GraphView, out: Records, row: int) -> None:
     """The vertex has a replica in every part but its master's where one of its edges lives, and nowhere else."""
     vertex, counts = g.vertex.data, out.counts
-    master, home = np.int64(vertex[row, MASTER]), home_slot(g, row)
+    master, home = np.int64(vertex[row, t.MASTER]), home_slot(g, row)
     for k in range(places_of(g, row)):
         part, wanted = part_at(g, row, k), _ends_at(g, row, k) > 0
         slot = _slot_at(g, row, k)
@@ -227,34 +200,34 @@ def _change_replicas(g: GraphView, out: Records, row: int) -> None:
         if wanted:
             slot = _hand_out_slot(g, row, part)
             _set_slot(g, row, part, slot)
-            at = counts[REPLICAS]
-            counts[REPLICAS] += 1
-            out.replicas[TO, at], out.replicas[SLOT, at] = section, slot
-            out.replicas[HOME_PART, at], out.replicas[HOME_SLOT, at] = master, home
+            at = counts[net.REPLICAS]
+            counts[net.REPLICAS] += 1
+            out.replicas[net.TO, at], out.replicas[net.SLOT, at] = section, slot
+            out.replicas[net.HOME_PART, at], out.replicas[net.HOME_SLOT, at] = master, home
             continue
-        at = counts[FREED]
-        counts[FREED] += 1
-        out.freed[TO, at], out.freed[SLOT, at] = section, slot
+        at = counts[net.FREED]
+        counts[net.FREED] += 1
+        out.freed[net.TO, at], out.freed[net.SLOT, at] = section, slot
         _note_dropped(out, row, part)
-        if vertex[row, LIVE]:
-            at = counts[RETIRED]
-            counts[RETIRED] += 1
-            out.retired[TO, at], out.retired[SLOT, at] = section_of(g, row, master), home
-            out.retired[REPLICA_PART, at] = part
+        if vertex[row, t.LIVE]:
+            at = counts[net.RETIRED]
+            counts[net.RETIRED] += 1
+            out.retired[net.TO, at], out.retired[net.SLOT, at] = section_of(g, row, master), home
+            out.retired[net.REPLICA_PART, at] = part
 
 
 @inner
 def _note_dropped(out: Records, row: int, part: int) -> None:
-    at = out.counts[DROPPED]
-    out.counts[DROPPED] += 1
-    out.dropped[DROPPED_ROW, at], out.dropped[DROPPED_PART, at] = row, part
+    at = out.counts[net.DROPPED]
+    out.counts[net.DROPPED] += 1
+    out.dropped[net.DROPPED_ROW, at], out.dropped[net.DROPPED_PART, at] = row, part
 
 
 @inner
 def _tail_of(g: GraphView, row: int) -> np.int64:
     """The column of a part's next fresh slot for the kind of the vertex; the first free one is in the next column."""
-    kind = np.int64(g.vertex.data[row, KIND])
-    return np.int64(SLOT_TAIL) if kind == 0 else PART_WIDTH + 2 * (kind - 1)
+    kind = np.int64(g.vertex.data[row, t.KIND])
+    return np.int64(t.SLOT_TAIL) if kind == 0 else t.PART_WIDTH + 2 * (kind - 1)
 
 
 @inner
@@ -267,7 +240,7 @@ def _hand_out_slot(g: GraphView, row: int, part: int) -> int:
     else:
         slot = parts[part, tail]
         parts[part, tail] = slot + 1
-    parts[part, PART_ROWS] += 1
+    parts[part, t.PART_ROWS] += 1
     return slot
 
 
@@ -275,11 +248,11 @@ def _hand_out_slot(g: GraphView, row: int, part: int) -> int:
 def give_back_slots(g: GraphView, out: Records) -> None:
     """Free the dropped slots; they are handed out again from the next epoch on."""
     parts, chain = g.parts, g.chain
-    for k in range(out.counts[DROPPED]):
-        row, part = np.int64(out.dropped[DROPPED_ROW, k]), np.int64(out.dropped[DROPPED_PART, k])
+    for k in range(out.counts[net.DROPPED]):
+        row, part = np.int64(out.dropped[net.DROPPED_ROW, k]), np.int64(out.dropped[net.DROPPED_PART, k])
         slot, free = slot_of(g, row, part), _tail_of(g, row) + 1
         touch(chain, slot)
         chain.data[slot, section_of(g, row, part)] = parts[part, free]
         parts[part, free] = slot + 1
-        parts[part, PART_ROWS] -= 1
+        parts[part, t.PART_ROWS] -= 1
         _drop_slot(g, row, part)

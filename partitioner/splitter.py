@@ -7,34 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from freshet.partitioner import net_change as net
 from freshet.partitioner.events import STRING, Ids
-from freshet.partitioner.net_change import (
-    ADDED,
-    BORN,
-    CONTEXTS,
-    DEAD,
-    DEGREES,
-    DELETED,
-    DST_SLOT,
-    EDGE_VALUES,
-    FEATURES,
-    FREED,
-    HOME_PART,
-    HOME_SLOT,
-    IN_EDGES,
-    LOOP_WEIGHT,
-    OUT_EDGES,
-    REPLICA_PART,
-    REPLICAS,
-    RETIRED,
-    REWEIGHTED,
-    SLOT,
-    SPLIT,
-    TO,
-    WHOLE,
-    X_ROW,
-    EpochChange,
-)
+from freshet.partitioner.net_change import EpochChange, Records
 from freshet.state.block_columns import (
     ADDED_EDGES,
     CHANGED_EDGES,
@@ -50,6 +25,7 @@ from freshet.state.task_parts import TaskParts, grouped
 
 Places = np.ndarray | slice
 _Share = tuple[int, int, str, Places]  # task, kind or relation, its prefix, and where its records are
+_Names = tuple[np.ndarray, np.ndarray]  # offsets and bytes
 
 
 class _Group:
@@ -57,7 +33,7 @@ class _Group:
 
     def __init__(self, records: np.ndarray, tasks: TaskParts, prefixes: list[str], by: int) -> None:
         """`by`: the column with the part whose task gets a record."""
-        self._records, self._tasks = records, tasks
+        self.records, self._tasks = records, tasks
         self.shares: list[_Share] = []
         if not records.shape[1]:
             return
@@ -69,15 +45,11 @@ class _Group:
                 (task, 0, prefix, at) for task, at in enumerate(places) if not isinstance(at, np.ndarray) or at.size
             ]
             return
-        section, parts = np.divmod(records[TO], np.int32(tasks.parts))
-        self._parts, count = parts if by == TO else records[by], len(prefixes)
+        section, parts = np.divmod(records[net.TO], np.int32(tasks.parts))
+        self._parts, count = parts if by == net.TO else records[by], len(prefixes)
         found, number = np.unique(tasks.task_of[self._parts].astype(np.int64) * count + section, return_inverse=True)
         each = zip(found.tolist(), grouped(number, found.size), strict=True)
         self.shares = [(of // count, of % count, prefixes[of % count], at) for of, at in each]
-
-    def column(self, k: int, at: Places) -> np.ndarray:
-        """A column of a share's records."""
-        return self._records[k][at]
 
     def to(self, name: str, task: int, at: Places) -> Columns:
         """The parts that a share's records go to, as a column, where the task has more than one."""
@@ -85,25 +57,33 @@ class _Group:
             return {}
         return {f"{name}_to": self._parts[at].astype(np.int16)}
 
-    def beside(self, values: np.ndarray, at: Places) -> np.ndarray:
-        """A share of an array that stands beside the records."""
-        return values[: self._records.shape[1]][at]
-
 
 class _Splitter:
-    """Groups of an epoch's records."""
+    """The columns of each task, which groups of an epoch's records are added to."""
 
-    def __init__(self, change: EpochChange, tasks: TaskParts) -> None:
-        self._counts, self._tasks, kinds = change.records.counts, tasks, change.kinds
+    def __init__(self, change: EpochChange, tasks: TaskParts, shared: list[Columns]) -> None:
+        self._counts, self._tasks, self._shared, kinds = change.records.counts, tasks, shared, change.kinds
         self._kinds, self._relations = ([""], [""]) if kinds is None else _prefixes(len(kinds), len(kinds.relations))
 
-    def vertices(self, records: np.ndarray, group: int, by: int = TO) -> _Group:
+    def vertices(self, group: int, records: np.ndarray, by: int = net.TO) -> _Group:
         """Return a group of vertices."""
         return _Group(records[:, : self._counts[group]], self._tasks, self._kinds, by)
 
-    def edges(self, records: np.ndarray, group: int) -> _Group:
+    def edges(self, group: int, records: np.ndarray) -> _Group:
         """Return a group of edges, or of what vertices have of a relation."""
-        return _Group(records[:, : self._counts[group]], self._tasks, self._relations, TO)
+        return _Group(records[:, : self._counts[group]], self._tasks, self._relations, net.TO)
+
+    def add(self, name: str, of: _Group, columns: Mapping[str, int | np.ndarray], names: _Names | None = None) -> None:
+        """Add a group: columns of its records, and arrays that stand beside them; `names` are those of new masters."""
+        count = of.records.shape[1]
+        whole = {name: of.records[one] if isinstance(one, int) else one[:count] for name, one in columns.items()}
+        for task, _, p, at in of.shares:
+            out = self._shared[task]
+            out |= of.to(p + name, task, at)
+            for column, values in whole.items():
+                out[p + column] = values[at]
+            if names is not None:
+                out[p + "m_off"], out[p + "m_name"] = _names_of(names, np.arange(count)[at])
 
     def part_of(self, to: np.ndarray) -> np.ndarray:
         """Return the parts that records of vertices go to, from their column TO."""
@@ -122,28 +102,28 @@ def split(
     records, counts = change.records, change.records.counts
     shared: list[Columns] = [{"ctl": ctl} for _ in range(tasks.tasks)]
     shared[0].update(positions)
-    splitter = _Splitter(change, tasks)
-    _masters(change, splitter, shared)
-    if tasks.parts > 1 and counts[[REPLICAS, FREED, SPLIT, WHOLE]].any():
-        _replicas(change, splitter, shared)
+    splitter = _Splitter(change, tasks, shared)
+    _masters(change, splitter)
+    if tasks.parts > 1 and counts[[net.REPLICAS, net.FREED, net.SPLIT, net.WHOLE]].any():
+        _replicas(records, splitter)
     for group, found, count in (
-        (DELETED_EDGES, records.deleted, DELETED),
-        (CHANGED_EDGES, records.reweighted, REWEIGHTED),
-        (ADDED_EDGES, records.added, ADDED),
+        (DELETED_EDGES, records.deleted, net.DELETED),
+        (CHANGED_EDGES, records.reweighted, net.REWEIGHTED),
+        (ADDED_EDGES, records.added, net.ADDED),
     ):
         if counts[count]:
-            edges = splitter.edges(found, count)
+            edges = splitter.edges(count, found)
             for share in edges.shares:
                 _edges(change, group, edges, share, shared[share[0]])
-    if counts[FEATURES]:
-        features = splitter.vertices(records.features, FEATURES)
+    if counts[net.FEATURES]:
+        features = splitter.vertices(net.FEATURES, records.features)
         for task, kind, p, at in features.shares:
             if change.kinds is not None and not change.kinds.widths[kind]:  # such vertices have none
                 continue
             columns = shared[task]
             columns |= features.to(p + "x0", task, at)
-            columns[p + "x0_slot"] = features.column(SLOT, at)
-            for name, column in change.x.of_kind(kind, features.column(X_ROW, at)).columns("x0").items():
+            columns[p + "x0_slot"] = features.records[net.SLOT][at]
+            for name, column in change.x.of_kind(kind, features.records[net.X_ROW][at]).columns("x0").items():
                 columns[p + name] = column
     # Copies: the records are the core's, and the next epoch overwrites them.
     return [
@@ -162,102 +142,62 @@ def _edges(change: EpochChange, group: EdgeGroup, edges: _Group, share: _Share, 
         if not width and group is CHANGED_EDGES and change.attr is not None:
             at = _with_new_values(edges, at, len(values) // 2)
     columns |= edges.to(p + group.name, task, at)
-    columns[p + src], columns[p + dst] = edges.column(SLOT, at), edges.column(DST_SLOT, at)
-    for k, name in enumerate(values, EDGE_VALUES):
-        columns[p + name] = edges.column(k, at).view(np.float32)
+    columns[p + src], columns[p + dst] = edges.records[net.SLOT][at], edges.records[net.DST_SLOT][at]
+    for k, name in enumerate(values, net.EDGE_VALUES):
+        columns[p + name] = edges.records[k][at].view(np.float32)
     if change.attr is not None and width != 0:
-        columns[p + group.type] = edges.column(EDGE_VALUES + len(values), at)
+        columns[p + group.type] = edges.records[net.EDGE_VALUES + len(values)][at]
         if group.has_attr:
-            attr = change.attr[edges.column(EDGE_VALUES + len(values) + 1, at)]
+            attr = change.attr[edges.records[net.EDGE_VALUES + len(values) + 1][at]]
             columns[p + group.attr] = attr if width is None else attr[:, :width]
 
 
 def _with_new_values(edges: _Group, at: Places, values: int) -> np.ndarray:
     """Return the changed ones of these edges, without those that were only added again: they have no attributes."""
     old, new = (
-        [edges.column(k, at).view(np.float32) for k in range(first, first + values)]
-        for first in (EDGE_VALUES, EDGE_VALUES + values)
+        [edges.records[k][at].view(np.float32) for k in range(first, first + values)]
+        for first in (net.EDGE_VALUES, net.EDGE_VALUES + values)
     )
     differ = np.any([one != other for one, other in zip(old, new, strict=True)], axis=0)
     places: np.ndarray = np.flatnonzero(differ) if isinstance(at, slice) else at[differ]
     return places
 
 
-def _masters(change: EpochChange, splitter: _Splitter, shared: list[Columns]) -> None:
-    """Columns of new masters, of those that go, and of those with a new context."""
-    records, counts = change.records, change.records.counts
-    if counts[BORN]:
-        born = splitter.vertices(records.born, BORN)
-        for task, _, p, at in born.shares:
-            columns = shared[task]
-            columns |= born.to(p + "m", task, at)
-            columns[p + "m_slot"] = born.column(SLOT, at)
-            columns[p + "m_key"] = born.beside(records.born_keys, at)
-            if change.names is not None:
-                rows = np.arange(int(counts[BORN]))
-                columns[p + "m_off"], columns[p + "m_name"] = _names_of(change.names, born.beside(rows, at))
-    if counts[DEAD]:
-        dead = splitter.vertices(records.dead, DEAD)
-        for task, _, p, at in dead.shares:
-            columns = shared[task]
-            columns |= dead.to(p + "d", task, at)
-            columns[p + "d_slot"] = dead.column(SLOT, at)
-            columns[p + "d_key"] = dead.beside(records.dead_keys, at)
-    if counts[CONTEXTS]:
-        contexts = splitter.vertices(records.contexts, CONTEXTS)
-        for task, _, p, at in contexts.shares:
-            columns = shared[task]
-            columns |= contexts.to(p + "c", task, at) | _context(contexts, records.degrees, at, p)
-            if len(records.out_degrees):
-                columns[p + "c_out_count"] = contexts.column(OUT_EDGES, at)
-                columns[p + "c_out_degree"] = contexts.beside(records.out_degrees, at)
-    if counts[DEGREES]:
-        degrees = splitter.edges(records.degrees_in, DEGREES)
-        for task, _, p, at in degrees.shares:
-            shared[task] |= degrees.to(p + "c", task, at) | _context(degrees, records.sums_in, at, p)
+def _masters(change: EpochChange, to: _Splitter) -> None:
+    """Add new masters, those that go, and those with a new context."""
+    of, counts = change.records, change.records.counts
+    if counts[net.BORN]:
+        to.add("m", to.vertices(net.BORN, of.born), {"m_slot": net.SLOT, "m_key": of.born_keys}, change.names)
+    if counts[net.DEAD]:
+        to.add("d", to.vertices(net.DEAD, of.dead), {"d_slot": net.SLOT, "d_key": of.dead_keys})
+    if counts[net.CONTEXTS]:
+        contexts = _context(of.contexts, of.degrees)
+        if len(of.out_degrees):
+            contexts |= {"c_out_count": net.OUT_EDGES, "c_out_degree": of.out_degrees}
+        to.add("c", to.vertices(net.CONTEXTS, of.contexts), contexts)
+    if counts[net.DEGREES]:
+        to.add("c", to.edges(net.DEGREES, of.degrees_in), _context(of.degrees_in, of.sums_in))
 
 
-def _context(of: _Group, degrees: np.ndarray, at: Places, p: str) -> Columns:
-    """Columns of the in-edges of a share's vertices."""
-    return {
-        p + "c_slot": of.column(SLOT, at),
-        p + "c_count": of.column(IN_EDGES, at),
-        p + "c_degree": of.beside(degrees, at),
-        p + "c_loop": of.column(LOOP_WEIGHT, at).view(np.float32),
-    }
+def _context(records: np.ndarray, degrees: np.ndarray) -> dict[str, int | np.ndarray]:
+    """Columns of the in-edges of vertices."""
+    loops = records[net.LOOP_WEIGHT].view(np.float32)
+    return {"c_slot": net.SLOT, "c_count": net.IN_EDGES, "c_degree": degrees, "c_loop": loops}
 
 
-def _replicas(change: EpochChange, splitter: _Splitter, shared: list[Columns]) -> None:
-    """Columns of replicas, where they are and at their masters, and of masters that become split or whole."""
-    records = change.records
-    here = splitter.vertices(records.replicas, REPLICAS)
-    for task, _, p, at in here.shares:
-        columns = shared[task]
-        columns |= here.to(p + "r", task, at)
-        columns[p + "r_slot"] = here.column(SLOT, at)
-        columns[p + "r_part"] = here.column(HOME_PART, at).astype(np.int16)
-        columns[p + "r_home"] = here.column(HOME_SLOT, at)
-    at_master = splitter.vertices(records.replicas, REPLICAS, by=HOME_PART)
-    for task, _, p, at in at_master.shares:
-        columns = shared[task]
-        columns |= at_master.to(p + "ra", task, at)
-        columns[p + "ra_slot"] = at_master.column(HOME_SLOT, at)
-        columns[p + "ra_part"] = splitter.part_of(at_master.column(TO, at)).astype(np.int16)
-        columns[p + "ra_rslot"] = at_master.column(SLOT, at)
-    retired = splitter.vertices(records.retired, RETIRED)
-    for task, _, p, at in retired.shares:
-        columns = shared[task]
-        columns |= retired.to(p + "rd", task, at)
-        columns[p + "rd_slot"] = retired.column(SLOT, at)
-        columns[p + "rd_part"] = retired.column(REPLICA_PART, at).astype(np.int16)
-    for name, group, found in (("f", FREED, records.freed), ("s", SPLIT, records.split), ("u", WHOLE, records.whole)):
-        some = splitter.vertices(found, group)
-        for task, _, p, at in some.shares:
-            shared[task] |= some.to(p + name, task, at)
-            shared[task][f"{p}{name}_slot"] = some.column(SLOT, at)
+def _replicas(of: Records, to: _Splitter) -> None:
+    """Add replicas, where they are and at their masters, and masters that become split or whole."""
+    here, there = (to.vertices(net.REPLICAS, of.replicas, by) for by in (net.TO, net.HOME_PART))
+    home, part = (one.astype(np.int16) for one in (here.records[net.HOME_PART], to.part_of(here.records[net.TO])))
+    to.add("r", here, {"r_slot": net.SLOT, "r_part": home, "r_home": net.HOME_SLOT})
+    to.add("ra", there, {"ra_slot": net.HOME_SLOT, "ra_part": part, "ra_rslot": net.SLOT})
+    ended = to.vertices(net.RETIRED, of.retired)
+    to.add("rd", ended, {"rd_slot": net.SLOT, "rd_part": ended.records[net.REPLICA_PART].astype(np.int16)})
+    for name, group, found in (("f", net.FREED, of.freed), ("s", net.SPLIT, of.split), ("u", net.WHOLE, of.whole)):
+        to.add(name, to.vertices(group, found), {f"{name}_slot": net.SLOT})
 
 
-def _names_of(names: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _names_of(names: _Names, rows: np.ndarray) -> _Names:
     """Offsets and bytes of some of the names."""
     offsets, data = names
     if rows.size == offsets.size - 1:

@@ -120,7 +120,7 @@ def topic_stream(
 ) -> DataStream:
     """Return the messages of a topic from its start, to its end if it has one; the source's state goes by `uid`.
 
-    Each of the `readers` reads some of its partitions. `operators.parser.topic_stage` reads the batches. `out` is the
+    Each of the `readers` reads some of its partitions. `operators.parser.stages` reads the batches. `out` is the
     job's output folder, for what its errors advise. A topic that is read to its end `waits` until the job is stopped,
     or makes the file `ended` and never reads again. `keyed`: with the keys of messages without a value.
     """

@@ -9,11 +9,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from freshet.operators.parser.arrow.advice import advice_on, advice_on_struct
-from freshet.operators.parser.arrow.arrays import is_number, is_text
+from freshet.operators.parser.arrow.arrays import advice_on, advice_on_struct, is_number, is_text
 from freshet.operators.parser.event_files import EventFile
+from freshet.operators.parser.files import LineReader
 from freshet.operators.parser.formats import JSONL, TABLES
-from freshet.operators.parser.line_files import LineReader
 from freshet.operators.parser.rules import ID_FIELDS, KIND_FIELDS, FieldKind, fields_of, is_past_int64
 from freshet.partitioner.events import INT, STRING
 from freshet.schema import Features

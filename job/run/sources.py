@@ -21,12 +21,11 @@ from freshet.job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicIdentity, TopicInput
 from freshet.job.run.source_kinds import FileSource, TopicSource
-from freshet.operators.parser.ahead import is_parsed_ahead
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
-from freshet.operators.parser.file_stage import read_plan, write_plan
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.messages import RawMessage
+from freshet.operators.parser.stages import is_parsed_ahead, read_plan, write_plan
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
 

@@ -19,21 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.kernels.kernel import inner
+from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import HASH, HDRF, HYBRID
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
-from freshet.partitioner.graph_tables import (
-    AWAY,
-    DST,
-    KEY,
-    LIST_TAIL,
-    LIVE,
-    MASTER,
-    MASTERS,
-    PART,
-    PART_EDGES,
-    SRC,
-    GraphView,
-)
+from freshet.partitioner.graph_tables import GraphView
 from freshet.partitioner.slots import count_end, has_row, home_in_edges, placed_ends
 from freshet.state.salt import Salt, mix
 
@@ -54,12 +43,12 @@ class Rule(NamedTuple):
 def count_edge(g: GraphView, row: int, more: int) -> None:
     """Count a placed edge (`more` 1) or one that goes (-1) in its ends and in its part's load."""
     vertex, edge = g.vertex.data, g.edge.data
-    src, dst, part = np.int64(edge[row, SRC]), np.int64(edge[row, DST]), np.int64(edge[row, PART])
+    src, dst, part = np.int64(edge[row, t.SRC]), np.int64(edge[row, t.DST]), np.int64(edge[row, t.PART])
     count_end(g, dst, part, 0, more)
     count_end(g, src, part, 1, more)
-    g.parts[part, PART_EDGES] += more
-    if vertex[dst, MASTER] != part:
-        vertex[dst, AWAY] += more
+    g.parts[part, t.PART_EDGES] += more
+    if vertex[dst, t.MASTER] != part:
+        vertex[dst, t.AWAY] += more
 
 
 @inner
@@ -67,8 +56,8 @@ def _least_loaded(parts: np.ndarray) -> int:
     """The part with the fewest masters; ties: with the fewest edges, then the lowest."""
     best = 0
     for p in range(1, len(parts)):
-        if parts[p, MASTERS] < parts[best, MASTERS] or (
-            parts[p, MASTERS] == parts[best, MASTERS] and parts[p, PART_EDGES] < parts[best, PART_EDGES]
+        if parts[p, t.MASTERS] < parts[best, t.MASTERS] or (
+            parts[p, t.MASTERS] == parts[best, t.MASTERS] and parts[p, t.PART_EDGES] < parts[best, t.PART_EDGES]
         ):
             best = p
     return best
@@ -76,14 +65,14 @@ def _least_loaded(parts: np.ndarray) -> int:
 
 @inner
 def _set_master(parts: np.ndarray, vertex: np.ndarray, row: int, part: int) -> None:
-    vertex[row, MASTER] = part
-    parts[part, MASTERS] += 1
+    vertex[row, t.MASTER] = part
+    parts[part, t.MASTERS] += 1
 
 
 @inner
 def _placed_in_edges(g: GraphView, row: int) -> int:
     """Return the number of in-edges, of a vertex with a master, that have a part."""
-    return home_in_edges(g, row) + g.vertex.data[row, AWAY]
+    return home_in_edges(g, row) + g.vertex.data[row, t.AWAY]
 
 
 @inner
@@ -91,20 +80,20 @@ def _unless_full(parts: np.ndarray, part: int) -> int:
     """The part, while its load is within the slack of the mean; else the least loaded one."""
     total = 0
     for p in range(len(parts)):
-        total += parts[p, MASTERS]
-    if parts[part, MASTERS] * len(parts) <= LOAD_SLACK * total:
+        total += parts[p, t.MASTERS]
+    if parts[part, t.MASTERS] * len(parts) <= LOAD_SLACK * total:
         return part
     return _least_loaded(parts)
 
 
 @inner
 def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) -> None:
-    if vertex[src, MASTER] < 0 and vertex[dst, MASTER] < 0:
+    if vertex[src, t.MASTER] < 0 and vertex[dst, t.MASTER] < 0:
         _set_master(parts, vertex, dst, _least_loaded(parts))
-    if vertex[dst, MASTER] < 0:
-        _set_master(parts, vertex, dst, _unless_full(parts, vertex[src, MASTER]))
-    if vertex[src, MASTER] < 0:
-        _set_master(parts, vertex, src, _unless_full(parts, vertex[dst, MASTER]))
+    if vertex[dst, t.MASTER] < 0:
+        _set_master(parts, vertex, dst, _unless_full(parts, vertex[src, t.MASTER]))
+    if vertex[src, t.MASTER] < 0:
+        _set_master(parts, vertex, src, _unless_full(parts, vertex[dst, t.MASTER]))
 
 
 @inner
@@ -112,33 +101,33 @@ def _master_locality(g: GraphView, src: int, dst: int) -> None:
     """Algorithm 1: a new source joins a destination of high in-degree, else it goes to the least loaded part."""
     parts, vertex = g.parts, g.vertex.data
     part = _least_loaded(parts)
-    if vertex[dst, MASTER] >= 0:
+    if vertex[dst, t.MASTER] >= 0:
         edges = masters = 0
         for p in range(len(parts)):
-            edges += parts[p, PART_EDGES]
-            masters += parts[p, MASTERS]
+            edges += parts[p, t.PART_EDGES]
+            masters += parts[p, t.MASTERS]
         if _placed_in_edges(g, dst) * masters > 2 * edges:
-            part = vertex[dst, MASTER]
+            part = vertex[dst, t.MASTER]
     else:
         _set_master(parts, vertex, dst, part)
-    if vertex[src, MASTER] < 0:
+    if vertex[src, t.MASTER] < 0:
         _set_master(parts, vertex, src, part)
 
 
 @inner
 def _hdrf(g: GraphView, src: int, dst: int, rule: Rule) -> int:
     """The part with the highest score."""
-    parts, masters = g.parts, g.vertex.data[:, MASTER]
+    parts, masters = g.parts, g.vertex.data[:, t.MASTER]
     n, src_degree, dst_degree = len(parts), 1 + placed_ends(g, src), 1 + placed_ends(g, dst)
-    most = least = parts[0, PART_EDGES]
+    most = least = parts[0, t.PART_EDGES]
     for p in range(n):
-        most = max(most, parts[p, PART_EDGES])
-        least = min(least, parts[p, PART_EDGES])
+        most = max(most, parts[p, t.PART_EDGES])
+        least = min(least, parts[p, t.PART_EDGES])
     share = src_degree / (src_degree + dst_degree)
     best, best_score = 0, -1.0
     src_rows = dst_rows = np.int64(0)  # beside the masters'
     for p in range(n):
-        size = parts[p, PART_EDGES]
+        size = parts[p, t.PART_EDGES]
         score = rule.balance * (most - size) / (rule.epsilon + (most - least))
         if has_row(g, src, p, src_rows):
             score += 2.0 - share
@@ -146,7 +135,7 @@ def _hdrf(g: GraphView, src: int, dst: int, rule: Rule) -> int:
         if has_row(g, dst, p, dst_rows):
             score += 1.0 + share
             dst_rows += masters[dst] != p
-        if score > best_score or (score == best_score and size < parts[best, PART_EDGES]):
+        if score > best_score or (score == best_score and size < parts[best, t.PART_EDGES]):
             best, best_score = p, score
     return best
 
@@ -158,20 +147,20 @@ def _choose(g: GraphView, src: int, dst: int, rule: Rule) -> int:
     if rule.strategy == HDRF:
         part = _hdrf(g, src, dst, rule)
         for end in (src, dst):
-            if vertex[end, MASTER] < 0:
+            if vertex[end, t.MASTER] < 0:
                 _set_master(parts, vertex, end, part)
         return part
     if rule.strategy == HASH:
         for end in (src, dst):
-            if vertex[end, MASTER] < 0:
-                _set_master(parts, vertex, end, hash_part(rule.salt, g.wide[end, KEY], len(parts)))
+            if vertex[end, t.MASTER] < 0:
+                _set_master(parts, vertex, end, hash_part(rule.salt, g.wide[end, t.KEY], len(parts)))
     elif rule.strategy == HYBRID:
         _master_hybrid(parts, vertex, src, dst)
         if _placed_in_edges(g, dst) >= rule.threshold:
             return _hdrf(g, src, dst, rule)
     else:
         _master_locality(g, src, dst)
-    return vertex[dst, MASTER]
+    return vertex[dst, t.MASTER]
 
 
 @inner
@@ -188,10 +177,10 @@ def place_edges(g: GraphView, added: np.ndarray, start: int, rule: Rule) -> int:
     """
     edge = g.edge.data
     for i in range(start, len(added)):
-        if g.is_sparse and g.scalars[LIST_TAIL] + g.list_room > len(g.replicas.data):
+        if g.is_sparse and g.scalars[t.LIST_TAIL] + g.list_room > len(g.replicas.data):
             return i
         row = np.int64(added[i])
-        edge[row, PART] = _choose(g, np.int64(edge[row, SRC]), np.int64(edge[row, DST]), rule)
+        edge[row, t.PART] = _choose(g, np.int64(edge[row, t.SRC]), np.int64(edge[row, t.DST]), rule)
         count_edge(g, row, 1)
     return len(added)
 
@@ -202,7 +191,7 @@ def place_isolated(g: GraphView, log: Log, rule: Rule) -> None:
     parts, vertex = g.parts, g.vertex.data
     for k in range(log.counts[LOGGED_VERTICES]):
         row = log.vertices[k, V_ROW]
-        if vertex[row, LIVE] and vertex[row, MASTER] < 0:
+        if vertex[row, t.LIVE] and vertex[row, t.MASTER] < 0:
             by_hash = rule.strategy == HASH
-            part = hash_part(rule.salt, g.wide[row, KEY], len(parts)) if by_hash else _least_loaded(parts)
+            part = hash_part(rule.salt, g.wide[row, t.KEY], len(parts)) if by_hash else _least_loaded(parts)
             _set_master(parts, vertex, row, part)
