@@ -18,10 +18,9 @@ from freshet.operators.inbox import INBOX_BYTES
 from freshet.operators.network import Network
 from freshet.operators.output_folders import LogFolders, log_id, tails_of
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.file_stage import Originals, ParserStage
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.registry.decoder import decoder_of
-from freshet.operators.parser.topic_stage import MessageStage
+from freshet.operators.parser.stages import MessageStage, Originals, ParserStage
 from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.core import Sink

@@ -17,13 +17,13 @@ WAITING_BYTES = 32 << 20
 class SealingConfig:
     """Rules by which epochs are sealed and markers follow.
 
-    `marker_*`, `vertex_bytes`, `edge_bytes` and `journal_bytes` are explained in operators/epochs/markers.py.
+    `marker_*`, `vertex_bytes`, `edge_bytes` and `journal_bytes` are explained in operators/epochs/cutter.py.
     `flush_epochs` and `flush_ms` end the intervals of an output that coalesces (operators/epochs/flush_intervals.py).
     `publish_ms` is the longest time until results are readable. `publish_after_ms` after the files of the change log
     closed last, the next epoch closes them again; in a pause an empty one does, once. It need not be a marker (which
     would rewrite a large state for a few rows): the flag in the cut log is enough for a replay to write the same files.
     0: they close at markers and by their size alone.
-    `latency_target_ms`: epochs adapt to it, with `epoch_events` as their maximum (operators/epochs/pace.py), and
+    `latency_target_ms`: epochs adapt to it, with `epoch_events` as their maximum (operators/epochs/cutter.py), and
     `epoch_ms` cuts none. 0: they do not adapt.
 
     Units: epoch_events, marker_epochs_max, flush_epochs numbers; names in _ms milliseconds, names in _bytes bytes;

@@ -6,12 +6,10 @@ Up to DENSE_PARTS parts a row has a column for each. Most would be empty where a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from typing_extensions import override
 
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch, prefetch_row
@@ -209,23 +207,15 @@ def _only_read(array: np.ndarray) -> np.ndarray:
     return frozen(array.view())
 
 
-class PartColumns(ABC):
-    """The numbers of each row; `of` makes the form that fits the number of parts."""
+class PartColumns:
+    """The numbers of each row: in a column for each part or, past DENSE_PARTS parts, in a list for each row."""
 
-    is_sparse: ClassVar[bool]
-
-    def __init__(self, tables: TableSet, lists: TableSet, name: str, parts: int) -> None:
-        """`tables` are for the columns, `lists` for the lists: those of the form that is not used are no one's."""
-        self._table = tables.add(name, "i4", parts, fill=-1)
-        self._lists = Lists(lists, name)
-
-    @staticmethod
-    def of(tables: TableSet, name: str, parts: int) -> PartColumns:
-        """Columns in the table `name`; past DENSE_PARTS parts, lists in `name.head`, `.pool` and `.free`."""
-        unused = TableSet(tables.parts)
-        if parts > DENSE_PARTS:
-            return ListedParts(unused, tables, name, parts)
-        return DenseParts(tables, unused, name, parts)
+    def __init__(self, tables: TableSet, name: str, parts: int) -> None:
+        """Have columns in the table `name`, or lists in `name.head`, `.pool` and `.free`."""
+        self.is_sparse = parts > DENSE_PARTS
+        unused = TableSet(tables.parts)  # of the other form: its tables are no one's
+        self._table = (unused if self.is_sparse else tables).add(name, "i4", parts, fill=-1)
+        self._lists = Lists(tables if self.is_sparse else unused, name)
 
     @property
     def view(self) -> PartsView:
@@ -239,6 +229,21 @@ class PartColumns(ABC):
         lists = ListsRead(Data(head.data), Data(pool.data), pool.stride, head.part_shift, head.part_shift)
         return PartsRead(Data(self._table.data), lists, self.is_sparse)
 
+    @property
+    def rows(self) -> Table | Lists:
+        """Table or lists that grow with the rows."""
+        return self._lists if self.is_sparse else self._table
+
+    @property
+    def form(self) -> np.ndarray | ListsRead:
+        """The numbers for kernels that read one form: columns (rows, parts) int32 with -1 for none, or lists."""
+        return self.read.lists if self.is_sparse else self._table.data
+
+    @property
+    def part_shift(self) -> int:
+        """`row >> part_shift` is the part of a row."""
+        return (self._lists.head if self.is_sparse else self._table).part_shift
+
     def grow(self) -> None:
         """Make room after a kernel said that there is none."""
         self._lists.grow()
@@ -251,38 +256,41 @@ class PartColumns(ABC):
         _list_numbers(of, rows, found, parts)
         return found, parts
 
-    @property
-    @abstractmethod
-    def rows(self) -> Table | Lists:
-        """Table or lists that grow with the rows."""
-
-    @property
-    @abstractmethod
-    def form(self) -> np.ndarray | ListsRead:
-        """The numbers for kernels that read one form: columns (rows, parts) int32 with -1 for none, or lists."""
-
-    @property
-    @abstractmethod
-    def part_shift(self) -> int:
-        """`row >> part_shift` is the part of a row."""
-
-    @abstractmethod
     def numbers(self, rows: np.ndarray, parts: np.ndarray) -> np.ndarray:
         """The numbers of these rows' parts, (n,) int32, -1 where there is none."""
+        if not self.is_sparse:
+            return self._table.data[rows, parts]
+        out = np.empty(rows.size, np.int32)
+        _read_numbers(self.read, _only_read(rows), _only_read(parts), out)
+        return out
 
-    @abstractmethod
     def put(self, rows: np.ndarray, parts: np.ndarray, numbers: np.ndarray) -> None:
         """Have these numbers for these rows' parts."""
+        if not self.is_sparse:
+            self._put_in_columns(rows, parts, numbers)
+            return
+        done, given = 0, tuple(map(_only_read, (rows, parts, numbers)))
+        while (done := _put_numbers(self.view, done, *given)) < rows.size:
+            self.grow()
 
-    @abstractmethod
     def drop(self, rows: np.ndarray, parts: np.ndarray) -> None:
         """Have no numbers for these rows' parts any more."""
+        if self.is_sparse:
+            _drop_numbers(self.view, _only_read(rows), _only_read(parts))
+        else:
+            self._put_in_columns(rows, parts, -1)
 
-    @abstractmethod
+    def _put_in_columns(self, rows: np.ndarray, parts: np.ndarray, numbers: np.ndarray | int) -> None:
+        self._table.touch_rows(rows)
+        self._table.data[rows, parts] = numbers
+
     def clear(self, rows: np.ndarray) -> None:
         """Have no numbers in these rows any more."""
+        if self.is_sparse:
+            self.drop(*self.held(rows))
+        else:
+            self._table.clear_rows(rows)
 
-    @abstractmethod
     def columns(self, rows: np.ndarray, shift: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray, int]]:
         """Yield the numbers of the rows as arrays whose columns, except those of -1, are in the order of parts.
 
@@ -290,93 +298,9 @@ class PartColumns(ABC):
         to that of the table's part. Lists are copied in batches, and places then have no part: `k << shift` is added to
         the numbers of the k-th part.
         """
-
-
-class DenseParts(PartColumns):
-    """A column for each part."""
-
-    is_sparse = False
-
-    @property
-    @override
-    def rows(self) -> Table:
-        return self._table
-
-    @property
-    @override
-    def form(self) -> np.ndarray:
-        return self._table.data
-
-    @property
-    @override
-    def part_shift(self) -> int:
-        return self._table.part_shift
-
-    @override
-    def numbers(self, rows: np.ndarray, parts: np.ndarray) -> np.ndarray:
-        return self._table.data[rows, parts]
-
-    @override
-    def put(self, rows: np.ndarray, parts: np.ndarray, numbers: np.ndarray) -> None:
-        self._table.touch_rows(rows)
-        self._table.data[rows, parts] = numbers
-
-    @override
-    def drop(self, rows: np.ndarray, parts: np.ndarray) -> None:
-        self._table.touch_rows(rows)
-        self._table.data[rows, parts] = -1
-
-    @override
-    def clear(self, rows: np.ndarray) -> None:
-        self._table.clear_rows(rows)
-
-    @override
-    def columns(self, rows: np.ndarray, shift: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray, int]]:
-        yield slice(None), self._table.data, rows, self.part_shift
-
-
-class ListedParts(PartColumns):
-    """A list for each row."""
-
-    is_sparse = True
-
-    @property
-    @override
-    def rows(self) -> Lists:
-        return self._lists
-
-    @property
-    @override
-    def form(self) -> ListsRead:
-        return self.read.lists
-
-    @property
-    @override
-    def part_shift(self) -> int:
-        return self._lists.head.part_shift
-
-    @override
-    def numbers(self, rows: np.ndarray, parts: np.ndarray) -> np.ndarray:
-        out = np.empty(rows.size, np.int32)
-        _read_numbers(self.read, _only_read(rows), _only_read(parts), out)
-        return out
-
-    @override
-    def put(self, rows: np.ndarray, parts: np.ndarray, numbers: np.ndarray) -> None:
-        done, told = 0, tuple(map(_only_read, (rows, parts, numbers)))
-        while (done := _put_numbers(self.view, done, *told)) < rows.size:
-            self.grow()
-
-    @override
-    def drop(self, rows: np.ndarray, parts: np.ndarray) -> None:
-        _drop_numbers(self.view, _only_read(rows), _only_read(parts))
-
-    @override
-    def clear(self, rows: np.ndarray) -> None:
-        self.drop(*self.held(rows))
-
-    @override
-    def columns(self, rows: np.ndarray, shift: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray, int]]:
+        if not self.is_sparse:
+            yield slice(None), self._table.data, rows, self.part_shift
+            return
         of, rows = self.read, _only_read(rows)
         for first in range(0, rows.size, _COPIED_AT_ONCE):
             some = slice(first, first + _COPIED_AT_ONCE)

@@ -68,7 +68,7 @@ class PlacedRows:
         self.chain = tables.add("chain", "i4")
         self._scalars = tables.add("scalars", "i8")
         self._scalars.reserve(2)
-        self.index = PartColumns.of(tables, "index", numbers)
+        self.index = PartColumns(tables, "index", numbers)
 
     @property
     def used(self) -> np.ndarray:

@@ -72,7 +72,7 @@ class Masters:
         # sums that former versions kept for such layers lack the self-loops: another name, so that they are refused
         loops_are_edges = any(one and one.source_scaled and not one.edge.skip_loops for one in (layer, following))
         self.loop = tables.add("loops" if loops_are_edges else "loop", "f4", fill=float("nan"))
-        self.replica = PartColumns.of(tables, "replica", at.tasks.parts)
+        self.replica = PartColumns(tables, "replica", at.tasks.parts)
         self._replicates = following is not None and at.tasks.parts > 1
         contexts = {"c_count": self.count, "c_degree": self.degree, "c_loop": self.loop} if self._contexts else {}
         self._of_out_edges: tuple[Table, ...] = ()

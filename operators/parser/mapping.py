@@ -10,13 +10,15 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 
 from freshet.errors import InputError
-from freshet.operators.parser.changes.expressions import Decision, Expression, value_of
-from freshet.operators.parser.changes.old_rows import (
+from freshet.operators.parser.changes import (
     DEL_VERTEX,
     DELETIONS,
     NOT_SENT,
+    Decision,
+    Expression,
     OldRow,
     paths_of,
+    value_of,
     with_old_rows,
 )
 from freshet.operators.parser.messages import KEY

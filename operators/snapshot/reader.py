@@ -18,7 +18,7 @@ from freshet.errors import InputError
 from freshet.files.json_file import DamagedFileError, read_json
 from freshet.kinds import Kinds, some_names
 from freshet.operators.limits import ID_BYTES_MAX
-from freshet.operators.parser.arrow.advice import advice_on
+from freshet.operators.parser.arrow.arrays import advice_on
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Origin, Parser
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events

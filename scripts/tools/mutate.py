@@ -52,7 +52,7 @@ TESTS = {
     "state/table.py": f"{_STATE}table.py",
     "state/image.py": f"{_STATE}image.py",
     "state/memory/table_memory.py": f"{_STATE}mapped_image.py",
-    "state/value_log.py": f"{_STATE}value_log.py",
+    "state/rocks_backend.py": f"{_STATE}value_log.py",
     "operators/epochs/partitioner_stage.py": f"{_EPOCHS}partitioner_stage.py {_EPOCHS}markers.py {SEEDS}",
     "operators/epochs/cutter.py": f"{_EPOCHS}partitioner_stage.py {_EPOCHS}input_positions.py",
     "operators/epochs/journal.py": f"{_EPOCHS}markers.py {SEEDS}",
@@ -80,7 +80,6 @@ TESTS = {
     "operators/aggregates/attention/accumulator.py": f"{_EMBED}ranges.py",
     "operators/aggregates/extrema/extrema.py": f"{_EMBED}ranges.py",
     "operators/embed/range_pass.py": f"{_EMBED}embedding.py -k lost_edge",
-    "state/page_checksums.py": f"{_STATE}image.py",
 }
 _MOMENTS, _GATES = "operators/aggregates/moments/fold.py", "operators/aggregates/gates/fold.py"
 _NETWORKS = "operators/aggregates/edge_networks/fold.py"
@@ -149,7 +148,7 @@ MUTATIONS = [
     Mutation("a restored table ends with a page", "state/sweep.py", ".set_rows(rows, self.part)", ".part_rows"),
     Mutation("a page is written as it is now", "state/table.py", "if self._copied[place]:", "if False:"),
     Mutation("checksums are not looked at", "state/image.py", "if where is not None:", "if False:"),
-    Mutation("another page is named", "state/page_checksums.py", "first = damaged[0] *", "first = damaged[-1] *"),
+    Mutation("another page is named", "state/image.py", "first = damaged[0] *", "first = damaged[-1] *"),
     Mutation("a raised shift leaves sums as they are", _SOFTMAX, "s[v, j] *= factor", "pass"),
     Mutation("an extremum takes no NaN", _EXTREMA_PASS, " or m != m:", ":"),
     Mutation("lost messages are not noticed", "operators/embed/range_pass.py", "if missing:", "if False:"),
@@ -168,7 +167,7 @@ MUTATIONS = [
         f"{_STATE}mapped_image.py",
     ),
     Mutation("an old manifest stays", "state/image.py", '    (folder / "image.json").unlink(missing_ok=True)\n'),
-    Mutation("a write may be short", "state/value_log.py", "rest = rest[written:]", "rest = rest[len(rest) :]"),
+    Mutation("a write may be short", "state/rocks_backend.py", "rest = rest[written:]", "rest = rest[len(rest) :]"),
     Mutation(
         "a replay ends early",
         "operators/epochs/partitioner_stage.py",

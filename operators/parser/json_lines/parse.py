@@ -3,20 +3,66 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from freshet.operators.parser.arrow.fields import read_fields
 from freshet.operators.parser.columns import take
 from freshet.operators.parser.dead_letters import DeadLetter
-from freshet.operators.parser.json_lines.one_by_one import append_lines
-from freshet.operators.parser.json_lines.reader import OddLinesError, read_columns
-from freshet.operators.parser.json_lines.shape import Shape, shape_of
+from freshet.operators.parser.formats import BOM
+from freshet.operators.parser.json_lines.reader import OddLinesError, Shape, read_columns, shape_of
 from freshet.operators.parser.json_lines.text import Text
 from freshet.operators.parser.rejects import LineLetters, LinePlace, Origin
 from freshet.operators.parser.rules import Rules
+from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import Events
+
+
+def append_lines(
+    lines: Sequence[bytes],
+    positions: Iterable[int],
+    rules: Rules,
+    builder: EventBuilder,
+    reject: Callable[[str, int, bytes], None],
+) -> None:
+    """Append the events of lines, and call `reject` with the reason, the position and the line where it is bad.
+
+    `positions` are the positions that follow each line.
+    """
+    append, loads = rules.append, orjson.loads
+    for line, position in zip(lines, positions, strict=False):
+        try:
+            record = loads(line)
+            error = append(record, builder, position)
+        except orjson.JSONDecodeError as cause:
+            text = line.removeprefix(BOM)
+            if not text.strip():
+                continue
+            error = _not_json(line, cause) if len(text) == len(line) else _append_text(text, rules, builder, position)
+        if error is not None:
+            builder.reject()
+            reject(error, position, line)
+
+
+def _append_text(text: bytes, rules: Rules, builder: EventBuilder, position: int) -> str | None:
+    """Append the event of a line that had a byte order mark."""
+    try:
+        record = orjson.loads(text)
+    except orjson.JSONDecodeError as cause:
+        return _not_json(text, cause)
+    return rules.append(record, builder, position)
+
+
+def _not_json(line: bytes, cause: Exception) -> str:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason} at byte {error.start}"
+    return f"not JSON: {cause}"
+
 
 LINES_MIN = 64  # fewer cost more by columns than one by one
 _TRIES_MAX = 8  # odd places of a text that are looked for; with more, one by one costs less

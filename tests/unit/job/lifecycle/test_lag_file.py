@@ -14,7 +14,7 @@ from freshet.job.run.watching import Lag
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.messages import TopicMessage
-from freshet.operators.parser.topic_stage import MessageStage
+from freshet.operators.parser.stages import MessageStage
 from freshet.schema import Features
 from tests.support.kafka.batches import batch_of
 

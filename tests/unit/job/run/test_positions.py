@@ -22,7 +22,7 @@ from freshet.job.run.resume import resume
 from freshet.job.run.source_kinds import FileSource
 from freshet.job.run.sources import FoundSources, find_sources, load_starts
 from freshet.operators.parser.event_files import EventFileError
-from freshet.operators.parser.file_stage import read_plan
+from freshet.operators.parser.stages import read_plan
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 

@@ -31,7 +31,7 @@ from freshet.job.run.resume import has_finished, options_for_life, resume, state
 from freshet.job.run.runner import spec_of
 from freshet.job.run.stop import stop
 from freshet.operators.epochs.cut import Cut
-from freshet.operators.parser.file_stage import read_plan
+from freshet.operators.parser.stages import read_plan
 from freshet.operators.settings import OutletConfig
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 
 from freshet.operators.epochs.cut_log import CutLog
-from freshet.operators.epochs.progress import Progress
+from freshet.operators.epochs.partitioner_stage import Progress
 from freshet.operators.parser.letter_box import NOTED_LATE, LetterBox, LetterQueue, read_noted
 from freshet.partitioner.events import Events
 from tests.support.stages.sealed import Job, events

@@ -6,7 +6,7 @@ import pytest
 
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
-from freshet.operators.epochs.pace import EPOCHS_UNDER_WAY, Pace
+from freshet.operators.epochs.cutter import EPOCHS_UNDER_WAY, Pace
 from freshet.operators.epochs.under_way import UnderWay
 from tests.support.stages.cuts import copied
 from tests.support.stages.sealed import Job, ends

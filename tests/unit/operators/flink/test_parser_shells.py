@@ -15,7 +15,7 @@ from freshet.operators.flink.neighbours import Mailbox, TaskAddress, is_token
 from freshet.operators.flink.parser_shells import MessageParserShell
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.messages import TopicMessage
-from freshet.operators.parser.topic_stage import MessageStage
+from freshet.operators.parser.stages import MessageStage
 from freshet.operators.telemetry.load import read_loads
 from freshet.operators.telemetry.positions import read_positions
 from freshet.operators.telemetry.profile import read_profiles

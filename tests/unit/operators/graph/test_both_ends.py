@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from freshet.operators.graph.both_ends import lacks_index_of_edges, link
+from freshet.operators.graph.edge_messages import lacks_index_of_edges, link
 from freshet.state.adjacency import Lists, append
 from freshet.state.memory.list_index import LONG
 from freshet.state.served.ids import frozen

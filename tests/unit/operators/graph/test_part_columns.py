@@ -30,7 +30,7 @@ class Columns:
 
     def _make(self) -> None:
         self.tables = TableSet(self.here)
-        self.columns = PartColumns.of(self.tables, "numbers", self.parts)
+        self.columns = PartColumns(self.tables, "numbers", self.parts)
         self.sweeper = Sweeper(self.tables)
 
     def reserve(self) -> None:
@@ -108,7 +108,7 @@ def test_columns_hold_what_was_put(here: int, parts: int, seed: int) -> None:
 
 def test_rows_of_many_parts_take_what_they_hold() -> None:
     tables = TableSet()
-    columns = PartColumns.of(tables, "numbers", 64)
+    columns = PartColumns(tables, "numbers", 64)
     rows = np.arange(10_000, dtype=np.int32)
     columns.rows.reserve(rows.size)
     for part in (3, 60):
@@ -126,7 +126,7 @@ def test_up_to_16_parts_there_is_the_table_that_there_always_was() -> None:
     names: dict[int, list[Table]] = {}
     for parts in (2, DENSE_PARTS, DENSE_PARTS + 1):
         tables = TableSet()
-        PartColumns.of(tables, "numbers", parts)
+        PartColumns(tables, "numbers", parts)
         names[parts] = list(tables)
     assert [table.name for table in names[2]] == [table.name for table in names[DENSE_PARTS]] == ["numbers"]
     assert names[DENSE_PARTS][0].width == DENSE_PARTS

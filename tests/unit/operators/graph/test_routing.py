@@ -14,7 +14,7 @@ from freshet.state.task_parts import TaskParts
 
 def columns_of(replica: np.ndarray) -> PartColumns:
     """The same slots, as an operator keeps them."""
-    columns = PartColumns.of(TableSet(), "replica", replica.shape[1])
+    columns = PartColumns(TableSet(), "replica", replica.shape[1])
     columns.rows.reserve(len(replica))
     slots, parts = np.nonzero(replica >= 0)
     columns.put(slots.astype(np.int32), parts.astype(np.int16), replica[slots, parts])

@@ -11,7 +11,7 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetterFile
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.messages import TopicMessage
-from freshet.operators.parser.topic_stage import MessageStage
+from freshet.operators.parser.stages import MessageStage
 from freshet.operators.telemetry.positions import read_positions
 from freshet.operators.telemetry.status_file import StatusFile
 from freshet.partitioner.events import Events
@@ -75,7 +75,7 @@ def test_rejected_messages_are_in_the_dead_letters_with_their_place(tmp_path: Pa
 
 
 def test_the_status_tells_how_far_partitions_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.operators.parser.topic_stage.time.time", lambda: 1000.0)
+    monkeypatch.setattr("freshet.operators.parser.stages.time.time", lambda: 1000.0)
     stage = stage_in(tmp_path)
     stage.parse(batch_of([TopicMessage(0, 4, lines(1)), TopicMessage(3, 10, b"nonsense")]))
     assert read_positions(tmp_path) == {ORIGIN.name: {0: 5, 3: 11}}
@@ -89,7 +89,7 @@ def test_the_status_tells_how_far_partitions_were_read(tmp_path: Path, monkeypat
 def test_the_last_task_that_read_a_partition_tells_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks come and go at a resume with another number of readers, and their files stay."""
     now = [1000.0]
-    monkeypatch.setattr("freshet.operators.parser.topic_stage.time.time", lambda: now[0])
+    monkeypatch.setattr("freshet.operators.parser.stages.time.time", lambda: now[0])
 
     def read(task: int, *messages: tuple[int, int]) -> None:
         now[0] += 10

@@ -20,8 +20,8 @@ from freshet.job.results.plain_reader import file_records
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import EventFileError, list_files
-from freshet.operators.parser.file_stage import Originals, write_plan
 from freshet.operators.parser.files import ChunkReader, plan_chunks, plan_from
+from freshet.operators.parser.stages import Originals, write_plan
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.schema import Features
 from tests.support.stages.parsed import ORIGIN, as_rows, jsonl, the_same_as_jsonl

@@ -1,4 +1,4 @@
-"""Old rows that a database has not sent, under maps that delete what these say.
+"""Changes of tables as records: expressions that are true of them, and old rows that a database has not sent.
 
 PostgreSQL sends the key of an old row alone, unless its table has REPLICA IDENTITY FULL: `before` is null in an update,
 and in a deletion all fields but the key are null, or 0 and "" where they can't be null. Such a record can't say which
@@ -11,9 +11,66 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jmespath
 import orjson
+from jmespath.functions import Functions, signature
+from jmespath.parser import ParsedResult
+from jmespath.visitor import TreeInterpreter
 
 from freshet.partitioner.events import OP_DEL_EDGE, OP_DEL_VERTEX, OP_NAMES
+
+
+class _Functions(Functions):
+    """The functions of JMESPath, and one for JSON within a string, as Debezium writes MongoDB's documents."""
+
+    @signature({"types": ["string", "null"]})
+    def _func_from_json(self, text: str | None) -> Any:
+        """The value that a text says as JSON; null of null."""
+        return None if text is None else orjson.loads(text)
+
+
+class _Deciding(TreeInterpreter):
+    """JMESPath takes all text as true that is not empty: `__deleted: "false"` would make a deletion of an insert."""
+
+    def _is_false(self, value: Any) -> bool:
+        return super()._is_false(value) or (type(value) is str and value.lower() == "false")
+
+    def visit_not_expression(self, node: Any, value: Any) -> bool:
+        """Return whether an operand is false."""
+        return self._is_false(self.visit(node["children"][0], value))
+
+
+_OPTIONS = jmespath.Options(custom_functions=_Functions())
+_PLAIN, _DECIDING = TreeInterpreter(_OPTIONS), _Deciding(_OPTIONS)
+
+
+def value_of(node: Any, record: Any) -> Any:
+    """Return what a parsed expression gives for a record."""
+    return _PLAIN.visit(node, record)
+
+
+class Expression:
+    """A compiled expression."""
+
+    def __init__(self, compiled: ParsedResult) -> None:
+        self.expression, self.parsed = compiled.expression, compiled.parsed
+
+    def search(self, record: Any) -> Any:
+        """Return what the expression gives for a record."""
+        return value_of(self.parsed, record)
+
+
+class Decision(Expression):
+    """One that decides whether there is an event, or which."""
+
+    def search(self, record: Any) -> Any:
+        """Return what the expression gives for a record."""
+        return _DECIDING.visit(self.parsed, record)
+
+    def holds(self, record: Any) -> bool:
+        """Return whether what it gives is true."""
+        return not _DECIDING._is_false(self.search(record))
+
 
 BEFORE, AFTER, PAYLOAD = "before", "after", "payload"
 DEL_EDGE, DEL_VERTEX = DELETIONS = OP_NAMES[OP_DEL_EDGE], OP_NAMES[OP_DEL_VERTEX]

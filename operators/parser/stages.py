@@ -1,14 +1,22 @@
-"""The Parser's stage for files: chunk numbers in, encoded blocks of events out, rejects to the dead letters."""
+"""The Parser's stages for files and for a Kafka topic: encoded blocks of events out, rejects to the dead letters.
+
+Chunks of JSON Lines may be parsed ahead, on threads of their own; they are taken in the order of the plan. Most of the
+work of parsing needs no interpreter lock. So what follows a chunk can be parsed while the chunk is processed. Nothing
+is written before a chunk is taken, so one that is never taken leaves no trace.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
@@ -17,15 +25,75 @@ import pyarrow as pa
 
 from freshet.files.json_file import DamagedFileError, parse_json
 from freshet.files.whole import write_whole
-from freshet.operators.parser.ahead import ParsedAhead
 from freshet.operators.parser.arrow.arrays import all_columns
-from freshet.operators.parser.core import Parser
+from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.event_files import EventFileError
 from freshet.operators.parser.files import Chunk, ChunkReader
+from freshet.operators.parser.formats import JSONL, compression_of
 from freshet.operators.parser.letter_box import OTHER_REASONS, LetterBox, reason_of
+from freshet.operators.parser.messages import MessageValues, messages_in
 from freshet.operators.parser.records import records, to_json
+from freshet.operators.parser.table import Parsed
+from freshet.operators.telemetry.positions import POSITIONS_PREFIX, NextOffset, positions_in
+from freshet.operators.telemetry.status_file import StatusFile
+from freshet.operators.telemetry.traffic import Traffic
 from freshet.partitioner.events import Events
+
+
+def is_parsed_ahead(chunk: Chunk) -> bool:
+    """Return whether a chunk may be parsed before its turn.
+
+    Compressed files are read in order; and the columns of tables need no parsing.
+    """
+    return chunk.format == JSONL and compression_of(chunk.path) is None
+
+
+class ParsedAhead:
+    """Parses the chunks that follow the one that was taken last, as many as there are threads.
+
+    Invariant: at most one chunk for each thread is parsed or waits.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], parsers: Iterable[Parser]) -> None:
+        """`parsers`: one for each thread, all of the same rules; none of them has a kind of ids to decide."""
+        self._chunks, self._begun = chunks, dict[int, Future[Parsed]]()
+        left = SimpleQueue[Parser]()
+        for parser in parsers:
+            left.put(parser)
+        self._threads = left.qsize()
+        self._pool = ThreadPoolExecutor(self._threads, "freshet-ahead", _begin, (left,))
+
+    def take(self, number: int) -> Parsed | None:
+        """Return a chunk's events and letters, and begin those that follow; None if it was not begun.
+
+        Raises: EventFileError, as `ChunkReader.read`.
+        """
+        found = self._begun.pop(number, None)
+        for other in [other for other in self._begun if not number < other <= number + self._threads]:
+            self._begun.pop(other).cancel()
+        for other in range(number + 1, min(number + 1 + self._threads, len(self._chunks))):
+            if other not in self._begun and is_parsed_ahead(self._chunks[other]):
+                self._begun[other] = self._pool.submit(_parse, self._chunks[other])
+        return None if found is None else found.result()
+
+    def close(self) -> None:
+        """End the threads, after what they are doing."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+_own = threading.local()  # parser and reader of a thread: neither may be shared
+
+
+def _begin(parsers: SimpleQueue[Parser]) -> None:
+    _own.parser = parsers.get()
+    _own.reader = ChunkReader(fields=_own.parser.fields)
+
+
+def _parse(chunk: Chunk) -> Parsed:
+    parser: Parser = _own.parser
+    return parser.parse_chunk(chunk, _own.reader.read(chunk))
+
 
 _LINES = "lines_crc32"
 _PUT_BACK = "put it back from a copy, or start the job again in a new --out"
@@ -190,3 +258,66 @@ class ParserStage:
         """End the threads."""
         if self._ahead is not None:
             self._ahead.close()
+
+
+class MessageStage:
+    """Parses the messages of some partitions of a topic, many at once.
+
+    Invariant: the events of a partition follow one another as its messages do, whatever is handed over at once. A
+    message that is larger than a block goes on in the next one, and the block says so (its end is the message's own
+    offset).
+    """
+
+    def __init__(
+        self,
+        parser: Parser,
+        origin: Origin,
+        dead_letters: LetterBox | None,
+        epoch_events: int,
+        out: Path | None = None,
+        task: int = 0,
+    ) -> None:
+        """`origin` has the topic's index and name; `out`: where the task's status is written, None: nowhere."""
+        self._parser, self._origin, self.dead_letters = parser, origin, dead_letters
+        self._block_events = block_size(epoch_events)
+        name = f"{POSITIONS_PREFIX}{origin.source}" + (f"-{task}" if task else "")
+        self._status = StatusFile(out, name) if out is not None else None
+        # A partition may be another task's now, and have no message since: this task's file alone tells of it then.
+        self._next = {} if self._status is None else positions_in(self._status.read())
+        self._status_behind = False
+        self.traffic = Traffic()
+
+    def parse(self, batch: bytes) -> list[bytes]:
+        """The blocks of a batch of messages; the rejected records are in the dead letters when this returns."""
+        arrival_ms = time.time() * 1e3
+        blocks: list[bytes] = []
+        for partition, found in messages_in(batch).items():
+            blocks += self._blocks(partition, found, arrival_ms)
+            self.traffic.add(len(found), int(found.size.clip(0).sum()))
+            self._next[partition] = NextOffset(int(found.offsets[-1]) + 1, int(arrival_ms))
+            self._status_behind = self._status is not None
+        self._tell(arrival_ms)
+        return blocks
+
+    def write_status(self) -> None:
+        """Write down how far each partition has been read, if that is due and not in the file: in a pause, too."""
+        self._tell(time.time() * 1e3)
+
+    def _blocks(self, partition: int, messages: MessageValues, arrival_ms: float) -> list[bytes]:
+        origin = self._origin._replace(partition=partition)
+        events, letters = self._parser.parse_batch(messages, origin, arrival_ms)
+        if letters and self.dead_letters is not None:
+            self.dead_letters.write(letters)
+        if not len(events) and not letters and not events.tombstones:
+            return []
+        return [block.encoded for block in encoded_blocks(events, letters, self._block_events)]
+
+    def _tell(self, now_ms: float) -> None:
+        if self._status is not None and self._status_behind and self._status.is_due(now_ms):
+            told = [(partition, *found) for partition, found in self._next.items()]
+            self._status.write({"source": self._origin.name, "next": told}, now_ms)
+            self._status_behind = False
+
+    def close(self) -> None:
+        """Write the last status."""
+        self._tell(float("inf"))

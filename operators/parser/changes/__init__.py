@@ -1,1 +1,0 @@
-"""Changes of tables as records: what is true in them, and whether an old row was sent."""
