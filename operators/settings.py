@@ -21,8 +21,7 @@ from freshet.operators.epochs.retention import CheckpointFolder, ToldCheckpoints
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.output_folders import TABLES_VARIABLE, home_of
 from freshet.operators.parser.config import LetterConfig, ParserConfig
-from freshet.operators.parser.dead_letters import DeadLetterFile
-from freshet.operators.parser.letter_box import LetterBox, LetterQueue
+from freshet.operators.parser.letter_box import DeadLetterFile, LetterBox, LetterQueue
 from freshet.partitioner.config import PartitionerConfig
 
 TIME_BYTES = 8  # of an edge that may expire: the `ts` of its last add

@@ -189,7 +189,8 @@ class Cutter:
         """
         if self.pace.adapts and self._lanes.waiting:
             return self.cut_if_due(epoch, now_ms)
-        if self._lanes.waiting or self._is_overdue(epoch - 1, now_ms):
+        # or an interval has waited long enough for an empty epoch to end it
+        if self._lanes.waiting or any(one.is_overdue(epoch - 1, now_ms) for one in (self._flushes, self._files)):
             return self.cut_all(epoch, now_ms)
         return None
 
@@ -241,10 +242,6 @@ class Cutter:
     def is_open(self, sealed: int) -> bool:
         """Return whether the coalesced output or a file waits for the end of the newest sealed epoch's interval."""
         return self._flushes.is_open(sealed) or self._files.is_open(sealed)
-
-    def _is_overdue(self, sealed: int, now_ms: float) -> bool:
-        """Return whether one of them has waited long enough for an empty epoch to end it."""
-        return any(one.is_overdue(sealed, now_ms) for one in (self._flushes, self._files))
 
     def remind(self, epoch: int, now_ms: float) -> None:
         """Log from time to time that the next epoch waits for events that the cut log names."""

@@ -71,10 +71,6 @@ class Journal:
         self._markers = [told[epoch]]
         return told[epoch].ends
 
-    def _encode_markers(self) -> bytes:
-        """The last two markers, one of which a restore begins at: each with the events of the lanes behind it."""
-        return orjson.dumps([[one.epoch, [(*lane, end) for lane, end in one.ends.items()]] for one in self._markers])
-
     @property
     def restored_to(self) -> int:
         """The epoch that a state saved now is restored to."""
@@ -105,4 +101,6 @@ class Journal:
             if entry.end > ends.get(entry.lane, 0):
                 self.since_marker += entry.size
         self._blocks = kept
-        return Mutations([(MARKERS_KEY, self._encode_markers())], gone)
+        # the last two markers, one of which a restore begins at: each with the events of the lanes behind it
+        markers = [[one.epoch, [(*lane, end) for lane, end in one.ends.items()]] for one in self._markers]
+        return Mutations([(MARKERS_KEY, orjson.dumps(markers))], gone)

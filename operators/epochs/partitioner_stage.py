@@ -20,7 +20,7 @@ import orjson
 from freshet.operators.control import FLUSH, LAST, PUBLISH, REPLAY, control_values
 from freshet.operators.dataflow import STORAGE
 from freshet.operators.epochs.config import SealingConfig
-from freshet.operators.epochs.cut import AnyCutLog, Cut, refuse_foreign
+from freshet.operators.epochs.cut import AnyCutLog, refuse_foreign
 from freshet.operators.epochs.cutter import Cutter, Epoch, Markers
 from freshet.operators.epochs.input_positions import InputPositions, last_arrival_ms, position_columns
 from freshet.operators.epochs.journal import JOURNAL_KEYS, MARKERS_KEY, Journal, journaled_blocks
@@ -327,7 +327,7 @@ class PartitionerStage:
             self.sweeper.marker + 1 if cut.marker else -1,
             len(events),
             events.arrival_ms,
-            flags | _flags_of(cut, is_replay),
+            flags | cut.flush * FLUSH | cut.publish * PUBLISH | is_replay * REPLAY,
             rejected=progress.rejected_in_all,
             accepted=cut.end - progress.refused,
             vertices=core.vertices,
@@ -365,10 +365,6 @@ class PartitionerStage:
         key = self._journal.add_block(number, first, self.lanes.lane_of(events), first + len(events), size)
         self._markers.bound_journal(self.lanes.peak_bytes)
         return key
-
-
-def _flags_of(cut: Cut, is_replay: bool) -> int:
-    return cut.flush * FLUSH | cut.publish * PUBLISH | is_replay * REPLAY
 
 
 def _join(out: Outcome, more: Outcome) -> None:

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.arrow.message import ARROW_STREAM, read_arrow
-from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
 from freshet.operators.parser.json_lines.text import Text
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.mapping import Expressions, MappedRules
 from freshet.operators.parser.messages import KEY, MessageValues, RawMessage, key_record
 from freshet.operators.parser.registry.decoder import Decoder

@@ -53,7 +53,7 @@ class EventMap:
             self._compiled[field] = _compiled(field, expression, Decision if field == "op" else Expression)
         self._refuse_other_ops()
         self.old = OldRow({name: one for name, one in self._compiled.items() if name in ID_FIELDS})
-        self.reads_key = any(_reads_key(one) for one in self._compiled.values())
+        self.reads_key = any(map(_reads_key, self._compiled.values()))
 
     def _refuse_other_ops(self) -> None:
         """See that `op` can be one.
@@ -107,7 +107,7 @@ class EventMap:
         Raises:
             MapFailedError: an expression does not apply to this record.
         """
-        return {field: _search(field, one, record) for field, one in self._compiled.items()}
+        return {field: _applied(field, one.search, record) for field, one in self._compiled.items()}
 
 
 class ConditionalMap:
@@ -205,11 +205,8 @@ class MappedRules(Rules):
             return str(error)
         if (why := self._map.old.why_not(event.get("op"), record)) is not None:
             return why
-        return _explained(super().append(event, builder, position), self._map, record)
-
-    def _hint(self, record: Any) -> str:
-        """Advice on a condition that reads a string of JSON."""
-        return next(filter(None, (one.hint(record) for one in self._several)), "")
+        refusal = super().append(event, builder, position)
+        return None if refusal is None else self._map.explain(refusal, record)
 
     def _append_all(self, record: Any, builder: EventBuilder, position: int, prepare: Prepare) -> str | None:
         """Append the events of all maps whose conditions hold, or none of them."""
@@ -222,7 +219,8 @@ class MappedRules(Rules):
         if any(one.lacks_old_row(record) for one in self._several):
             return NOT_SENT
         if not holding:
-            return "no map of events_map has a condition that holds" + self._hint(record)
+            hints = filter(None, (one.hint(record) for one in self._several))  # a string of JSON that one reads
+            return "no map of events_map has a condition that holds" + next(hints, "")
         for one, event in found:
             if (why := one.old.why_not(event.get("op"), record)) is not None:
                 return why
@@ -230,7 +228,7 @@ class MappedRules(Rules):
         for one, event in found:
             if (why := super().append(event, scratch, position)) is not None:
                 self._id_type = decided  # nothing of the record is taken
-                return _explained(why, one, record)
+                return one.explain(why, record)
         if len(found) > 1:
             self._id_type = decided  # the builder is to note it, too
             for _, event in found:
@@ -268,10 +266,6 @@ def several_maps(given: Sequence[Mapping[str, str]]) -> list[ConditionalMap]:
 
 def _reads_key(one: Any) -> bool:
     return any(KEY in path for path in paths_of(one.parsed))
-
-
-def _explained(why: str | None, by: EventMap, record: Any) -> str | None:
-    return None if why is None else by.explain(why, record)
 
 
 def _json_text_in(compiled: Any, record: Any) -> str:
@@ -320,10 +314,6 @@ def _compiled(field: str, expression: object, of: type[Expression] = Expression)
         why = " ".join(str(error).split()) if isinstance(expression, str) else "expected text"
         msg = f"{field}: {expression!r} is no JMESPath expression: {why}"
         raise ValueError(msg) from error
-
-
-def _search(field: str, expression: Any, record: Any) -> Any:
-    return _applied(field, expression.search, record)
 
 
 def _applied(field: str, asked: Callable[[Any], Any], record: Any) -> Any:

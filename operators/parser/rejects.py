@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from freshet.kinds import Kinds
 from freshet.operators.parser.arrow.arrays import all_columns
-from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.records import records, to_json
 from freshet.partitioner.events import NO_TS, OP_ADD_EDGE, OP_NAMES, Events
 from freshet.schema import ATTR

@@ -223,12 +223,11 @@ class Rules:
             if error := numbers_error("attr", numbers, width or None, whose):
                 return error
             # only the length of those that the graph does not keep
-            values = (values[0], NO_ATTR, self._padded(numbers)) if width else (values[0], len(numbers))
+            if not width:
+                return values[0], len(numbers)
+            padding = [0.0] * (self._edge_width - len(numbers))  # as wide as those of the widest relation
+            values = values[0], NO_ATTR, (*numbers, *padding)
         return values
-
-    def _padded(self, numbers: list[float]) -> tuple[float, ...]:
-        """Attributes as wide as those of the widest relation are."""
-        return (*numbers, *[0.0] * (self._edge_width - len(numbers)))
 
     def _vertex(
         self, op: int, vertex: Any, x: Any, ts: Any, builder: EventBuilder, position: int, get: Callable[[str], Any]

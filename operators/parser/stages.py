@@ -27,11 +27,10 @@ from freshet.files.json_file import DamagedFileError, parse_json
 from freshet.files.whole import write_whole
 from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.event_files import EventFileError
 from freshet.operators.parser.files import Chunk, ChunkReader
 from freshet.operators.parser.formats import JSONL, compression_of
-from freshet.operators.parser.letter_box import OTHER_REASONS, LetterBox, reason_of
+from freshet.operators.parser.letter_box import OTHER_REASONS, DeadLetter, LetterBox, reason_of
 from freshet.operators.parser.messages import MessageValues, messages_in
 from freshet.operators.parser.records import records, to_json
 from freshet.operators.parser.table import Parsed

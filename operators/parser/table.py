@@ -11,7 +11,7 @@ import pyarrow as pa
 from freshet.operators.parser.arrow.arrays import all_columns, is_text, known_columns
 from freshet.operators.parser.arrow.fields import are_exact, op_codes, read_fields
 from freshet.operators.parser.columns import NO_OP, take
-from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.records import records
 from freshet.operators.parser.rejects import Rejects, TablePlace
 from freshet.operators.parser.rules import Rules

@@ -168,13 +168,9 @@ class ReferenceGraph:
     def add_edge(
         self, src: Id, dst: Id, values: EdgeRow = PLAIN_EDGE, name: str = DEFAULT_TYPE, ts: int | None = None
     ) -> None:
-        """Add the edge or set what it carries, making its ends exist."""
+        """Add the edge, and the one that follows it, or set what they carry, making their ends exist."""
         width = attr_size(values)
-        if (
-            (src == dst and self.rules.forbid_typed_loops and self._has_loop_of_another_type(src, name))
-            or (width >= 0 and self.attr_width not in (None, width))
-            or self._is_one_type_too_many(name)
-        ):
+        if self._breaks_a_rule(src, dst, width, name):
             self.rejected += 1
             return
         self._count_again(src, dst, values, name, ts)
@@ -182,9 +178,21 @@ class ReferenceGraph:
         self.attr_width = self.attr_width if width < 0 else width
         self.add_vertex(src)
         self.add_vertex(dst)
-        for a, b in ((src, dst), (dst, src)) if self.rules.undirected else ((src, dst),):
-            self._put_edge(a, b, values, name)
-            self.times.added((a, b, name), ts)
+        for a, b, of in self._both_ways(src, dst, name):
+            self._put_edge(a, b, values, of)
+            self.times.added((a, b, of), ts)
+
+    def _breaks_a_rule(self, src: Id, dst: Id, attr_width: int, name: str) -> bool:
+        """Return whether an edge can't be added, by what the graph has; `attr_width` < 0: it has no attr."""
+        return (
+            (src == dst and self.rules.forbid_typed_loops and self._has_loop_of_another_type(src, name))
+            or (attr_width >= 0 and self.attr_width not in (None, attr_width))
+            or self._is_one_type_too_many(name)
+        )
+
+    def _both_ways(self, src: Id, dst: Id, name: str) -> list[tuple[Id, Id, str]]:
+        """Return the edges that an event acts on, by ends and type: its own, and the one that follows it."""
+        return [(src, dst, name), *([(dst, src, name)] if self.rules.undirected else [])]
 
     def _count_again(self, src: Id, dst: Id, values: EdgeRow, name: str, ts: int | None) -> None:
         """Count an edge that is about to be added, if it is there."""
@@ -218,11 +226,10 @@ class ReferenceGraph:
         return any(vertex in edges.out.get(vertex, ()) for other, edges in self.edges.items() if other != name)
 
     def del_edge(self, src: Id, dst: Id, name: str = DEFAULT_TYPE) -> None:
-        """Remove the edge; its ends stay."""
+        """Remove the edge, and the one that follows it; their ends stay."""
         self.nothing_deleted += self._kept_edge(src, dst, name) is None
-        self._take_edge(src, dst, name)
-        if self.rules.undirected and src != dst:
-            self._take_edge(dst, src, name)
+        for a, b, of in self._both_ways(src, dst, name):
+            self._take_edge(a, b, of)
 
     def _take_edge(self, src: Id, dst: Id, name: str) -> None:
         edges = self.edges[name]

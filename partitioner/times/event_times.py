@@ -34,7 +34,8 @@ class EventClock:
     @property
     def largest(self) -> int | None:
         """The largest `ts` so far; None before the first."""
-        return _or_none(int(self._table.data[_LARGEST]))
+        largest = int(self._table.data[_LARGEST])
+        return None if largest == NO_TS else largest
 
     def too_far_ahead(self, ts: np.ndarray | None) -> tuple[np.ndarray, int]:
         """Return the events of an epoch whose `ts` is not believed, ascending, and the largest that is.
@@ -77,10 +78,6 @@ class EventClock:
         if event_ts is not None and event_ts > int(self._table.data[_LARGEST]):
             self._table.touch_all()
             self._table.data[_LARGEST] = event_ts
-
-
-def _or_none(ts: int) -> int | None:
-    return None if ts == NO_TS else ts
 
 
 class EventTimes:

@@ -15,8 +15,7 @@ from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetterFile
-from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.parser.letter_box import DeadLetterFile, LetterBox
 from freshet.operators.parser.messages import TopicMessage
 from freshet.operators.parser.stages import MessageStage
 from freshet.partitioner.config import PartitionerConfig

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from freshet.operators.parser.arrow.fields import read_fields
 from freshet.operators.parser.columns import take
-from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.formats import BOM
 from freshet.operators.parser.json_lines.reader import OddLinesError, Shape, read_columns, shape_of
 from freshet.operators.parser.json_lines.text import Text
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.rejects import LineLetters, LinePlace, Origin
 from freshet.operators.parser.rules import Rules
 from freshet.partitioner.event_builder import EventBuilder

@@ -31,7 +31,7 @@ from freshet.operators.factory import load_plan, make_stage
 from freshet.operators.outcome import Outcome
 from freshet.operators.output_folders import EPOCHS, JOB_FILE
 from freshet.operators.parser.config import LetterConfig
-from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.stage import Stage
 from freshet.state.block_columns import ROWS
 from freshet.state.codec import Block, Header

@@ -8,7 +8,7 @@ from freshet.job.results.plain_kinds import PlainKindsRules
 from freshet.job.results.plain_reader import message_records
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.registry.decoder import Decoder
 from freshet.operators.parser.registry.schema_registry import SchemaRegistry

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.partitioner.events import NO_TS, OP_NAMES, Events
 from freshet.schema import Features
 

@@ -25,8 +25,14 @@ from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.partitioner_stage import Progress
 from freshet.operators.epochs.retention import Commits
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetterFile
-from freshet.operators.parser.letter_box import LetterBox, LetterQueue, ReadCounts, read_counts, read_reasons
+from freshet.operators.parser.letter_box import (
+    DeadLetterFile,
+    LetterBox,
+    LetterQueue,
+    ReadCounts,
+    read_counts,
+    read_reasons,
+)
 from freshet.operators.parser.rejects import Refusals
 from freshet.operators.parser.stages import encoded_blocks
 from freshet.operators.telemetry.status_file import StatusFile

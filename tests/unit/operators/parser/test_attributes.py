@@ -11,7 +11,7 @@ import pytest
 
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.partitioner.events import Events
 from freshet.schema import Features, attr_of
 

@@ -7,7 +7,7 @@ import json
 import threading
 from pathlib import Path
 
-from freshet.operators.parser.dead_letters import FILES, DeadLetter, DeadLetterFile
+from freshet.operators.parser.letter_box import FILES, DeadLetter, DeadLetterFile
 
 
 def test_letters_are_appended_as_json_lines(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 from freshet.errors import InputError
 from freshet.kinds import Kinds, Relation
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetter
 from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.files import ChunkReader, plan_file
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.rejects import Refusals
 from freshet.partitioner.config import PartitionerConfig

@@ -8,10 +8,11 @@ import pytest
 
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
 from freshet.operators.parser.letter_box import (
     OTHER_REASONS,
     REASONS_MAX,
+    DeadLetter,
+    DeadLetterFile,
     LetterBox,
     LetterQueue,
     add_reasons,

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetter
+from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.rejects import Refusals
 from freshet.operators.sink.change_log_reader import Positions

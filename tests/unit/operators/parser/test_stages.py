@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetter, DeadLetterFile
 from freshet.operators.parser.event_files import EventFileError
 from freshet.operators.parser.files import EventFile, plan_file
 from freshet.operators.parser.formats import JSONL
-from freshet.operators.parser.letter_box import OTHER_REASONS, LetterBox
+from freshet.operators.parser.letter_box import OTHER_REASONS, DeadLetter, DeadLetterFile, LetterBox
 from freshet.operators.parser.stages import ParserStage, encoded_blocks, write_plan
 from freshet.partitioner.events import Events
 from freshet.schema import Features

@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.dead_letters import DeadLetterFile
-from freshet.operators.parser.letter_box import LetterBox
+from freshet.operators.parser.letter_box import DeadLetterFile, LetterBox
 from freshet.operators.parser.messages import TopicMessage
 from freshet.operators.parser.stages import MessageStage
 from freshet.operators.telemetry.positions import read_positions
