@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -166,7 +166,7 @@ class ReferenceGraph:
                 del edges.out[src][vertex]
 
     def add_edge(
-        self, src: Id, dst: Id, values: EdgeRow = PLAIN_EDGE, name: str = DEFAULT_TYPE, ts: int | None = None
+        self, src: Any, dst: Any, values: EdgeRow = PLAIN_EDGE, name: str = DEFAULT_TYPE, ts: int | None = None
     ) -> None:
         """Add the edge, and the one that follows it, or set what they carry, making their ends exist."""
         width = attr_size(values)
@@ -225,7 +225,7 @@ class ReferenceGraph:
     def _has_loop_of_another_type(self, vertex: Id, name: str) -> bool:
         return any(vertex in edges.out.get(vertex, ()) for other, edges in self.edges.items() if other != name)
 
-    def del_edge(self, src: Id, dst: Id, name: str = DEFAULT_TYPE) -> None:
+    def del_edge(self, src: Any, dst: Any, name: str = DEFAULT_TYPE) -> None:
         """Remove the edge, and the one that follows it; their ends stay."""
         self.nothing_deleted += self._kept_edge(src, dst, name) is None
         for a, b, of in self._both_ways(src, dst, name):
