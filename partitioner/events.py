@@ -21,6 +21,7 @@ NO_TS = -(2**63)  # in columns of `ts`: the event has none
 DEFAULT_TYPE = ""  # the edge type of models without types where an event names none
 
 _CTL = 8  # int64s of the ctl column
+_PLAIN = "op", "position", "source", "partition"  # columns that every block has as they are
 
 
 def _ints(values: Sequence[int] = ()) -> np.ndarray:
@@ -226,10 +227,11 @@ class Events:
         rejects = self.reject_rows
         if len(rejects):
             rejects = rejects[(rejects >= start) & ((rejects < stop) | last)] - np.int32(start)
-        end = (self.end_position, self.end_source, self.end_partition)
+        position, source, partition = self.end_position, self.end_source, self.end_partition
         if not last and stop > start:
+            source, partition = int(self.source[stop - 1]), int(self.partition[stop - 1])
             inside = self.position[stop] == self.position[stop - 1]  # of a message
-            end = (int(self.position[stop - 1] - inside), int(self.source[stop - 1]), int(self.partition[stop - 1]))
+            position = int(self.position[stop - 1] - inside)
         etype, types = own_types(self.etype[start:stop], self.types)
         return replace(
             self._columns_at(slice(start, stop)),
@@ -240,9 +242,9 @@ class Events:
             x=x,
             types=types,
             reject_rows=rejects,
-            end_position=end[0],
-            end_source=end[1],
-            end_partition=end[2],
+            end_position=position,
+            end_source=source,
+            end_partition=partition,
         )
 
     def take(self, rows: np.ndarray) -> Events:
@@ -253,18 +255,9 @@ class Events:
 
     def _columns_at(self, rows: Any) -> Events:
         """The block with the plainest of its columns at these rows (a slice, or an index array)."""
-        return replace(
-            self,
-            op=self.op[rows],
-            values=self.values[rows],
-            position=self.position[rows],
-            source=self.source[rows],
-            partition=self.partition[rows],
-            ts=None if self.ts is None else self.ts[rows],
-            kind=None if self.kind is None else self.kind[rows],
-            reasons=(),
-            tombstones=0,
-        )
+        plain: dict[str, Any] = {name: getattr(self, name)[rows] for name in _PLAIN}
+        ts, kind = (None if one is None else one[rows] for one in (self.ts, self.kind))
+        return replace(self, values=self.values[rows], ts=ts, kind=kind, reasons=(), tombstones=0, **plain)
 
     @staticmethod
     def concatenate(blocks: Sequence[Events]) -> Events:
@@ -279,18 +272,15 @@ class Events:
             np.where(block.x_row >= 0, block.x_row + base, -1) for block, base in zip(blocks, x_bases, strict=False)
         ]
         rejects = [block.reject_rows + base for block, base in zip(blocks, bases, strict=False)]
+        plain: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in blocks]) for name in _PLAIN}
         return replace(
             blocks[-1],
-            op=np.concatenate([block.op for block in blocks]),
             a=Ids.concatenate([block.a for block in blocks]),
             b=Ids.concatenate([block.b for block in blocks]),
             values=EdgeValues.concatenate([block.values for block in blocks]),
             etype=np.concatenate(etypes),
             x_row=np.concatenate(x_rows).astype(np.int32),
             x=FeatureRows.concatenate([block.x for block in blocks]),
-            position=np.concatenate([block.position for block in blocks]),
-            source=np.concatenate([block.source for block in blocks]),
-            partition=np.concatenate([block.partition for block in blocks]),
             types=types,
             reject_rows=np.concatenate(rejects).astype(np.int32),
             arrival_ms=min(block.arrival_ms for block in blocks),
@@ -298,6 +288,7 @@ class Events:
             tombstones=sum(block.tombstones for block in blocks),
             ts=_merged([block.ts for block in blocks], lengths, NO_TS, np.int64),
             kind=_merged([block.kind for block in blocks], lengths, 0, np.uint8),
+            **plain,
         )
 
     def encode(self) -> bytes:
