@@ -22,7 +22,7 @@ import pyarrow as pa
 from freshet.job.errors import UsageError
 from freshet.job.results.plain_changes import KEY
 from freshet.job.results.plain_rules import Event, PlainRules
-from freshet.operators.parser.arrow.message import ARROW_STREAM, read_arrow
+from freshet.operators.parser.arrow.bounds import ARROW_STREAM, read_arrow
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.formats import JSONL, TABLES

@@ -11,8 +11,8 @@ import numpy as np
 from typing_extensions import override
 
 from freshet.operators.graph.edge_lists import LostUpdateError
+from freshet.operators.graph.part_columns import PlacedRows
 from freshet.operators.graph.part_rows import PartRows, frozen
-from freshet.operators.graph.placed_rows import PlacedRows
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES, Columns
 from freshet.state.codec import Block
 from freshet.state.table import TableSet

@@ -26,14 +26,13 @@ import pyarrow as pa
 from freshet.files.json_file import DamagedFileError, parse_json
 from freshet.files.whole import write_whole
 from freshet.operators.parser.arrow.arrays import all_columns
-from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.core import Origin, Parsed, Parser
 from freshet.operators.parser.event_files import EventFileError
 from freshet.operators.parser.files import Chunk, ChunkReader
 from freshet.operators.parser.formats import JSONL, compression_of
 from freshet.operators.parser.letter_box import OTHER_REASONS, DeadLetter, LetterBox, reason_of
 from freshet.operators.parser.messages import MessageValues, messages_in
 from freshet.operators.parser.records import records, to_json
-from freshet.operators.parser.table import Parsed
 from freshet.operators.telemetry.positions import POSITIONS_PREFIX, NextOffset, positions_in
 from freshet.operators.telemetry.status_file import StatusFile
 from freshet.operators.telemetry.traffic import Traffic

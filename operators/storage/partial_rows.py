@@ -11,8 +11,8 @@ import numpy as np
 from freshet.kernels.kernel import kernel
 from freshet.operators.aggregates.aggregate import SynopsisStore
 from freshet.operators.aggregates.registry import aggregate_of
+from freshet.operators.graph.part_columns import PlacedRows
 from freshet.operators.graph.part_rows import PartRows
-from freshet.operators.graph.placed_rows import PlacedRows
 from freshet.operators.graph.relation import RelationMessages
 from freshet.operators.graph.routing import Partials
 from freshet.state.block_columns import Columns

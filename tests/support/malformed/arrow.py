@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from freshet.operators.parser.arrow.message import ROWS_MAX
+from freshet.operators.parser.arrow.bounds import ROWS_MAX
 from tests.support.graphs.attributed import EDGE_WIDTH
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.malformed.records import (

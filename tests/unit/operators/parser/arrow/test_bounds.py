@@ -13,8 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.operators.parser.arrow.bounds import Bounds, PastBoundError, messages_of_file, messages_of_stream
-from freshet.operators.parser.arrow.message import BYTES_MAX, ROWS_MAX, read_arrow
+from freshet.operators.parser.arrow.bounds import (
+    BYTES_MAX,
+    ROWS_MAX,
+    Bounds,
+    PastBoundError,
+    messages_of_file,
+    messages_of_stream,
+    read_arrow,
+)
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.files import EventFileError, plan_chunks
 from freshet.operators.parser.messages import RawMessage

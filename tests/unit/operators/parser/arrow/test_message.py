@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.operators.parser.arrow import message
-from freshet.operators.parser.arrow.message import ROWS_MAX, VALUES_MAX, read_arrow
+from freshet.operators.parser.arrow import bounds
+from freshet.operators.parser.arrow.bounds import ROWS_MAX, VALUES_MAX, read_arrow
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.messages import RawMessage
 from freshet.schema import Features
@@ -110,7 +110,7 @@ def test_a_short_message_that_holds_too_much_is_set_aside_as_a_whole(name: str) 
 @pytest.mark.parametrize("name", ["id", "other"])
 def test_texts_by_views_count_for_every_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Views of all rows may be of the same bytes; as texts they are not."""
-    monkeypatch.setattr(message, "BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(bounds, "BYTES_MAX", 1 << 20)
     texts = pa.array([None, *["x" * 5_000] * 300], pa.string_view())
     for column in (texts.slice(150), texts, pa.DictionaryArray.from_arrays([1] * 301, texts.slice(0, 2))):
         value = to_ipc(pa.table({"op": ["fly"] * len(column), name: column}))
@@ -121,7 +121,7 @@ def test_texts_by_views_count_for_every_row(name: str, monkeypatch: pytest.Monke
 
 
 def test_rows_are_counted_over_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message, "ROWS_MAX", 10)
+    monkeypatch.setattr(bounds, "ROWS_MAX", 10)
     table = pa.table({"id": np.arange(11)})
     batches = table.to_batches(max_chunksize=4)
     assert "too many rows" in read_arrow(to_ipc(pa.Table.from_batches(batches)))
