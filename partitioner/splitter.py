@@ -75,13 +75,12 @@ class _Splitter:
 
     def add(self, name: str, of: _Group, columns: Mapping[str, int | np.ndarray], names: _Names | None = None) -> None:
         """Add a group: columns of its records, and arrays that stand beside them; `names` are those of new masters."""
-        count = of.records.shape[1]
-        whole = {name: of.records[one] if isinstance(one, int) else one[:count] for name, one in columns.items()}
+        records, count = of.records, of.records.shape[1]
         for task, _, p, at in of.shares:
             out = self._shared[task]
             out |= of.to(p + name, task, at)
-            for column, values in whole.items():
-                out[p + column] = values[at]
+            for column, one in columns.items():
+                out[p + column] = (records[one] if isinstance(one, int) else one[:count])[at]
             if names is not None:
                 out[p + "m_off"], out[p + "m_name"] = _names_of(names, np.arange(count)[at])
 
