@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -53,12 +54,12 @@ _PREFIX = "freshet-"
 _NAME_MAX = 45  # of a FlinkDeployment
 
 
-def name_of(config: RunConfig) -> str:
+def name_of(given: str | None, out: Path) -> str:
     """Return the name of a job's resources: its --name, else its output folder below DATA.
 
     Where Kubernetes does not allow all of it, a hash tells it from others that come to the same.
     """
-    whole = config.name or os.path.normpath(config.out).removeprefix(f"{DATA}/")
+    whole = given or os.path.normpath(out).removeprefix(f"{DATA}/")
     name = re.sub(r"[^a-z0-9]+", "-", whole.lower()).strip("-")
     if name != whole or len(name) > _NAME_MAX - len(_PREFIX):
         digest = hashlib.sha256(whole.encode(errors="surrogateescape")).hexdigest()[:6]
@@ -99,7 +100,7 @@ def manifests(
 
     `modules`: the sources of --layers, and of modules of the user's that they import, by the names of the modules.
     """
-    name = name_of(config)
+    name = name_of(config.name, config.out)
     plain = (bool, int, float, list, dict)  # else a path, say
     options = {
         key.replace("_", "-"): value if isinstance(value, plain) else str(value)

@@ -32,7 +32,7 @@ def spec(**given: Any) -> None:
     from freshet.job.options.layers import take_layers
 
     written = {name: value for name, value in options_given(options, config).items() if name != "resume"}
-    written["cluster"] = settings.cluster or manifest.rest_address(manifest.name_of(settings))
+    written["cluster"] = settings.cluster or manifest.rest_address(manifest.name_of(settings.name, settings.out))
     settings = load_run_config({**options, "cluster": written["cluster"]}, config)
     if settings.snapshot is not None and settings.embeddings_to is not None:
         written.setdefault("embeddings_from_start", True)  # else a server of the topic never has most rows

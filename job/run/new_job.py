@@ -120,8 +120,10 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     """
     graph = None if model.start is None else model.start.graph
     found = find_sources(config.events)
-    positions = [] if graph is None else _positions(config, graph)
-    starts = {} if graph is None else _starts(config, graph, positions, found)
+    given = config.model_fields_set
+    has_direction, start = "undirected" in given, config.start_from if "start_from" in given else None
+    positions = [] if graph is None else _positions(graph, has_direction, config.ignore_positions)
+    starts = {} if graph is None else _starts(start, graph, positions, found)
     reading = TopicReading(config.start_from, config.until is not None, config.client_properties)
     sources = plan_sources(found, starts, reading, known_topics(positions))
     if not config.events_map:
@@ -132,15 +134,15 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     planned, has_all = plan_outputs(config, job_id, say, model.plan), graph is None or config.embeddings_from_start
     claim = {"has_all": has_all, "goes_on": False, "take": config.take_topic}
     outputs = claim_topics(planned, job_id, model.plan, config.client_properties, None, **claim)
-    given, types = config.id_kind, model.plan.edge_types or None
+    given_kind, types = config.id_kind, model.plan.edge_types or None
     of_graph = None if graph is None or graph.is_empty else graph.id_kind
-    learned = learned_ids(model.plan, {"--id-type": given, "--snapshot": of_graph})
+    learned = learned_ids(model.plan, {"--id-type": given_kind, "--snapshot": of_graph})
     if graph is not None and not graph.is_empty:
-        id_kind = _of_snapshot(given, graph)
+        id_kind = _of_snapshot(given_kind, graph)
     elif learned is not None:
         id_kind = learned
-    elif given is not None:
-        id_kind = given
+    elif given_kind is not None:
+        id_kind = given_kind
     else:
         login = config.client_properties.registry_login()
         decoder = decoder_of(config.message_format or "", config.registry or "", login)
@@ -150,34 +152,38 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     return Ends(tuple(config.events), found, sources, outputs, id_kind)
 
 
-def _positions(config: RunConfig, graph: Snapshot) -> list[Position]:
+def _positions(graph: Snapshot, has_direction: bool, are_ignored: bool) -> list[Position]:
     """Return the positions of the snapshot where the events continue, unless they are to be ignored.
+
+    `has_direction`: --undirected or --directed is given.
 
     Raises: UsageError if they do not fit the options.
     """
-    if graph.info.get("undirected") and "undirected" not in config.model_fields_set:
+    if graph.info.get("undirected") and not has_direction:
         msg = (
             f"--snapshot {graph.folder}: the graph of an undirected job (every edge stands both ways): give "
             "--undirected to have events mirrored too, or --directed if they are not to be"
         )
         raise UsageError(msg)
     positions = read_positions(graph.info, graph.folder)
-    return [] if config.ignore_positions else positions
+    return [] if are_ignored else positions
 
 
 def _starts(
-    config: RunConfig, graph: Snapshot, positions: list[Position], found: FoundSources
+    start_from: str | None, graph: Snapshot, positions: list[Position], found: FoundSources
 ) -> dict[int, dict[int, int]]:
     """Return where the events continue after the snapshot, if it has positions, by source and partition.
+
+    `start_from`: as --from has it, None where it is not given.
 
     Raises: UsageError if they do not fit the options.
     """
     if not positions:
         return {}
     starts = match(positions, found, graph.folder, say)
-    if found.topics and starts.keys() >= found.topics.keys() and "start_from" in config.model_fields_set:
+    if found.topics and starts.keys() >= found.topics.keys() and start_from is not None:
         msg = (
-            f"--from {config.start_from}: the topics go on where {graph.folder} stands; leave --from out, or give "
+            f"--from {start_from}: the topics go on where {graph.folder} stands; leave --from out, or give "
             "`ignore-positions: true` in --config"
         )
         raise UsageError(msg)

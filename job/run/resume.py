@@ -122,9 +122,10 @@ def nothing_left(config: RunConfig, out: Path) -> bool:
 
     Raises: UsageError as `resume`, where it can't go on.
     """
-    saved = SavedJob.read(out) if has_finished(config.resume, out) else None
-    if saved is None or not saved.topics:
-        return has_finished(config.resume, out)
+    if not has_finished(config.resume, out):
+        return False
+    if (saved := SavedJob.read(out)) is None or not saved.topics:
+        return True
     await_brokers(config.topics, config.client_properties)
     former = saved.settings_at(out, config.model.absolute())
     now = _moved_sources(config, former, saved.topics, out).topics

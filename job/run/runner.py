@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -23,25 +22,22 @@ from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.pipeline import Division, division_of, groups_max, parts_by_subtask
 from freshet.job.folder import layout, run_file
 from freshet.job.lifecycle.ending import spec_of_cluster_job
-from freshet.job.lifecycle.job_state import JobState
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from freshet.job.machine.processes import stop_signals
 from freshet.job.options.flink_keys import of_processes, resolve
 from freshet.job.options.run_config import RunConfig, told
 from freshet.job.options.runtime_options import AUTO, FLINK_PARTS_MAX
-from freshet.job.run.attach import former_state
 from freshet.job.run.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.job_states import FormerCheckpoints, JobStates
-from freshet.job.run.model import as_the_snapshot_was_made, parts_of, plan_to_run, refuse_splits
+from freshet.job.run.model import parts_of, plan_to_run, refuse_splits
 from freshet.job.run.new_job import Job, prepare
 from freshet.job.run.outputs import note_topics, watch_topics
-from freshet.job.run.preflight import check_services
-from freshet.job.run.resume import attach, nothing_left, resume, state_to_resume
+from freshet.job.run.resume import attach, resume, state_to_resume
+from freshet.job.run.session import JobPlan, Running, plan_job, sum_up
 from freshet.job.run.sources import Processes, file_readers_of, readers_of
-from freshet.job.run.summary import StartUp, closing_summary, complete_epoch, live_remarks, profile, progress, remarks
+from freshet.job.run.summary import StartUp, complete_epoch, live_remarks, profile, progress
 from freshet.job.run.topic_start import put_start
 from freshet.job.run.watching import Lag, LevelWatch, RejectWatch
-from freshet.job.serving.embedded import server_of_run
 from freshet.job.stores.job_artifacts import put_artifacts
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import id_kind_of
@@ -57,76 +53,85 @@ def run(config: RunConfig, *, in_application: bool = False) -> int:
     `in_application`: Flink has started this program, and the job is its application's.
     Raises: UsageError for wrong use or a bad input file; JobFailed with the root cause.
     """
-    out = config.out.absolute()
-    clock = StartUp()
+    out, clock = config.out.absolute(), StartUp()
     with ended_by_signals(out), failure_noted(out):
-        former = former_state(config.resume, config.cluster, out) if config.resume else None
-        if former is not None and former.runs_on_cluster:
-            return _attach(config, out, former, clock, in_application=in_application)
-        if not (is_over := nothing_left(config, out)):
-            check_services(config)  # before anything is made
-        config = config if config.resume else as_the_snapshot_was_made(config)
-        _warm_up(config)
-        config, job = resume(config, out, is_over=is_over) if config.resume else (config, prepare(config, out))
-        # A server may be at work in tables/, a compaction in embeddings/, which removes its own, as the Sink does.
-        remove_all_left_behind(out, but=(layout.TABLES, layout.EMBEDDINGS))
-        run_file.update_run(out, attempt={"run": job.settings.run, "epoch": complete_epoch(out)})
-        if job.outputs.seen:
-            note_topics(out, job.outputs.seen)
-        if config.embeddings_from_start:
-            put_start(job, config.client_properties, out)
-        processes = config.processes_at_most if config.runtime == "flink" else 1
-        file_readers = file_readers_of(job.sources, config.readers, processes)
-        job = replace(job, settings=replace(job.settings, file_readers=file_readers))
-        rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
-        if is_over:
-            if in_application:
-                from freshet.job.flink.application import execute_nothing
-
-                execute_nothing()
-            code = rejects.verdict(_sum_up(out), EXIT_DONE)
-            say(f"nothing left to do: the job in {out} has taken in all of its input")
-            return EXIT_DONE if config.resume == AUTO else code  # whoever starts it again and again is to cease
-        took = clock.reached("prepared")
-        say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
-        if config.runtime == "flink" and not config.resume:
-            say(_growth(job.settings.parts, len(load_plan(job.settings.model).layers)))
-        if config.detach:
-            Lag(out, job.sources)  # notes for `freshet status` where the input begins
-            states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
-            return _submit(spec_of(job, config, states), config.resume, config.max_rejected, clock)
-        with server_of_run(config.flight_port, out):
-            if config.runtime == "local":
-                if idle := [key for key in config.flink if not key.startswith("s3.")]:
-                    say(f"-D {', '.join(idle)}: no effect with --runtime local, which runs no Flink")
-                code = _run_local(job, out, clock, rejects)
-            else:
-                states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
-                spec = spec_of(job, config, states)
-                run_file.update_run(out, resumed=config.resume)
-                begin = _application(recovered=False) if in_application else None
-                code = run_on_flink(job, spec, FormerCheckpoints(spec, config.resume, states), clock, rejects, begin)
-        run_file.update_run(out, startup_seconds=clock.seconds)
-        return rejects.verdict(_sum_up(out), code)
+        return start(plan_job(config, in_application=in_application), clock).wait()
 
 
-def _attach(config: RunConfig, out: Path, former: JobState, clock: StartUp, *, in_application: bool) -> int:
+def start(plan: JobPlan, clock: StartUp) -> Running:
+    """Prepare the job of a plan; the returned one runs, or is watched, in its `wait`.
+
+    Raises: UsageError for options, a model or events that do not fit; InputError for a bad input file.
+    """
+    return _attached(plan, clock) if plan.attaches else _started(plan, clock)
+
+
+def _started(plan: JobPlan, clock: StartUp) -> Running:
+    """Begin a job, or go on with one that has stopped."""
+    config, out = plan.config, plan.out
+    _warm_up(config)
+    config, job = resume(config, out, is_over=plan.is_over) if config.resume else (config, prepare(config, out))
+    # A server may be at work in tables/, a compaction in embeddings/, which removes its own, as the Sink does.
+    remove_all_left_behind(out, but=(layout.TABLES, layout.EMBEDDINGS))
+    run_file.update_run(out, attempt={"run": job.settings.run, "epoch": complete_epoch(out)})
+    if job.outputs.seen:
+        note_topics(out, job.outputs.seen)
+    if config.embeddings_from_start:
+        put_start(job, config.client_properties, out)
+    processes = config.processes_at_most if config.runtime == "flink" else 1
+    file_readers = file_readers_of(job.sources, config.readers, processes)
+    job = replace(job, settings=replace(job.settings, file_readers=file_readers))
+    running = Running(job, out, clock, RejectWatch(out, job.settings.letters.target, config.max_rejected))
+    if plan.is_over:
+        return replace(running, to_its_end=partial(_leave_over, plan), has_end=False)
+    took = clock.reached("prepared")
+    say(f"prepared in {took:.1f} s: {job.settings.parts} parts, {job.sources}")
+    if config.runtime == "local":
+        if idle := [key for key in config.flink if not key.startswith("s3.")]:
+            say(f"-D {', '.join(idle)}: no effect with --runtime local, which runs no Flink")
+        return replace(running, to_its_end=_run_local, flight_port=config.flight_port)
+    if not config.resume:
+        say(_growth(job.settings.parts, len(load_plan(job.settings.model).layers)))
+    states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
+    spec = spec_of(job, config, states)
+    if config.detach:
+        end = partial(_submit, spec, config.resume, config.max_rejected)
+        return replace(running, to_its_end=end, has_end=False)
+    run_file.update_run(out, resumed=config.resume)
+    begin = _application(recovered=False) if plan.in_application else None
+    end = partial(run_on_flink, spec, FormerCheckpoints(spec, config.resume, states), begin)
+    return replace(running, to_its_end=end, flight_port=config.flight_port)
+
+
+def _attached(plan: JobPlan, clock: StartUp) -> Running:
     """Watch a job that runs on a cluster, as the process that started it did."""
     from freshet.job.flink.runtime import attach_job
 
-    config, job = attach(config, out)
+    out, former = plan.out, plan.former
+    assert former is not None
+    config, job = attach(plan.config, out)
     secret = {"user_options": resolve(config.flink), "kafka_properties": dict(config.client_properties)}
     spec = spec_of_cluster_job(out).model_copy(update={"cluster": former.run["cluster"], **secret})
     say(f"the job runs: {former.detail}; this command attaches to it and starts no other one")
-    if config.detach:
-        return _leave(out)
     rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
+    running = Running(job, out, clock, rejects, flight_port=config.flight_port, is_own=False)
+    if config.detach:
+        return replace(running, to_its_end=_leave, flight_port=None, has_end=False)
     states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
     checkpoints = FormerCheckpoints(spec, former.run.get("resumed"), states)
-    with server_of_run(config.flight_port, out):
-        begin = _application(recovered=True) if in_application else attach_job
-        code = run_on_flink(job, spec, checkpoints, clock, rejects, begin)
-    return rejects.verdict(_sum_up(out), code)
+    begin = _application(recovered=True) if plan.in_application else attach_job
+    return replace(running, to_its_end=partial(run_on_flink, spec, checkpoints, begin))
+
+
+def _leave_over(plan: JobPlan, running: Running) -> int:
+    """Leave a job that has taken in all of its input as it is; returns the exit code."""
+    if plan.in_application:
+        from freshet.job.flink.application import execute_nothing
+
+        execute_nothing()
+    code = running.rejects.verdict(sum_up(plan.out), EXIT_DONE)
+    say(f"nothing left to do: the job in {plan.out} has taken in all of its input")
+    return EXIT_DONE if plan.config.resume == AUTO else code  # whoever starts it again and again is to cease
 
 
 def _application(*, recovered: bool) -> Callable[..., RunResult]:
@@ -144,35 +149,26 @@ def _growth(parts: int, layers: int) -> str:
     return f"at most {most} processes for this job's life: {of} (--parts), {stages} stages of layers"
 
 
-def _submit(spec: JobSpec, resume: str | None, max_rejected: float | None, clock: StartUp) -> int:
+def _submit(spec: JobSpec, resume: str | None, max_rejected: float | None, running: Running) -> int:
     """Submit a job to a cluster and leave; `resume` and `max_rejected` are the options."""
     from freshet.job.flink.runtime import submit_job
 
-    run_file.update_run(spec.out_path, resumed=resume)
+    Lag(running.out, running.job.sources)  # notes for `freshet status` where the input begins
+    run_file.update_run(running.out, resumed=resume)
     submit_job(spec)
-    clock.reached("job_submitted")
-    run_file.update_run(spec.out_path, startup_seconds=clock.seconds)
+    running.clock.reached("job_submitted")
+    run_file.update_run(running.out, startup_seconds=running.clock.seconds)
     if max_rejected is not None:
         say("--max-rejected: only a command that watches the job checks it; --resume latest attaches one")
-    return _leave(spec.out_path)
+    return _leave(running)
 
 
-def _leave(out: Path) -> int:
+def _leave(running: Running) -> int:
     """Say where the job is that goes on without this process."""
-    run = run_file.read_run(out)
+    run = run_file.read_run(running.out)
     say(f"job {run['job_id']} goes on without this command; Flink UI at http://{run['rest']}")
     print(orjson.dumps({name: run[name] for name in ("job_id", "flink_ui", "cluster")}).decode(), flush=True)
     return EXIT_DONE
-
-
-def _sum_up(out: Path) -> dict[str, Any]:
-    """Print the last line, the summary, and return it."""
-    summary = closing_summary(out)
-    run_file.update_run(out, summary=summary)
-    for line in remarks(out, summary):
-        say(line)
-    print(orjson.dumps(summary).decode(), flush=True)
-    return summary
 
 
 def _warm_up(config: RunConfig) -> None:
@@ -195,10 +191,9 @@ def _warm_up(config: RunConfig) -> None:
             say(f"{error}; the job will compile by itself what it needs, which takes longer")
 
 
-def _watch(
-    lag: Lag, job: Job, out: Path, bar: ProgressDisplay, clock: StartUp, rejects: RejectWatch
-) -> Callable[[], None]:
+def _watch(running: Running, lag: Lag, bar: ProgressDisplay) -> Callable[[], None]:
     """A callback that shows the newest figures, at most five times a second."""
+    job, out, clock, rejects = running.job, running.out, running.clock, running.rejects
     last, window = [0.0], Window(EVENTS_S)
     told = set() if learned_rows_of(load_plan(job.settings.model)) else {UNLEARNED}
     before = progress(out)["epochs"]
@@ -230,18 +225,20 @@ def _watch(
     return update
 
 
-def _run_local(job: Job, out: Path, clock: StartUp, rejects: RejectWatch) -> int:
+def _run_local(running: Running) -> int:
     from freshet.job.local.runtime import LocalRuntime
+
+    job, out = running.job, running.out
     from freshet.job.run.early_ends import bounded_stop
 
     def drop(number: int) -> None:
         """End the process at a signal, whatever is at work."""
         try:
             bar.close()
-            epoch, ended = complete_epoch(out), {"ended_ms": _now_ms(), "startup_seconds": clock.seconds}
+            epoch, ended = complete_epoch(out), {"ended_ms": _now_ms(), "startup_seconds": running.clock.seconds}
             run_file.update_run(out, state=run_file.STOPPED, epoch=epoch, **ended)
             say(f"stopped amid an epoch; {_go_on_after(epoch)}, which computes that epoch again")
-            _sum_up(out)
+            sum_up(out)
         finally:
             os._exit(128 + number)
 
@@ -250,10 +247,10 @@ def _run_local(job: Job, out: Path, clock: StartUp, rejects: RejectWatch) -> int
         with ProgressDisplay() as bar, bounded_stop(caught, drop):
             tried = job.settings.run
             run_file.update_run(out, state=run_file.RUNNING, runtime="local", started_ms=_now_ms(), tried=tried)
-            update = _watch(Lag(out, job.sources), job, out, bar, clock, rejects)
+            update = _watch(running, Lag(out, job.sources), bar)
 
             def on_progress() -> None:
-                if caught or rejects.is_too_much():
+                if caught or running.rejects.is_too_much():
                     runtime.stop()
                 update()
 
@@ -280,14 +277,9 @@ def _go_on_after(epoch: int) -> str:
 
 
 def run_on_flink(
-    job: Job,
-    spec: JobSpec,
-    former: FormerCheckpoints,
-    clock: StartUp,
-    rejects: RejectWatch,
-    begin: Callable[..., RunResult] | None = None,
+    spec: JobSpec, former: FormerCheckpoints, begin: Callable[..., RunResult] | None, running: Running
 ) -> int:
-    """Have a job run to its end; `begin` starts it, or attaches to it (default: `run_job`)."""
+    """Have a job run to its end; `begin` starts it, or attaches to it (None: `run_job`)."""
     from freshet.job.flink.runtime import run_job
 
     out = spec.out_path
@@ -296,12 +288,13 @@ def run_on_flink(
     def started(run: JobRun) -> None:
         former.own_checkpoint, former.own_away = lambda: run.own_checkpoint, lambda: run.own_away
         levels.network_bytes = run.network_bytes
-        clock.reached("job_submitted")
+        running.clock.reached("job_submitted")
         say(f"job {run.job_id}; Flink UI at http://{run.rest_address}")
 
-    with ProgressDisplay() as bar, Lag(out, job.sources) as lag, watch_topics(job.outputs, spec.kafka_properties):
+    sources, topics = running.job.sources, watch_topics(running.job.outputs, spec.kafka_properties)
+    with ProgressDisplay() as bar, Lag(out, sources) as lag, topics:
         try:
-            update = _watch(lag, job, out, bar, clock, rejects)
+            update = _watch(running, lag, bar)
 
             def watch() -> None:
                 update()
@@ -309,7 +302,7 @@ def run_on_flink(
                 former.look()
 
             begun = begin or (run_job if spec.cluster is None else partial(run_job, waiting=bar.update))
-            result = begun(spec, started, watch, _tell_restart, rejects.is_too_much)
+            result = begun(spec, started, watch, _tell_restart, running.rejects.is_too_much)
         except NotOverError:  # the job goes on
             raise
         except JobFailed as error:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -40,12 +40,32 @@ class NothingToStopError(UsageError):
     """No job runs there; the message says what was found and what to do."""
 
 
+class JobEnd(NamedTuple):
+    """End of a job that was stopped: `finished` or `stopped`, its savepoint, and the last epoch that is complete."""
+
+    state: str
+    savepoint: str | None
+    epoch: int
+
+
 def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> int:
     """Stop the job of `out`; print its savepoint and the epoch up to which the output is complete, as a JSON line.
 
     Raises: UsageError when no job runs there; JobFailed when it can't be stopped, or fails meanwhile.
     """
-    out = out.absolute()
+    found = stop_any(out.absolute(), savepoint, timeout_s)
+    again = found.savepoint if savepoint is not None else "latest"
+    end = "the job came to its end" if found.state == run_file.FINISHED else f"stopped; go on with --resume {again}"
+    say(f"{end}; the output is complete up to epoch {found.epoch}")
+    print(orjson.dumps(found._asdict()).decode(), flush=True)
+    return EXIT_DONE
+
+
+def stop_any(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> JobEnd:
+    """Stop the job of `out`, in whichever runtime; `savepoint` is the folder for one.
+
+    Raises: as `stop`.
+    """
     run = _told_or_placed(out)
     if run.get("runtime") == "local" and savepoint is not None:
         msg = "--savepoint: the local runtime has its state in OUT/state and writes none; leave --savepoint out"
@@ -59,12 +79,7 @@ def stop(out: Path, savepoint: str | None = None, timeout_s: float = DEFAULT_TIM
     else:
         path = stop_job(out, savepoint, timeout_s)
         state = run_file.FINISHED if path is None else run_file.STOPPED
-    epoch = complete_epoch(out)
-    again = path if savepoint is not None else "latest"
-    end = "the job came to its end" if state == run_file.FINISHED else f"stopped; go on with --resume {again}"
-    say(f"{end}; the output is complete up to epoch {epoch}")
-    print(orjson.dumps({"state": state, "savepoint": path, "epoch": epoch}).decode(), flush=True)
-    return EXIT_DONE
+    return JobEnd(state, path, complete_epoch(out))
 
 
 def stop_process(out: Path, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:

@@ -165,7 +165,8 @@ def test_secrets_are_references(spec: Callable[..., tuple[int, str, str]], tmp_p
 
 def test_names_of_resources_follow_from_the_folder_or_the_name() -> None:
     def name(out: str, **options: str) -> str:
-        return name_of(load_run_config({"model": Path("M"), "events": ["e.jsonl"], "out": Path(out), **options}))
+        found = load_run_config({"model": Path("M"), "events": ["e.jsonl"], "out": Path(out), **options})
+        return name_of(found.name, found.out)
 
     assert name("/data/out") == "freshet-out"
     assert name("/data/out", name="fraud-eu") == "freshet-fraud-eu"

@@ -19,9 +19,10 @@ SEES_OPTIONS = {
     "job/run/preflight.py",
     "job/run/resume.py",
     "job/run/runner.py",
+    "job/run/session.py",
     "job/run/settings.py",
 }
-STOPS_MAX = 32
+STOPS_MAX = 30
 
 
 def stops(file: Path) -> int:
