@@ -30,7 +30,7 @@ from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.runtime import FlinkRun
 from freshet.job.machine.processes import stop_signals
 from freshet.job.machine.python_path import python_environ
-from freshet.operators.embed.files import StepJournal
+from freshet.operators.embed.files import FinishedSteps
 from freshet.operators.snapshot.reader import Snapshot
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run_on_flink(
         if (error := failure_of(settings)) is not None:  # Flink would try again and again
             raise error
         memory.sample()
-        progress(_how_far(StepJournal(settings.folder), waves))
+        progress(_how_far(FinishedSteps(settings.folder), waves))
 
     run = FlinkRun(_spec(out, spread), lambda env, _: draw(env, waves, settings, spread.parallelism))
     try:
@@ -171,7 +171,7 @@ def _spec(out: Path, spread: Spread) -> JobSpec:
     )
 
 
-def _how_far(journal: StepJournal, waves: list[list[str]]) -> str:
+def _how_far(journal: FinishedSteps, waves: list[list[str]]) -> str:
     """The first wave that is not done."""
     for number, wave in enumerate(waves, 1):
         done = sum(journal.get(name) is not None for name in wave)

@@ -17,7 +17,7 @@ from freshet.job.embed.step import Serving, StepSettings
 from freshet.job.errors import JobFailed
 from freshet.operators.embed.embedding import Embedding, EmbeddingReport
 from freshet.operators.embed.engine import EngineOptions, layer_name
-from freshet.operators.embed.files import EmbedError, StepJournal
+from freshet.operators.embed.files import EmbedError, FinishedSteps
 from freshet.operators.embed.memory_plan import (
     BudgetError,
     LayerColumns,
@@ -54,7 +54,7 @@ def check(needs: Needs, serve: Serve, snapshot: Snapshot, work: Path) -> None:
     """Report the memory and disk needed; refuse to start if they are not available."""
     drawn = None
     with suppress(BudgetError), _clear_ends():  # of too little memory `memory_lines` says more
-        drawn = None if serve.spread is None else drawn_passes(needs, serve, StepJournal(work))
+        drawn = None if serve.spread is None else drawn_passes(needs, serve, FinishedSteps(work))
     for line in memory_lines(needs, serve.engine, serve.side_by_side, drawn):
         say(line)
     linked = snapshot.folder.stat().st_dev == work.stat().st_dev
@@ -82,7 +82,7 @@ def make_embeddings(
                 progress=bar.update,
             )  # fmt: skip
             return embedding.run(), of_runtime(None, None)
-        passes = drawn_passes(needs, serve, StepJournal(work))
+        passes = drawn_passes(needs, serve, FinishedSteps(work))
         given = Serving(
             str(model.absolute()), serve.undirected, serve.order, serve.engine.eviction, passes, serve.engine.memory
         )
@@ -100,7 +100,7 @@ def _clear_ends() -> Iterator[None]:
         raise JobFailed(str(error)) from None
 
 
-def drawn_passes(needs: Needs, serve: Serve, journal: StepJournal) -> list[int]:
+def drawn_passes(needs: Needs, serve: Serve, journal: FinishedSteps) -> list[int]:
     """Return the passes of each layer, which a job must know before it begins: those recorded, else those given.
 
     Otherwise the fewest that need no cold store in the memory of a step, rounded up so that no step is idle.
@@ -108,7 +108,7 @@ def drawn_passes(needs: Needs, serve: Serve, journal: StepJournal) -> list[int]:
     return [_drawn(needs, serve, journal, number, shape) for number, shape in enumerate(needs.shapes, 1)]
 
 
-def _drawn(needs: Needs, serve: Serve, journal: StepJournal, number: int, shape: LayerColumns) -> int:
+def _drawn(needs: Needs, serve: Serve, journal: FinishedSteps, number: int, shape: LayerColumns) -> int:
     begun = journal.get(layer_name(number))
     if begun is not None:
         return int(begun["passes"])

@@ -21,7 +21,7 @@ from freshet.operators.embed.engine import (
     pass_name,
     unsupported,
 )
-from freshet.operators.embed.files import EmbedError, StepJournal, full_disk
+from freshet.operators.embed.files import EmbedError, FinishedSteps, full_disk
 from freshet.operators.embed.hot_kernels import NEXT_USE
 from freshet.operators.embed.id_numbers import SavedIds
 from freshet.operators.embed.orchestrator import POLICIES
@@ -96,7 +96,7 @@ class Embedding:
         resumed = self.begin()
         self.do(PREPARED)
         for number in range(1, len(self._plan.layers) + 1):
-            for k in range(self._engine_of(StepJournal(self._work)).begin(number)):
+            for k in range(self._engine_of(FinishedSteps(self._work)).begin(number)):
                 self.do(pass_name(number, k))
         self.do(WRITTEN)
         if self._engine is not None:
@@ -114,7 +114,7 @@ class Embedding:
 
         Raises: EmbedError naming a file that is not what was written. Rows are checked when they are read.
         """
-        found = StepJournal(self._work).get(PREPARED)
+        found = FinishedSteps(self._work).get(PREPARED)
         if found is not None:
             prepared = Prepared(**found)
             prepared.check(self._work)
@@ -123,7 +123,7 @@ class Embedding:
 
     def do(self, name: str) -> dict[str, int]:
         """Do one step, unless it is finished, whose wave's turn it is; checksums of what it has left by file."""
-        journal = StepJournal(self._work)
+        journal = FinishedSteps(self._work)
         if name == PREPARED:
             if journal.get(PREPARED) is None:
                 journal.put(PREPARED, self._prepare()._asdict())
@@ -147,7 +147,7 @@ class Embedding:
 
         Raises: EmbedError where rows are missing, or there are too many.
         """
-        journal = StepJournal(self._work)
+        journal = FinishedSteps(self._work)
         prepared = Prepared(**journal.get(PREPARED))
         layers = [self._layer_report(journal, number) for number in range(1, len(self._plan.layers) + 1)]
         counts, written = (prepared.vertices, prepared.edges), journal.get(WRITTEN)["bytes"]
@@ -157,7 +157,7 @@ class Embedding:
             raise EmbedError(msg)
         return report
 
-    def _layer_report(self, journal: StepJournal, number: int) -> LayerReport:
+    def _layer_report(self, journal: FinishedSteps, number: int) -> LayerReport:
         passes = journal.get(layer_name(number))["passes"]
         whole = LayerReport(number, passes, 0)
         for k in range(passes):
@@ -185,7 +185,7 @@ class Embedding:
     def _topology(self, prepared: Prepared) -> EmbedTopology:
         return EmbedTopology(self._work, prepared.vertices, prepared.edges, weighted=self._rules.weighted)
 
-    def _engine_of(self, journal: StepJournal) -> Engine:
+    def _engine_of(self, journal: FinishedSteps) -> Engine:
         """The engine, made when the graph is prepared; it has its contexts in memory."""
         if self._engine is None:
             prepared = Prepared(**journal.get(PREPARED))
@@ -195,7 +195,7 @@ class Embedding:
             )  # fmt: skip
         return self._engine
 
-    def _write(self, journal: StepJournal) -> int:
+    def _write(self, journal: FinishedSteps) -> int:
         """Write the embeddings; the bytes of their files."""
         rows = self._engine_of(journal).written_by(len(self._plan.layers))
         ids = SavedIds(self._work, self._snapshot.id_kind)

@@ -16,7 +16,7 @@ from freshet.gnn.plan import Context, LayerPlan, Plan
 from freshet.operators.aggregates.registry import is_known
 from freshet.operators.embed.chunks import Ahead, Chunks
 from freshet.operators.embed.cold_store import ColdStore
-from freshet.operators.embed.files import EmbedError, StepJournal
+from freshet.operators.embed.files import EmbedError, FinishedSteps
 from freshet.operators.embed.graduation import Graduation
 from freshet.operators.embed.hot_kernels import NEXT_USE, Items, Task
 from freshet.operators.embed.memory_plan import (
@@ -144,7 +144,7 @@ class Engine:
         topology: EmbedTopology,
         features: Callable[[], RowsFile],
         folder: Path,
-        journal: StepJournal,
+        journal: FinishedSteps,
         options: EngineOptions,
         progress: Progress = lambda _: None,
     ) -> None:

@@ -162,7 +162,7 @@ class DiskFile:
         return total
 
 
-class StepJournal:
+class FinishedSteps:
     """The finished steps by name. What a step says is on the disk before the step is in the journal."""
 
     def __init__(self, folder: Path) -> None:

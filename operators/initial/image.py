@@ -17,7 +17,7 @@ from typing import NamedTuple
 from freshet.gnn.any_plan import AnyPlan
 from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator, Place
-from freshet.operators.embed.files import EmbedError, StepJournal, full_disk
+from freshet.operators.embed.files import EmbedError, FinishedSteps, full_disk
 from freshet.operators.factory import dataflow_of
 from freshet.operators.initial.column_files import are_whole, check_columns, remove_columns
 from freshet.operators.initial.embeddings import write_rows, write_sink
@@ -100,7 +100,7 @@ class InitialImage:
     def begin(self) -> bool:
         """Check what an earlier attempt has left; whether it has left anything."""
         self._work.mkdir(parents=True, exist_ok=True)
-        journal = StepJournal(self._work)
+        journal = FinishedSteps(self._work)
         self._check(journal)
         return len(journal.steps) > 1
 
@@ -109,7 +109,7 @@ class InitialImage:
 
         Raises: EmbedError naming the steps that are missing.
         """
-        journal = StepJournal(self._work)
+        journal = FinishedSteps(self._work)
         missing = [name for wave in self.waves for name in wave if journal.get(name) is None]
         if missing:
             msg = f"{self._work}: {', '.join(missing[:5])} not done, of {sum(map(len, self.waves))} steps"
@@ -122,7 +122,7 @@ class InitialImage:
         Processes may do the steps of a wave side by side. The first of them removes what only waves before have read.
         """
         try:
-            journal = StepJournal(self._work)
+            journal = FinishedSteps(self._work)
             if name == PLACED:
                 return self._place(journal, blocks)
             step = next(one for operator in self._flow.staged for one in self._steps(operator) if one.name == name)
@@ -137,7 +137,7 @@ class InitialImage:
         except OSError as error:
             raise full_disk(Path(error.filename or self._work), error) from None
 
-    def _place(self, journal: StepJournal, blocks: Blocks) -> dict[str, int]:
+    def _place(self, journal: FinishedSteps, blocks: Blocks) -> dict[str, int]:
         """Write the snapshot's events to files, and place its topology."""
         features, kind = self._plan.features, self._settings.id_kind
         events = self._work / EVENTS
@@ -180,7 +180,7 @@ class InitialImage:
             elif done.kind == TAIL or (done.kind == STORAGE and self._settings.parts == 1):
                 self._layers.forget(done.layer)
 
-    def _check(self, journal: StepJournal) -> None:
+    def _check(self, journal: FinishedSteps) -> None:
         """Check that what an earlier attempt has left is what it wrote.
 
         Raises: EmbedError naming the file.

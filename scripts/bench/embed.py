@@ -43,7 +43,7 @@ from freshet.gnn.rows.chains import chain_tensors
 from freshet.job.units import parse_size
 from freshet.kernels.kernel import kernel
 from freshet.operators.embed.engine import Engine, EngineOptions
-from freshet.operators.embed.files import StepJournal
+from freshet.operators.embed.files import FinishedSteps
 from freshet.operators.embed.prepare import Preparation, Prepared
 from freshet.operators.embed.topology import EmbedTopology
 from freshet.operators.factory import load_plan
@@ -220,7 +220,7 @@ def reloads(plan: Plan, snapshot: Path, work: Path) -> Iterator[dict[str, Any]]:
         n = topology.vertices
         for policy in POLICIES:
             options = EngineOptions(WIDE, 1, policy)
-            engine = Engine(plan, topology, partial(prepared.features, folder), folder, StepJournal(folder), options)
+            engine = Engine(plan, topology, partial(prepared.features, folder), folder, FinishedSteps(folder), options)
             for share in SHARES:
                 began = time.perf_counter()
                 counts = engine.trial(layer, max(1, int(share * n)), 0, n, 1024, 1 << 16)

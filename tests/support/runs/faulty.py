@@ -148,12 +148,12 @@ def _skip_one(stage: Any) -> None:
 def _pause_after_passes(seconds: float) -> None:
     from freshet.operators.embed.embedding import Embedding
     from freshet.operators.embed.engine import LAYER
-    from freshet.operators.embed.files import StepJournal
+    from freshet.operators.embed.files import FinishedSteps
 
     do = Embedding.do
 
     def do_and_pause(embedding: Embedding, name: str) -> dict[str, int]:
-        is_new = StepJournal(embedding._work).get(name) is None
+        is_new = FinishedSteps(embedding._work).get(name) is None
         found = do(embedding, name)
         if is_new and name.startswith(LAYER):
             _dawdle(seconds)

@@ -11,7 +11,7 @@ import pytest
 
 from freshet.operators.embed.cold_store import ColdStore
 from freshet.operators.embed.edge_sort import EDGE, EdgeSorter
-from freshet.operators.embed.files import DiskFile, EmbedError, StepJournal, full_disk
+from freshet.operators.embed.files import DiskFile, EmbedError, FinishedSteps, full_disk
 from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.embed.topology import EmbedTopology
 
@@ -187,11 +187,11 @@ def test_edges_are_sorted_in_buckets_of_any_size(bucket_edges: int, tmp_path: Pa
 
 
 def test_a_journal_is_whole_or_refused(tmp_path: Path) -> None:
-    StepJournal(tmp_path).put("step", {"done": 1})
-    assert StepJournal(tmp_path).get("step") == {"done": 1}
+    FinishedSteps(tmp_path).put("step", {"done": 1})
+    assert FinishedSteps(tmp_path).get("step") == {"done": 1}
     (tmp_path / "journal.json").write_text("{")
     with pytest.raises(EmbedError, match=r"journal.json: damaged"):
-        StepJournal(tmp_path)
+        FinishedSteps(tmp_path)
     (tmp_path / "journal.json").write_text('{"format": 99}')
     with pytest.raises(EmbedError, match="of another version of Freshet"):
-        StepJournal(tmp_path)
+        FinishedSteps(tmp_path)

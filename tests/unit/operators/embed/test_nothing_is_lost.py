@@ -14,7 +14,7 @@ from freshet.operators.embed import engine as engines
 from freshet.operators.embed import orchestrator
 from freshet.operators.embed.cold_store import ColdStore
 from freshet.operators.embed.engine import EngineOptions
-from freshet.operators.embed.files import DiskFile, EmbedError, StepJournal
+from freshet.operators.embed.files import DiskFile, EmbedError, FinishedSteps
 from freshet.operators.embed.hot_kernels import MIN_PENDING, Task
 from freshet.operators.embed.orchestrator import Orchestrator, make_hot
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
@@ -74,7 +74,7 @@ def test_rows_are_on_the_disk_before_the_journal_names_them(
     passes: int, snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written, dirty, puts = DiskFile.write, set[str](), list[str]()
-    synced, put = os.fsync, StepJournal.put
+    synced, put = os.fsync, FinishedSteps.put
 
     def write(file: DiskFile, *args: Any) -> Any:
         dirty.add(file.path.name)
@@ -84,7 +84,7 @@ def test_rows_are_on_the_disk_before_the_journal_names_them(
         synced(file)
         dirty.discard(Path(os.readlink(f"/proc/self/fd/{file}")).name)
 
-    def put_checked(journal: StepJournal, name: str, value: Any) -> None:
+    def put_checked(journal: FinishedSteps, name: str, value: Any) -> None:
         if isinstance(value, dict) and "rows" in value:
             puts.append(name)
             left = [one for one in dirty if one.startswith(f"{name.split('-')[0]}.")]
@@ -94,6 +94,6 @@ def test_rows_are_on_the_disk_before_the_journal_names_them(
     monkeypatch.setattr(DiskFile, "write", write)
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "fdatasync", sync)
-    monkeypatch.setattr(StepJournal, "put", put_checked)
+    monkeypatch.setattr(FinishedSteps, "put", put_checked)
     embed(make_model(3, LAYERS), snapshot, tmp_path / "O", EngineOptions(SMALL, passes=passes))
     assert len(puts) >= len(LAYERS) * passes
