@@ -311,6 +311,12 @@ class _File(caching.IndexDataCacheFile):  # type: ignore[misc, unused-ignore]
             make_readable(Path(file.name))
             yield file
 
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError):  # it names a type where a version before had it
+            return {}
+
 
 class _Kept(caching.CompileResultCacheImpl):  # type: ignore[misc, unused-ignore]
     _locator_classes = (_Locator,)
