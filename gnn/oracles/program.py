@@ -1,25 +1,16 @@
 """The full pass of programs of messages, step by step, with the scales of their values.
 
-Part of gnn/oracles/own_scale.py; shares no code with the plan.
+Part of gnn/oracles/own_scale.py; shares no code with the plan but the order of steps (gnn/convs/evaluator.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from freshet.gnn.convs.program import (
-    ArithmeticStep,
-    BesideStep,
-    ByHeadStep,
-    ColumnsStep,
-    ConstantStep,
-    FunctionStep,
-    ProgramStep,
-    RepeatStep,
-    RowsStep,
-)
+from freshet.gnn.convs.evaluator import Evaluator
+from freshet.gnn.convs.program import ProgramStep
 from freshet.gnn.declarations import Layer, MessageConv
 from freshet.gnn.oracles.attention import softmax_by_head
 from freshet.gnn.oracles.edges import SortedEdges
@@ -55,25 +46,28 @@ def message_conv(
     layer: MessageConv, weights: Weights, x: Scaled, own: Scaled, edges: SortedEdges, step: float, run: Run
 ) -> Scaled:
     """Return the rows after such a layer; `x` are the rows of sources, `own` those of targets."""
-    found = []
+    found: list[Scaled] = []
+    message = _evaluator(layer.program, weights, "program.", step, run)
+    update = _evaluator(layer.update or (), weights, "update.", step, run)
     for vertices, _, part in message_edges(layer, edges).pieces():
         values = ends_of(x, own, vertices, part)
         if "weight" in layer.reads:
             values["weight"] = exact(part.values.weight.astype(np.float64)[:, None])
         if layer.edge_channels:
             values["attr"] = exact(part.values.full_attr(layer.edge_channels).astype(np.float64))
-        for i, one in enumerate(layer.program):
-            values[str(i)] = _Made(weights, f"program.{i}.", len(part.src), step, run).by(one, values)
-        summed = summed_up(layer.aggr, layer.heads, values[layer.last], part.of_messages(), step)
-        found.append(_updated(layer, weights, summed, rows_at(own, vertices), step, run))
+        (messages,) = message.of(values, len(part.src))
+        summed = summed_up(layer.aggr, layer.heads, messages, part.of_messages(), step)
+        given = {"aggregate": summed, "own": rows_at(own, vertices)}
+        found += update.of(given, len(summed.rows)) if layer.update else [summed]
     return stacked(found)
 
 
-def _updated(layer: MessageConv, weights: Weights, summed: Scaled, own: Scaled, step: float, run: Run) -> Scaled:
-    values = {"aggregate": summed, "own": own}
-    for i, one in enumerate(layer.update or ()):
-        values[str(i)] = _Made(weights, f"update.{i}.", len(summed.rows), step, run).by(one, values)
-    return summed if layer.update is None else values[str(len(layer.update) - 1)]
+def _evaluator(
+    program: Sequence[ProgramStep], weights: Weights, prefix: str, step: float, run: Run
+) -> Evaluator[Scaled]:
+    of_program = {name.removeprefix(prefix): of for name, of in weights.items() if name.startswith(prefix)}
+    last = [str(len(program) - 1)] if program else []
+    return Evaluator(program, _WithScales(of_program, step, run), last)
 
 
 def ends_of(x: Scaled, own: Scaled, vertices: slice, edges: SortedEdges) -> dict[str, Scaled]:
@@ -90,40 +84,33 @@ def summed_up(aggr: str | tuple[str, ...], heads: int, messages: Scaled, edges: 
     return side_by_side([aggregated(kind, messages, edges, None, step) for kind in kinds])
 
 
-class _Made:
-    """The rows that a step makes of edges."""
+class _WithScales:
+    """Algebra of values with their scales."""
 
-    def __init__(self, weights: Weights, prefix: str, edges: int, step: float, run: Run) -> None:
-        names = (name for name in weights if name.startswith(prefix))
-        self._weights = {name[len(prefix) :]: weights[name] for name in names}
-        self._edges, self._step, self._run = edges, step, run
+    def __init__(self, weights: Weights, step: float, run: Run) -> None:
+        self._weights, self._step, self._run = weights, step, run
 
-    def by(self, one: ProgramStep, values: dict[str, Scaled]) -> Scaled:
-        """Return the rows of a step."""
-        of = [values[name] for name in one.of]
-        if isinstance(one, ColumnsStep):
-            return Scaled(*(rows[:, one.begin : one.end] for rows in of[0]))
-        if isinstance(one, BesideStep):
-            return side_by_side(of)
-        if isinstance(one, ConstantStep):
-            return exact(np.tile(self._weights["value"], (self._edges, 1)))
-        if isinstance(one, RowsStep):
-            return self._run(one.layer, self._weights, of[0])
-        if isinstance(one, RepeatStep):
-            return Scaled(*(np.repeat(rows, one.times, axis=1) for rows in of[0]))
-        if isinstance(one, ByHeadStep):
-            return _by_head(of[0], one.heads, is_mean=one.op == "mean_columns")
-        if isinstance(one, FunctionStep):
-            return activated(of[0], FUNCTIONS[one.op], self._step)
-        assert isinstance(one, ArithmeticStep)
-        return arithmetic(one.op, of[0], of[1], self._step)
+    def moved(self, how: Callable[[Sequence[np.ndarray]], np.ndarray], of: Sequence[Scaled]) -> Scaled:
+        return Scaled(*map(how, zip(*of, strict=True)))
 
+    def constant(self, name: str) -> Callable[[int], Scaled]:
+        return lambda count: exact(np.tile(self._weights[f"{name}.value"], (count, 1)))
 
-def _by_head(x: Scaled, heads: int, *, is_mean: bool) -> Scaled:
-    rows, scale = (of.reshape(len(of), heads, of.shape[1] // heads) for of in x)
-    size = past_range(np.abs(rows).sum(axis=2)) + np.sqrt((scale**2).sum(axis=2))
-    count = rows.shape[2] if is_mean else 1
-    return Scaled(rows.sum(axis=2) / count, known(size / count))
+    def by_head(self, of: Scaled, heads: int, *, is_mean: bool) -> Scaled:
+        rows, scale = (one.reshape(len(one), heads, one.shape[1] // heads) for one in of)
+        size = past_range(np.abs(rows).sum(axis=2)) + np.sqrt((scale**2).sum(axis=2))
+        count = rows.shape[2] if is_mean else 1
+        return Scaled(rows.sum(axis=2) / count, known(size / count))
+
+    def by_value(self, op: str, of: Sequence[Scaled]) -> Scaled:
+        if op in FUNCTIONS:
+            return activated(of[0], FUNCTIONS[op], self._step)
+        return arithmetic(op, of[0], of[1], self._step)
+
+    def layer(self, name: str, layer: Layer) -> Callable[[Scaled], Scaled]:
+        begin = f"{name}."
+        weights = {of.removeprefix(begin): w for of, w in self._weights.items() if of.startswith(begin)}
+        return lambda of: self._run(layer, weights, of)
 
 
 def arithmetic(op: str, one: Scaled, other: Scaled, step: float) -> Scaled:

@@ -1,4 +1,4 @@
-"""Programs of messages (gnn/convs/program.py), made ready to run on rows."""
+"""Programs of messages (gnn/convs/program.py), made ready to run on rows in float32."""
 
 from __future__ import annotations
 
@@ -8,38 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.convs.program import (
-    INPUTS,
-    ArithmeticStep,
-    BesideStep,
-    ByHeadStep,
-    ColumnsStep,
-    ConstantStep,
-    FunctionStep,
-    ProgramStep,
-    RepeatStep,
-    RowsStep,
-    steps_of,
-)
-from freshet.gnn.declarations import MessageConv
+from freshet.gnn.convs.evaluator import Evaluator
+from freshet.gnn.convs.program import INPUTS, ProgramStep
+from freshet.gnn.declarations import DenseLayer, MessageConv
 from freshet.gnn.layers.chain import Chain
 from freshet.gnn.model import WeightedModel
 from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows
 
 Values = dict[str, Rows]
-Run = Callable[[list[Rows], int], Rows]
-"""Makes the rows of a step of those that it reads, and of how many edges there are."""
-
-_ARITHMETIC: dict[str, Callable[[Rows, Rows], Rows]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    # zeros of either sign compare equal, and which of them numpy takes depends on their place
-    "max": lambda one, other: np.maximum(one, other) + np.float32(0),
-    "min": lambda one, other: np.minimum(one, other) + np.float32(0),
-}
 
 
 class DeclaredMessage(NamedTuple):
@@ -47,6 +24,34 @@ class DeclaredMessage(NamedTuple):
 
     spec: MessageConv
     weights: Mapping[str, Rows]
+
+
+class _Float32:
+    """Algebra of float32 rows, in which a row's bits depend on that row alone."""
+
+    def __init__(self, model: WeightedModel, prefix: str) -> None:
+        self._model, self._prefix = model, prefix
+
+    def moved(self, how: Callable[[Sequence[np.ndarray]], np.ndarray], of: Sequence[Rows]) -> Rows:
+        return how(of)
+
+    def constant(self, name: str) -> Callable[[int], Rows]:
+        value = self._model.weights_of(f"{self._prefix}.{name}")["value"]
+        return lambda count: np.broadcast_to(value, (count, len(value)))
+
+    def by_head(self, of: Rows, heads: int, *, is_mean: bool) -> Rows:
+        out = np.empty((len(of), heads), np.float32)
+        elementwise.sum_groups(np.ascontiguousarray(of), out)
+        if is_mean:
+            out /= np.float32(of.shape[1] // heads)
+        return out
+
+    def by_value(self, op: str, of: Sequence[Rows]) -> Rows:
+        return _BY_VALUE[op](*of)
+
+    def layer(self, name: str, layer: DenseLayer) -> Callable[[Rows], Rows]:
+        chain = Chain(self._model, [layer], [f"{self._prefix}.{name}"])
+        return lambda of: chain.apply(np.ascontiguousarray(of, np.float32), own=False)
 
 
 class ProgramRows:
@@ -66,33 +71,16 @@ class ProgramRows:
         first: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """`prefix` is that of its weights' names."""
-        self._wanted, self._first = wanted, first
-        live = sorted({i for name in wanted for i in steps_of(program, name, known)})
-        self._steps = [(str(i), program[i].of, self._run(program[i], model, f"{prefix}.{i}")) for i in live]
-        self.multiplications = sum(program[i].multiplications for i in live)
+        self._evaluator = Evaluator(program, _Float32(model, prefix), wanted, known=known, first=first)
+        self.multiplications = sum(program[i].multiplications for i in self._evaluator.steps)
 
     def of(self, values: Values, count: int) -> Rows:
         """Return the rows of `count` edges or vertices, given those of inputs; `values` gets those of steps.
 
         Shapes: result (count, the sum of the widths) float32 C-contiguous; it may be an input itself.
         """
-        for name, of, run in self._steps:
-            values[name] = run([values[one] for one in of], count)
-        found = [values[name] for name in self._wanted]
+        found = list(self._evaluator.of(values, count))
         return np.ascontiguousarray(found[0] if len(found) == 1 else np.concatenate(found, axis=1), np.float32)
-
-    def _run(self, step: ProgramStep, model: WeightedModel, name: str) -> Run:
-        if isinstance(step, ColumnsStep):
-            shift = self._first.get(step.of[0], 0)
-            begin, end = step.begin - shift, step.end - shift
-            return lambda rows, n: rows[0][:, begin:end]
-        if isinstance(step, RowsStep):
-            chain = Chain(model, [step.layer], [name])
-            return lambda rows, n: chain.apply(np.ascontiguousarray(rows[0], np.float32), own=False)
-        if isinstance(step, ConstantStep):
-            value = model.weights_of(name)["value"][None]
-            return lambda rows, n: np.broadcast_to(value, (n, value.shape[1]))
-        return _plain(step)
 
 
 class ProgramMessage(ProgramRows):
@@ -125,34 +113,6 @@ class ProgramMessage(ProgramRows):
         return self.message(x, none, none, none)
 
 
-def _plain(step: ProgramStep) -> Run:
-    """Return how a step without weights runs."""
-    if isinstance(step, BesideStep):
-        return lambda rows, n: np.concatenate(rows, axis=1)
-    if isinstance(step, ArithmeticStep):
-        function = _ARITHMETIC[step.op]
-        return lambda rows, n: function(rows[0], rows[1])
-    if isinstance(step, FunctionStep):
-        of_values = _FUNCTIONS[step.op]
-        return lambda rows, n: of_values(rows[0])
-    if isinstance(step, ByHeadStep):
-        heads, is_mean = step.heads, step.op == "mean_columns"
-        return lambda rows, n: _by_head(rows[0], heads, is_mean=is_mean)
-    if isinstance(step, RepeatStep):
-        times = step.times
-        return lambda rows, n: np.repeat(rows[0], times, axis=1)
-    msg = f"a {type(step).__name__} has no way to run; this is a defect of Freshet"
-    raise TypeError(msg)
-
-
-def _by_head(rows: Rows, heads: int, *, is_mean: bool) -> Rows:
-    out = np.empty((len(rows), heads), np.float32)
-    elementwise.sum_groups(np.ascontiguousarray(rows), out)
-    if is_mean:
-        out /= np.float32(rows.shape[1] // heads)
-    return out
-
-
 def _in_place(kernel: Callable[[Rows], None]) -> Callable[[Rows], Rows]:
     def run(rows: Rows) -> Rows:
         made = np.array(rows, np.float32, order="C")
@@ -162,10 +122,17 @@ def _in_place(kernel: Callable[[Rows], None]) -> Callable[[Rows], Rows]:
     return run
 
 
-_FUNCTIONS: dict[str, Callable[[Rows], Rows]] = {
+_BY_VALUE: dict[str, Callable[..., Rows]] = {
     "exp": _in_place(elementwise.exponential),
     "log": _in_place(elementwise.logarithm),
     "sqrt": np.sqrt,
     "abs": np.abs,
     "neg": np.negative,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    # zeros of either sign compare equal, and which of them numpy takes depends on their place
+    "max": lambda one, other: np.maximum(one, other) + np.float32(0),
+    "min": lambda one, other: np.minimum(one, other) + np.float32(0),
 }

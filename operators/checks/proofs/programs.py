@@ -10,23 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from freshet.gnn.oracles.values import applied
 
 from freshet.gnn.answers import ClaimAnswer
-from freshet.gnn.convs.program import (
-    ArithmeticStep,
-    BesideStep,
-    ByHeadStep,
-    ColumnsStep,
-    ConstantStep,
-    FunctionStep,
-    ProgramStep,
-    RepeatStep,
-    RowsStep,
-)
-from freshet.gnn.declarations import Linear, MessageConv
+from freshet.gnn.convs.evaluator import Evaluator
+from freshet.gnn.declarations import DenseLayer, Linear, MessageConv
 from freshet.gnn.layers.own.program import DeclaredMessage
 from freshet.gnn.oracles.program import FUNCTIONS
-from freshet.gnn.oracles.values import applied
 from freshet.operators.checks.proofs.decoupling import LINEAR, NO_TARGET
 from freshet.operators.checks.proofs.solving import ProofQuestion, ask, search
 
@@ -34,9 +24,10 @@ READS_TARGET = "the message reads its target"
 NOT_LINEAR = "the message is not linear in its source"
 _WIDEST = 48  # rows of which a solver answers in 10 s
 Array = np.ndarray
-_ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
+_BY_VALUE: dict[str, Callable[..., Array]] = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply},
     **{"div": np.divide, "max": np.maximum, "min": np.minimum},
+    **FUNCTIONS,
 }
 
 
@@ -79,21 +70,10 @@ def target_question(declared: DeclaredMessage) -> ProofQuestion:
 
 def message_of(declared: DeclaredMessage) -> Callable[..., Array]:
     """Return the message of an edge as a function of what it reads, each (1, width), of floats or of symbols."""
-    steps = [(step, _weights(declared, f"program.{i}.")) for i, step in enumerate(declared.spec.program)]
-
-    def message(**given: Array) -> Array:
-        values = dict(given)
-        for i, (step, weights) in enumerate(steps):
-            values[str(i)] = _made(step, [values[name] for name in step.of], weights)
-        return values[declared.spec.last]
-
-    return message
-
-
-def _weights(declared: DeclaredMessage, prefix: str) -> dict[str, Array]:
-    """Return the weights of a step in float64, by the names that it gives them."""
-    found = ((name, of) for name, of in declared.weights.items() if name.startswith(prefix))
-    return {name.removeprefix(prefix): of.astype(np.float64) for name, of in found}
+    begin, spec = "program.", declared.spec
+    weights = {name.removeprefix(begin): of.astype(np.float64) for name, of in declared.weights.items()}
+    evaluator = Evaluator(spec.program, _Numbers(weights), [spec.last])
+    return lambda **given: next(evaluator.of(given, 1))
 
 
 def _shapes(spec: MessageConv) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -117,28 +97,32 @@ def _answer(question: ProofQuestion) -> ClaimAnswer:
     return replace(found, case="".join(failures[:1])) if proof is None else proof
 
 
-def _made(step: ProgramStep, of: Sequence[Array], weights: Mapping[str, Array]) -> Array:
-    """Return the rows of a step."""
-    made: Array
-    if isinstance(step, ColumnsStep):
-        made = of[0][:, step.begin : step.end]
-    elif isinstance(step, BesideStep):
-        made = np.concatenate(of, axis=1)
-    elif isinstance(step, ConstantStep):
-        made = weights["value"][None]
-    elif isinstance(step, RepeatStep):
-        made = np.repeat(of[0], step.times, axis=1)
-    elif isinstance(step, ByHeadStep):
-        by_head = of[0].reshape(len(of[0]), step.heads, -1)
-        made = by_head.sum(axis=2) / (by_head.shape[2] if step.op == "mean_columns" else 1)
-    elif isinstance(step, FunctionStep):
-        made = FUNCTIONS[step.op](of[0])
-    elif isinstance(step, ArithmeticStep):
-        made = _ARITHMETIC[step.op](of[0], of[1])
-    else:
-        assert isinstance(step, RowsStep)
-        if not isinstance(step.layer, Linear):
-            return applied(step.layer, dict(weights), of[0])
-        made = of[0] @ weights["weight"].T
-        made = made + weights["bias"] if "bias" in weights else made
-    return made
+class _Numbers:
+    """Algebra of arrays of symbols, and of float64."""
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self._weights = weights
+
+    def moved(self, how: Callable[[Sequence[np.ndarray]], np.ndarray], of: Sequence[Array]) -> Array:
+        return how(of)
+
+    def constant(self, name: str) -> Callable[[int], Array]:
+        return lambda _: self._weights[f"{name}.value"][None]
+
+    def by_head(self, of: Array, heads: int, *, is_mean: bool) -> Array:
+        by_head = of.reshape(len(of), heads, -1)
+        made: Array = by_head.sum(axis=2) / (by_head.shape[2] if is_mean else 1)
+        return made
+
+    def by_value(self, op: str, of: Sequence[Array]) -> Array:
+        return _BY_VALUE[op](*of)
+
+    def layer(self, name: str, layer: DenseLayer) -> Callable[[Array], Array]:
+        begin = f"{name}."
+        weights = {of.removeprefix(begin): w for of, w in self._weights.items() if of.startswith(begin)}
+        return lambda of: _linear(weights, of) if isinstance(layer, Linear) else applied(layer, weights, of)
+
+
+def _linear(weights: Mapping[str, Array], of: Array) -> Array:
+    made: Array = of @ weights["weight"].T
+    return made + weights["bias"] if "bias" in weights else made
