@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from freshet.gnn.convs.base import Aggregator, Conv, check_same_width
+from freshet.gnn.convs.base import Aggregator, Conv, check_nn, check_same_width
 from freshet.gnn.rows.chains import chain_tensors, chain_width
 from freshet.gnn.rows.dense import DenseLayer, linear_shapes
 from freshet.gnn.rows.layer import Shape, Width
@@ -41,10 +41,7 @@ class GINEConv(Conv):
 
     @model_validator(mode="after")
     def _widths_fit(self) -> GINEConv:
-        out = chain_width(self.nn, self.in_channels, "gine_conv.nn")
-        if out != self.out_channels:
-            msg = f"gine_conv: nn makes rows of width {out}, expected out_channels {self.out_channels}"
-            raise ValueError(msg)
+        check_nn(self, self.nn, self.in_channels)
         if not self.edge_linear and self.edge_channels != self.in_channels:
             msg = f"gine_conv: edge_channels {self.edge_channels} without edge_linear, expected in_channels "
             raise ValueError(msg + str(self.in_channels))
@@ -209,10 +206,7 @@ class GENConv(Conv):
 
     @model_validator(mode="after")
     def _widths_fit(self) -> GENConv:
-        out = chain_width(self.nn, self.out_channels, "gen_conv.nn")
-        if out != self.out_channels:
-            msg = f"gen_conv: nn makes rows of width {out}, expected out_channels {self.out_channels}"
-            raise ValueError(msg)
+        check_nn(self, self.nn, self.out_channels)
         return self
 
     def tensors(self) -> dict[str, Shape]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from freshet.gnn.edge_reads import EdgeReads
+from freshet.gnn.rows.chains import chain_width
+from freshet.gnn.rows.dense import DenseLayer
 from freshet.gnn.rows.layer import Layer, Width
 
 Aggregator = Literal["sum", "mean", "max", "min", "std", "var"]
@@ -86,6 +89,17 @@ def check_same_width(conv: Conv) -> None:
     if conv.out_channels != conv.in_channels:
         kind = type(conv).model_fields["type"].default
         msg = f"{kind}: out_channels {conv.out_channels} differs from in_channels {conv.in_channels}"
+        raise ValueError(msg)
+
+
+def check_nn(conv: Conv, nn: Sequence[DenseLayer], width: int) -> None:
+    """Refuse a chain `nn` that does not make the conv's rows of rows of that width.
+
+    Raises: ValueError
+    """
+    kind = type(conv).model_fields["type"].default
+    if (out := chain_width(nn, width, f"{kind}.nn")) != conv.out_channels:
+        msg = f"{kind}: nn makes rows of width {out}, expected out_channels {conv.out_channels}"
         raise ValueError(msg)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from freshet.gnn.convs.base import Aggregator, Conv
 from freshet.gnn.rows.chains import chain_tensors, chain_width
@@ -125,6 +125,8 @@ class PNAConv(Conv):
     Source: Corso et al., Principal neighbourhood aggregation for graph nets (2020).
     """
 
+    LATER: ClassVar[dict[str, Any]] = {"pre": [], "edge_channels": 0}
+
     type: Literal["pna_conv"] = "pna_conv"
     aggregators: Annotated[tuple[Aggregator, ...], Field(min_length=1)]
     scalers: Annotated[tuple[Scaler, ...], Field(min_length=1)] = ("identity",)
@@ -133,12 +135,6 @@ class PNAConv(Conv):
     pre: list[DenseLayer] = Field(default_factory=list)
     post: list[DenseLayer] = Field(default_factory=list)
     edge_channels: Annotated[int, Field(ge=0)] = 0
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave an empty `pre` out, and no attributes: models of before they were there keep their identity."""
-        fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name not in ("pre", "edge_channels") or value}
 
     @model_validator(mode="after")
     def _towers_fit(self) -> PNAConv:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
-from freshet.gnn.convs.base import AggregatingConv, Aggregator, Conv
-from freshet.gnn.rows.chains import chain_tensors, chain_width
+from freshet.gnn.convs.base import AggregatingConv, Aggregator, Conv, check_nn
+from freshet.gnn.rows.chains import chain_tensors
 from freshet.gnn.rows.dense import DenseLayer, linear_shapes
 from freshet.gnn.rows.layer import Shape, Width
 
@@ -181,10 +181,7 @@ class GINConv(AggregatingConv):
 
     @model_validator(mode="after")
     def _widths_fit(self) -> GINConv:
-        out = chain_width(self.nn, self.in_channels, "gin_conv.nn")
-        if out != self.out_channels:
-            msg = f"gin_conv: nn makes rows of width {out}, expected out_channels {self.out_channels}"
-            raise ValueError(msg)
+        check_nn(self, self.nn, self.in_channels)
         return self
 
     def tensors(self) -> dict[str, Shape]:
@@ -214,16 +211,12 @@ class ResGatedGraphConv(Conv):
     Source: Bresson and Laurent, Residual gated graph ConvNets (2017); NeutronRT, table II (G-GCN).
     """
 
+    LATER: ClassVar[dict[str, Any]] = {"edge_channels": 0}
+
     type: Literal["res_gated_graph_conv"] = "res_gated_graph_conv"
     root_weight: bool = True
     bias: bool = True
     edge_channels: Annotated[int, Field(ge=0)] = 0
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave no attributes out: models of before they were there keep their identity."""
-        fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name != "edge_channels" or value}
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of its weights."""

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from freshet.gnn.declarations import DenseLayer, Elu, Gelu, Identity, LeakyRelu, Linear, PRelu
+from freshet.gnn.declarations import DenseLayer, Identity, Linear
 from freshet.gnn.model import ModelError, WeightedModel
-from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
 from freshet.gnn.rows import steps
 from freshet.gnn.rows.chains import chain_width
-
-_FLAT: dict[str, Callable[[Any], None]] = {
-    "relu": elementwise.relu,
-    "selu": elementwise.selu,
-    "tanh": elementwise.tanh,
-    "sigmoid": elementwise.sigmoid,
-    "silu": elementwise.silu,
-}
 
 
 class Chain:
@@ -90,27 +80,11 @@ def _step(model: WeightedModel, layer: DenseLayer, name: str) -> tuple[bool, Cal
     if isinstance(layer, Linear):
         weight_t, bias = transposed(weights["weight"]), weights.get("bias")
         return True, lambda x: linear(x, weight_t, bias)
-    if isinstance(layer, PRelu):
-        slopes = weights["weight"]
-        return False, _in_place(lambda x: elementwise.prelu(x, np.broadcast_to(slopes, (x.shape[1],)).copy()))
-    return False, _in_place(steps.in_place(layer, weights) or _flat(layer))
-
-
-def _flat(layer: DenseLayer) -> Callable[[Rows], None]:
-    if isinstance(layer, LeakyRelu):
-        slope = np.float32(layer.slope)
-        return lambda x: elementwise.leaky_relu(x.reshape(-1), slope)
-    if isinstance(layer, Elu):
-        alpha = layer.alpha
-        return lambda x: elementwise.elu(x.reshape(-1), alpha)
-    if isinstance(layer, Gelu):
-        gelu = elementwise.gelu if layer.approximate == "none" else elementwise.gelu_tanh
-        return lambda x: gelu(x.reshape(-1))
-    kernel = _FLAT.get(layer.type)
+    kernel = steps.in_place(layer, weights)
     if kernel is None:
         msg = f"layer type {layer.type!r} has no dense step; this is a defect of Freshet"
         raise ModelError(msg)
-    return lambda x: kernel(x.reshape(-1))
+    return False, _in_place(kernel)
 
 
 def _in_place(kernel: Callable[[Rows], None]) -> Callable[[Rows], Rows]:

@@ -10,7 +10,7 @@ from freshet.gnn.declarations import CGConv, GENConv
 from freshet.gnn.layers.base import Context, LayerPlan
 from freshet.gnn.layers.chain import Chain, linear, transposed
 from freshet.gnn.model import Model
-from freshet.gnn.numerics import elementwise, row_kernels
+from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows, matmul
 from freshet.gnn.synopses.by_name import synopsis_of
 from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
@@ -89,7 +89,7 @@ def _opened(terms: Rows) -> Rows:
     """Return sigmoid(f) softplus(s) of rows [f | s]."""
     gates, values = (np.ascontiguousarray(half) for half in np.split(terms, 2, axis=1))
     elementwise.sigmoid(gates.reshape(-1))
-    row_kernels.softplus(values.reshape(-1), 1.0, 20.0)
+    elementwise.softplus(values.reshape(-1), 1.0, 20.0)
     gates *= values
     return gates
 

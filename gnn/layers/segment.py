@@ -9,7 +9,7 @@ import numpy as np
 
 from freshet.gnn.layers.chain import Chain
 from freshet.gnn.model import WeightedModel
-from freshet.gnn.numerics import row_kernels as kernels
+from freshet.gnn.numerics import elementwise
 from freshet.gnn.numerics.dense import Rows
 from freshet.gnn.rows.jumps import Join, Keep, Operation
 from freshet.gnn.rows.layer import Layer
@@ -28,7 +28,7 @@ def joined(operation: Operation, rows: Sequence[Rows]) -> Rows:
         return np.concatenate(rows, axis=1)
     if operation == "times_length":
         out = np.array(rows[0], np.float32, order="C")
-        kernels.times_length(out, np.ascontiguousarray(rows[1]))
+        elementwise.times_length(out, np.ascontiguousarray(rows[1]))
         return out
     if operation == "quotient":
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -76,8 +76,7 @@ from freshet.gnn.oracles.scaled import (
     wide,
     with_bias,
 )
-from freshet.gnn.oracles.values import applied
-from freshet.gnn.rows import scales
+from freshet.gnn.rows import full_pass, scales
 from freshet.gnn.rows.jumps import Join, Keep
 from freshet.schema import Graph
 
@@ -351,7 +350,7 @@ def _dense(layer: Layer, weights: Weights, x: Scaled, step: float) -> Scaled:
     if isinstance(layer, Identity):
         return x
     behind = scales.apply(layer, weights, *x, step)
-    at = activated(x, lambda rows: applied(layer, weights, rows), step) if behind is None else Scaled(*behind)
+    at = activated(x, lambda rows: full_pass.apply(layer, weights, rows), step) if behind is None else Scaled(*behind)
     return Scaled(at.rows, known(at.scale + scales.cancelled(layer, x.rows, step)))
 
 

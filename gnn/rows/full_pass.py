@@ -1,11 +1,13 @@
-"""The functions and norms of rows once more, slow and obvious, in numpy and in whatever precision the rows have."""
+"""The layers of rows that are no products once more, slow and obvious, in whatever precision the rows have."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from freshet.gnn.rows.dense import Elu, Gelu, Identity, LeakyRelu, PRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from freshet.gnn.rows.functions import (
     Affine,
     Celu,
@@ -25,10 +27,23 @@ Array = np.ndarray
 Weights = Mapping[str, Array]
 
 
-def apply(layer: Layer, weights: Weights, x: Array) -> Array | None:
-    """Return what the layer makes of rows; None for a layer that is not of this room."""
-    function = _FUNCTIONS.get(type(layer))
-    return None if function is None else function(layer, weights, x)
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def apply(layer: Layer, weights: Weights, x: Array) -> Array:
+    """Return what the layer makes of rows."""
+    made: Array = _FUNCTIONS[type(layer)](layer, weights, x)
+    return made
+
+
+def _gelu(layer: Gelu, weights: Weights, x: Array) -> Array:
+    if layer.approximate == "none":
+        return 0.5 * x * (1 + _erf(x * math.sqrt(0.5)))
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _selu(layer: Selu, weights: Weights, x: Array) -> Array:
+    return 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
 
 
 def _clamp(layer: Clamp, weights: Weights, x: Array) -> Array:
@@ -79,6 +94,16 @@ def _frozen_norm(layer: FrozenNorm, weights: Weights, x: Array) -> Array:
 
 
 _FUNCTIONS: dict[type[Layer], Callable[..., Array]] = {
+    Identity: lambda layer, weights, x: x,
+    Relu: lambda layer, weights, x: np.where(x <= 0, 0, x),
+    LeakyRelu: lambda layer, weights, x: np.where(x > 0, x, x * layer.slope),
+    PRelu: lambda layer, weights, x: np.where(x > 0, x, x * weights["weight"]),
+    Elu: lambda layer, weights, x: np.where(x > 0, x, layer.alpha * np.expm1(np.minimum(x, 0))),
+    Selu: _selu,
+    Gelu: _gelu,
+    Tanh: lambda layer, weights, x: np.tanh(x),
+    Sigmoid: lambda layer, weights, x: 1 / (1 + np.exp(-x)),
+    Silu: lambda layer, weights, x: x / (1 + np.exp(-x)),
     Clamp: _clamp,
     Softplus: _softplus,
     Celu: _celu,

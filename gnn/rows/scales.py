@@ -32,7 +32,6 @@ def apply(layer: Layer, weights: Weights, rows: Array, scale: Array, step: float
     if rule is None:
         return None
     made = full_pass.apply(layer, weights, rows)
-    assert made is not None  # every layer of this room has a full pass
     behind = rule(layer, weights, rows, scale, made, step)
     return made, np.where(np.isnan(behind), np.inf, behind)
 

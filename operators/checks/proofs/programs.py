@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from freshet.gnn.oracles.values import applied
 
 from freshet.gnn.answers import ClaimAnswer
 from freshet.gnn.convs.evaluator import Evaluator
 from freshet.gnn.declarations import DenseLayer, Linear, MessageConv
 from freshet.gnn.layers.own.program import DeclaredMessage
 from freshet.gnn.oracles.program import FUNCTIONS
+from freshet.gnn.rows import full_pass
 from freshet.operators.checks.proofs.decoupling import LINEAR, NO_TARGET
 from freshet.operators.checks.proofs.solving import ProofQuestion, ask, search
 
@@ -120,7 +120,7 @@ class _Numbers:
     def layer(self, name: str, layer: DenseLayer) -> Callable[[Array], Array]:
         begin = f"{name}."
         weights = {of.removeprefix(begin): w for of, w in self._weights.items() if of.startswith(begin)}
-        return lambda of: _linear(weights, of) if isinstance(layer, Linear) else applied(layer, weights, of)
+        return lambda of: _linear(weights, of) if isinstance(layer, Linear) else full_pass.apply(layer, weights, of)
 
 
 def _linear(weights: Mapping[str, Array], of: Array) -> Array:
