@@ -7,7 +7,8 @@ not two).
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,6 +31,13 @@ class Accumulator(Protocol):
 
     def read(self, got: np.ndarray, rows: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write the synopses of these rows to `out`, from column `first` on; `got` messages have come, by row."""
+
+
+class RowAccumulator(NamedTuple):
+    """An accumulator of rows that one kernel merges messages into, and another one reads."""
+
+    merge: Callable[[np.ndarray, Messages], None]
+    read: Callable[[np.ndarray, np.ndarray, np.ndarray, int], None]
 
 
 @inner

@@ -70,7 +70,12 @@ class StepwiseFold:
     """It can change kept messages where they stand (`exchange`), and so reads each of its rows once and not twice."""
     reads_changes = True
     """It reads messages that come or go, and not only where they go to."""
+    source_tables: tuple[Table, ...] = ()
     _exchanged = False
+
+    def __init__(self, *tables: Table) -> None:
+        """Take its tables, with a row per slot of destinations."""
+        self.tables = tables
 
     def leave(
         self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
@@ -91,11 +96,6 @@ class StepwiseFold:
         self.bring(edges, come, serial)
         return self.settle(edges, serial)
 
-    @property
-    def source_tables(self) -> tuple[Table, ...]:
-        """Return none: most folds keep nothing of a source."""
-        return ()
-
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Begin an epoch that has these sources send `rows[places]` from now on."""
         raise NotImplementedError
@@ -115,6 +115,10 @@ class StepwiseFold:
         """Merge messages of the values that the table has."""
         raise NotImplementedError
 
+    def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
+        """Write synopses to `out`, from column `first` on."""
+        raise NotImplementedError
+
     def settle(self, edges: Edges, serial: int) -> np.ndarray:
         """End the epoch; the rows whose synopses may have changed, each once."""
         raise NotImplementedError
@@ -128,30 +132,27 @@ class StepwiseFold:
         raise TypeError(msg)
 
 
-class MessageFold(Fold, Protocol):
-    """A fold whose messages are rows of sources, from any origin; a caller can mark rows to be recomputed.
+class MessageFold(StepwiseFold):
+    """Base of folds whose messages are rows of sources, from any origin; a caller can mark rows to be recomputed.
 
-    A fold of a network's messages (edge_networks/fold.py) recomputes rows itself, and ends an epoch by `finish`.
+    A fold of a network's messages (edge_networks.py) recomputes rows itself, and ends an epoch by `finish`.
     """
 
-    @property
-    def reads_changes(self) -> bool:
-        """See StepwiseFold."""
-
-    def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
-        """See StepwiseFold."""
-
-    def take_back(self, edges: Edges, messages: Messages, serial: int) -> None:
-        """See StepwiseFold."""
-
-    def bring(self, edges: Edges, messages: Messages, serial: int) -> None:
-        """See StepwiseFold."""
+    def settle(self, edges: Edges, serial: int) -> np.ndarray:
+        """Recompute the worn rows; returns the rows whose synopses may have changed, each once."""
+        worn = self.worn(edges)
+        if worn.size:
+            self.remake(edges, worn, serial)
+        return self.finish(edges, serial)
 
     def worn(self, edges: Edges) -> np.ndarray:
-        """Return the touched rows that have to be recomputed, each once; (n,) int32."""
+        """Return the touched rows that have to be recomputed, each once, (n,) int32; it may empty those without any."""
+        raise NotImplementedError
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
         """Make these rows from the messages that `edges` lists."""
+        raise NotImplementedError
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
         """End the epoch, after all worn rows were recomputed; like `StepwiseFold.settle`."""
+        raise NotImplementedError

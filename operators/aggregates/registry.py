@@ -20,10 +20,9 @@ from freshet.operators.aggregates.aggregate import Aggregate
 from freshet.operators.aggregates.attention.attention import ATTENTION, EDGE_ATTENTION
 from freshet.operators.aggregates.edge_networks.edge_networks import edge_networks_of
 from freshet.operators.aggregates.extrema.extrema import EXTREMA
-from freshet.operators.aggregates.gates.gates import GATES
-from freshet.operators.aggregates.moments.moments import MOMENTS
-from freshet.operators.aggregates.products.columns import columns_of
-from freshet.operators.aggregates.products.products import products_of
+from freshet.operators.aggregates.gates import GATES
+from freshet.operators.aggregates.moments import MOMENTS
+from freshet.operators.aggregates.products import columns_of, products_of
 from freshet.operators.aggregates.redone.redone import REDONE
 from freshet.operators.aggregates.sums.sums import SUMS
 

@@ -1,7 +1,7 @@
 """Extrema of rows that other code recomputes: finding these rows, and recomputing them from all their messages.
 
 The rows are those of an ExtremaFold, with its invariant. Where a network makes the messages
-(operators/aggregates/edge_networks/fold.py), reading an exposed channel means making them, so a row has all of its
+(operators/aggregates/edge_networks.py), reading an exposed channel means making them, so a row has all of its
 channels read at once.
 """
 

@@ -8,12 +8,13 @@ import numpy as np
 
 from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.kernels.kernel import kernel
 from freshet.kernels.kernel_calls import Direct
+from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.aggregates.exact_sums import IN_EDGES, read_means, read_sums, stamp_of
-from freshet.operators.aggregates.finishing import Finish
+from freshet.operators.aggregates.finishing import Finish, ask_for_rows, end_row, store_row
 from freshet.operators.aggregates.sums import kernels as sum_kernels
 from freshet.operators.aggregates.sums import synopses
-from freshet.operators.aggregates.sums.finishing import finish
 from freshet.operators.graph.edge_lists import EdgeLists, LostUpdateError
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.relation import RelationMessages
@@ -21,7 +22,7 @@ from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
-from freshet.state.table import Table, TableSet
+from freshet.state.table import Table, TableSet, View
 
 _NO_SLOTS = np.empty(0, np.int32)
 _NO_SELVES = frozen(np.empty(0, np.int32)), frozen(np.empty((0, 1), np.float32))
@@ -197,3 +198,44 @@ class SumStore:
         return SumReport(
             recomputed=self.recomputed, scrubbed=int(scrubbed), differed=int(differed), largest_difference=largest
         )
+
+
+@kernel
+def finish(
+    s: np.ndarray,
+    own: np.ndarray,
+    counts: np.ndarray,
+    bias: np.ndarray,
+    mean: bool,
+    relu: bool,
+    slots: np.ndarray,
+    forced: np.ndarray,
+    group: np.ndarray,
+    at: np.ndarray,
+    table: View,
+    out_slots: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """UPDATE by an `Epilogue`, as `finishing.Finish` has it.
+
+    Shapes: s (rows, width) float64; own (rows, width) float32; counts (rows,) int32, read for a mean; the others as
+    there.
+    """
+    n, width, x = len(slots), s.shape[1], table.data
+    bits, out_bits = x.view(np.int32), out.view(np.int32)
+    for i in range(n):
+        ask_for_rows(s, own, x, slots, i)
+        row, count = slots[i], at[group[i]]
+        prefetch_row(out, min(count + 2, n - 1))  # of so many groups the processor does not see where they go on
+        if mean and counts[row] == 0:
+            for j in range(width):
+                out[count, j] = np.float32(0) + own[row, j]
+        elif mean:
+            divisor = np.float32(counts[row])
+            for j in range(width):
+                out[count, j] = np.float32(s[row, j]) / divisor + own[row, j]
+        else:
+            for j in range(width):
+                out[count, j] = np.float32(s[row, j]) + own[row, j]
+        end_row(out, count, bias, relu)
+        store_row(table, bits, row, out_bits, forced[i], at, group[i], out_slots)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from freshet.gnn.synopses.by_name import synopsis_of
 from freshet.operators.aggregates.extrema import kernels as extrema
-from freshet.operators.aggregates.extrema.fold import ExtremaFold
-from freshet.operators.aggregates.products.fold import ProductFold
-from freshet.operators.aggregates.sums.fold import SumFold
+from freshet.operators.aggregates.extrema.extrema import ExtremaFold
+from freshet.operators.aggregates.products import ProductFold
+from freshet.operators.aggregates.sums.sums import SumFold
 from freshet.operators.graph.edge_lists import LostUpdateError
 from tests.support.graphs.models import conv
 from tests.support.stages.twin import Edge, Twin, twin_of

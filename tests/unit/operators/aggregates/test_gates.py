@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet.operators.aggregates.gates import fold as gates
-from freshet.operators.aggregates.gates.fold import GatedFold
+from freshet.operators.aggregates import gates
+from freshet.operators.aggregates.gates import GatedFold
 from tests.support.graphs.models import conv
 from tests.support.stages.twin import Edge, Twin, twin_of
 

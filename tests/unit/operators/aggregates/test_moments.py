@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from freshet.gnn.synopses.by_name import synopsis_of
 from freshet.gnn.synopses.of_messages import MomentsSynopsis
-from freshet.operators.aggregates.moments.fold import MomentsFold
+from freshet.operators.aggregates.moments import MomentsFold
 from freshet.operators.aggregates.registry import aggregate_of
 from tests.support.graphs.models import conv
 from tests.support.stages.twin import Edge, Twin, twin_of

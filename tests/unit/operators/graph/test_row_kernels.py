@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshet.gnn.plan import Context, LayerPlan, compile_plan
-from freshet.operators.aggregates.sums.finishing import finish
+from freshet.operators.aggregates.sums.store import finish
 from freshet.operators.graph import row_kernels
 from freshet.state.table import TableSet
 from tests.support.graphs.models import conv, make_model

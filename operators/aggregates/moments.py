@@ -10,6 +10,7 @@ each message by half an ulp moves it by as much as 2^-24 of the latter.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +19,14 @@ from freshet.gnn.synopses.of_messages import MomentsSynopsis
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.kernel_calls import Direct
 from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
+from freshet.operators.aggregates.accumulator import Accumulator, RowAccumulator, ask_ahead
+from freshet.operators.aggregates.aggregate import Aggregate
 from freshet.operators.aggregates.exact_sums import add_term_compensated, begin_afresh, clear_sum, compensate, inexact
-from freshet.operators.aggregates.fold import StepwiseFold
+from freshet.operators.aggregates.fold import MessageFold
+from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves
 from freshet.state.adjacency import base_of, place_of
-from freshet.state.table import Table, TableSet, View, touch
+from freshet.state.table import TableSet, View, touch
 
 _AHEAD = 12
 _HALF_ULP = 2.0**-53
@@ -121,23 +125,19 @@ def _sum_afresh(mom: Moments, edges: Edges, row: int) -> None:
     mom.counter[2] += end - at
 
 
-@inner
-def _clear(mom: Moments, row: int) -> None:
-    """Set sums of nothing to 0."""
-    clear_sum(mom.s, row)
-    for j in range(mom.lost.data.shape[1]):
-        mom.lost.data[row, j] = np.float32(0)
-
-
 @kernel
-def list_worn(mom: Moments, edges: Edges, found: np.ndarray) -> int:
-    """List the touched rows that are worn; returns how many."""
+def settle_moments(mom: Moments, edges: Edges, worn: np.ndarray) -> int:
+    """Set sums without messages to 0, and list the touched rows that are worn; returns how many."""
     count = 0
     for i in range(mom.counter[0]):
         row = mom.touched[i]
         many = edges.in_edges.data[row]
-        if many > 0 and _is_worn(mom, row, np.float64(many)):
-            found[count] = row
+        if many == 0:
+            clear_sum(mom.s, row)
+            for j in range(mom.lost.data.shape[1]):
+                mom.lost.data[row, j] = np.float32(0)
+        elif _is_worn(mom, row, np.float64(many)):
+            worn[count] = row
             count += 1
     return count
 
@@ -148,26 +148,6 @@ def remake_moments(mom: Moments, edges: Edges, rows: np.ndarray, serial: int) ->
     for i in range(len(rows)):
         _mark(mom, rows[i], serial)
         _sum_afresh(mom, edges, rows[i])
-
-
-@kernel
-def finish_moments(mom: Moments, edges: Edges) -> None:
-    """Set sums of nothing to 0."""
-    for i in range(mom.counter[0]):
-        if edges.in_edges.data[mom.touched[i]] == 0:
-            _clear(mom, mom.touched[i])
-
-
-@kernel
-def settle_moments(mom: Moments, edges: Edges) -> None:
-    """Set sums without messages to 0, and sum the worn rows again."""
-    for i in range(mom.counter[0]):
-        row = mom.touched[i]
-        count = edges.in_edges.data[row]
-        if count == 0:
-            _clear(mom, row)
-        elif _is_worn(mom, row, np.float64(count)):
-            _sum_afresh(mom, edges, row)
 
 
 @inner
@@ -227,21 +207,17 @@ def merge_partial_moments(
             _write(out, i, at, width, mean, spread)
 
 
-class MomentsFold(StepwiseFold):
+class MomentsFold(MessageFold):
     """The sums and sums of squares of one layer. Shapes: see Moments."""
 
     def __init__(self, tables: TableSet, name: str, width: int, synopsis: MomentsSynopsis) -> None:
         self.s = tables.add(f"{name}s", "f8", 2 * width)
         self.lost = tables.add(f"{name}lost", "f4", 2 * width)
+        super().__init__(self.s, self.lost)
         self.counter = np.zeros(3, np.int64)
         self._fresh = np.empty((2, 2 * width), np.float64)
         self._stamp, self._touched = np.zeros(0, np.int64), np.zeros(0, np.int32)
         self._add, self._settle = Direct(add_messages), Direct(settle_moments)
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """Its tables, with a row per slot."""
-        return self.s, self.lost
 
     def _view(self) -> Moments:
         return Moments(self.s.view, self.lost.view, self._stamp, self._touched, self.counter, self._fresh)
@@ -261,25 +237,46 @@ class MomentsFold(StepwiseFold):
         """Add messages and their squares."""
         self._add(self._view(), edges, messages, np.float64(1), serial)
 
-    def settle(self, edges: Edges, serial: int) -> np.ndarray:
-        """Sum worn rows again; returns the rows that received a message."""
-        self._settle(self._view(), edges)
-        return self._touched[: self.counter[0]].copy()
-
     def worn(self, edges: Edges) -> np.ndarray:
-        """The touched rows that have lost too much."""
+        """Return the touched rows that have lost too much; sums without messages are 0 from now on."""
         found = np.empty(self.counter[0], np.int32)
-        return found[: list_worn(self._view(), edges, found)]
+        return found[: self._settle(self._view(), edges, found)]
 
     def remake(self, edges: Edges, rows: np.ndarray, serial: int) -> None:
         """Sum these rows again."""
         remake_moments(self._view(), edges, rows, serial)
 
     def finish(self, edges: Edges, serial: int) -> np.ndarray:
-        """Like `settle`, without reading."""
-        finish_moments(self._view(), edges)
+        """End the epoch; returns the rows that received a message."""
         return self._touched[: self.counter[0]].copy()
 
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write moments to `out`."""
         read_moments(self.s.data, edges.in_edges.data, slots, out, first)
+
+
+@kernel
+def merge_moments(s: np.ndarray, z: np.ndarray, messages: Messages) -> None:
+    """Add the messages and their squares. Shapes: s (rows, 2 * width) float64; z (values, width) float32."""
+    width = s.shape[1] // 2
+    for i in range(len(messages.src)):
+        ask_ahead(s, z, messages, i)
+        u, v = messages.src[i], messages.dst[i]
+        for j in range(width):
+            m = np.float64(messages.weight[i] * z[u, j])
+            s[v, j] += m
+            s[v, width + j] += m * m
+
+
+def _accumulator(synopsis: MomentsSynopsis, width: int, rows: int) -> Accumulator:
+    sums = np.zeros((rows, 2 * width), np.float64)
+    return RowAccumulator(partial(merge_moments, sums), partial(read_moments, sums))
+
+
+MOMENTS = Aggregate[MomentsSynopsis](
+    store=partial(FoldStore, MomentsFold),
+    merger=lambda _: merge_partial_moments,
+    accumulator=_accumulator,
+    accumulator_bytes=lambda _, width: 16 * width,
+    message_fold=MomentsFold,
+)

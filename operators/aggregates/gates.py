@@ -10,6 +10,7 @@ Invariant: s[v] is the sum over the in-edges of v in this part, with the terms t
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from freshet.gnn.synopses.of_messages import GatedSynopsis
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.kernel_calls import Direct
 from freshet.kernels.prefetch import prefetch, prefetch_row, prefetch_wide_row
+from freshet.operators.aggregates.accumulator import Accumulator, RowAccumulator, ask_ahead
+from freshet.operators.aggregates.aggregate import Aggregate
 from freshet.operators.aggregates.exact_sums import (
     add_term,
     add_term_compensated,
@@ -27,12 +30,14 @@ from freshet.operators.aggregates.exact_sums import (
     forget_loss,
     is_worn,
     mark,
+    merge_partial_sums,
     note_loss,
     read_sums,
     replace_sum,
     stamp_of,
 )
 from freshet.operators.aggregates.fold import StepwiseFold
+from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.graph.edge_messages import (
     EdgeMessage,
     Edges,
@@ -150,17 +155,13 @@ class GatedFold(StepwiseFold):
     def __init__(self, tables: TableSet, name: str, width: int, synopsis: GatedSynopsis) -> None:
         self.s = tables.add(f"{name}s", "f8", synopsis.channels)
         self.note = tables.add(f"{name}note", "i4", 4)
+        super().__init__(self.s, self.note)
         self.counts = np.zeros(3, np.int64)
         self._counter, self._fresh = np.zeros(1, np.int64), np.empty((2, synopsis.channels), np.float64)
         self._renew, self._touched = np.zeros(0, np.int32), np.zeros(0, np.int32)
         self._turn, self._add, self._settle = Direct(turn_targets), Direct(add_messages), Direct(settle_gates)
         self._q = Table("", "f4", synopsis.channels)
         self._turned = Turns(self._touched, self._touched, np.empty((0, 1), np.float32))
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """Its tables, with a row per slot."""
-        return self.s, self.note
 
     def _view(self) -> Gates:
         by_row = self._renew, self._touched
@@ -194,3 +195,29 @@ class GatedFold(StepwiseFold):
     def read(self, edges: Edges, slots: np.ndarray, out: np.ndarray, first: int) -> None:
         """Write sums to `out`."""
         read_sums(self.s.data, slots, out, first)
+
+
+@kernel
+def merge_gated(s: np.ndarray, z: np.ndarray, messages: Messages) -> None:
+    """Add gated messages.
+
+    Shapes: s (rows, channels) float64; z (values, 3 * channels) float32, the destinations' rows first.
+    """
+    for i in range(len(messages.src)):
+        ask_ahead(s, z, messages, i)
+        message = message_at(messages, i)
+        for c in range(s.shape[1]):
+            s[message.dst, c] += gated_message(z, z, s.shape[1], message, c)
+
+
+def _accumulator(synopsis: GatedSynopsis, width: int, rows: int) -> Accumulator:
+    sums = np.zeros((rows, synopsis.channels), np.float64)
+    return RowAccumulator(partial(merge_gated, sums), lambda got, at, out, first: read_sums(sums, at, out, first))
+
+
+GATES = Aggregate[GatedSynopsis](
+    store=partial(FoldStore, GatedFold),
+    merger=lambda _: merge_partial_sums,
+    accumulator=_accumulator,
+    accumulator_bytes=lambda synopsis, width: 8 * synopsis.width(width),
+)

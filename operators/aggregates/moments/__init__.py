@@ -1,1 +1,0 @@
-"""Variances and standard deviations."""

@@ -1,1 +1,0 @@
-"""Several synopses of the same messages, side by side."""
