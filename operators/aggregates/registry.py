@@ -18,12 +18,12 @@ from freshet.gnn.synopses.redone import RedoneSynopsis
 from freshet.gnn.synopses.softmax import EdgeSoftmaxSynopsis, SoftmaxSynopsis
 from freshet.operators.aggregates.aggregate import Aggregate
 from freshet.operators.aggregates.attention.attention import ATTENTION, EDGE_ATTENTION
-from freshet.operators.aggregates.edge_networks.edge_networks import edge_networks_of
+from freshet.operators.aggregates.edge_networks import edge_networks_of
 from freshet.operators.aggregates.extrema.extrema import EXTREMA
 from freshet.operators.aggregates.gates import GATES
 from freshet.operators.aggregates.moments import MOMENTS
 from freshet.operators.aggregates.products import columns_of, products_of
-from freshet.operators.aggregates.redone.redone import REDONE
+from freshet.operators.aggregates.redone import REDONE
 from freshet.operators.aggregates.sums.sums import SUMS
 
 

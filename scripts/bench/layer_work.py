@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from freshet.operators.aggregates import edge_networks, gates
 from freshet.operators.aggregates.attention import kernels as attention_kernels
 from freshet.operators.aggregates.attention.fold import AttentionFold
-from freshet.operators.aggregates.edge_networks import fold as edge_networks
-from freshet.operators.aggregates.edge_networks.fold import NetworkFold
+from freshet.operators.aggregates.edge_networks import NetworkFold
 from freshet.operators.aggregates.extrema import kernels as extrema_kernels
-from freshet.operators.aggregates.extrema.fold import ExtremaFold
+from freshet.operators.aggregates.extrema.extrema import ExtremaFold
 from freshet.operators.aggregates.fold import Fold
 from freshet.operators.aggregates.fold_store import FoldStore
-from freshet.operators.aggregates.gates import fold as gates
-from freshet.operators.aggregates.gates.fold import GatedFold
-from freshet.operators.aggregates.products.fold import ProductFold
+from freshet.operators.aggregates.gates import GatedFold
+from freshet.operators.aggregates.products import ProductFold
 from freshet.operators.graph.edge_messages import Edges
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.storage.layer import LayerStorage

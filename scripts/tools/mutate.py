@@ -67,9 +67,9 @@ TESTS = {
     "operators/aggregates/attention/sides.py": f"{_AGGREGATES}attention.py",
     "operators/aggregates/attention/recomputed.py": f"{_AGGREGATES}attention.py",
     "operators/aggregates/attention/reading.py": f"{_AGGREGATES}attention.py",
-    "operators/aggregates/moments/fold.py": f"{_AGGREGATES}moments.py",
-    "operators/aggregates/gates/fold.py": f"{_AGGREGATES}gates.py",
-    "operators/aggregates/edge_networks/fold.py": f"{_AGGREGATES}edge_networks.py",
+    "operators/aggregates/moments.py": f"{_AGGREGATES}moments.py",
+    "operators/aggregates/gates.py": f"{_AGGREGATES}gates.py",
+    "operators/aggregates/edge_networks.py": f"{_AGGREGATES}edge_networks.py",
     "operators/aggregates/extrema/remaking.py": f"{_AGGREGATES}edge_networks.py",
     "job/folder/lock.py": "tests/unit/job/folder/test_lock.py",
     "job/run/resume.py": "tests/unit/job/run/test_attempts.py",
@@ -77,14 +77,14 @@ TESTS = {
     "operators/sink/change_log.py": f"{_SINK}replay.py",
     "operators/epochs/cut_segments.py": f"{_EPOCHS}cut_log.py",
     "operators/epochs/cut_topic.py": f"{_EPOCHS}cut_topic.py",
-    "operators/aggregates/attention/accumulator.py": f"{_EMBED}ranges.py",
+    "operators/aggregates/attention/attention.py": f"{_EMBED}ranges.py",
     "operators/aggregates/extrema/extrema.py": f"{_EMBED}ranges.py",
     "operators/embed/range_pass.py": f"{_EMBED}embedding.py -k lost_edge",
 }
-_MOMENTS, _GATES = "operators/aggregates/moments/fold.py", "operators/aggregates/gates/fold.py"
-_NETWORKS = "operators/aggregates/edge_networks/fold.py"
+_MOMENTS, _GATES = "operators/aggregates/moments.py", "operators/aggregates/gates.py"
+_NETWORKS = "operators/aggregates/edge_networks.py"
 _EXTREMA = "operators/aggregates/extrema/kernels.py"
-_SOFTMAX, _EXTREMA_PASS = "operators/aggregates/attention/accumulator.py", "operators/aggregates/extrema/extrema.py"
+_SOFTMAX, _EXTREMA_PASS = "operators/aggregates/attention/attention.py", "operators/aggregates/extrema/extrema.py"
 _CHANNELS, _REREADING, _REMAKING = (_EXTREMA.replace("kernels", one) for one in ("channels", "rereading", "remaking"))
 _ATTENTION = "operators/aggregates/attention/kernels.py"
 _SIDES, _AFRESH, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "afresh", "reading"))
@@ -253,7 +253,7 @@ MUTATIONS = [
     Mutation("terms of sources are not durable", _SIDES, "        touch(att.near, v)\n", "", PAGES),
     Mutation("softmax sums are not durable", _ATTENTION, "        touch(att.s, row)\n", "", PAGES),
     Mutation(
-        "a worn variance stays", _MOMENTS, "elif _is_worn(mom, row, np.float64(count)):", "elif False:", plain=True
+        "a worn variance stays", _MOMENTS, "elif _is_worn(mom, row, np.float64(many)):", "elif False:", plain=True
     ),
     Mutation("what squares lost is not durable", _MOMENTS, "        touch(mom.lost, row)\n", "", PAGES),
     Mutation("messages of a changed target stay", _NETWORKS, "self._turned, ", "", plain=True),

@@ -9,17 +9,55 @@ import numpy as np
 from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.gnn.synopses.scores import terms_of
-from freshet.gnn.synopses.softmax import SoftmaxSynopsis
+from freshet.gnn.synopses.softmax import EdgeSoftmaxSynopsis, SoftmaxSynopsis
+from freshet.kernels.kernel import kernel
 from freshet.kernels.kernel_calls import Direct
-from freshet.operators.aggregates.attention.epoch import arrive, leave
+from freshet.operators.aggregates.attention.deltas import add_away, add_messages, replace_messages, turn_targets
 from freshet.operators.aggregates.attention.kernels import TOUCHED, Attention, EdgeTerms, InEdges, width_of
 from freshet.operators.aggregates.attention.reading import finish_attention, read_attention
-from freshet.operators.aggregates.attention.sides import FLIPS_AT_ONCE
+from freshet.operators.aggregates.attention.recomputed import settle
+from freshet.operators.aggregates.attention.sides import FLIPS_AT_ONCE, move_sides
 from freshet.operators.aggregates.exact_sums import stamp_of
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves, Turns
+from freshet.operators.graph.edge_table import EdgeTable
 from freshet.state.adjacency import Data, read_alone
 from freshet.state.table import Table, TableSet
+
+
+@kernel
+def leave(
+    att: Attention,
+    edges: InEdges,
+    gone: Messages,
+    kept: Messages,
+    moves: Moves,
+    rows: np.ndarray,
+    turns: Turns,
+    moves_sides: bool,
+    serial: int,
+) -> None:
+    """Take back the messages that are gone, and have those of moved sources be what they are by `rows`.
+
+    The tables have the old values, and afterwards the new terms of targets that turn where those are moved by their
+    sides; `rows` has the new ones in the places of the moves.
+    """
+    if not moves_sides:
+        turn_targets(att, edges, turns, serial)
+    add_messages(att, edges, gone, -1, serial)
+    add_away(att, edges, kept, -1, serial)
+    if moves_sides:
+        move_sides(att, edges, moves, rows, turns, serial)
+    replace_messages(att, edges, kept, moves, rows, serial)
+
+
+@kernel
+def arrive(att: Attention, edges: InEdges, kept: Messages, come: Messages, serial: int) -> None:
+    """Add the messages that come, of moved sources those whose edges change as well, and end the epoch."""
+    add_away(att, edges, kept, 1, serial)
+    add_messages(att, edges, come, 1, serial)
+    settle(att, edges, serial)
+
 
 _NO_ATTR, _NO_W, NONE_AWAY = np.zeros((1, 1), np.float32), np.zeros((1, 1)), np.zeros(0, np.uint8)
 
@@ -34,6 +72,8 @@ class AttentionFold:
         self._before, whole = width_of(sums, score.heads, score.channels, more, additive=self.moves_sides)
         self.s = tables.add(f"{name}s", "f8", whole)
         self.near = tables.add(f"{name}near", "f4", score.heads) if self.moves_sides else None
+        self.tables: tuple[Table, ...] = (self.s,)
+        self.source_tables: tuple[Table, ...] = () if self.near is None else (self.near,)
         self.counts = np.zeros(5, np.int64)
         self._counter, self._fresh = np.zeros(2, np.int64), np.empty((2, width), np.float64)
         self._flips = np.empty((FLIPS_AT_ONCE, 4), np.int32)
@@ -45,16 +85,6 @@ class AttentionFold:
         self._stand_in = Table("", "f4", score.heads)  # for scores that have no such table: nothing reads it
         self._q: Table | None = None
         self._turned = Turns(self._touched, self._touched, np.empty((0, 1), np.float32))
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """Its tables, with a row per slot of destinations."""
-        return (self.s,)
-
-    @property
-    def source_tables(self) -> tuple[Table, ...]:
-        """Its tables, with a row per slot of sources."""
-        return () if self.near is None else (self.near,)
 
     def read_targets(self, q: Table, turns: Turns) -> None:
         """Have scores read these rows, and other ones of the destinations that turn in the epoch that begins."""
@@ -122,3 +152,43 @@ class AttentionFold:
     def _edge_terms(self, edges: Edges) -> EdgeTerms:
         """Return what scores read of edges: nothing here."""
         return EdgeTerms(False, _NO_ATTR, _NO_W, edges.inn.pool.data, 0, NONE_AWAY)
+
+
+class EdgeAttentionFold(AttentionFold):
+    """Softmax sums per head, in which the term of an edge joins that of its source. Shapes: see kernels.Attention.
+
+    An edge's term is made of its attributes whenever a kernel reads it; nothing more is kept of an edge. A
+    message whose attributes change is taken back before they do, and brought afterwards.
+    """
+
+    def __init__(self, tables: TableSet, name: str, width: int, synopsis: EdgeSoftmaxSynopsis) -> None:
+        super().__init__(tables, name, width, synopsis)
+        self._w = np.ascontiguousarray(synopsis.edge.T, np.float64)
+        self._attributes: EdgeTable | None = None
+        self._away = NONE_AWAY
+
+    def read_attributes(self, attributes: EdgeTable) -> None:
+        """Have messages whose weights are the numbers of edges in this table."""
+        self._attributes = attributes
+
+    def leave(
+        self, edges: Edges, gone: Messages, kept: Messages, moves: Moves, rows: np.ndarray, *, same_weights: bool
+    ) -> None:
+        """Begin an epoch."""
+        assert self._attributes is not None
+        if not same_weights:
+            self._away = np.zeros(len(self._attributes.attr.data), np.uint8)
+            self._away[self._attributes.changing] = 1
+        super().leave(edges, gone, kept, moves, rows, same_weights=same_weights)
+
+    def arrive(self, edges: Edges, kept: Messages, come: Messages, serial: int) -> np.ndarray:
+        """End the epoch."""
+        touched = super().arrive(edges, kept, come, serial)
+        self._away = NONE_AWAY
+        return touched
+
+    def _edge_terms(self, edges: Edges) -> EdgeTerms:
+        """Return what scores read of edges."""
+        assert self._attributes is not None
+        attr, numbers = self._attributes.attr, edges.inn.weight.data.view(np.int32)
+        return EdgeTerms(True, attr.data, self._w, numbers, attr.stride, self._away)

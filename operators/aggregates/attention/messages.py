@@ -16,7 +16,7 @@ from freshet.operators.aggregates.attention.fold import AttentionFold
 from freshet.operators.aggregates.attention.kernels import SUSPECT, TOUCHED, Attention, InEdges, mark
 from freshet.operators.aggregates.attention.recomputed import clear_row, sum_afresh, wants_sums
 from freshet.operators.aggregates.exact_sums import stamp_of
-from freshet.operators.aggregates.fold import StepwiseFold
+from freshet.operators.aggregates.fold import MessageFold, StepwiseFold
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves
 from freshet.state.table import TableSet
 
@@ -51,7 +51,7 @@ def remake_softmax(att: Attention, edges: InEdges, rows: np.ndarray, serial: int
         sum_afresh(att, edges, rows[i])
 
 
-class MadeAttentionFold(AttentionFold, StepwiseFold):
+class MadeAttentionFold(AttentionFold, MessageFold):
     """Softmax sums per head of messages with their scores. Shapes: see kernels.Attention."""
 
     def __init__(self, tables: TableSet, name: str, width: int, synopsis: SoftmaxSynopsis) -> None:

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from freshet.gnn.synopses.edge_network import NetworkSynopsis
-from freshet.operators.aggregates.edge_networks import fold as edge_networks
-from freshet.operators.aggregates.edge_networks.fold import NetworkFold
+from freshet.operators.aggregates import edge_networks
+from freshet.operators.aggregates.edge_networks import NetworkFold
 from tests.support.graphs.models import conv, linear
 from tests.support.stages.twin import Edge, Twin, twin_of
 

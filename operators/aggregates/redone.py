@@ -1,16 +1,21 @@
-"""States that are made of all messages of a row, whenever one of these comes, goes or changes."""
+"""Aggregates that a user wrote (RedoneSynopsis): states of all messages of a row, whenever one comes, goes or changes.
+
+There is always a network around them that makes their messages.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from freshet.gnn.synopses.redone import RedoneSynopsis
-from freshet.operators.aggregates.fold import StepwiseFold
+from freshet.operators.aggregates.accumulator import Accumulator
+from freshet.operators.aggregates.aggregate import Aggregate, MergePartials
+from freshet.operators.aggregates.fold import MessageFold
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves
-from freshet.state.table import Table, TableSet
+from freshet.state.table import TableSet
 
 
-class RedoneFold(StepwiseFold):
+class RedoneFold(MessageFold):
     """The states of one layer, of messages that others make. Shapes: s (rows, 1 + size) float32."""
 
     reads_changes = False
@@ -18,12 +23,8 @@ class RedoneFold(StepwiseFold):
     def __init__(self, tables: TableSet, name: str, width: int, synopsis: RedoneSynopsis) -> None:
         self._synopsis = synopsis
         self.s = tables.add(f"{name}s", "f4", synopsis.width(width))
+        super().__init__(self.s)
         self._touched = list[np.ndarray]()
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """Its tables, with a row per slot."""
-        return (self.s,)
 
     def begin(self, edges: Edges, moves: Moves, rows: np.ndarray) -> None:
         """Begin an epoch."""
@@ -67,3 +68,39 @@ class RedoneFold(StepwiseFold):
 
     def _rows(self) -> np.ndarray:
         return np.unique(np.concatenate([np.empty(0, np.int32), *self._touched])).astype(np.int32)
+
+
+def _merger(synopsis: RedoneSynopsis) -> MergePartials:
+    def merge(
+        index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray, shifts: tuple[int, int],
+        columns: tuple[int, int],
+    ) -> None:  # fmt: skip
+        here = slice(*columns)
+        with np.errstate(all="ignore"):
+            for i, slot in enumerate(slots.tolist()):
+                base, state = (slot >> shifts[0]) << shifts[1], np.zeros(columns[1] - columns[0], np.float32)
+                for row in index[slot].tolist():
+                    if row >= 0:
+                        state = synopsis.merge(state, partial[base + row, here])
+                out[i, here] = state
+
+    return merge
+
+
+def _no_store(*given: object, **options: object) -> RedoneFold:
+    msg = "a RedoneSynopsis is kept of messages that others make: put a NetworkSynopsis around it"
+    raise TypeError(msg)
+
+
+def _no_accumulator(synopsis: RedoneSynopsis, width: int, rows: int) -> Accumulator:
+    msg = f"{synopsis.name} is made of all messages of a vertex at once, which a pass over sources does not have"
+    raise TypeError(msg)
+
+
+REDONE = Aggregate[RedoneSynopsis](
+    store=_no_store,  # type: ignore[arg-type]
+    merger=_merger,
+    accumulator=_no_accumulator,
+    accumulator_bytes=lambda synopsis, _: 4 * (1 + synopsis.size),
+    message_fold=RedoneFold,
+)

@@ -12,18 +12,22 @@ two rows and the attributes of an edge, never on the block.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from freshet.gnn.synopses.edge_network import EdgeNetwork, NetworkSynopsis
 from freshet.kernels.kernel import kernel
 from freshet.kernels.prefetch import prefetch_row
+from freshet.operators.aggregates.accumulator import MADE_AT_ONCE, Accumulator
+from freshet.operators.aggregates.aggregate import Aggregate, Lookup
 from freshet.operators.aggregates.fold import MessageFold, StepwiseFold
+from freshet.operators.aggregates.fold_store import FoldStore
 from freshet.operators.graph.edge_messages import Edges, Messages, Moves, Turns, differs_at, room_for
 from freshet.operators.graph.edge_table import EdgeTable
 from freshet.operators.graph.row_kernels import gather
 from freshet.state.adjacency import base_of, place_of
-from freshet.state.table import Table
+from freshet.state.table import Table, TableSet
 
 # What is counted: messages of edges that change; rows that are made anew, and messages for that.
 MADE, AFRESH, REREAD = range(3)
@@ -163,6 +167,7 @@ class NetworkFold(StepwiseFold):
 
     def __init__(self, synopsis: NetworkSynopsis, inner: MessageFold) -> None:
         """`inner` gets what the network makes."""
+        super().__init__(*inner.tables)
         self._inner, self._network = inner, synopsis.network
         self._attributes: EdgeTable | None = None
         self._at_once = _BLOCK if self._network.apart is None else _APART
@@ -172,11 +177,6 @@ class NetworkFold(StepwiseFold):
         self._q = Table("", "f4", 1)
         self._turns = Turns(self._turned, self._turned, np.empty((0, 1), np.float32))
         self._order, self._weights = np.arange(_BLOCK, dtype=np.int32), np.ones(_BLOCK, np.float32)
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """Its tables, with a row per slot."""
-        return self._inner.tables
 
     def read_attributes(self, attributes: EdgeTable) -> None:
         """Have messages whose weights are the numbers of edges in this table."""
@@ -262,3 +262,46 @@ class NetworkFold(StepwiseFold):
         self._inner.remake(of_messages, rows, serial)
         self.counts[AFRESH] += rows.size
         self.counts[REREAD] += count
+
+
+class NetworkAccumulator:
+    """Synopses of messages that are made in blocks, on which the bits do not depend."""
+
+    def __init__(self, synopsis: NetworkSynopsis, inner: Accumulator) -> None:
+        """`inner` gets what the network makes."""
+        self._network, self._inner = synopsis.network, inner
+        self._order, self._weights = np.arange(MADE_AT_ONCE, dtype=np.int32), np.ones(MADE_AT_ONCE, np.float32)
+
+    def merge(self, z: np.ndarray, messages: Messages) -> None:
+        """Make messages, and merge them."""
+        network = self._network
+        for first in range(0, len(messages.src), MADE_AT_ONCE):
+            src, dst, weight = (of[first : first + MADE_AT_ONCE] for of in messages)
+            made = Messages(self._order[: len(src)], dst, self._weights[: len(src)])
+            self._inner.merge(messages_of(network, z, z, src, dst, weight[:, None]), made)
+
+    def read(self, got: np.ndarray, rows: np.ndarray, out: np.ndarray, first: int) -> None:
+        """Write synopses to `out`."""
+        self._inner.read(got, rows, out, first)
+
+
+def edge_networks_of(of: Lookup) -> Aggregate[NetworkSynopsis]:
+    """Return how they are kept, where `of` says how the synopses are kept that they are made of."""
+
+    def fold(tables: TableSet, name: str, width: int, synopsis: NetworkSynopsis) -> NetworkFold:
+        inner = of(synopsis.inner).fold_of(tables, name, synopsis.network.width, synopsis.inner)
+        return NetworkFold(synopsis, inner)
+
+    def accumulator(synopsis: NetworkSynopsis, width: int, rows: int) -> NetworkAccumulator:
+        inner = of(synopsis.inner).accumulator(synopsis.inner, synopsis.network.width, rows)
+        return NetworkAccumulator(synopsis, inner)
+
+    return Aggregate(
+        store=partial(FoldStore, fold),
+        merger=lambda synopsis: of(synopsis.inner).merger(synopsis.inner),
+        accumulator=accumulator,
+        accumulator_bytes=lambda synopsis, _: of(synopsis.inner).accumulator_bytes(
+            synopsis.inner, synopsis.network.width
+        ),
+        made_bytes=lambda synopsis: 4 * (synopsis.network.reads + 2 * synopsis.network.width),
+    )

@@ -1,1 +1,0 @@
-"""Messages that a network makes of both ends of an edge, and the synopses of them."""
