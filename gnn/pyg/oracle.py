@@ -86,7 +86,7 @@ def forward(
     *,
     dtype: Any = np.float32,
 ) -> list[np.ndarray]:
-    """Return the rows after each conv and what follows it, by PyTorch Geometric; as `gnn.oracles.oracle.forward`."""
+    """Return the rows after each conv and what follows it, by PyTorch Geometric; as tests have it of the oracle."""
     import torch
 
     real = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32

@@ -22,8 +22,8 @@ from freshet.operators.checks.aggregates import PER_SIZE, check_aggregate
 from freshet.operators.checks.between import Related
 from freshet.operators.checks.calls import check_calls
 from freshet.operators.checks.kept import KeptAggregate
-from freshet.operators.checks.proofs.decoupling import LINEAR, NO_TARGET
 from freshet.operators.checks.proofs.programs import with_facts
+from freshet.operators.checks.proofs.solving import LINEAR, NO_TARGET
 from freshet.operators.checks.proofs.written import with_proofs
 from freshet.operators.checks.rows import RowFunction, check_all_rows
 from freshet.operators.checks.streams import PARTS, STREAMS, StreamCheck

@@ -28,13 +28,13 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.gnn.model import Model, build_model
-from freshet.gnn.oracles import oracle
 from freshet.kernels.blas import use_one_thread
 from freshet.schema import EdgeValues, Graph
 from scripts.bench.engine import Engine
 from scripts.bench.layer_work import Watch, works_table
 from scripts.bench.recomputed import Recomputed
 from scripts.bench.throughput import machine
+from tests.support.graphs import oracle
 
 Kind = dict[str, Any]
 EDGE_WIDTH = 8

@@ -36,7 +36,6 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from freshet.gnn.oracles import oracle
 from freshet.job.units import parse_size
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.schema import EdgeValues, Graph
@@ -44,6 +43,7 @@ from scripts.bench.arxiv_stream import make_edges
 from scripts.bench.embed import FRESHET
 from scripts.bench.image import measured
 from scripts.cora import graph as cora
+from tests.support.graphs import oracle
 
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from freshet.gnn.oracles import oracle
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.state.codec import FORMAT_VERSION, UnknownFormatError
 from freshet.state.sweep import STATE_FORMAT
+from tests.support.graphs import oracle
 from tests.support.simulation.oracle import NO_FAULTS, references
 from tests.support.simulation.savepoint import Savepoint, load, make, start
 from tests.support.simulation.simulator import Faults

@@ -17,8 +17,7 @@ from freshet.gnn.declarations import DenseLayer, Linear, MessageConv
 from freshet.gnn.layers.own.program import DeclaredMessage
 from freshet.gnn.oracles.program import FUNCTIONS
 from freshet.gnn.rows import full_pass
-from freshet.operators.checks.proofs.decoupling import LINEAR, NO_TARGET
-from freshet.operators.checks.proofs.solving import ProofQuestion, ask, search
+from freshet.operators.checks.proofs.solving import LINEAR, NO_TARGET, ProofQuestion, ask, search
 
 READS_TARGET = "the message reads its target"
 NOT_LINEAR = "the message is not linear in its source"

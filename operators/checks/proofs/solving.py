@@ -151,6 +151,10 @@ def _product(factors: Any) -> Expression:
 
 Array = np.ndarray
 Relation = Callable[[Any, Any], Any]
+LINEAR = "the message is linear in its source"
+"""So it is kept by differences, m(x') - m(x) = m(x' - x)."""
+NO_TARGET = "the message does not read its target"
+"""So it is not computed again when that changes."""
 SECONDS_MAX = 10.0
 CASES = 200
 _ROUNDING = 1e-9
@@ -260,3 +264,9 @@ def _by_floats(question: ProofQuestion, numbers: Mapping[str, Array]) -> ClaimAn
     lines = [f"{name} {shown(rows.ravel())}" for name, rows in numbers.items()]
     lines.append(f"{shown(left + 0.0)} {question.sign} {shown(right + 0.0)} does not hold")
     return ClaimAnswer(question.claim, "refuted", case="\n".join(lines))
+
+
+def linear_question(message: Callable[[Array], Array], width: int) -> ProofQuestion:
+    """Return whether a message of a row is linear in it: then a sum of messages is kept by differences of rows."""
+    shapes: dict[str, tuple[int, ...]] = {"a": (1, width), "b": (1, width)}
+    return ProofQuestion(LINEAR, shapes, lambda a, b: message(a + b), lambda a, b: message(a) + message(b))

@@ -11,8 +11,7 @@ from freshet.gnn.answers import OF_TWO, ClaimAnswer, is_refuted
 from freshet.gnn.own.aggregates import Redone, SoftmaxOf
 from freshet.gnn.own.running import RunningLayer
 from freshet.operators.checks.aggregates import MERGED, ORDER
-from freshet.operators.checks.proofs.decoupling import linear_question
-from freshet.operators.checks.proofs.solving import ProofQuestion, ask, search
+from freshet.operators.checks.proofs.solving import ProofQuestion, ask, linear_question, search
 
 _WIDEST = 8  # messages on which a solver answers in time
 _ROWS = 5  # of a message that is said to be linear: a function may look at how many it gets

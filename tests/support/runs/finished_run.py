@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 from freshet.files.json_file import write_json
 from freshet.gnn.model import save_model
-from freshet.gnn.oracles import oracle
 from freshet.gnn.plan import compile_plan
 from freshet.job.results.check import check
 from freshet.operators.output_folders import LogFolders
@@ -21,6 +20,7 @@ from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.config import GraphRules
 from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
+from tests.support.graphs import oracle
 from tests.support.graphs.models import conv, make_model
 
 WIDTH, OUT = 4, 3

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from freshet.gnn.oracles import oracle
 from freshet.schema import EdgeValues, Graph
 from scripts.bench.arxiv_stream import make_edges
 from scripts.bench.engine import Engine
 from scripts.bench.layers import LAYERS, OF_OWN, give_attributes, model_of
 from scripts.bench.recomputed import Recomputed
+from tests.support.graphs import oracle
 
 WIDTH, EVENTS = 6, 400
 

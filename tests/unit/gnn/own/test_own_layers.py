@@ -14,12 +14,13 @@ from freshet import Layer, Mean, Redone, Softmax, Sum, linear, relu
 from freshet.gnn.layers.base import Context
 from freshet.gnn.layers.own.own_layer import OwnLayerPlan
 from freshet.gnn.model import Model, build_model, load_model, save_model
-from freshet.gnn.oracles import oracle, whole_graph
+from freshet.gnn.oracles import whole_graph
 from freshet.gnn.own import loading
 from freshet.gnn.own.loading import LayersError, install_layers, layer_class, load_layers, sha256_of
 from freshet.gnn.own.running import RunningLayer, WrittenLayerError
 from freshet.gnn.plan import compile_plan
 from freshet.gnn.synopses.of_messages import InvertibleSynopsis
+from tests.support.graphs import oracle
 from tests.support.graphs.messages import written_models
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.graphs.random_graphs import random_graph

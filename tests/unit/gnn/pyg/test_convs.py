@@ -13,13 +13,14 @@ pyg = pytest.importorskip("torch_geometric.nn")
 from torch import nn  # noqa: E402
 
 from freshet.gnn.model import load_model  # noqa: E402
-from freshet.gnn.oracles import oracle, whole_graph  # noqa: E402
+from freshet.gnn.oracles import whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.check import both_sides, check  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
 from freshet.gnn.synopses.of_messages import MomentsSynopsis  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
+from tests.support.graphs import oracle  # noqa: E402
 from tests.support.graphs.models import IN_WIDTH as IN  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 

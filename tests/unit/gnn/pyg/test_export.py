@@ -16,10 +16,11 @@ from torch import nn  # noqa: E402
 
 from freshet.gnn.declarations import GCNConv, GraphConv  # noqa: E402
 from freshet.gnn.model import Model, load_model  # noqa: E402
-from freshet.gnn.oracles import oracle, whole_graph  # noqa: E402
+from freshet.gnn.oracles import whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
+from tests.support.graphs import oracle  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 IN = 6

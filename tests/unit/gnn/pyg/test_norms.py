@@ -17,12 +17,13 @@ from torch_geometric.data import Data  # noqa: E402
 
 from freshet.gnn.describe import describe_data, describe_text  # noqa: E402
 from freshet.gnn.model import Model, load_model  # noqa: E402
-from freshet.gnn.oracles import oracle, whole_graph  # noqa: E402
+from freshet.gnn.oracles import whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
 from freshet.gnn.pyg.statistics import gather, graph_of  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
+from tests.support.graphs import oracle  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 IN, HIDDEN = 6, 5

@@ -22,7 +22,7 @@ from freshet.job.commands.layer import check as check_command
 from freshet.operators.checks import layers
 from freshet.operators.checks.aggregates import MERGED
 from freshet.operators.checks.exporting import RefutedLayerError, answers_at_export
-from freshet.operators.checks.proofs.decoupling import NO_TARGET
+from freshet.operators.checks.proofs.solving import NO_TARGET
 from tests.support.graphs.kinds import hetero, kinds_model, random_model_of_kinds, relation
 from tests.support.graphs.messages import messages_by_kind, relation_layer, written_models
 from tests.unit.operators.checks.test_layers import WRONG_MODULE, wrong_model

@@ -25,8 +25,7 @@ from freshet.operators.checks.aggregates import MERGED, ORDER
 from freshet.operators.checks.alone import model_of_class
 from freshet.operators.checks.calls import SAME_CALLS, check_calls
 from freshet.operators.checks.layers import check_layer
-from freshet.operators.checks.proofs.decoupling import LINEAR, linear_question
-from freshet.operators.checks.proofs.solving import search
+from freshet.operators.checks.proofs.solving import LINEAR, linear_question, search
 from freshet.operators.checks.rows import RowFunction, check_rows
 from freshet.operators.checks.streams import StreamCheck
 from tests.support.graphs.messages import written_models

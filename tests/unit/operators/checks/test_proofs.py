@@ -14,19 +14,9 @@ from freshet.gnn.declarations import MessageConv
 from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.layers.own.program import DeclaredMessage
 from freshet.operators.checks.layers import check_layer, is_own
-from freshet.operators.checks.proofs.decoupling import (
-    LINEAR,
-    NO_TARGET,
-    PAPER_MODELS,
-    by_root,
-    divided,
-    group_question,
-    linear_question,
-    printed_fourth,
-)
 from freshet.operators.checks.proofs.programs import NOT_LINEAR, READS_TARGET, with_facts
-from freshet.operators.checks.proofs.solving import ProofQuestion, ask
-from scripts.tools.paper_models import table
+from freshet.operators.checks.proofs.solving import LINEAR, NO_TARGET, ProofQuestion, ask, linear_question
+from scripts.tools.paper_models import PAPER_MODELS, by_root, divided, group_question, printed_fourth, table
 from tests.support.graphs.kinds import Spec
 from tests.support.graphs.messages import message_conv, messages_by_kind, rows, step
 from tests.unit.test_imports import ROOT
