@@ -1,7 +1,7 @@
 """One evaluator of programs (program.py), over rows of whatever kind an algebra has.
 
 There are three algebras: float32 rows of a job (gnn/layers/own/program.py), values in float64 with their scales
-(gnn/oracles/program.py), and symbols of a solver (operators/checks/proofs/programs.py).
+(gnn/oracles/messages.py), and symbols of a solver (operators/checks/proofs/programs.py).
 """
 
 from __future__ import annotations

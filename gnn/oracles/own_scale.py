@@ -53,8 +53,7 @@ from freshet.gnn.oracles.factors import (
     tower_rows,
     weights_of,
 )
-from freshet.gnn.oracles.own_layer import own_layer
-from freshet.gnn.oracles.program import arithmetic, message_conv
+from freshet.gnn.oracles.messages import arithmetic, message_conv, own_layer
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,

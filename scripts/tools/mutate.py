@@ -70,7 +70,6 @@ TESTS = {
     "operators/aggregates/moments.py": f"{_AGGREGATES}moments.py",
     "operators/aggregates/gates.py": f"{_AGGREGATES}gates.py",
     "operators/aggregates/edge_networks.py": f"{_AGGREGATES}edge_networks.py",
-    "operators/aggregates/extrema/remaking.py": f"{_AGGREGATES}edge_networks.py",
     "job/folder/lock.py": "tests/unit/job/folder/test_lock.py",
     "job/run/resume.py": "tests/unit/job/run/test_attempts.py",
     "operators/sink/log_output.py": f"{_SINK}core.py",
@@ -85,7 +84,7 @@ _MOMENTS, _GATES = "operators/aggregates/moments.py", "operators/aggregates/gate
 _NETWORKS = "operators/aggregates/edge_networks.py"
 _EXTREMA = "operators/aggregates/extrema/kernels.py"
 _SOFTMAX, _EXTREMA_PASS = "operators/aggregates/attention/attention.py", "operators/aggregates/extrema/extrema.py"
-_CHANNELS, _REREADING, _REMAKING = (_EXTREMA.replace("kernels", one) for one in ("channels", "rereading", "remaking"))
+_CHANNELS, _REREADING = (_EXTREMA.replace("kernels", one) for one in ("channels", "rereading"))
 _ATTENTION = "operators/aggregates/attention/kernels.py"
 _SIDES, _AFRESH, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "afresh", "reading"))
 _SEGMENTS, _CUT_TOPIC = "operators/epochs/cut_segments.py", "operators/epochs/cut_topic.py"
@@ -258,8 +257,22 @@ MUTATIONS = [
     Mutation("what squares lost is not durable", _MOMENTS, "        touch(mom.lost, row)\n", "", PAGES),
     Mutation("messages of a changed target stay", _NETWORKS, "self._turned, ", "", plain=True),
     Mutation("worn rows of a network's messages stay", _NETWORKS, ", self._inner.worn(edges)", plain=True),
-    Mutation("an exposed row is not listed", _REMAKING, "        if exposed and", "        if False and", plain=True),
-    Mutation("extrema made anew are not told", _REMAKING, "        mark(ext, rows[i], serial)\n", plain=True),
+    Mutation(
+        "an exposed row is not listed",
+        _EXTREMA_PASS,
+        "        if exposed and",
+        "        if False and",
+        TESTS[_NETWORKS],
+        plain=True,
+    ),
+    Mutation(
+        "extrema made anew are not told",
+        _EXTREMA_PASS,
+        "        mark(ext, rows[i], serial)\n",
+        "",
+        TESTS[_NETWORKS],
+        plain=True,
+    ),
     Mutation("a changed gate is not summed afresh", _GATES, "            gates.renew[v] = serial\n", plain=True),
     Mutation(
         "a lock on a file that has gone is one",

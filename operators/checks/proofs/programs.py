@@ -15,7 +15,7 @@ from freshet.gnn.answers import ClaimAnswer
 from freshet.gnn.convs.evaluator import Evaluator
 from freshet.gnn.declarations import DenseLayer, Linear, MessageConv
 from freshet.gnn.layers.own.program import DeclaredMessage
-from freshet.gnn.oracles.program import FUNCTIONS
+from freshet.gnn.oracles.messages import FUNCTIONS
 from freshet.gnn.rows import full_pass
 from freshet.operators.checks.proofs.solving import LINEAR, NO_TARGET, ProofQuestion, ask, search
 

@@ -18,8 +18,8 @@ from freshet.operators.aggregates.exact_sums import merge_partial_sums
 from freshet.operators.aggregates.registry import AGGREGATES, aggregate_of
 from freshet.operators.checks.aggregates import FULL_PASS, MERGED, ORDER, TAKING_BACK, check_aggregate
 from freshet.operators.checks.between import Related
-from freshet.operators.checks.builtin import builtin_relations
 from freshet.operators.checks.cases import MessageCase, OneMessage, smaller
+from freshet.operators.checks.exporting import builtin_relations
 from freshet.operators.checks.kept import KeptAggregate
 
 BUILTIN = builtin_relations()
