@@ -41,7 +41,7 @@ class Algebra(Protocol[V]):
         """Return rows whose columns a function moves about: `how` is that of the arrays that rows consist of."""
 
     def constant(self, name: str) -> Callable[[int], V]:
-        """Return what makes so many times the row of a constant."""
+        """Return a function of a count, which repeats the row of a constant that often."""
 
     def by_head(self, of: V, heads: int, *, is_mean: bool) -> V:
         """Return the sum or mean of the columns of each head."""

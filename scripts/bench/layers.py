@@ -34,7 +34,7 @@ from scripts.bench.engine import Engine
 from scripts.bench.layer_work import Watch, works_table
 from scripts.bench.recomputed import Recomputed
 from scripts.bench.throughput import machine
-from tests.support.graphs import oracle
+from tests.support import oracle
 
 Kind = dict[str, Any]
 EDGE_WIDTH = 8

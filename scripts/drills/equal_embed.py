@@ -43,7 +43,7 @@ from scripts.bench.arxiv_stream import make_edges
 from scripts.bench.embed import FRESHET
 from scripts.bench.image import measured
 from scripts.cora import graph as cora
-from tests.support.graphs import oracle
+from tests.support import oracle
 
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4

@@ -82,6 +82,7 @@ TESTS = {
 }
 _MOMENTS, _GATES = "operators/aggregates/moments.py", "operators/aggregates/gates.py"
 _NETWORKS = "operators/aggregates/edge_networks.py"
+_REMADE = TESTS[_NETWORKS]
 _EXTREMA = "operators/aggregates/extrema/kernels.py"
 _SOFTMAX, _EXTREMA_PASS = "operators/aggregates/attention/attention.py", "operators/aggregates/extrema/extrema.py"
 _CHANNELS, _REREADING = (_EXTREMA.replace("kernels", one) for one in ("channels", "rereading"))
@@ -257,22 +258,8 @@ MUTATIONS = [
     Mutation("what squares lost is not durable", _MOMENTS, "        touch(mom.lost, row)\n", "", PAGES),
     Mutation("messages of a changed target stay", _NETWORKS, "self._turned, ", "", plain=True),
     Mutation("worn rows of a network's messages stay", _NETWORKS, ", self._inner.worn(edges)", plain=True),
-    Mutation(
-        "an exposed row is not listed",
-        _EXTREMA_PASS,
-        "        if exposed and",
-        "        if False and",
-        TESTS[_NETWORKS],
-        plain=True,
-    ),
-    Mutation(
-        "extrema made anew are not told",
-        _EXTREMA_PASS,
-        "        mark(ext, rows[i], serial)\n",
-        "",
-        TESTS[_NETWORKS],
-        plain=True,
-    ),
+    Mutation("an exposed row is not listed", _EXTREMA_PASS, "if exposed and", "if False and", _REMADE, plain=True),
+    Mutation("remade extrema are not told", _EXTREMA_PASS, "mark(ext, rows[i], serial)", "pass", _REMADE, plain=True),
     Mutation("a changed gate is not summed afresh", _GATES, "            gates.renew[v] = serial\n", plain=True),
     Mutation(
         "a lock on a file that has gone is one",

@@ -175,7 +175,7 @@ def assert_last(model: Any, events: Any, simulation: Any) -> None:
     """Only the last epoch: in between, float64 holds what float32 does not."""
     import numpy as np
 
-    from tests.support.graphs import oracle
+    from tests.support import oracle
     from tests.support.simulation.simulator import embeddings_after
 
     epoch, graph = _graphs(events, simulation)[-1]

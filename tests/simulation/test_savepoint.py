@@ -16,7 +16,7 @@ import pytest
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.state.codec import FORMAT_VERSION, UnknownFormatError
 from freshet.state.sweep import STATE_FORMAT
-from tests.support.graphs import oracle
+from tests.support import oracle
 from tests.support.simulation.oracle import NO_FAULTS, references
 from tests.support.simulation.savepoint import Savepoint, load, make, start
 from tests.support.simulation.simulator import Faults

@@ -20,7 +20,7 @@ from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.config import GraphRules
 from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
-from tests.support.graphs import oracle
+from tests.support import oracle
 from tests.support.graphs.models import conv, make_model
 
 WIDTH, OUT = 4, 3

@@ -9,7 +9,7 @@ from freshet.gnn.model import Model
 from freshet.gnn.oracles import whole_graph
 from freshet.gnn.plan import Context, LayerPlan, compile_plan
 from freshet.schema import Features, Graph
-from tests.support.graphs import oracle
+from tests.support import oracle
 from tests.support.graphs.models import (
     all_small_models,
     conv,

@@ -15,7 +15,7 @@ from scripts.bench.arxiv_stream import make_edges
 from scripts.bench.engine import Engine
 from scripts.bench.layers import LAYERS, OF_OWN, give_attributes, model_of
 from scripts.bench.recomputed import Recomputed
-from tests.support.graphs import oracle
+from tests.support import oracle
 
 WIDTH, EVENTS = 6, 400
 

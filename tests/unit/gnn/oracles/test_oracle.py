@@ -7,7 +7,7 @@ from freshet.gnn.oracles import edges, own_scale, scaled, whole_graph
 from freshet.gnn.plan import compile_plan
 from freshet.gnn.pyg import oracle as torch_oracle
 from freshet.schema import Graph
-from tests.support.graphs import oracle
+from tests.support import oracle
 from tests.support.graphs.jumping import join, keep
 from tests.support.graphs.models import (
     all_small_models,

@@ -20,7 +20,7 @@ from freshet.gnn.own.loading import LayersError, install_layers, layer_class, lo
 from freshet.gnn.own.running import RunningLayer, WrittenLayerError
 from freshet.gnn.plan import compile_plan
 from freshet.gnn.synopses.of_messages import InvertibleSynopsis
-from tests.support.graphs import oracle
+from tests.support import oracle
 from tests.support.graphs.messages import written_models
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.graphs.random_graphs import random_graph

@@ -20,7 +20,7 @@ from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
 from freshet.gnn.synopses.of_messages import MomentsSynopsis  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
-from tests.support.graphs import oracle  # noqa: E402
+from tests.support import oracle  # noqa: E402
 from tests.support.graphs.models import IN_WIDTH as IN  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 

@@ -20,7 +20,7 @@ from freshet.gnn.oracles import whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
-from tests.support.graphs import oracle  # noqa: E402
+from tests.support import oracle  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 IN, HIDDEN = 6, 5

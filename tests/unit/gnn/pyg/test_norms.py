@@ -23,7 +23,7 @@ from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
 from freshet.gnn.pyg.statistics import gather, graph_of  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
-from tests.support.graphs import oracle  # noqa: E402
+from tests.support import oracle  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 
 IN, HIDDEN = 6, 5

@@ -14,7 +14,7 @@ from torch_geometric import nn as pyg
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.export import ExportError, export_model
 from freshet.schema import Graph
-from tests.support.graphs import oracle
+from tests.support import oracle
 from tests.support.graphs.random_graphs import random_graph
 
 METADATA = (["a", "b"], [("a", "to", "b"), ("b", "rev", "a"), ("a", "cites", "a")])

@@ -19,7 +19,7 @@ from freshet.operators.embed.memory_plan import BudgetError, file_block_rows, la
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.schema import Features, Graph
-from tests.support.graphs import oracle
+from tests.support import oracle
 from tests.support.graphs.data import data_set
 from tests.support.graphs.models import IN_WIDTH, all_small_models, conv, make_model, models_without_attributes
 from tests.support.graphs.random_graphs import random_graph, weighted
