@@ -104,7 +104,7 @@ def read_run(out: Path) -> dict[str, Any]:
     Raises: DamagedFileError if it is damaged and no other file describes the job.
     """
     try:
-        found = told_run(out)
+        found = run_of_file(out)
     except DamagedFileError as error:
         made = _of_job_file(out)
         if not made:
@@ -114,7 +114,7 @@ def read_run(out: Path) -> dict[str, Any]:
     return found or _of_job_file(out)
 
 
-def told_run(out: Path) -> dict[str, Any]:
+def run_of_file(out: Path) -> dict[str, Any]:
     """Return the content of `out/run.json` alone, empty when there is none.
 
     Raises: DamagedFileError where it is damaged.
@@ -125,7 +125,7 @@ def told_run(out: Path) -> dict[str, Any]:
 def glimpse_run(out: Path) -> dict[str, Any]:
     """Like `read_run`, for repeated calls: empty if it is damaged, which is reported once."""
     try:
-        return told_run(out)
+        return run_of_file(out)
     except DamagedFileError as error:
         _say_once(str(error))
         return {}

@@ -223,7 +223,7 @@ def _told_or_placed(out: Path) -> dict[str, Any]:
     Raises: DamagedFileError where it is damaged, and nothing else says where the job is.
     """
     try:
-        return run_file.told_run(out)
+        return run_file.run_of_file(out)
     except DamagedFileError:
         if "cluster" not in (run := run_file.read_run(out)):
             raise

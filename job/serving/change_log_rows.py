@@ -74,8 +74,8 @@ def known_from(base: Path) -> int:
     Raises: DamagedFileError.
     """
     with reading(base) as file:
-        told = (pq.read_schema(file).metadata or {}).get(KNOWN_FROM)
-    return epoch_of_base(base) + 1 if told is None else int(told)
+        raw = (pq.read_schema(file).metadata or {}).get(KNOWN_FROM)
+    return epoch_of_base(base) + 1 if raw is None else int(raw)
 
 
 def again(read: Callable[[], T]) -> T:
@@ -94,11 +94,11 @@ def _positions_at(log: LogFolders, upto: int, sources: tuple[str, ...]) -> np.nd
     newest: dict[tuple[int, int], tuple[int, int]] = {}
     if base is not None:
         with reading(base) as file:
-            told = (pq.read_schema(file).metadata or {}).get(POSITIONS)
-        if told is None:
+            raw = (pq.read_schema(file).metadata or {}).get(POSITIONS)
+        if raw is None:
             msg = f"{base}: a base without positions of the input, of another version; {_ADVICE}"
             raise DamagedFileError(msg)
-        newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(told)}
+        newest = {(numbers.get(name, -1), b): (c, d) for name, b, c, d in orjson.loads(raw)}
     for path in _past(log.epochs.glob("[!._]*.parquet"), -1 if base is None else epoch_of_base(base), upto):
         with reading(path) as file:
             table = pq.read_table(file, columns=["epoch", "source", "partition", "next_offset"])
@@ -117,9 +117,9 @@ def _times_upto(log: LogFolders, upto: int, after: int) -> Moment:
     base, found = _base_of(log, upto), NOTHING_KNOWN
     if base is not None and epoch_of_base(base) > after:
         with reading(base) as file:
-            told = (pq.read_schema(file).metadata or {}).get(TIMES)
-        if told is not None:
-            after, found = epoch_of_base(base), Moment(*orjson.loads(told))
+            raw = (pq.read_schema(file).metadata or {}).get(TIMES)
+        if raw is not None:
+            after, found = epoch_of_base(base), Moment(*orjson.loads(raw))
     for path in _past(log.epochs.glob("[!._]*.parquet"), after, upto):
         one = times_in(path)
         within = one.times[(one.epochs > after) & (one.epochs <= upto)]

@@ -37,9 +37,9 @@ def server_of_run(flight_port: int | None, out: Path) -> Iterator[None]:
     # Of two runs that begin at once, both would find the same port from _HTTP_PORT on free.
     flight, http = flight_port or free_port(host=_HOST), free_port(_HTTP_PORT if flight_port else 0, _HOST)
     process = start_server(out, "--port", str(flight), "--http-port", str(http))
-    told = {"flight": f"{_HOST}:{flight}", "http": f"{_HOST}:{http}", "pid": process.pid}
-    run_file.update_run(out, serving=told)
-    say(f"embeddings: Flight at {told['flight']}, HTTP at http://{told['http']}")
+    addresses = {"flight": f"{_HOST}:{flight}", "http": f"{_HOST}:{http}", "pid": process.pid}
+    run_file.update_run(out, serving=addresses)
+    say(f"embeddings: Flight at {addresses['flight']}, HTTP at http://{addresses['http']}")
     try:
         yield
     finally:

@@ -120,8 +120,8 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         table = self._lookup.table
 
         def pieces() -> Iterator[tuple[pa.RecordBatch, bytes]]:
-            for change, told in change_stream.changes(self._lookup, self._until_end(context)):
-                yield from change_stream.batches_of(change, told)
+            for change, end in change_stream.changes(self._lookup, self._until_end(context)):
+                yield from change_stream.batches_of(change, end)
 
         return change_stream.schema_of(table.strings, table.width), pieces()
 
@@ -170,7 +170,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
                 if len(part.own):
                     yield from pieces_of(lookup.as_batch(answer, logits=logits))
 
-        schema = self._nothing(logits).schema.with_metadata(lookup.told(whole.epoch))
+        schema = self._nothing(logits).schema.with_metadata(lookup.metadata(whole.epoch))
         return schema, pieces()
 
     @in_a_sentence
@@ -242,15 +242,15 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _job(self) -> dict[str, Any]:
         from freshet.job.serving.feeds.sent_model import digest_of
 
-        told: dict[str, Any] = {"job_id": self._job_id, "model_digest": digest_of(self._model)}
-        told |= {} if self._here is None else self._here.told()
+        fields: dict[str, Any] = {"job_id": self._job_id, "model_digest": digest_of(self._model)}
+        fields |= {} if self._here is None else self._here.shared_fields()
         try:
             table = self._lookup.table
-            told |= {"strings": table.strings, "width": table.width}
+            fields |= {"strings": table.strings, "width": table.width}
         except FreshetError:
-            if not told.get("width"):
+            if not fields.get("width"):
                 raise
-        return told | {"sources": list(self._lookup.sources), "consistency": self._lookup.consistency}
+        return fields | {"sources": list(self._lookup.sources), "consistency": self._lookup.consistency}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = descriptor.command or ALL
@@ -275,7 +275,7 @@ class _Exchange:
         self._bytes = lookup.row_shape(logits=logits).in_arrow
         self._more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in lookup.more.items())
         self._before, self._wanted, self._taken = b"", NOTHING_SPECIAL, 0
-        self._epoch, self._told = -1, b""
+        self._epoch, self._metadata = -1, b""
 
     def step(self, reader: Any, writer: Any) -> bool:
         """Answer the next lookup; whether there was one.
@@ -307,7 +307,7 @@ class _Exchange:
             *pieces, last = pieces_of(batch)
             for piece in pieces:
                 writer.write_with_metadata(piece, b'{"more":true}')
-            writer.write_with_metadata(last, self._told_of(epoch))
+            writer.write_with_metadata(last, self._metadata_of(epoch))
             end = OK
         except FreshetError as error:
             end = REFUSED
@@ -319,13 +319,13 @@ class _Exchange:
                 self._taken = 0
         return True
 
-    def _told_of(self, epoch: int) -> bytes:
+    def _metadata_of(self, epoch: int) -> bytes:
         """Return the metadata of an answer; most are of the epoch of the one before."""
         if epoch != self._epoch or self._more:  # rows of no one epoch may change within it
             times = as_metadata(self._lookup.so_far(epoch)).items()
             found = b"".join(b',"%s":%s' % (name.encode(), value.encode()) for name, value in times)
-            self._epoch, self._told = epoch, b'{"epoch":%d%s%s}' % (epoch, found, self._more)
-        return self._told
+            self._epoch, self._metadata = epoch, b'{"epoch":%d%s%s}' % (epoch, found, self._more)
+        return self._metadata
 
     def _looked_up(self, asked: pa.RecordBatch | None) -> tuple[int, pa.RecordBatch]:
         if asked is not None:

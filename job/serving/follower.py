@@ -30,9 +30,9 @@ from freshet.state.served.writer import TableWriter
 _STALLED_S = 0.15  # without an epoch from the tails, the change log is asked
 _BEAT_S = 0.25
 _POLL_S = 0.002
-_WAITS_S = 3.0  # until people are told that a table waits for what readers have seen
+_WAITS_S = 3.0  # until a line says that a table waits for what readers have seen
 _ENDED_S = 1.0  # between two looks at whether the job has ended
-_MANY = 2**62  # failures; others may tell of any number
+_MANY = 2**62  # failures; others may send any number
 _NO_SPACE, _AGAIN_S = (errno.ENOSPC, errno.EDQUOT), 0.5
 
 
@@ -52,7 +52,7 @@ class Follower:
         self._parts = [PartTails(job.tails, part, job.word) for part in range(job.parts)]
         self._positions: dict[tuple[int, int], tuple[int, int]] = {}
         self._beat_at = self._moved_at = self._asked_at = self._ended_at = float("-inf")
-        self._told = self._source_us = self._logged = 0
+        self._heard_epoch = self._source_us = self._logged = 0
         self._is_gone = False
         self._shown: TableWriter | None = None  # the table that readers get
         self._floor = -1  # the epoch that they may have seen
@@ -81,8 +81,8 @@ class Follower:
         try:
             if found is not None:
                 self.taken_over, self.table = True, found
-                told = TableReader(found.path).positions()
-                self._positions = {(int(a), int(b)): (int(c), int(d)) for a, b, c, d in told}
+                positions = TableReader(found.path).positions()
+                self._positions = {(int(a), int(b)): (int(c), int(d)) for a, b, c, d in positions}
                 if not self._positions:
                     self._read_positions(found.epoch)
             else:
@@ -301,10 +301,10 @@ class Follower:
         if now - self._ended_at >= _ENDED_S:
             self._ended_at, self.ended = now, self._how_ended()
             self._is_gone = not any(beats) and self._knows_log and self.job.is_over()
-        heard_us, told = self._heard(beats)
-        if table.epoch >= self._told:  # what the parts had at the last beat
+        heard_us, epoch = self._heard(beats)
+        if table.epoch >= self._heard_epoch:  # what the parts had at the last beat
             self._source_us = max(self._source_us, heard_us)
-        self._told = told
+        self._heard_epoch = epoch
         failures = max(0, min(sum(one.failures for one in beats if one is not None), _MANY))
         self._beat_at = now
         table.beat(self._source_us, failures, self.ended)

@@ -97,8 +97,8 @@ class Front:
                 await _answer(send, 408, {"error": f"expected the whole body within {BODY_S:g} s"})
                 return
             except ExhaustedError as error:
-                told = {"error": str(error), "kind": EXHAUSTED}
-                await _answer(send, EXHAUSTED_STATUS, told, RETRY if error.again else {})
+                failure = {"error": str(error), "kind": EXHAUSTED}
+                await _answer(send, EXHAUSTED_STATUS, failure, RETRY if error.again else {})
                 return
             if body is None:
                 return

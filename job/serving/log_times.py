@@ -58,8 +58,8 @@ class LogTimes:
         return self._first[path.name]
 
     def _read(self, path: Path) -> EpochTimes:
-        told = path.stat()
-        state = told.st_mtime_ns, told.st_size
+        stat = path.stat()
+        state = stat.st_mtime_ns, stat.st_size
         kept = self._kept.pop(path.name, None)
         if kept is None or kept[0] != state:
             kept = state, times_in(path)

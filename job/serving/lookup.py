@@ -159,7 +159,7 @@ class Lookup:
         self.budget = budget or self.budget
         self.room = self.room or WaitingRoom(self)
 
-    def told(self, epoch: int) -> dict[str, str]:
+    def metadata(self, epoch: int) -> dict[str, str]:
         """Return the metadata of an answer: its epoch, its times where they are known, and what `more` says."""
         return {"epoch": str(epoch)} | as_metadata(self.so_far(epoch)) | self.more
 
@@ -305,7 +305,7 @@ class Lookup:
         """An answer as id, epoch, embedding (and logits, class); the schema's metadata has its epoch."""
         parts = (answer.part(begin, end) for begin, end in spans_of(answer.ids))
         table = pa.Table.from_batches([self.as_batch(part, logits=logits) for part in parts])
-        return table.replace_schema_metadata(self.told(answer.epoch))
+        return table.replace_schema_metadata(self.metadata(answer.epoch))
 
     def as_batch(self, answer: Answer, *, logits: bool = False) -> pa.RecordBatch:
         """Return the answer as one batch without metadata, which is much faster."""

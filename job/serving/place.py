@@ -34,7 +34,7 @@ _SPARE = 1.2  # of what is free in memory, for others
 
 
 @with_config(ConfigDict(extra="allow"))
-class _Told(TypedDict, total=False):
+class _ServerFile(TypedDict, total=False):
     """Fields of `table.json` and `server.json` that are read."""
 
     path: str
@@ -55,8 +55,8 @@ def only_server(tables: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            told = read_server(tables)
-            msg = f"--tables {tables}: process {told.get('pid', '?')} serves it already, at {told.get('flight', '?')}"
+            other = read_server(tables)
+            msg = f"--tables {tables}: process {other.get('pid', '?')} serves it already, at {other.get('flight', '?')}"
             raise UsageError(msg) from error
         remove_left_behind(tables)
         yield
@@ -103,8 +103,8 @@ def left_behind(job: ServedJob, tables: Path) -> PlainReader | None:
         return None
     with suppress(FileNotFoundError, NoTableError):
         found = PlainReader(path)
-        told = found.word(T_JOB), found.word(T_BOOT), found.strings
-        if told == (job.word, boot_word(), job.strings) and not found.superseded and found.epoch >= 0:
+        identity = found.word(T_JOB), found.word(T_BOOT), found.strings
+        if identity == (job.word, boot_word(), job.strings) and not found.superseded and found.epoch >= 0:
             return found
     return None
 
@@ -170,16 +170,16 @@ def _is_dead(path: Path, same_folder: bool) -> bool:
 
 def _fits(size: int) -> bool:
     try:
-        told = os.statvfs(SHM)
+        disk = os.statvfs(SHM)
     except OSError:
         return False
-    return told.f_bavail * told.f_frsize > _SPARE * size
+    return disk.f_bavail * disk.f_frsize > _SPARE * size
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the content of a file that a server writes at its start; empty if it is missing or damaged."""
     try:
-        return dict(read_json(path, _Told, "a server that is started writes it again") or {})
+        return dict(read_json(path, _ServerFile, "a server that is started writes it again") or {})
     except DamagedFileError as error:
         _say_once(str(error))
         return {}

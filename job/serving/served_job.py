@@ -16,7 +16,15 @@ from freshet.files.json_file import DamagedFileError, read_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.returned_kinds import folder_name
-from freshet.job.folder.run_file import ENDED, FINISHED, STOPPED, glimpse_run, has_finished, running_process, told_run
+from freshet.job.folder.run_file import (
+    ENDED,
+    FINISHED,
+    STOPPED,
+    glimpse_run,
+    has_finished,
+    run_of_file,
+    running_process,
+)
 from freshet.operators.output_folders import LogFolders, log_id, tails_of
 from freshet.operators.sink.tail.layout import beat_name, job_word
 from freshet.state.served import layout as served
@@ -89,7 +97,7 @@ class TailsHere:
     begins_empty: bool
     kind_name: str = ""  # see ServedJob
 
-    def told(self) -> dict[str, Any]:
+    def shared_fields(self) -> dict[str, Any]:
         """Return the fields that other servers need to begin without a table."""
         names = ("parts", "begins_empty", "strings", "width", "kind_name")
         return {name: getattr(self, name) for name in names}
@@ -181,13 +189,13 @@ class ServedJob:
         from freshet.operators.sink import log_proof
         from freshet.operators.telemetry.status_file import read_statuses
 
-        told = {one["part"]: one["visible"] for one in read_statuses(self.out, needs={"part": int, "visible": int})}
+        visible = {one["part"]: one["visible"] for one in read_statuses(self.out, needs={"part": int, "visible": int})}
         for part, beat in enumerate(self.beats()):
             if beat is not None:
-                told[part] = max(told.get(part, log_proof.NOTHING), beat.visible)
+                visible[part] = max(visible.get(part, log_proof.NOTHING), beat.visible)
         run = glimpse_run(self.out)
         found = log_proof.complete_epoch(
-            self.log, self.parts, told, has_finished=has_finished(run), noted=run.get("epoch")
+            self.log, self.parts, visible, has_finished=has_finished(run), noted=run.get("epoch")
         )
         return max(found, 0)
 
@@ -202,7 +210,7 @@ class ServedJob:
         A job on a cluster outlives its client; Flink has `rest_s` to say so (None: as long as for a status).
         """
         try:
-            run = told_run(self.out)
+            run = run_of_file(self.out)
         except DamagedFileError:  # nobody can say that somebody does
             return True
         died = run.get("host") == socket.gethostname() and running_process(self.out) is None

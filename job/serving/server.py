@@ -72,14 +72,14 @@ def serve(options: ServeOptions) -> NoReturn:
                 gc.freeze()
                 gc.enable()
                 if left is not None:
-                    servers.tell()
+                    servers.announce()
                 current.go_on()
                 follower = feed.follower()
                 health.trouble = lambda: follower.trouble
                 _start(follower, until)
                 unpack_few_at_once()
                 if left is None:
-                    servers.tell()
+                    servers.announce()
                 _compact_regularly(options, until)
                 follower.run(until)
             finally:
@@ -160,7 +160,7 @@ class _Servers:
         self._answering = Answering(self._doors, 0, lookup, health)
         common = lookup.sources, lookup.consistency, options.stale_after_s, health.kind, health.lacks
         work = WorkerSettings(self._doors, 0, os.getpid(), str(lookup.folder), *common, shared)
-        self._tables, self._workers, self._told = lookup.folder, list[int](), False
+        self._tables, self._workers, self._is_announced = lookup.folder, list[int](), False
         self._keeper = Keeper(work, self._changed, budget.forget)
 
     def start(self) -> None:
@@ -168,9 +168,9 @@ class _Servers:
         self._answering.start()
         self._keeper.start()
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         """Say where it answers."""
-        self._told = True
+        self._is_announced = True
         self._write_or_wait()
         flight, http = self._places()
         scheme = "" if self._doors.cert else "http://"
@@ -183,7 +183,7 @@ class _Servers:
 
     def _changed(self, workers: list[int]) -> None:
         self._workers = workers
-        if self._told:
+        if self._is_announced:
             self._write_or_wait()
 
     def _write_or_wait(self) -> None:
@@ -191,7 +191,7 @@ class _Servers:
             self._write()
         except OSError as error:  # a full disk: who knows the ports is served meanwhile
             say(f"{self._tables}: {error.strerror}; clients do not find the server there until this has changed")
-            threading.Thread(target=_until_done, args=(self._write,), name="freshet-tell", daemon=True).start()
+            threading.Thread(target=_until_done, args=(self._write,), name="freshet-announce", daemon=True).start()
 
     def _write(self) -> None:
         flight, http = self._places()

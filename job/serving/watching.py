@@ -83,15 +83,15 @@ class Classes:
         scores = rows if self._head is None else self._head.logits(rows)
         return scores.argmax(1) if scores.size else np.empty(0, np.int64)
 
-    def changed(self, told: dict[str, Any], row: np.ndarray | None) -> dict[str, Any] | None:
+    def changed(self, change: dict[str, Any], row: np.ndarray | None) -> dict[str, Any] | None:
         """The change with `class` and `before`; None where the class is as it was."""
-        before = self._of.get(told["id"])
+        before = self._of.get(change["id"])
         if row is None:
-            self._of.pop(told["id"], None)
-            return told | {"class": None, "before": before}
+            self._of.pop(change["id"], None)
+            return change | {"class": None, "before": before}
         now = int(self.of(row[None])[0])
-        self._of[told["id"]] = now
-        return None if now == before else told | {"class": now, "before": before}
+        self._of[change["id"]] = now
+        return None if now == before else change | {"class": now, "before": before}
 
 
 def _ids_of(one: TailEpoch, strings: bool) -> list[Any]:

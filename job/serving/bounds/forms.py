@@ -156,13 +156,13 @@ def form_of_json(form: type[F], raw: bytes) -> F:
     Raises: FormError naming what is wrong.
     """
     try:
-        told = json.loads(raw, object_pairs_hook=_each_once, parse_constant=_no_constant)
+        given = json.loads(raw, object_pairs_hook=_each_once, parse_constant=_no_constant)
     except FormError:
         raise
     except (ValueError, RecursionError) as error:
         msg = f"a request: expected a JSON object, got {raw[:_SHOWN].decode('latin-1')!a} ({error})"
         raise FormError(msg) from error
-    return _filled(form, told)
+    return _filled(form, given)
 
 
 def form_of_query(form: type[F], query: bytes, **path: str) -> F:
@@ -170,7 +170,7 @@ def form_of_query(form: type[F], query: bytes, **path: str) -> F:
 
     Raises: FormError naming what is wrong.
     """
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     try:
         pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError as error:
@@ -179,18 +179,18 @@ def form_of_query(form: type[F], query: bytes, **path: str) -> F:
     for name, text in [*path.items(), *pairs]:
         if name == _PLACE and name in form.model_fields:
             partition, _, offset = text.rpartition(":")
-            found = told.setdefault(name, {})
+            found = given.setdefault(name, {})
             if not partition or type(_number(offset)) is not int:
                 _refuse(f"{name}: expected PARTITION:OFFSET, of several sources SOURCE:PARTITION:OFFSET, got {text!r}")
             if partition in found:
                 _refuse(f"{name}: expected one offset for partition {partition}, got {found[partition]} and {offset}")
             found[partition] = _number(offset)
-        elif name in told:
-            _refuse(f"{name}: expected it once, got {told[name]!r} and {text!r}")
+        elif name in given:
+            _refuse(f"{name}: expected it once, got {given[name]!r} and {text!r}")
         else:
             of_text = name not in form.model_fields or form.model_fields[name].annotation in (str, str | None)
-            told[name] = text if of_text else _number(text)
-    return _filled(form, told)
+            given[name] = text if of_text else _number(text)
+    return _filled(form, given)
 
 
 def fields_in_query(form: type[Form], path: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -206,9 +206,9 @@ def fields_in_query(form: type[Form], path: Iterable[str] = ()) -> list[dict[str
     return found
 
 
-def _filled(form: type[F], told: Any) -> F:
+def _filled(form: type[F], given: Any) -> F:
     try:
-        return form.model_validate(told)
+        return form.model_validate(given)
     except ValidationError as error:
         wrong = error.errors(include_url=False)
         sentences = [_sentence(form, one) for one in wrong[:_ERRORS_MAX]]

@@ -51,12 +51,12 @@ class _Stream(Patient):
         with self.within(max(timeout_s, ANSWER_S)):
             self.writer.write_with_metadata(batch, options)
             pieces = [self.reader.read_chunk()]
-            while (told := orjson.loads(pieces[-1].app_metadata.to_pybytes())).get("more"):
+            while (metadata := orjson.loads(pieces[-1].app_metadata.to_pybytes())).get("more"):
                 pieces.append(self.reader.read_chunk())
         batches = [whole(piece.data) for piece in pieces]
         if len(batches) > 1:
             batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        return told, batches[0]
+        return metadata, batches[0]
 
     def close(self) -> None:
         """End it, also where the server does not take notice."""
@@ -82,14 +82,14 @@ class FlightTransport:
         """Ask for rows as a table."""
         if ids is None:
             return self._get({"all": True, "logits": logits}, wanted)
-        told, batch = self._lookup(ids, wanted, logits)
-        metadata = {name: str(told[name]) for name in ANSWERED if told.get(name) is not None}
-        return int(told["epoch"]), pa.Table.from_batches([batch]).replace_schema_metadata(metadata)
+        answered, batch = self._lookup(ids, wanted, logits)
+        metadata = {name: str(answered[name]) for name in ANSWERED if answered.get(name) is not None}
+        return int(answered["epoch"]), pa.Table.from_batches([batch]).replace_schema_metadata(metadata)
 
     def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
         """Ask for rows as arrays."""
-        told, batch = self._lookup(ids, wanted, False)
-        return int(told["epoch"]), ids_of_column(batch.column(0)), values_of(batch.column(1)), rows_of(batch.column(2))
+        head, batch = self._lookup(ids, wanted, False)
+        return int(head["epoch"]), ids_of_column(batch.column(0)), values_of(batch.column(1)), rows_of(batch.column(2))
 
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
         """There is no way but by a request."""
@@ -115,7 +115,7 @@ class FlightTransport:
             self._drop()
 
     def _get(self, request: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
-        ticket = flight.Ticket(orjson.dumps(request | _told(wanted)))
+        ticket = flight.Ticket(orjson.dumps(request | _fields_of(wanted)))
         limit_s = wanted.timeout_s + (_ALL_ROWS_S if "all" in request else _SPARE_S)
 
         def ask(client: Any) -> pa.Table:
@@ -133,10 +133,10 @@ class FlightTransport:
             listed = ids.decode() if isinstance(ids, Texts) else ids.tolist()
             _, table = self._get({"ids": listed, "logits": logits}, wanted)
             columns = [column.combine_chunks() for column in table.columns]
-            told = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
-            return told, pa.RecordBatch.from_arrays(columns, table.column_names)
-        batch, told = as_batch(ids), _told(wanted)
-        options = orjson.dumps(told) if told else b""
+            metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
+            return metadata, pa.RecordBatch.from_arrays(columns, table.column_names)
+        batch, metadata = as_batch(ids), _fields_of(wanted)
+        options = orjson.dumps(metadata) if metadata else b""
         key = isinstance(ids, Texts), logits
 
         def ask(client: Any) -> tuple[dict[str, Any], pa.RecordBatch]:
@@ -184,14 +184,14 @@ class FlightTransport:
         first = self._address.connect(self._roots, _RECONNECT_MS)
         try:
             info = first.get_flight_info(_ALL, self._options(timeout_s))
-            told = [Address.parse(one.uri.decode()) for each in info.endpoints for one in each.locations]
-            self._ports = [one.port for one in told if one is not None]
+            addresses = [Address.parse(one.uri.decode()) for each in info.endpoints for one in each.locations]
+            self._ports = [one.port for one in addresses if one is not None]
         except flight.FlightUnauthenticatedError:
             raise
         except flight.FlightTimedOutError as error:
             if not self._ports:
                 raise late(timeout_s) from error
-        except (flight.FlightError, pa.ArrowException):  # it has nothing to tell yet, or is away: others may not be
+        except (flight.FlightError, pa.ArrowException):  # it knows nothing yet, or is away: others may not be
             pass
         if len(self._ports) < 2:
             return first
@@ -216,11 +216,11 @@ class FlightTransport:
                 client.close()
 
 
-def _told(wanted: Wanted) -> dict[str, Any]:
+def _fields_of(wanted: Wanted) -> dict[str, Any]:
     if wanted == NOTHING_SPECIAL or (wanted.min_epoch <= 0 and not wanted.min_position):
         return {}
-    told: dict[str, Any] = {"min_epoch": wanted.min_epoch, "timeout": min(wanted.timeout_s, 60.0)}
-    return told | ({"min_position": dict(wanted.min_position)} if wanted.min_position else {})
+    fields: dict[str, Any] = {"min_epoch": wanted.min_epoch, "timeout": min(wanted.timeout_s, 60.0)}
+    return fields | ({"min_position": dict(wanted.min_position)} if wanted.min_position else {})
 
 
 def _first_line(error: BaseException) -> str:

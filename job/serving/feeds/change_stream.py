@@ -70,10 +70,10 @@ def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change,
         if reading.lost:
             whole = WholeTable(reading.table, lookup.budget)
             reading.start_at(newest := whole.epoch)
-            nothing, told, began = reading.nothing().ids, told_of(lookup, 0), time.monotonic()  # told as of that epoch
+            nothing, end, began = reading.nothing().ids, end_of(lookup, 0), time.monotonic()  # as of that epoch
             for part in whole:
                 sent = time.monotonic()
-                later = told if told.behind_us is None else replace(told, behind_us=told.behind_us + _us(sent - began))
+                later = end if end.behind_us is None else replace(end, behind_us=end.behind_us + _us(sent - began))
                 change = Change(whole.epoch, True, part.ids, part.own, part.rows, nothing)
                 yield change, later if part.last else None
             continue
@@ -83,7 +83,7 @@ def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change,
             continue
         sent, before = time.monotonic(), newest
         newest = reading.epoch
-        yield newer if newer is not None else reading.nothing(), told_of(lookup, before + 1)
+        yield newer if newer is not None else reading.nothing(), end_of(lookup, before + 1)
         del newer
         held.release()
 
@@ -100,17 +100,17 @@ def _reading(lookup: Lookup) -> ChangeReader:
     return ChangeReader(table)
 
 
-def told_end(how: int) -> dict[str, bool]:
+def end_fields(how: int) -> dict[str, bool]:
     """Return the end of the job, as reported to other servers."""
     return {"ended": bool(how), "stopped": how == STOPPED}
 
 
-def ended_of(told: Mapping[str, Any]) -> int:
-    """The inverse of `told_end`; servers of an earlier version do not say that a job was stopped."""
-    return STOPPED if told.get("stopped") is True else ENDED if told["ended"] is True else RUNS
+def ended_of(fields: Mapping[str, Any]) -> int:
+    """The inverse of `end_fields`; servers of an earlier version do not say that a job was stopped."""
+    return STOPPED if fields.get("stopped") is True else ENDED if fields["ended"] is True else RUNS
 
 
-def told_of(lookup: Lookup, begin: int) -> ChangeEnd:
+def end_of(lookup: Lookup, begin: int) -> ChangeEnd:
     """Return the metadata of the table, as of now, with the times of the newest epochs from `begin` on."""
     table = lookup.table
     epochs = np.arange(max(begin, table.epoch + 1 - _TIMES_MAX), table.epoch + 1)
@@ -119,7 +119,7 @@ def told_of(lookup: Lookup, begin: int) -> ChangeEnd:
         for epoch, own in zip(epochs.tolist(), table.times(epochs).tolist(), strict=True)
     ]
     beat_us = table.word(T_SOURCE_BEAT_US)
-    ended = told_end(table.word(T_ENDED))
+    ended = end_fields(table.word(T_ENDED))
     return ChangeEnd(
         table.word(T_ARRIVED_US),
         table.word(T_PUBLISHED_US),
@@ -138,7 +138,7 @@ def schema_of(strings: bool, width: int) -> pa.Schema:
     return pa.schema([("id", kind), ("epoch", pa.int64()), ("embedding", pa.list_(pa.float32(), width))])
 
 
-def batches_of(change: Change, told: ChangeEnd | None) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+def batches_of(change: Change, end: ChangeEnd | None) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """A change in pieces, each with how many of its rows live; the last one says what stands beside, if anything."""
     width, live, dead = change.rows.shape[1], len(change.own), len(change.dead)
     parts = [(_batch(change.ids, change.own, change.rows, a), True) for a in range(0, live, _ROWS_AT_ONCE)]
@@ -151,7 +151,7 @@ def batches_of(change: Change, told: ChangeEnd | None) -> Iterator[tuple[pa.Reco
     pieces = [(piece, lives) for batch, lives in parts for piece in pieces_of(batch)]
     for k, (batch, lives) in enumerate(pieces):
         head: dict[str, Any] = {"epoch": change.epoch, "whole": change.whole, "lives": lives}
-        yield batch, orjson.dumps(head | ({"told": told} if told is not None and k == len(pieces) - 1 else {}))
+        yield batch, orjson.dumps(head | ({"told": end} if end is not None and k == len(pieces) - 1 else {}))
 
 
 def _batch(ids: Ids, own: np.ndarray, rows: np.ndarray, at: int) -> pa.RecordBatch:

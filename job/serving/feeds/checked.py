@@ -102,7 +102,7 @@ _JOB: dict[str, tuple[Callable[[Any], bool], str, Any]] = {
         "",
     ),
 }
-_TOLD: dict[str, _Check] = {
+_METADATA: dict[str, _Check] = {
     "arrived_us": _WORD,
     "published_us": _WORD,
     "behind_us": (lambda one: one is None or is_integer(one), "an integer or null"),
@@ -111,7 +111,7 @@ _TOLD: dict[str, _Check] = {
     "positions": (_is_positions, "rows of four integers"),
 }
 # What servers of an earlier version do not say.
-_TOLD_LATER: dict[str, tuple[Callable[[Any], bool], str, Any]] = {
+_LATER: dict[str, tuple[Callable[[Any], bool], str, Any]] = {
     "event_ts": (lambda one: one is None or _is_time(one), "an integer or null", None),
     "times": (_is_times, "rows of an epoch and two integers or nulls", []),
 }
@@ -140,12 +140,12 @@ def change_head(sent: object) -> dict[str, Any]:
     for name, (fits, expected) in {"epoch": _WORD, "whole": _FLAG, "lives": _FLAG}.items():
         _check(fits(head.get(name)), f"a piece of changes: {name}", expected, head.get(name))
     if "told" in head:
-        told = _object(head["told"], "a piece of changes: told")
-        for name, (fits, expected) in _TOLD.items():
-            _check(fits(told.get(name)), f"a piece of changes: {name}", expected, told.get(name))
-        for name, (fits, expected, default) in _TOLD_LATER.items():
-            told.setdefault(name, default)
-            _check(fits(told[name]), f"a piece of changes: {name}", expected, told[name])
+        metadata = _object(head["told"], "a piece of changes: told")
+        for name, (fits, expected) in _METADATA.items():
+            _check(fits(metadata.get(name)), f"a piece of changes: {name}", expected, metadata.get(name))
+        for name, (fits, expected, default) in _LATER.items():
+            metadata.setdefault(name, default)
+            _check(fits(metadata[name]), f"a piece of changes: {name}", expected, metadata[name])
     return head
 
 

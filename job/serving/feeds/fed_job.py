@@ -35,7 +35,7 @@ _ASK_S = 10.0
 _SEND_S = 600.0  # for a large model
 # A server whose machine has gone says nothing at all.
 _ALIVE = [("grpc.keepalive_time_ms", 5000), ("grpc.keepalive_timeout_ms", 5000)]
-# The last two: it tells what nobody could take.
+# The last two: an answer has a form that nothing here can read.
 FAILURES = (flight.FlightError, pa.ArrowException, StopIteration, OSError, ValueError, LookupError, TypeError)
 
 
@@ -49,14 +49,14 @@ def reason_of(error: BaseException) -> str:
 class FedJob(ServedJob):
     """The job as another server describes it."""
 
-    told_width: int = 0
+    noted_width: int = 0
     consistency: str = EPOCH
-    model_tag: str = ""  # the first digits of its SHA-256, where a topic tells them
+    model_tag: str = ""  # the first digits of its SHA-256, where a topic has them
 
     @property
     def width(self) -> int:
         """Numbers of an embedding."""
-        return self.told_width
+        return self.noted_width
 
     @property
     def tails(self) -> Path:
@@ -66,7 +66,7 @@ class FedJob(ServedJob):
     @property
     def quick_width(self) -> int:
         """Same as `width`."""
-        return self.told_width
+        return self.noted_width
 
     @staticmethod
     def of(sent: object, tables: Path) -> FedJob:
@@ -88,17 +88,17 @@ class FedJob(ServedJob):
     def recorded(tables: Path) -> FedJob | None:
         """Read the record that `write` left beside a table; None if there is none, or a power loss has damaged it."""
         try:
-            told = read_json(tables / _JOB, dict[str, Any], "it is written again from what the next server tells")
-            return None if told is None else FedJob.of(told, tables)
+            fields = read_json(tables / _JOB, dict[str, Any], "it is written again from what the next server sends")
+            return None if fields is None else FedJob.of(fields, tables)
         except (DamagedFileError, ValueError):
             return None
 
     @staticmethod
-    def write(told: dict[str, Any], tables: Path) -> FedJob:
+    def write(fields: dict[str, Any], tables: Path) -> FedJob:
         """Record the description of the job, for a start while no server answers, and for readers of the table."""
-        job = FedJob.of(told, tables)
+        job = FedJob.of(fields, tables)
         tables.mkdir(parents=True, exist_ok=True)
-        write_json(tables / _JOB, told)
+        write_json(tables / _JOB, fields)
         return job
 
     @property
@@ -135,10 +135,10 @@ class FedServers:
         deadline = time.monotonic() + timeout_s
         while True:
             noted = TailNote.read(tables / TAIL)
-            told, reason = (None, "") if noted is not None and _has_model(noted) else self._asked(tables)
+            fields, reason = (None, "") if noted is not None and _has_model(noted) else self._asked(tables)
             if noted is not None:
-                told = (told if told is not None and told["job_id"] == noted["job_id"] else {}) | noted
-            found = FedJob.recorded(tables) if told is None else FedJob.write(told, tables)
+                fields = (fields if fields is not None and fields["job_id"] == noted["job_id"] else {}) | noted
+            found = FedJob.recorded(tables) if fields is None else FedJob.write(fields, tables)
             if found is not None:
                 return found
             if until() or time.monotonic() > deadline:
@@ -180,13 +180,13 @@ class FedServers:
                 client, options = self._connected(self._next(), _ASK_S)
                 with client:
                     [result] = client.do_action(flight.Action("job", b""), options)
-                    told = job_fields(parsed(result.body.to_pybytes()))
-                    if told["consistency"] == ROW:
+                    fields = job_fields(parsed(result.body.to_pybytes()))
+                    if fields["consistency"] == ROW:
                         reason = "it feeds from a Kafka topic, whose rows are of no one epoch: give --kafka instead"
                         continue
-                    told["model_folder"] = ""  # a path of another machine
-                    self._take_model(client, told["model_digest"], tables)
-                    return told, ""
+                    fields["model_folder"] = ""  # a path of another machine
+                    self._take_model(client, fields["model_digest"], tables)
+                    return fields, ""
             except FAILURES as error:
                 reason = reason_of(error)
         return None, reason
@@ -223,8 +223,8 @@ def _sources_of(given: str) -> list[FedServer]:
     """
     address = Address.parse(given)
     assert address is not None
-    told = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    return [FedServer(address, at) for at in sorted({str(info[4][0]) for info in told})]
+    infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    return [FedServer(address, at) for at in sorted({str(info[4][0]) for info in infos})]
 
 
 def _has_model(noted: dict[str, Any]) -> bool:

@@ -27,7 +27,7 @@ from freshet.state.served.layout import HISTORY_BYTES, RUNS
 from freshet.state.served.times import NOTHING_KNOWN, Moment
 
 _GAP_S = 1.0  # without an epoch, while another server is further, until its table is asked
-_LACK_S = 3.0  # until people are told what is lacking
+_LACK_S = 3.0  # until a line says what is lacking
 _LOOK_S, _POLL_S = 0.25, 0.01
 _SILENT_US = 2_000_000  # parts of a job that runs say something several times a second
 _NAMED_MAX = 3  # of parts, and of servers that are not reached
@@ -75,7 +75,7 @@ class MergingFollower(Follower):
         self._knows_log = not isinstance(job, FedJob)
         self._lacking_since, self._look_at = float("inf"), 0.0
         self._flow_of: FedServer | None = None
-        self._nothing_since = float("inf")  # it has told nothing new
+        self._nothing_since = float("inf")  # nothing new came
 
     def start(self, until: Callable[[], bool] = lambda: False) -> None:
         """Ask the other servers, and have a table."""
@@ -108,7 +108,7 @@ class MergingFollower(Follower):
             return True
         further = self._peers.further()
         if further is None:  # a table that is followed already may stand still
-            self._tell_what_is_lacking(now)
+            self._say_what_is_lacking(now)
         if not self._flow.under_way and (further is None or now - self._moved_at < _GAP_S):
             return False
         before, former = self.table.epoch, self._flow_of
@@ -151,7 +151,7 @@ class MergingFollower(Follower):
             self._beat(time.monotonic())
 
     def _take(self, change: TableChange) -> None:
-        before, behind_us = self.table.epoch, change.told["behind_us"]
+        before, behind_us = self.table.epoch, change.metadata["behind_us"]
         if behind_us is not None:
             self._source_us = max(self._source_us, time.time_ns() // 1000 - behind_us)
         if change.epoch > before:
@@ -173,16 +173,16 @@ class MergingFollower(Follower):
             self.table.remove(change.epoch, ids)
         for own, ids, rows in change.put:
             self.table.put(own, ids, rows)
-        self._positions = {(a, b): (c, d) for a, b, c, d in change.told["positions"]}
+        self._positions = {(a, b): (c, d) for a, b, c, d in change.metadata["positions"]}
         self._set_positions()
-        self._publish(change.epoch, change.told)
+        self._publish(change.epoch, change.metadata)
 
-    def _publish(self, epoch: int, told: dict[str, Any]) -> None:
+    def _publish(self, epoch: int, metadata: dict[str, Any]) -> None:
         """Show an epoch with what the other server knows of its times, and of those of the epochs that came with it."""
-        known = {one: Moment(*times) for one, *times in told["times"] if one <= epoch}
+        known = {one: Moment(*times) for one, *times in metadata["times"] if one <= epoch}
         self.table.note_epochs(known)
-        so_far = Moment(told["arrived_us"] // 1000 or None, told["event_ts"])
-        self.table.publish(epoch, told["published_us"], known.get(epoch, NOTHING_KNOWN), so_far)
+        so_far = Moment(metadata["arrived_us"] // 1000 or None, metadata["event_ts"])
+        self.table.publish(epoch, metadata["published_us"], known.get(epoch, NOTHING_KNOWN), so_far)
 
     def _missing(self, known: list[Ids]) -> Ids:
         """The ids of the table that are none of these."""
@@ -194,7 +194,7 @@ class MergingFollower(Follower):
             return Texts.encode([name for name in ours.decode() if name not in there])
         return frozen(ours[~np.isin(ours, np.concatenate([frozen(np.empty(0, np.int64)), *known]))])
 
-    def _tell_what_is_lacking(self, now: float) -> None:
+    def _say_what_is_lacking(self, now: float) -> None:
         """Say why readers get nothing newer, where the job has gone on and it lasts."""
         if now < self._look_at:
             return

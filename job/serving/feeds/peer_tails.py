@@ -102,8 +102,8 @@ class PeerTails:
 
     def beats(self) -> list[Beat | None]:
         """Return the last heartbeat of each part, as far as others have received it."""
-        told = [peer.beats for peer in list(self._peers.values()) if peer.beats]
-        return [newest_beat([beats[part] for beats in told]) for part in range(self._job.parts)]
+        known = [peer.beats for peer in list(self._peers.values()) if peer.beats]
+        return [newest_beat([beats[part] for beats in known]) for part in range(self._job.parts)]
 
     def further(self) -> FedServer | None:
         """The server whose table is the furthest, if it is further than ours."""

@@ -21,14 +21,14 @@ from freshet.state.served.ids import Ids, text_bytes
 class TableChange(NamedTuple):
     """Newer rows of the other server's table as of `epoch`; if `whole`, all rows.
 
-    `put` has the epochs, ids and live rows, in pieces; `told` their metadata.
+    `put` has the epochs, ids and live rows, in pieces; `metadata` theirs.
     """
 
     epoch: int
     whole: bool
     put: list[tuple[np.ndarray, Ids, np.ndarray]]
     dead: list[Ids]
-    told: dict[str, Any]
+    metadata: dict[str, Any]
 
     @property
     def room(self) -> tuple[int, int]:

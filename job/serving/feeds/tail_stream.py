@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 
 from freshet.job.serving.bounds.forms import Ticket
-from freshet.job.serving.feeds.change_stream import told_end
+from freshet.job.serving.feeds.change_stream import end_fields
 from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.part_tails import PartTails
 from freshet.job.serving.protocol.columns import PIECE_BYTES
@@ -56,11 +56,11 @@ def _pieces(
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     folder, word = Path(here.folder), job_word(here.job_id)
     parts = [PartTails(folder, part, word) for part in range(here.parts)]
-    told = float("-inf")
+    sent_s = float("-inf")
     try:
         while not until():
-            if time.monotonic() - told >= _BEAT_S:
-                told = time.monotonic()
+            if time.monotonic() - sent_s >= _BEAT_S:
+                sent_s = time.monotonic()
                 yield _batch(np.empty(0, np.uint8)), orjson.dumps(_beat(here, folder, word, lookup))
             found = [(one.epoch, k, one) for k, part in enumerate(parts) if (one := part.after(wanted[k])) is not None]
             if found:
@@ -90,9 +90,9 @@ def _beat(here: TailsHere, folder: Path, word: int, lookup: Lookup) -> dict[str,
     """Return the last heartbeats of local parts, with their ages, since clocks of two machines may differ."""
     now_us = time.time_ns() // 1000
     beats = [read_beat(folder / beat_name(part), word) for part in range(here.parts)]
-    told = [None if one is None else [now_us - one.beat_us, one.visible, one.failures, one.epoch] for one in beats]
+    shares = [None if one is None else [now_us - one.beat_us, one.visible, one.failures, one.epoch] for one in beats]
     try:
         table = lookup.table
-        return {"beats": told, "table": table.epoch, **told_end(table.word(T_ENDED))}
+        return {"beats": shares, "table": table.epoch, **end_fields(table.word(T_ENDED))}
     except NotReadyError:
-        return {"beats": told, "table": -1, **told_end(RUNS)}
+        return {"beats": shares, "table": -1, **end_fields(RUNS)}

@@ -40,11 +40,11 @@ class Topic:
         deadline, reason = time.monotonic() + timeout_s, ""
         while True:
             try:
-                told = self._told(lambda: until() or time.monotonic() > deadline)
-                if told is not None:
-                    if told["lacks"]:
-                        say(f"--kafka {self.address}: {told['lacks']}", "warning")
-                    return FedJob.write(told, tables)
+                fields = self._fields(lambda: until() or time.monotonic() > deadline)
+                if fields is not None:
+                    if fields["lacks"]:
+                        say(f"--kafka {self.address}: {fields['lacks']}", "warning")
+                    return FedJob.write(fields, tables)
                 reason = "there is no embedding in it yet"
             except (JobFailed, KafkaException, OffsetsGoneError) as error:
                 reason = one_line(error)
@@ -60,7 +60,7 @@ class Topic:
         """Reads from these offsets on, of the topic with this id; where there are none, from the beginning."""
         return TopicReader(self.address, self.properties, offsets, id_)
 
-    def _told(self, until: Callable[[], bool]) -> dict[str, object] | None:
+    def _fields(self, until: Callable[[], bool]) -> dict[str, object] | None:
         reader = self.read({})
         try:
             while not until():
@@ -68,10 +68,10 @@ class Topic:
                     kind = Kind.of(record)
                     if kind is not None:
                         mark = TopicMark.of(record.headers)
-                        told = {"strings": kind.strings, "width": kind.width, "model": kind.model}
-                        told |= {"kind_name": mark.kind if mark is not None and is_kind(mark.kind) else ""}
-                        told |= {"lacks": "; ".join(self._lacks(mark))}
-                        return told | {"job_id": reader.id, "sources": [str(self.address)], "consistency": ROW}
+                        fields = {"strings": kind.strings, "width": kind.width, "model": kind.model}
+                        fields |= {"kind_name": mark.kind if mark is not None and is_kind(mark.kind) else ""}
+                        fields |= {"lacks": "; ".join(self._lacks(mark))}
+                        return fields | {"job_id": reader.id, "sources": [str(self.address)], "consistency": ROW}
         finally:
             reader.close()
         return None

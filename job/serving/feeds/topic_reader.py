@@ -24,7 +24,7 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.serving.feeds.topic_records import Record
 
 POLL_S = 0.05  # how long to wait for a record
-ASK_S = 5.0  # a server that is told to end waits so long while brokers are away
+ASK_S = 5.0  # a server that is to end waits so long while brokers are away
 _LOOK_S = 10.0  # between two looks for further partitions, and whether it is still the same topic
 _RECORDS_AT_ONCE = 10_000
 _STATISTICS_MS = 500
@@ -140,8 +140,8 @@ class TopicReader:
 
     def _heard(self, statistics: str) -> None:
         """All brokers that lead one of our partitions answer, also while they have nothing."""
-        told = orjson.loads(statistics)
-        leaders = [one for one in told["brokers"].values() if one["toppars"]]
+        found = orjson.loads(statistics)
+        leaders = [one for one in found["brokers"].values() if one["toppars"]]
         if leaders and all(one["state"] == "UP" and one["rxidle"] >= 0 for one in leaders):
             idle_us = max(int(one["rxidle"]) for one in leaders)
             self.heard_us = max(self.heard_us, time.time_ns() // 1000 - idle_us)
@@ -171,11 +171,11 @@ def topic_id(address: KafkaAddress, properties: ClientProperties) -> str:
     admin = AdminClient(_options(address, properties))
     partitions_of(admin, address)
     try:
-        told = admin.describe_topics(TopicCollection([address.topic]), request_timeout=ASK_S)[address.topic].result()
+        found = admin.describe_topics(TopicCollection([address.topic]), request_timeout=ASK_S)[address.topic].result()
     except KafkaException as error:
         msg = f"{address}: no broker answers ({one_line(error.args[0].str())})"
         raise JobFailed(msg) from error
-    return hashlib.sha256(f"{address.topic} {told.topic_id}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{address.topic} {found.topic_id}".encode()).hexdigest()[:16]
 
 
 def _options(address: KafkaAddress, properties: ClientProperties) -> dict[str, Any]:

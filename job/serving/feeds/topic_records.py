@@ -56,8 +56,8 @@ class Kind:
                 strings, _, model, row = _binary(value)
                 kind = Kind(strings, len(row), model)
             else:
-                told = _json(value)
-                kind = Kind(isinstance(told["id"], str), len(_vector(told["embedding"])), str(told["model"]))
+                fields = _json(value)
+                kind = Kind(isinstance(fields["id"], str), len(_vector(fields["embedding"])), str(fields["model"]))
             _read(record, kind)
         except (BadRecordError, KeyError, TypeError):
             return None
@@ -103,12 +103,12 @@ def _read(record: Record, kind: Kind) -> tuple[int | str, int, bytes | None]:
             msg = f"ids: expected {_KINDS[kind.strings]}, got a value of a graph with {_KINDS[strings]}"
             raise BadRecordError(msg)
     else:
-        told = _json(record.value)
-        epoch, model = told.get("epoch"), told.get("model")
-        if told.get("id") != id_ or type(told.get("id")) is not type(id_):
-            msg = f"id: expected that of the key, {str(id_)[:_SHOWN]!r}, got {str(told.get('id'))[:_SHOWN]!r}"
+        fields = _json(record.value)
+        epoch, model = fields.get("epoch"), fields.get("model")
+        if fields.get("id") != id_ or type(fields.get("id")) is not type(id_):
+            msg = f"id: expected that of the key, {str(id_)[:_SHOWN]!r}, got {str(fields.get('id'))[:_SHOWN]!r}"
             raise BadRecordError(msg)
-        row = _vector(told.get("embedding"))
+        row = _vector(fields.get("embedding"))
     if type(epoch) is not int or not 0 <= epoch <= _EPOCH_MAX:
         msg = f"epoch: expected an integer from 0 to {_EPOCH_MAX}, got {str(epoch)[:_SHOWN]!r}"
         raise BadRecordError(msg)
@@ -148,41 +148,42 @@ def _id(key: bytes | None, strings: bool) -> int | str:
 
 def _json(value: bytes) -> dict[str, Any]:
     try:
-        told = orjson.loads(value)
+        fields = orjson.loads(value)
     except orjson.JSONDecodeError as error:
         msg = f"value: expected JSON, got {value[:_SHOWN]!r}"
         raise BadRecordError(msg) from error
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         msg = f"value: expected a JSON object, got {value[:_SHOWN]!r}"
         raise BadRecordError(msg)
-    return told
+    return fields
 
 
-def _vector(told: object) -> np.ndarray:
+def _vector(written: object) -> np.ndarray:
     """The numbers of an embedding in either format; null is no number."""
     try:
-        if isinstance(told, str):
-            return np.frombuffer(binascii.a2b_base64(told, strict_mode=True), "<f4")
-        if isinstance(told, list) and all(one is None or type(one) in (int, float) for one in told):
+        if isinstance(written, str):
+            return np.frombuffer(binascii.a2b_base64(written, strict_mode=True), "<f4")
+        if isinstance(written, list) and all(one is None or type(one) in (int, float) for one in written):
             with np.errstate(over="ignore"):
-                found = np.array(told, "<f4").reshape(-1)
+                found = np.array(written, "<f4").reshape(-1)
             if np.isinf(found).any():  # a job writes null for what is not finite
-                msg = f"embedding: expected numbers of float32, got {told[int(np.isinf(found).argmax())]!s:.{_SHOWN}}"
+                wrong = written[int(np.isinf(found).argmax())]
+                msg = f"embedding: expected numbers of float32, got {wrong!s:.{_SHOWN}}"
                 raise BadRecordError(msg)
             return found
     except BadRecordError:
         raise
     except (ValueError, OverflowError):  # binascii.Error is a ValueError
         pass
-    msg = f"embedding: expected base64 of float32 or a list of numbers, got {str(told)[:_SHOWN]!r}"
+    msg = f"embedding: expected base64 of float32 or a list of numbers, got {str(written)[:_SHOWN]!r}"
     raise BadRecordError(msg)
 
 
 def _epoch_of(headers: Sequence[tuple[str, Any]]) -> int:
-    told = next((value for name, value in headers if name == EPOCH_HEADER), None)
-    if isinstance(told, bytes) and told.isdigit() and len(told) < 19:
-        return int(told)
-    msg = f"header {EPOCH_HEADER}: expected a number from 0 on, got {told!r:.{_SHOWN}}"
+    written = next((value for name, value in headers if name == EPOCH_HEADER), None)
+    if isinstance(written, bytes) and written.isdigit() and len(written) < 19:
+        return int(written)
+    msg = f"header {EPOCH_HEADER}: expected a number from 0 on, got {written!r:.{_SHOWN}}"
     raise BadRecordError(msg)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from freshet.state.served.ids import Ids, Texts, frozen, slice_of
 
 # What a message holds. Clients in Go, Rust, C#, Java and JavaScript refuse messages past 4 MiB, with all that stands
-# around the rows, unless they are told otherwise.
+# around the rows, unless otherwise set.
 PIECE_BYTES = 3 << 20
 _TEXT_AT_ONCE = 1 << 20
 TEXT_BYTES = 1 << 30  # of one column of string ids: its offsets have 32 bits

@@ -56,8 +56,8 @@ class Answering:
         self._doors, self._lookup, self._health = doors, lookup, health
         location = Address(doors.host, doors.flight_ports[number], doors.cert is not None).location()
         several = doors.flights if len(doors.flight_ports) > 1 else []
-        told = doors.token, doors.job_id, doors.certificate, doors.model, several, doors.tails
-        self._flight = EmbeddingFlights(location, lookup, health, *told)
+        given = doors.token, doors.job_id, doors.certificate, doors.model, several, doors.tails
+        self._flight = EmbeddingFlights(location, lookup, health, *given)
         self._http: Any = None
 
     def start(self) -> None:

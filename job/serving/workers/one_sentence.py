@@ -68,7 +68,7 @@ def as_flight(error: FreshetError) -> Exception:
 
 
 @contextmanager
-def _told_in_a_sentence(context: Any) -> Iterator[None]:
+def _in_one_sentence(context: Any) -> Iterator[None]:
     """Have nothing but Flight's own errors leave: pyarrow sends the traceback of any other to the client."""
     try:
         yield
@@ -96,7 +96,7 @@ def in_a_sentence(method: Callable[..., T]) -> Callable[..., T]:
 
     @wraps(method)
     def called(self: Any, context: Any, *given: Any) -> T:
-        with _told_in_a_sentence(context):
+        with _in_one_sentence(context):
             return method(self, context, *given)
 
     return called
@@ -104,5 +104,5 @@ def in_a_sentence(method: Callable[..., T]) -> Callable[..., T]:
 
 def pieces_in_a_sentence(context: Any, pieces: Iterable[T]) -> Iterator[T]:
     """Go on with what a call sends later, piece by piece."""
-    with _told_in_a_sentence(context):
+    with _in_one_sentence(context):
         yield from pieces

@@ -49,12 +49,12 @@ class WorkerSettings:
     @staticmethod
     def load(raw: bytes) -> WorkerSettings:
         """The inverse."""
-        told = orjson.loads(raw)
-        doors = told.pop("doors")
+        fields = orjson.loads(raw)
+        doors = fields.pop("doors")
         doors["flight_ports"] = tuple(doors["flight_ports"])
         doors["tails"] = doors["tails"] and TailsHere(**doors["tails"])
-        told["sources"] = tuple(told["sources"])
-        return WorkerSettings(Doors(**doors), **told)
+        fields["sources"] = tuple(fields["sources"])
+        return WorkerSettings(Doors(**doors), **fields)
 
 
 def main() -> int:
@@ -62,13 +62,13 @@ def main() -> int:
     faulthandler.enable(2)  # the descriptor: what stands in for sys.stderr need have none
     begin_inherited()
     work = WorkerSettings.load(sys.stdin.buffer.read())
-    ended, tell = os.pipe()  # not an Event: one signal amid another would wait for its lock for ever
-    os.set_blocking(tell, False)
-    signal.set_wakeup_fd(tell)  # any thread may get the signal, after a pause (SIGSTOP) say, and the main one reads on
+    ended, wake = os.pipe()  # not an Event: one signal amid another would wait for its lock for ever
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)  # any thread may get the signal, after a pause (SIGSTOP) say, and the main one reads on
     for number in STOPS:
         signal.signal(number, lambda *_: None)
     die_with_parent(signal.SIGTERM)
-    if os.getppid() != work.parent:  # it ended before we could ask to be told
+    if os.getppid() != work.parent:  # it ended before we could ask for its signal
         return 0
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     doors = work.doors

@@ -39,7 +39,7 @@ class FedFollower(MergingFollower):
             self.step()
 
     def _take(self, change: TableChange) -> None:
-        self._failures, self.ended = change.told["tail_failures"], ended_of(change.told)
+        self._failures, self.ended = change.metadata["tail_failures"], ended_of(change.metadata)
         super()._take(change)
 
     def _beat_of(self, table: TableWriter, now: float) -> None:

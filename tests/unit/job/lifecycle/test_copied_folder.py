@@ -137,7 +137,7 @@ def test_stop_goes_by_the_place_of_the_job_where_run_json_is_damaged(job: Path, 
         (job / layout.RUN).write_text(text)
         flink["state"] = "RUNNING"
         assert stop(job) == 0
-        run = run_file.told_run(job)
+        run = run_file.run_of_file(job)
         assert (run["state"], run["savepoint"]) == ("stopped", "/s/savepoint-1")
         assert not (job / layout.PLACE).exists()
     assert flink["stopped"] == 3

@@ -298,7 +298,7 @@ def test_a_snapshot_starts_a_job(tmp_path: Path) -> None:
     assert ChangeLogReader(tmp_path / "B").state_at(0).ids.tolist() == [1, 2]
     job = ServedJob.of_tables(tmp_path / "B" / "tables")
     assert job is not None and (job.kind, job.kind_name) == ("", "user"), "a server says the one kind, too"
-    sent = job.tails_here.told() | {"job_id": job.job_id, "width": 4, "sources": []}
+    sent = job.tails_here.shared_fields() | {"job_id": job.job_id, "width": 4, "sources": []}
     for told in (sent, TailNote.read(job.tails)):
         assert FedJob.of(told, tmp_path / "elsewhere").kind_name == "user", "and those that are fed from it"
 

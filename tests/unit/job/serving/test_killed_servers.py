@@ -224,7 +224,7 @@ def test_catching_up_by_another_server_and_then_by_one_that_is_less_far(
     expected = states(history(left, 7))
     tables = tmp_path / "tables"
     tables.mkdir()
-    job = FedJob(tmp_path, JOB_ID, 0, False, (), "", str(tables), told_width=WIDTH)
+    job = FedJob(tmp_path, JOB_ID, 0, False, (), "", str(tables), noted_width=WIDTH)
     readers = Readers(tables, expected)
     servers = Servers(expected, 2, 5)
     first = FedFollower(job, tables, servers, lambda: False, 1024)  # type: ignore[arg-type]
@@ -251,7 +251,7 @@ def test_an_epoch_past_the_ring_that_came_from_another_server(tmp_path: Path, ro
     expected = states([({key: value for key in range(400)}, [7] if value > 2 else []) for value in (1.0, 2.0, 3.0)])
     tables = tmp_path / "tables"
     tables.mkdir()
-    job = FedJob(tmp_path, JOB_ID, 0, False, (), "", str(tables), told_width=WIDTH)
+    job = FedJob(tmp_path, JOB_ID, 0, False, (), "", str(tables), noted_width=WIDTH)
     readers = Readers(tables, expected)
     servers = Servers(expected, 1, 2)
     first = FedFollower(job, tables, servers, lambda: False, 1024)  # type: ignore[arg-type]

@@ -293,7 +293,7 @@ class Tables(Teller):
 
 
 def test_a_server_that_stands_still_gives_way_to_one_that_is_further(tmp_path):
-    job = FedJob(tmp_path, JOB_ID, 2, False, (), "", str(tmp_path / "tables"), told_width=WIDTH)
+    job = FedJob(tmp_path, JOB_ID, 2, False, (), "", str(tmp_path / "tables"), noted_width=WIDTH)
     (tmp_path / "tables").mkdir()
     servers = Tables(one=4)
     follower = MergingFollower(job, tmp_path / "tables", servers, lambda: False, 1 << 20)  # type: ignore[arg-type]
@@ -313,7 +313,7 @@ def test_a_source_of_another_width_is_refused(machines):
     reader = machines.serve("three", "one", "two", kind=FedFollower)
     assert reader.rows(1)
     follower = reader.follower
-    follower._flow._job = FedJob(**{**vars(follower.job), "told_width": WIDTH + 1})
+    follower._flow._job = FedJob(**{**vars(follower.job), "noted_width": WIDTH + 1})
     machines.hand.apply(2, ({2: 2.0}, []))
     reader.until(lambda: "another width" in follower._flow.said)
     assert reader.lookup.table.epoch == 1

@@ -115,7 +115,7 @@ def test_the_loopback_address_of_ipv6(tmp_path: Path) -> None:
     servers = _Servers(ServeOptions(tmp_path / "O" / "tables", "::1", port=0, http_port=0), lookup, one.health, job)
     try:
         servers.start()
-        servers.tell()
+        servers.announce()
         told = place.read_server(tmp_path / "O" / "tables")
         with urllib.request.urlopen(f"http://{told['http']}/embeddings/2", timeout=60) as answer:
             assert answer.status == 200
