@@ -135,10 +135,10 @@ def make_parser(settings: Settings, plan: AnyPlan, row: Operator, task: int = 0)
 
 def parser_of(settings: Settings, plan: AnyPlan) -> Parser:
     """The Parser's core: the rules by which the job's records become events."""
-    told, types = settings.parsing, plan.edge_types or None
-    decoder = decoder_of(told.message_format, told.registry, settings.registry_login)
-    rules = plan.features, settings.id_kind, types, told.events_map, told.id_bytes_max
-    return Parser(*rules, decoder=decoder, cast_ids=told.cast_ids, ts_unit=told.ts_unit)
+    config, types = settings.parsing, plan.edge_types or None
+    decoder = decoder_of(config.message_format, config.registry, settings.registry_login)
+    rules = plan.features, settings.id_kind, types, config.events_map, config.id_bytes_max
+    return Parser(*rules, decoder=decoder, cast_ids=config.cast_ids, ts_unit=config.ts_unit)
 
 
 def make_core(settings: Settings, plan: AnyPlan, row: Operator, task: int) -> Core:
@@ -190,20 +190,20 @@ def make_outputs(settings: Settings, returned: Returned, part: int) -> list[Outp
 
 def make_log(settings: Settings, returned: Returned, part: int) -> LogOutput:
     """The change log of a kind in a sink part."""
-    told, folders = settings.sealing, LogFolders(Path(settings.out), returned.kind)
-    publish_ms = 0 if told.epoch_ms else told.publish_after_ms  # else the Partitioner sees to it
+    sealing, folders = settings.sealing, LogFolders(Path(settings.out), returned.kind)
+    publish_ms = 0 if sealing.epoch_ms else sealing.publish_after_ms  # else the Partitioner sees to it
     log = ChangeLog(folders, part, returned.width, settings.id_kind, list(settings.sources))
     return LogOutput(log, FileLimits(publish_ms=publish_ms))
 
 
 def make_tail(settings: Settings, returned: Returned, part: int, log: LogOutput) -> TailOutput:
     """Return the output of recent changes of a kind in a sink part, for readers in other processes."""
-    told, strings = settings.tail, settings.id_kind == "string"
+    config, strings = settings.tail, settings.id_kind == "string"
     shape, job_id = (settings.parts, returned.width, strings), log_id(settings.job_id, returned.kind)
     name = returned.kind or next(iter(settings.returned), "")
-    note = TailNote(job_id, *shape, settings.sources, settings.model, told.begins_empty, name)
-    folder = tails_of(LogFolders(Path(settings.out), returned.kind), told.tables_folder)
-    return TailOutput(folder, part, note, log, told.tail_bytes)
+    note = TailNote(job_id, *shape, settings.sources, settings.model, config.begins_empty, name)
+    folder = tails_of(LogFolders(Path(settings.out), returned.kind), config.tables_folder)
+    return TailOutput(folder, part, note, log, config.tail_bytes)
 
 
 def make_outlet(settings: Settings, returned: Returned, part: int) -> Outlet:

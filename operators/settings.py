@@ -17,7 +17,7 @@ from freshet.operators.epochs.config import CutLogConfig, SealingConfig
 from freshet.operators.epochs.cut import AnyCutLog
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.cut_topic import CutTopic
-from freshet.operators.epochs.retention import CheckpointFolder, ToldCheckpoints
+from freshet.operators.epochs.retention import CheckpointFolder, ReportedCheckpoints
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.output_folders import TABLES_VARIABLE, home_of
 from freshet.operators.parser.config import LetterConfig, ParserConfig
@@ -155,24 +155,24 @@ class Settings:
 
     def open_cut_log(self) -> AnyCutLog:
         """Take the job's cut log over."""
-        told = self.cuts
-        if told.topic:
-            module, _, name = told.opener.partition(":")
+        cuts = self.cuts
+        if cuts.topic:
+            module, _, name = cuts.opener.partition(":")
             open_channel = getattr(importlib.import_module(module), name)
-            return CutTopic(open_channel(told.topic, told.properties, told.secrets, self.job_id), self.job_id, self.run)
-        kind = ToldCheckpoints if told.checkpoints_away else CheckpointFolder
-        retention = kind(Path(told.checkpoints)) if told.checkpoints else None
-        path = Path(told.folder) if told.folder else None
-        return CutLog(path, self.job_id, run=self.run, keep=told.keep_cuts, retention=retention)
+            return CutTopic(open_channel(cuts.topic, cuts.properties, cuts.secrets, self.job_id), self.job_id, self.run)
+        kind = ReportedCheckpoints if cuts.checkpoints_away else CheckpointFolder
+        retention = kind(Path(cuts.checkpoints)) if cuts.checkpoints else None
+        path = Path(cuts.folder) if cuts.folder else None
+        return CutLog(path, self.job_id, run=self.run, keep=cuts.keep_cuts, retention=retention)
 
     def letter_box(self, operator: str) -> LetterBox | None:
         """Return the target of an operator's rejected records."""
-        told = self.letters
-        if not told.target:
+        letters = self.letters
+        if not letters.target:
             return None
-        to_topic = told.target.startswith("kafka:")
-        limit = told.dead_letters_max_bytes
-        target = LetterQueue(told.record_bytes) if to_topic else DeadLetterFile(told.target, limit)
+        to_topic = letters.target.startswith("kafka:")
+        limit = letters.dead_letters_max_bytes
+        target = LetterQueue(letters.record_bytes) if to_topic else DeadLetterFile(letters.target, limit)
         return LetterBox(target, Path(self.out), operator)
 
     def sealing_of(self, plan: AnyPlan) -> SealingConfig:

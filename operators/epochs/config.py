@@ -60,7 +60,7 @@ class CutLogConfig:
 
     folder: str = ""
     keep_cuts: bool = False
-    checkpoints: str = ""  # the folder of Flink's, or of what is told here about those in another store
+    checkpoints: str = ""  # the folder of Flink's, or of reports about those in another store
     checkpoints_away: bool = False  # whether they are in another store
     topic: str = ""
     topic_id: str = ""

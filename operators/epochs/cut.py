@@ -73,8 +73,8 @@ class Cut(NamedTuple):
     def encode(self) -> bytes:
         """The cut as a line, with its checksum at the end."""
         flags = self.marker | self.flush << 1 | self.publish << 2
-        told = [self.epoch, self.end, flags, [tuple(share) for share in self.shares]]
-        fields = orjson.dumps([*told, self.arrived_ms] if self.arrived_ms else told)
+        entry = [self.epoch, self.end, flags, [tuple(share) for share in self.shares]]
+        fields = orjson.dumps([*entry, self.arrived_ms] if self.arrived_ms else entry)
         return b'%b,"%08x"]\n' % (fields[:-1], crc32c(fields))
 
     @staticmethod

@@ -178,7 +178,7 @@ class PartitionerStage:
         An epoch that was cut after the state was saved may have only journaled events: no new event, and no tick (the
         log decides), would ever seal it again.
         """
-        self._tell()  # an attempt that failed may have told of more
+        self._report()  # an attempt that failed may have reported more
         yield from self.replay(now_ms)
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             yield self._seal(epoch, now_ms)
@@ -207,13 +207,13 @@ class PartitionerStage:
             changes.puts.append(self._sealed_entry())
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             _join(out, self._seal(epoch, now_ms))
-        self._tell(now=False)
+        self._report(now=False)
         return out
 
     def tick(self, now_ms: float) -> Outcome:
         """Seal due epochs, if the log does not decide; in a pause, an empty epoch that closes files and intervals."""
         out, following = Outcome(), self.epoch + 1
-        self._tell_rest()
+        self._report_rest()
         if self._cutter.is_decided(following):
             self._cutter.remind(following, now_ms)
         elif (epoch := self._cutter.cut_by_clock(following, now_ms)) is not None:
@@ -230,7 +230,7 @@ class PartitionerStage:
 
     def look(self, now_ms: float) -> None:
         """Log from time to time that the next epoch waits for events that the cut log names."""
-        self._tell_rest()
+        self._report_rest()
         self._cutter.remind(self.epoch + 1, now_ms)
 
     def finish(self) -> Outcome:
@@ -241,8 +241,8 @@ class PartitionerStage:
         """
         out, following = Outcome(), self.epoch + 1
         self._cutter.refuse_end(following)
-        untold = self.progress.rejected_in_all > self.progress.told
-        if self.lanes.waiting or self._cutter.is_flush_open(self.epoch) or untold:
+        unreported = self.progress.rejected_in_all > self.progress.told
+        if self.lanes.waiting or self._cutter.is_flush_open(self.epoch) or unreported:
             _join(out, self._seal(self._cutter.cut_all(following, 0.0, last=True), 0.0, LAST))
         return out
 
@@ -290,7 +290,7 @@ class PartitionerStage:
         self.sweeper.close()
         self.log.close()
         self.lanes.close()
-        self._tell(last=True)
+        self._report(last=True)
 
     # -- sealing ------------------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class PartitionerStage:
         if not is_replay:
             self._refuse(events, change.rejected)
             if progress.note(change.effects._asdict()):
-                self._tell(now=False)
+                self._report(now=False)
         control = control_values(
             self.sweeper.marker + 1 if cut.marker else -1,
             len(events),
@@ -343,17 +343,17 @@ class PartitionerStage:
         if self.dead_letters is not None:
             self.dead_letters.write(self._refusals.letters(events, rejected))
         self.progress.refuse([reason_of(reason) for _, reason in rejected])
-        self._tell(now=False)
+        self._report(now=False)
 
-    def _tell(self, *, now: bool = True, last: bool = False) -> None:
+    def _report(self, *, now: bool = True, last: bool = False) -> None:
         if self.dead_letters is not None:
             progress, read = self.progress, self.accepted + self.progress.rejected
-            self.dead_letters.tell(progress.reasons, progress.attrs, read, progress.noted, now=now, last=last)
+            self.dead_letters.report(progress.reasons, progress.attrs, read, progress.noted, now=now, last=last)
 
-    def _tell_rest(self) -> None:
-        """Tell of the last blocks before a pause, too: somebody may wait for that."""
+    def _report_rest(self) -> None:
+        """Report the last blocks before a pause, too: somebody may wait for that."""
         if self.dead_letters is not None and self.dead_letters.is_behind:
-            self._tell(now=False)
+            self._report(now=False)
 
     def _sealed_entry(self) -> tuple[str, bytes]:
         self._is_stamped = True

@@ -60,7 +60,7 @@ class CheckpointFolder:
         return not any(str(one) in note for one in complete if one.parent == newest.parent)
 
 
-class ToldCheckpoints:
+class ReportedCheckpoints:
     """Flink's checkpoints in a store that this machine can't see, as reported by the process that started the job.
 
     It asks Flink for the start of the oldest retained one. That is by the JobManager's clock, and the time of a note by

@@ -134,7 +134,7 @@ def _lines_of(path: Path) -> int:
 
 
 STATUS_PREFIX = "letters-"
-_INTERVAL_MS = 100.0  # --max-rejected ends a run by what is told
+_INTERVAL_MS = 100.0  # --max-rejected ends a run by these counts
 _KEPT_BYTES = 64 << 10
 _ERROR_LENGTH = 400
 _PARTICULARS = re.compile(
@@ -232,9 +232,9 @@ class LetterBox:
         self._reasons: Mapping[str, int] = {}
         self._attrs = self._read = 0
         self._noted: Mapping[str, int] = {}
-        self.is_behind = False  # what was told is not all in the file
+        self.is_behind = False  # not all counts are in the file
         before = {} if self._status is None else self._status.read()
-        self._dropped_before, self._has_told = _dropped_in(before), bool(before)
+        self._dropped_before, self._has_counts = _dropped_in(before), bool(before)
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
         """Pass letters on; those for a file are in it when this returns."""
@@ -243,10 +243,10 @@ class LetterBox:
             return
         dropped = self.dropped
         self._target.write(letters)
-        if self.dropped > dropped:  # told at once: nobody can count it later
+        if self.dropped > dropped:  # at once: nobody can count it later
             self._write(time.time() * 1e3, last=False)
 
-    def tell(
+    def report(
         self,
         reasons: Mapping[str, int],
         attrs: int = 0,
@@ -261,8 +261,8 @@ class LetterBox:
         `reasons`: rejected records by reason; `attrs`: edges that lost their attr; `read`: records read; `noted`: what
         else is said of events. If there never was anything, nothing is reported. `now`: even if it is not due.
         """
-        self._has_told = self._has_told or bool(reasons or attrs or noted)
-        if not self._has_told:
+        self._has_counts = self._has_counts or bool(reasons or attrs or noted)
+        if not self._has_counts:
             return
         self._reasons, self._attrs, self._read, self._noted = reasons, attrs, read, noted
         now_ms = time.time() * 1e3
@@ -287,8 +287,8 @@ class LetterBox:
     def _write(self, now_ms: float, last: bool) -> None:
         if self._status is not None:
             self.is_behind = False
-            told = {"reasons": self._reasons, "attrs": self._attrs, "read": self._read, "dropped": self.dropped}
-            self._status.write({**told, "noted": self._noted, LAST_STATUS: last, "time": now_ms / 1e3}, now_ms)
+            counts = {"reasons": self._reasons, "attrs": self._attrs, "read": self._read, "dropped": self.dropped}
+            self._status.write({**counts, "noted": self._noted, LAST_STATUS: last, "time": now_ms / 1e3}, now_ms)
 
 
 def _dropped_in(status: Mapping[str, Any]) -> int:
@@ -311,8 +311,8 @@ def read_reasons(out: Path) -> dict[str, int]:
 
 def read_noted(out: Path) -> dict[str, int]:
     """Return the counts of NOTED_AND_ALL since the job began; NOTED_LATE is 1 where they are not of all its life."""
-    told = [status.get("noted") for status in read_statuses(out, REASONS_PREFIX)]
-    found = [one for one in told if isinstance(one, dict)]
+    noted = [status.get("noted") for status in read_statuses(out, REASONS_PREFIX)]
+    found = [one for one in noted if isinstance(one, dict)]
     return {name: sum(_count_in(one, name) for one in found) for name in (*NOTED_AND_ALL, NOTED_LATE)}
 
 

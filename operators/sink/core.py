@@ -75,13 +75,13 @@ class Sink(Core):
             kind.keep(self.tables, self._scalars, id_kind)
         self._clock_ms = clock_ms
         self._status = StatusFile(out, f"sink-{part}")
-        self._status_lock, self._status_behind, self._told_visible = threading.Lock(), False, 0
+        self._status_lock, self._status_behind, self._shown_visible = threading.Lock(), False, 0
         self.levels: dict[str, AnyLevel] = joint(kind.levels for kind in kinds)
         self._ended = False
         self._restored_ms = 0.0  # no time before it is this attempt's
         self._streamed_until_ms: float | None = None  # of this attempt, once it has taken an event
-        for kind in kinds:  # last: from now on `_tell` may be called
-            kind.begin(self._latencies, clock_ms, weakly(self._tell))
+        for kind in kinds:  # last: from now on `_on_idle` may be called
+            kind.begin(self._latencies, clock_ms, weakly(self._on_idle))
 
     @property
     def outputs(self) -> list[Output]:
@@ -159,16 +159,16 @@ class Sink(Core):
             self._ended = True
             self.write_status(self._clock_ms())
 
-    def _tell(self) -> None:
+    def _on_idle(self) -> None:
         """Report in the status what was published when the stream paused; on a writer's thread."""
-        behind = self._status_behind or self._told_visible != self._figures()["visible"]
+        behind = self._status_behind or self._shown_visible != self._figures()["visible"]
         if behind and self._status.is_due(now_ms := self._clock_ms()):
             self.write_status(now_ms)
 
     def write_status(self, now_ms: float) -> None:
         """Write how far this part is, and what of it is visible."""
         with self._status_lock:
-            self._status_behind, self._told_visible = False, self._figures()["visible"]
+            self._status_behind, self._shown_visible = False, self._figures()["visible"]
             self._status.write(self.status(now_ms), now_ms)
 
     def _figures(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Sink(Core):
             "tail_failures": figures["tail_failures"],
             "seconds": round(float(scalars[at.STREAMED_MS]) / 1e3, 3),
             **self._latencies.figures(),
-            **self._recent.told(now_ms / 1e3, int(scalars[at.EVENTS]), self._latencies.counts("readable")),
+            **self._recent.figures(now_ms / 1e3, int(scalars[at.EVENTS]), self._latencies.counts("readable")),
             LAST_STATUS: self._ended,
             "time": now_ms / 1e3,
         }

@@ -133,7 +133,7 @@ class EpochFiles:
         numbers = np.repeat([rows.epoch for rows in epochs], [len(piece) for piece in pieces])
         values = np.concatenate(pieces)
         nowhere = values[:, 0] < 0
-        told = [[rows.last_arrival_ms, rows.published_ms, rows.event_ts] for rows in epochs]
+        known = [[rows.last_arrival_ms, rows.published_ms, rows.event_ts] for rows in epochs]
         of_row = np.repeat(np.arange(len(epochs)), [len(piece) for piece in pieces])
         names = [self.sources[k] if k >= 0 else None for k in values[:, 0].tolist()]
         columns = [
@@ -142,7 +142,7 @@ class EpochFiles:
             pa.array(values[:, 1], pa.int32(), mask=nowhere),
             pa.array(np.ascontiguousarray(values[:, 2]), mask=nowhere),
             pa.array(np.ascontiguousarray(values[:, 3])),
-            *(pa.array(times, pa.int64()).take(pa.array(of_row)) for times in zip(*told, strict=True)),
+            *(pa.array(times, pa.int64()).take(pa.array(of_row)) for times in zip(*known, strict=True)),
         ]
         return pa.Table.from_arrays(columns, schema=EPOCHS_SCHEMA)
 

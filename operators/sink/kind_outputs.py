@@ -34,7 +34,7 @@ class Brought(NamedTuple):
     """Rows of an epoch for one kind in one part, and the blocks with its string ids and with input positions."""
 
     dealt: Dealt
-    told: list[Block]
+    shared: list[Block]
 
 
 class KindOutputs:
@@ -55,24 +55,24 @@ class KindOutputs:
             self.scalars.reserve(SCALARS)
         self._names = Names(mine) if id_kind == STRING else None
 
-    def begin(self, latencies: Latencies, clock_ms: Callable[[], float], tell: Callable[[], None]) -> None:
-        """Begin; `tell` is called after the outputs were idle, on the thread that calls `on_idle`."""
-        self._tell = tell
+    def begin(self, latencies: Latencies, clock_ms: Callable[[], float], when_idle: Callable[[], None]) -> None:
+        """Begin; `when_idle` is called after the outputs were idle, on the thread that calls `on_idle`."""
+        self._when_idle = when_idle
         shared = SinkPart(self.scalars, latencies, clock_ms, weakly(self._on_idle))
         for output in self.outputs:
             output.begin(shared)
 
     def rows(self, epoch: int, brought: Brought) -> EpochRows:
         """Return the rows of an epoch with their ids, and the input that it ends with."""
-        dealt, told = brought
+        dealt, blocks = brought
         ids: Any = [dealt.keys]
         if self._names is not None:
             gone = self._names.of(dealt.keys[dealt.changed :])
             self._names.remove(dealt.keys[dealt.changed :])
-            for block in told:
+            for block in blocks:
                 self._names.put(block.get("m_key"), block.get("m_off"), block.get("m_name"))
             ids = self._names.of(dealt.keys[: dealt.changed]) + gone
-        positions = [_positions(block) for block in told if "pos_next" in block.columns]
+        positions = [_positions(block) for block in blocks if "pos_next" in block.columns]
         where = np.concatenate(positions) if positions else None
         return EpochRows(epoch, ids, dealt.rows, dealt.changed, dealt.dead, where)
 
@@ -93,7 +93,7 @@ class KindOutputs:
     def _on_idle(self) -> None:
         for output in reversed(self.outputs):  # the recent changes say what the change log shows
             output.idle()
-        self._tell()
+        self._when_idle()
 
 
 def blocks_by_kind(blocks: Sequence[Block], kinds: Sequence[KindOutputs]) -> list[list[Block]]:

@@ -24,11 +24,11 @@ _ANY = np.iinfo(np.int64).max
 
 
 def complete_epoch(
-    log: LogFolders, parts: int, told: Mapping[int, int], *, has_finished: bool, noted: int | None
+    log: LogFolders, parts: int, claims: Mapping[int, int], *, has_finished: bool, noted: int | None
 ) -> int:
     """Return the last epoch up to which the change log shows all rows of all parts; NOTHING if none is proven.
 
-    `told`: by part, the epoch of status and heartbeat; `has_finished`: every part has written all its rows; `noted`:
+    `claims`: by part, the epoch of status and heartbeat; `has_finished`: every part has written all its rows; `noted`:
     the epoch recorded when a run ended.
 
     Raises: DamagedFileError if a file that decides is damaged.
@@ -36,7 +36,9 @@ def complete_epoch(
     recorded = last_recorded(log)
     if has_finished and recorded > NOTHING:
         return max(recorded, newest_base(log))
-    claimed = min((told[part] if part in told else last_of_part(log, part) for part in range(parts)), default=NOTHING)
+    claimed = min(
+        (claims[part] if part in claims else last_of_part(log, part) for part in range(parts)), default=NOTHING
+    )
     claimed = max(claimed, NOTHING if noted is None else noted)
     if claimed > recorded:  # epochs/ may wait for further files of the log
         claimed = min(claimed, max(recorded, *(last_of_part(log, part) for part in range(parts))))

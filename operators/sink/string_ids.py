@@ -195,7 +195,7 @@ class Names:
         """
         unknown = _remove(self._view, keys)
         if unknown >= 0:
-            msg = f"key {keys[unknown]} is deleted, but no id was told for it"
+            msg = f"key {keys[unknown]} is deleted, but no id was sent for it"
             raise UnknownKeyError(msg)
 
     def of(self, keys: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -210,7 +210,7 @@ class Names:
             offsets = np.empty(chunk.size + 1, np.int32)
             unknown = _lengths(self._view, chunk, offsets)
             if unknown >= 0:
-                msg = f"a row came for key {chunk[unknown]}, but no id was told for it"
+                msg = f"a row came for key {chunk[unknown]}, but no id was sent for it"
                 raise UnknownKeyError(msg)
             data = np.empty(int(offsets[-1]), np.uint8)
             _gather(self._view, chunk, offsets, data)

@@ -71,15 +71,17 @@ class TaskSink(Core):
         kinds, brought = self.sinks[0].kinds, list[list[Brought]]()
         for kind, some in zip(kinds, blocks_by_kind(blocks, kinds), strict=True):
             dealt = deal(self._name, epoch, some, kind.width, len(self.sinks))
-            told = [block for block in some if "m_name" in block.columns or "pos_next" in block.columns]
+            shared = [block for block in some if "m_name" in block.columns or "pos_next" in block.columns]
             pairs = zip(self.sinks, dealt, strict=True)
-            brought.append([Brought(one, [self._told(block, sink.part) for block in told]) for sink, one in pairs])
+            brought.append(
+                [Brought(one, [self._share_of(block, sink.part) for block in shared]) for sink, one in pairs]
+            )
         messages: list[Message] = []
         for sink, *given in zip(self.sinks, *brought, strict=True):
             messages += sink.take(epoch, given, control)
         return messages
 
-    def _told(self, block: Block, part: int) -> Block:
+    def _share_of(self, block: Block, part: int) -> Block:
         """Return the part's share of a block: string ids of its new vertices; for part 0 also input positions."""
         columns: Columns = names_of(block, range(part, part + 1), self._of)
         if part == 0:

@@ -1,6 +1,6 @@
 """Figures of an operator for people who are to be alerted: counts, live sizes, reasons, and latencies.
 
-They are plain data, since an operator's profile file and Flink's metrics tell them on.
+They are plain data, since an operator's profile file and Flink's metrics pass them on.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Figures:
 
     def plain(self) -> dict[str, Any]:
         """Return plain data, without what is empty."""
-        told = {name: getattr(self, name) for name in _KINDS}
-        return {name: value for name, value in told.items() if value}
+        by_name = {name: getattr(self, name) for name in _KINDS}
+        return {name: value for name, value in by_name.items() if value}
 
     @staticmethod
     def of(plain: Mapping[str, Any]) -> Figures:
-        """Return the figures that are told so."""
+        """Return the figures of this plain form."""
         found = {name: dict(plain.get(name, {})) for name in _KINDS}
         return Figures(**found)
 
@@ -68,11 +68,11 @@ def cumulative(latencies: Buckets) -> list[tuple[str, int]]:
     The bounds are edges of our buckets, eight of which are a doubling, so that no count is a guess.
     """
     which, numbers = latencies
-    found, told = list(zip(which, numbers, strict=True)), []
+    found, buckets = list(zip(which, numbers, strict=True)), []
     for doubling in _DOUBLINGS:
         below = sum(number for bucket, number in found if bucket < doubling * _PER_DOUBLING)
-        told.append((f"{_FIRST_S * 2**doubling:.5g}", below))
-    return [*told, ("+Inf", sum(numbers))]
+        buckets.append((f"{_FIRST_S * 2**doubling:.5g}", below))
+    return [*buckets, ("+Inf", sum(numbers))]
 
 
 def seconds_of(latencies: Buckets) -> float:

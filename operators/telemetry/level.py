@@ -46,7 +46,7 @@ class Level:
         if now > self.peak:
             self.peak = now
 
-    def told(self) -> dict[str, int | None]:
+    def as_dict(self) -> dict[str, int | None]:
         """The level as plain data."""
         return {"now": self.now, "peak": self.peak, "bound": self.bound}
 
@@ -67,9 +67,9 @@ class JointLevel:
         """No less than ever waited."""
         return sum(one.peak for one in self.of)
 
-    def told(self) -> Told:
+    def as_dict(self) -> LevelValues:
         """The level as plain data."""
-        return together(one.told() for one in self.of)
+        return together(one.as_dict() for one in self.of)
 
 
 AnyLevel = Level | JointLevel
@@ -84,11 +84,11 @@ def joint(many: Iterable[Mapping[str, AnyLevel]]) -> dict[str, AnyLevel]:
     return {name: one[0] if len(one) == 1 else JointLevel(tuple(one)) for name, one in found.items()}
 
 
-Told = dict[str, int | None]
+LevelValues = dict[str, int | None]
 
 
-def together(levels: Iterable[Mapping[str, Any]]) -> Told:
-    """Combine several levels of one name, as in `told`, into one.
+def together(levels: Iterable[Mapping[str, Any]]) -> LevelValues:
+    """Combine several levels of one name, as in `as_dict`, into one.
 
     The peaks are added: together they never exceeded the sum. Without a bound of each there is none.
     """

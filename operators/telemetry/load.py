@@ -125,21 +125,21 @@ def _largest(shares: Iterable[float | None]) -> float | None:
 
 def _together(loads: Iterable[Mapping[str, float]], running: bool) -> dict[str, Any]:
     found = list(loads)
-    told: dict[str, Any] = {"subtasks": len(found)}
+    values: dict[str, Any] = {"subtasks": len(found)}
     for total, rate in RATES.items():
         have = [one for one in found if total in one]
         if not have:
             continue
         now = [one.get(rate, 0.0) for one in have]
         if rate in _SHARES:
-            told[rate] = round(min(1.0, sum(now) / len(now)), 3) if running else None
-            told[f"{rate}_mean"] = round(min(1.0, sum(one[total] / one["wall_s"] for one in have) / len(have)), 3)
+            values[rate] = round(min(1.0, sum(now) / len(now)), 3) if running else None
+            values[f"{rate}_mean"] = round(min(1.0, sum(one[total] / one["wall_s"] for one in have) / len(have)), 3)
         else:
-            told[total] = int(sum(one[total] for one in have))
-            told[rate] = round(sum(now), 1) if running else None
+            values[total] = int(sum(one[total] for one in have))
+            values[rate] = round(sum(now), 1) if running else None
         if rate == "busy" and running and len(now) > 1:
-            told["busy_by_subtask"] = now
-    return told
+            values["busy_by_subtask"] = now
+    return values
 
 
 def _order(place: str) -> tuple[Any, ...]:

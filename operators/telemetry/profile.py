@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from freshet.operators.dataflow import PARTITIONER, rank
 from freshet.operators.output_folders import STATUS
 from freshet.operators.telemetry.figures import Figures, all_figures
-from freshet.operators.telemetry.level import AnyLevel, Told, together
+from freshet.operators.telemetry.level import AnyLevel, LevelValues, together
 from freshet.operators.telemetry.load import Loads
 from freshet.operators.telemetry.status_file import PROFILE_PREFIX, StatusFile, read_statuses
 from freshet.operators.telemetry.sum_report import SumReport, all_sums
@@ -72,7 +72,7 @@ class Profile:
         self.loads.places[operator] = self._own_load
         self.figures = Figures()  # of all stages, as of the last write
         self._file = StatusFile(out, f"{PROFILE_PREFIX}{operator}-{subtask}")
-        self._told: dict[str, Any] = {}
+        self._written: dict[str, Any] = {}
         _newest[self._file.path] = self
 
     @property
@@ -96,15 +96,15 @@ class Profile:
 
     def write_if_changed(self) -> None:
         """Replace the file when it is due and says something else; for a thread that has nothing else to do."""
-        if self.is_due() and (fields := self._fields()) != self._told:
+        if self.is_due() and (fields := self._fields()) != self._written:
             self._put(fields)
 
-    def all_levels(self) -> dict[str, Told]:
+    def all_levels(self) -> dict[str, LevelValues]:
         """Return the levels of this subtask, by name; those of several parts combined."""
-        found: dict[str, list[Told]] = {name: [level.told()] for name, level in self.levels.items()}
+        found: dict[str, list[LevelValues]] = {name: [level.as_dict()] for name, level in self.levels.items()}
         for stage in list(self.stages.values()):
             for name, level in stage.levels.items():
-                found.setdefault(name, []).append(level.told())
+                found.setdefault(name, []).append(level.as_dict())
         return {name: together(levels) for name, levels in found.items()}
 
     def _fields(self) -> dict[str, Any]:
@@ -115,12 +115,12 @@ class Profile:
         stages = list(self.stages.items())
         held = {str(part): stage.memory_bytes for part, stage in stages}
         sums = self.sums()
-        told = {} if sums is None else {"sums": sums}
+        more = {} if sums is None else {"sums": sums}
         self.figures = all_figures(stage.figures for _, stage in stages)
         if figures := self.figures.plain():
             fields["figures"] = figures
         fields |= {"began": round(self.loads.began_s, 3), "loads": self.loads.look()}
-        return {**fields, "memory_bytes": held, "levels": self.all_levels(), **told}
+        return {**fields, "memory_bytes": held, "levels": self.all_levels(), **more}
 
     def _own_load(self) -> dict[str, float]:
         return {"busy_s": self.own_s, "blocked_s": self.emit_s}
@@ -128,7 +128,7 @@ class Profile:
     def _put(self, fields: dict[str, Any]) -> None:
         if _newest.get(self._file.path) is not self:
             return
-        self._told = fields
+        self._written = fields
         now_s = time.time()
         self._file.write({**fields, "time": round(now_s, 3)}, now_s * 1e3)
 
@@ -167,10 +167,10 @@ def read_profiles(out: Path) -> dict[str, dict[str, Any]]:
 
 def read_figures(out: Path) -> Figures:
     """Return the figures of all operators together."""
-    told = [one["figures"] for one in read_statuses(out, PROFILE_PREFIX) if isinstance(one.get("figures"), dict)]
-    return all_figures(map(Figures.of, told))
+    written = [one["figures"] for one in read_statuses(out, PROFILE_PREFIX) if isinstance(one.get("figures"), dict)]
+    return all_figures(map(Figures.of, written))
 
 
-def _added(some: dict[str, Told], more: dict[str, Told]) -> dict[str, Told]:
+def _added(some: dict[str, LevelValues], more: dict[str, LevelValues]) -> dict[str, LevelValues]:
     names = dict.fromkeys([*some, *more])
     return {name: together(one[name] for one in (some, more) if name in one) for name in names}

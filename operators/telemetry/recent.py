@@ -13,7 +13,7 @@ from freshet.operators.telemetry.status_file import BUCKETS, percentile_ms
 
 EVENTS_S, LATENCIES_S = 5.0, 60.0  # the time that each covers
 _LATENCY_SAMPLES = 6
-SILENT_S = 10.0  # a part that has told nothing for so long has had no epoch
+SILENT_S = 10.0  # a part that has written nothing for so long has had no epoch
 # Fields of a status, beside those that count since the job began.
 RECENT: dict[str, Any] = {
     "events_before": tuple[float, int],
@@ -37,7 +37,7 @@ class Recent:
         self._latencies.clear()
         self._latencies.append((now_s, latencies.copy()))
 
-    def told(self, now_s: float, events: int, latencies: np.ndarray) -> dict[str, Any]:
+    def figures(self, now_s: float, events: int, latencies: np.ndarray) -> dict[str, Any]:
         """Take the counts of now; return what they were at the begin of the last seconds."""
         if self._events and now_s < self._events[-1][0]:  # the clock was set back
             self._events.clear()

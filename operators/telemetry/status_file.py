@@ -28,7 +28,7 @@ LAST_STATUS = "last"  # a field: whether this attempt of the part writes no more
 SINK_PREFIX, REASONS_PREFIX, PROFILE_PREFIX = "sink-", "letters-partitioner", "profile-"
 _LASTING = SINK_PREFIX, REASONS_PREFIX  # statuses of which one is the last
 _POLL_S = 0.02
-_ADVICE = "what it told is left out until its part writes another one"
+_ADVICE = "what it said is left out until its part writes another one"
 Fields = Mapping[str, Any]  # of a status, by name: the type of the value
 
 
@@ -134,8 +134,8 @@ def await_last(out: Path, since_ms: float, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while True:
         is_late = time.monotonic() > deadline  # before the look: much may come between it and the time
-        told = [one for prefix in _LASTING for one in read_statuses(out, prefix)]
-        now = [one for one in told if _has(one, {"time": float}) and one["time"] * 1e3 >= since_ms]
+        written = [one for prefix in _LASTING for one in read_statuses(out, prefix)]
+        now = [one for one in written if _has(one, {"time": float}) and one["time"] * 1e3 >= since_ms]
         if all(one.get(LAST_STATUS) for one in now):
             return True
         if is_late:

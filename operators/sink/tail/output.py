@@ -79,7 +79,7 @@ class TailOutput:
         """Do nothing: errors of this output do not affect the job."""
 
     def idle(self) -> None:
-        """Tell readers that the part lives."""
+        """Show readers that the part lives."""
         self.beat()
 
     def figures(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class TailOutput:
         return []
 
     def beat(self) -> None:
-        """Tell readers that the part lives; on any thread."""
+        """Show readers that the part lives; on any thread."""
         try:
             with self._beat_lock:
                 if self._beat is None:
@@ -138,8 +138,8 @@ class TailOutput:
             self._make_folder()
             self._retire()
             path = self.folder / str(TailName(self.part, number, self._attempt))
-            told = self.note.width, self.note.strings, self._job
-            self._file = TailFile(path, header_of(self.part, number, *told, epoch))
+            shape = self.note.width, self.note.strings, self._job
+            self._file = TailFile(path, header_of(self.part, number, *shape, epoch))
             self._number = number
         regions, counts = regions_of(rows)
         self._file.append(epoch, arrived_ms, regions, counts)

@@ -90,8 +90,8 @@ class TailReader:
         try:
             self._map()
             words = self._words
-            told = [int(words[at]) for at in (W_MAGIC, W_VERSION, W_JOB, W_BOOT)]
-            if told != [MAGIC, VERSION, job, boot_word()]:
+            head = [int(words[at]) for at in (W_MAGIC, W_VERSION, W_JOB, W_BOOT)]
+            if head != [MAGIC, VERSION, job, boot_word()]:
                 msg = f"{path}: not a tail of this job, version and start of the machine"
                 raise NotATailError(msg)
         except BaseException:

@@ -206,7 +206,7 @@ class BeatFile:
         publish_word(self._words, B_MAGIC, MAGIC)
 
     def beat(self, visible: int, failures: int, epoch: int) -> None:
-        """Tell that the part lives, and what it has done."""
+        """Show that the part lives, and what it has done."""
         publish_word(self._words, B_VISIBLE, visible)
         publish_word(self._words, B_FAILURES, failures)
         publish_word(self._words, B_EPOCH, epoch)

@@ -38,7 +38,7 @@ def test_a_watch_keeps_the_peak_and_asks_for_the_bound_until_it_knows(tmp_path: 
         if sent == 90:
             now[0] += LOOK_S
             watch.look()
-    told = watch.told()
+    told = watch.as_dict()
     assert told[IN_FLIGHT] == {"now": 20, "peak": 90, "bound": 1000}
     assert told["storage0.outbox_bytes"] == {"now": 2, "peak": 2, "bound": 50}
     assert operator_levels(read_profiles(tmp_path)) == {"storage0.outbox_bytes": told["storage0.outbox_bytes"]}

@@ -145,7 +145,7 @@ def test_too_many_of_a_few_are_judged_at_the_end(run: Run, tmp_path: Path, capsy
     [(2000, 0, 0, 0), (2000, 100, 0, 0), (2000, 101, 0, 1), (2000, 2000, 0, 1), (2000, 2000, 143, 143), (0, 0, 0, 0)],
 )
 def test_the_verdict(tmp_path: Path, read: int, rejected: int, code: int, expected: int) -> None:
-    partitioner(tmp_path).tell({"weight: expected a number": rejected} if rejected else {}, read=read)
+    partitioner(tmp_path).report({"weight: expected a number": rejected} if rejected else {}, read=read)
     watch = RejectWatch(tmp_path, "letters.jsonl", 0.05)
     assert watch.is_too_much() == (rejected > 100)
     # of a topic that was stopped, no epoch tells of what was rejected
@@ -155,9 +155,9 @@ def test_the_verdict(tmp_path: Path, read: int, rejected: int, code: int, expect
 def test_a_run_that_was_stopped_for_it_fails_whatever_came_until_the_stop(tmp_path: Path) -> None:
     """What is under way goes on to the end of its epoch: behind it, the share may be small again."""
     box, watch = partitioner(tmp_path), RejectWatch(tmp_path, "letters.jsonl", 0.05)
-    box.tell({"op: missing": 60}, read=1_000)
+    box.report({"op: missing": 60}, read=1_000)
     assert watch.is_too_much()
-    box.tell({"op: missing": 60}, read=9_000)
+    box.report({"op: missing": 60}, read=9_000)
     assert watch.is_too_much(), "it stays so"
     told = {"events": 9_000, "rejected": 60, "reasons": {"op: missing": 60}}
     assert watch.verdict(told, 0) == 1
@@ -167,10 +167,10 @@ def test_a_run_that_was_stopped_for_it_fails_whatever_came_until_the_stop(tmp_pa
 
 def test_what_is_accepted_since_counts_as_well(tmp_path: Path) -> None:
     box = partitioner(tmp_path)
-    box.tell({}, read=900, now=False)
+    box.report({}, read=900, now=False)
     assert not (tmp_path / "status" / "letters-partitioner.json").exists()
-    box.tell({"op: missing": 100}, read=1000, now=False)
-    box.tell({"op: missing": 100}, read=5000, last=True)
+    box.report({"op: missing": 100}, read=1000, now=False)
+    box.report({"op: missing": 100}, read=5000, last=True)
     assert read_counts(tmp_path) == ReadCounts(5000, 100)
     assert RejectWatch(tmp_path, "", None).is_too_much() is False
 

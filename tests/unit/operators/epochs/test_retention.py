@@ -11,7 +11,7 @@ import pytest
 from freshet.operators.epochs.cut import Cut, LostCutError, Share
 from freshet.operators.epochs.cut_log import CutLog, copy_log
 from freshet.operators.epochs.cut_segments import segments_in
-from freshet.operators.epochs.retention import CLOCKS_MS, TOLD_FILE, CheckpointFolder, Commits, ToldCheckpoints
+from freshet.operators.epochs.retention import CLOCKS_MS, TOLD_FILE, CheckpointFolder, Commits, ReportedCheckpoints
 from tests.support.stages.cuts import reopened
 
 
@@ -99,7 +99,7 @@ def test_nothing_goes_while_no_checkpoint_is_complete(tmp_path: Path) -> None:
 
 def test_checkpoints_in_another_store_are_told_of(tmp_path: Path) -> None:
     now = [0.0]
-    log = CutLog(tmp_path / "cuts", retention=ToldCheckpoints(tmp_path, lambda: now[0]), segment_bytes=1)
+    log = CutLog(tmp_path / "cuts", retention=ReportedCheckpoints(tmp_path, lambda: now[0]), segment_bytes=1)
 
     def later() -> None:
         now[0] += 10_000

@@ -92,7 +92,7 @@ def test_a_damaged_status_is_set_aside_and_counting_goes_on(tmp_path, caplog, da
     path.write_bytes(damage)
     assert read_reasons(tmp_path) == {}
     box = LetterBox(DeadLetterFile(tmp_path / "dead.jsonl"), tmp_path, "partitioner")
-    box.tell({"x: missing": 1})
+    box.report({"x: missing": 1})
     assert read_reasons(tmp_path) == {"x: missing": 1}
     if damage[:9] != b'{"reasons' or damage[-1:] != b"}":
         assert path.with_name("letters-partitioner.json.damaged").read_bytes() == damage
@@ -171,11 +171,11 @@ def test_the_partitioner_alone_tells_why(tmp_path, monkeypatch):
     parser.write([])
     assert read_reasons(tmp_path) == {}
     box = LetterBox(LetterQueue(), tmp_path, "partitioner")
-    box.tell({"x: missing": 1, "op: missing": 2})
-    box.tell({"x: missing": 4}, now=False)
+    box.report({"x: missing": 1, "op: missing": 2})
+    box.report({"x: missing": 4}, now=False)
     assert read_reasons(tmp_path) == {"op: missing": 2, "x: missing": 1}, "it is not due"
     assert not await_last(tmp_path, 0.0, 0.0)
-    box.tell({"x: missing": 4}, last=True)
+    box.report({"x: missing": 4}, last=True)
     assert read_reasons(tmp_path) == {"x: missing": 4}
     assert await_last(tmp_path, 0.0, 0.0)
     assert parser.take() == []

@@ -106,7 +106,7 @@ def test_tables_are_restored_part_by_part_and_levels_are_of_all(tmp_path):
     task = task_of(tmp_path)
     assert isinstance(task, TaskSink)
     task.apply(1, [bundled(1, [([3], []), ([1, 4], []), ([], [])], control=control())])
-    assert task.levels["rows_bytes"].now == 3 * (4 * WIDTH + 16) == task.levels["rows_bytes"].told()["now"]
+    assert task.levels["rows_bytes"].now == 3 * (4 * WIDTH + 16) == task.levels["rows_bytes"].as_dict()["now"]
     task.apply(2, [bundled(2, [([], []), ([1], []), ([], [])], control=control(marker=1))])
     sweeper = task.sweeper(None, 0)
     states = [dict(changes.puts) for _, changes in sorted(sweeper.mark(2).items())]

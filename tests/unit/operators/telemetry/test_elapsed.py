@@ -100,8 +100,8 @@ def test_rates_begin_again_when_the_clock_was_set_back() -> None:
     recent = Recent()
     counts = np.zeros(BUCKETS, np.int64)
     for second in range(5):
-        recent.told(BEGAN / 1e3 + second, second, counts)
-    assert recent.told(BEGAN / 1e3 - 3600, 9, counts)["events_before"] == (BEGAN / 1e3 - 3600, 9)
+        recent.figures(BEGAN / 1e3 + second, second, counts)
+    assert recent.figures(BEGAN / 1e3 - 3600, 9, counts)["events_before"] == (BEGAN / 1e3 - 3600, 9)
 
 
 @pytest.mark.parametrize(("ahead_s", "age"), [(-5.0, 5.0), (0.5, 0.0), (3600.0, None)])

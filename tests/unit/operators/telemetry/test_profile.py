@@ -20,10 +20,10 @@ def test_a_level_knows_its_peak() -> None:
         level.add(amount)
     level.take(5)
     level.add(1)
-    assert level.told() == {"now": 3, "peak": 7, "bound": 10}
+    assert level.as_dict() == {"now": 3, "peak": 7, "bound": 10}
     level.set(9)
     level.set(0)
-    assert level.told() == {"now": 0, "peak": 9, "bound": 10}
+    assert level.as_dict() == {"now": 0, "peak": 9, "bound": 10}
     level.add(2)
     assert level.now == 2
 
@@ -32,7 +32,7 @@ def test_a_level_knows_its_peak() -> None:
 def test_levels_together(bounds: tuple[int | None, int | None], bound: int | None) -> None:
     levels = [Level(bound=one, peak=4) for one in bounds]
     levels[0].add(3)
-    assert together(level.told() for level in levels) == {"now": 3, "peak": 8, "bound": bound}
+    assert together(level.as_dict() for level in levels) == {"now": 3, "peak": 8, "bound": bound}
 
 
 def stage(memory: int, **levels: int) -> SimpleNamespace:

@@ -19,7 +19,7 @@ def test_events_a_second_are_those_of_the_last_seconds() -> None:
     recent, status = Recent(), {}
     for at in range(21):  # 100 a second at first, then 10
         events = 100 * at if at <= 10 else 1000 + 10 * (at - 10)
-        status = {"time": float(at), "events": events, **recent.told(float(at), events, counts())}
+        status = {"time": float(at), "events": events, **recent.figures(float(at), events, counts())}
         if at == 10:
             assert events_per_s(status, 10.0) == 100.0
     assert events_per_s(status, 20.0) == 10.0
@@ -30,9 +30,9 @@ def test_events_a_second_are_those_of_the_last_seconds() -> None:
 
 def test_a_restore_begins_again() -> None:
     recent = Recent()
-    recent.told(1.0, 5000, counts(b40=7))
+    recent.figures(1.0, 5000, counts(b40=7))
     recent.begin(2.0, counts(b40=2))
-    assert recent.told(3.0, 100, counts(b40=4)) == {
+    assert recent.figures(3.0, 100, counts(b40=4)) == {
         "events_before": (3.0, 100),
         "latency_before": (2.0, ([40], [2])),
     }
@@ -42,7 +42,7 @@ def test_freshness_is_that_of_the_last_minute() -> None:
     recent, whole = Recent(), counts()
     for at in range(0, 200, 2):
         whole = whole + (counts(b100=10) if at < 100 else counts(b40=1))
-        told = recent.told(float(at), 0, whole)
+        told = recent.figures(float(at), 0, whole)
     since, before = told["latency_before"]
     assert 198 - 80 <= since <= 198 - 60
     now = recent_percentiles(whole, counts_of(before))
