@@ -5,7 +5,7 @@ tables in `tables/KIND`: within these folders everything is as in those of a mod
 how KIND is written.
 
 On a cluster without a shared folder, only the process that started the job has the output folder. Other processes then
-write what they tell of themselves (status, tracebacks) to a folder of their machine, and rows leave by topics alone.
+write their own state (status, tracebacks) to a folder of their machine, and rows leave by topics alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from freshet.kind_names import read_kind, written_kind
 
 EMBEDDINGS = "embeddings"  # the change log: rows of vertices by epoch
 EPOCHS = "epochs"  # with which input each epoch ends
-STATUS = "status"  # what operators tell about themselves while they run
+STATUS = "status"  # the state of operators while they run
 TABLES = "tables"  # what readers in other processes map: the tails, and the table that a server makes of them
 TAIL = "tail"  # in a folder of tables: the newest epochs, part by part
 
@@ -92,7 +92,7 @@ def is_here(out: Path, job_id: str) -> bool:
 
 
 def home_of(out: Path, job_id: str) -> Path:
-    """Return the folder in which this process writes what it tells of itself."""
+    """Return the folder in which this process writes its own state."""
     if not job_id or is_here(out, job_id):
         return out
     return Path(tempfile.gettempdir()) / f"freshet-{job_id}"

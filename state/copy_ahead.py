@@ -167,8 +167,8 @@ class CopyAhead:
                 free, total = available_memory(), total_memory()
                 if free - piece.nbytes >= total // _FREE_SHARE:
                     return piece
-                told = f"of {total / _GIB:.1f} GiB of memory {free / _GIB:.1f} are free, and a quarter is to stay so"
-                self._give_up(told, piece)
+                reason = f"of {total / _GIB:.1f} GiB of memory {free / _GIB:.1f} are free, and a quarter is to stay so"
+                self._give_up(reason, piece)
                 return None
         return None
 

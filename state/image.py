@@ -126,7 +126,7 @@ GO_ON = "Resume with the version that wrote it, or `freshet export` the graph wi
 _PUT_BACK = "put it back from a copy, embed the snapshot again, or run again without --resume"
 # What is mapped: an operator's tables of so many bytes, where the images of all operators together have so many.
 # Smaller ones are soon read, and in huge pages of memory from the first event on; of what is mapped, each small page
-# costs some microseconds when it is first written to, as other threads' processors have to be told of it.
+# costs some microseconds when it is first written to, as other threads' processors have to learn of it.
 _MAPPED_BYTES, _MAPPED_JOB_BYTES = 512 << 20, 3 << 30
 _MAPPED_TABLE_BYTES = 1 << 20  # of each part
 
@@ -164,8 +164,8 @@ def write_image(tables: TableSet, folder: Path, epoch: int, part: int = 0) -> No
             shape, checksums = _finished(table, table.file)
         rows, crc32s = int(table.part_rows[part]), checksums.encode()
         entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": rows, "crc32s": crc32s}
-    told = {"format": IMAGE_FORMAT, "epoch": epoch, "page_bytes": PAGE_BYTES, "tables": entries}
-    write_json(folder / "image.json", told)
+    description = {"format": IMAGE_FORMAT, "epoch": epoch, "page_bytes": PAGE_BYTES, "tables": entries}
+    write_json(folder / "image.json", description)
 
 
 def _written(table: Table, part: int) -> np.ndarray:

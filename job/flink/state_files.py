@@ -94,8 +94,8 @@ def written_ns(state: Path) -> int:
     """Return the time when a state was completed: as recorded, since a damaged or copied file has another time."""
     with suppress(DamagedFileError):
         found = FileChecksums.read(checksums_file(state))
-        if found is not None and isinstance(found.told.get(_WRITTEN), int):
-            return int(found.told[_WRITTEN])
+        if found is not None and isinstance(found.extra.get(_WRITTEN), int):
+            return int(found.extra[_WRITTEN])
     try:
         return (state / METADATA).stat().st_mtime_ns
     except OSError:
@@ -116,10 +116,10 @@ def damage_of(state: Path) -> str | None:
         return str(error)
     if checksums is None:
         return _cut(metadata)
-    if checksums.told.get(_MOVED):
+    if checksums.extra.get(_MOVED):
         name = metadata.relative_to(base).as_posix()
         with suppress(OSError):
-            if (now := _size_and_crc32c(metadata)) in checksums.told[_MOVED]:
+            if (now := _size_and_crc32c(metadata)) in checksums.extra[_MOVED]:
                 checksums = replace(checksums, files={**checksums.files, name: (now[0], now[1])})
     return checksums.damage(base)
 
@@ -152,9 +152,9 @@ def expect_metadata(state: Path, data: bytes) -> None:
     checksums = FileChecksums.read(checksums_file(state))
     if checksums is not None:
         now = _size_and_crc32c(state / METADATA)
-        kept = [one for one in checksums.told.get(_MOVED, []) if one == now]
-        told = {**checksums.told, _MOVED: [*kept, [len(data), crc32c_of(data)]]}
-        replace(checksums, told=told).write(checksums_file(state))
+        kept = [one for one in checksums.extra.get(_MOVED, []) if one == now]
+        extra = {**checksums.extra, _MOVED: [*kept, [len(data), crc32c_of(data)]]}
+        replace(checksums, extra=extra).write(checksums_file(state))
 
 
 class CheckpointWatch:

@@ -320,7 +320,7 @@ class Engine:
         finally:
             cold.close()
 
-    def tell(self, line: str) -> None:
+    def say(self, line: str) -> None:
         """Say how far it is."""
         self._progress(line)
 

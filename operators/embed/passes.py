@@ -50,7 +50,7 @@ class Trier(Protocol):
     ) -> PassCounts:
         """Return what a pass would evict and reload."""
 
-    def tell(self, line: str) -> None:
+    def say(self, line: str) -> None:
         """Say how far it is."""
 
 
@@ -128,7 +128,7 @@ def cheapest(engine: Trier, number: int, layer: LayerPlan, shape: LayerColumns, 
             look_s = min(look_s or float("inf"), time.perf_counter() - began)
             seconds += passes * (counts.evicted * speeds.evict_s + counts.reloaded * speeds.reload_s)
         seconds += passes * look_s  # the edges, which every pass looks through
-        engine.tell(f"layer {number}: about {seconds:.1f} s of reading and moving in {passes} passes")
+        engine.say(f"layer {number}: about {seconds:.1f} s of reading and moving in {passes} passes")
         if seconds < best_s:
             best, best_s = passes, seconds
     return best

@@ -17,7 +17,7 @@ from freshet.operators.telemetry.profile import COUNTS, Profile
 GROUP = "freshet"
 INTERVAL_S = 0.5
 METER_S = 10  # the time that a rate covers; Java updates it every five seconds
-# Name of a load's rate, by that of its sum, and the units in a sum of 1: shares are told in milliseconds a second.
+# Name of a load's rate, by that of its sum, and the units in a sum of 1: shares are given in milliseconds a second.
 _METERS = {
     "busy_s": ("busy_ms_per_s", 1000),
     "blocked_s": ("blocked_ms_per_s", 1000),
@@ -54,15 +54,15 @@ class OperatorMetrics:
             self._set(f"{name}_peak", level["peak"])
             self._set(f"{name}_bound", level["bound"])
 
-        self._tell_figures(self._profile.figures)
+        self._count_figures(self._profile.figures)
         for place, sums in self._profile.loads.sums().items():
             prefix = "" if place == self._profile.operator else f"{place.partition('-')[0]}_"
             for total, (name, units) in _METERS.items():
                 if total in sums:
                     self._mark(prefix + name, int(sums[total] * units))
 
-    def _tell_figures(self, figures: Figures) -> None:
-        """Tell counts as counters: of rejected records by `reason` too, of latencies by `le` (the bound in seconds)."""
+    def _count_figures(self, figures: Figures) -> None:
+        """Give counts as counters: of rejected records by `reason` too, of latencies by `le` (the bound in seconds)."""
         for name, total in figures.counts.items():
             self._count(name, total)
         for name, size in figures.gauges.items():

@@ -194,7 +194,7 @@ class _Ring:
     connection: socket.socket
     last: int = 0
 
-    def tell(self) -> bool:
+    def send_taken(self) -> bool:
         """Say what was taken; False if that has to be said again: the sender has not heard for long."""
         try:
             self.connection.send(_TAKEN.pack(self.last))
@@ -213,13 +213,13 @@ class ReceivingRings:
         found = (_local_socket(partial(_listen, name)) for name in names)
         self._listeners = [made for made in found if made is not None]
         self._rings: dict[int, _Ring] = {}
-        self._untold: list[_Ring] = []
+        self._unsent: list[_Ring] = []
         self._next_look, self._looking = 0.0, threading.Lock()
 
     def look(self) -> None:
         """Take the rings of new senders, now and then: it may be called as often as one likes."""
-        if self._untold:
-            self._untold = [ring for ring in self._untold if not ring.tell()]
+        if self._unsent:
+            self._unsent = [ring for ring in self._unsent if not ring.send_taken()]
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -241,15 +241,15 @@ class ReceivingRings:
             return None
         copy = ring.memory[place : place + size]
         ring.last = block
-        if not ring.tell() and ring not in self._untold:
-            self._untold.append(ring)
+        if not ring.send_taken() and ring not in self._unsent:
+            self._unsent.append(ring)
         return copy
 
     def close(self) -> None:
         """Nobody reads here any more."""
         with self._looking:
             listeners, rings = self._listeners, self._rings
-            self._listeners, self._rings, self._untold, self._next_look = [], {}, [], float("inf")
+            self._listeners, self._rings, self._unsent, self._next_look = [], {}, [], float("inf")
         for listener in listeners:
             listener.close()
         for ring in rings.values():

@@ -111,7 +111,7 @@ class Shell:
         profile.levels |= self._waiting_elsewhere()
         self._metrics = OperatorMetrics(runtime_context, profile)
         errors = (Path(settings["logs"]) if home == out else home) / "python-errors.log"
-        # While Flink's thread waits for the next operator, the file still tells what waits here.
+        # While Flink's thread waits for the next operator, the file still has what waits here.
         self._idle_work: list[Callable[[], None]] = []  # must not hold this shell (see `Worker`)
         when_idle = partial(_when_idle, profile, self._neighbours, self._idle_work)
         self._worker: Any = Worker(self.operator, errors, when_idle)
@@ -131,7 +131,7 @@ class Shell:
         try:
             for stage in self._stages.values():
                 worker.call(stage.close)
-            # The last blocks may not be taken yet; nobody would tell any more when they are.
+            # The last blocks may not be taken yet; nobody would say any more when they are.
             self._profile.levels |= {name: Level(peak=level.peak) for name, level in self._waiting_elsewhere().items()}
             self._profile.loads.end()
             worker.call(self._profile.write)

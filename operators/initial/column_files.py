@@ -60,9 +60,9 @@ class ColumnWriter:
         except OSError as error:
             raise full_disk(self.folder, error) from None
         sums = {name: checksum_of(self.folder / f"{name}.bin", zlib.crc32) for name in self._files}
-        told = {"columns": self._kinds, "sums": sums, **(meta or {})}
+        description = {"columns": self._kinds, "sums": sums, **(meta or {})}
         try:
-            write_json(self.folder / _COLUMNS, told)
+            write_json(self.folder / _COLUMNS, description)
         except OSError as error:
             raise full_disk(self.folder / _COLUMNS, error) from None
 
@@ -93,13 +93,13 @@ def read_meta(folder: Path) -> dict[str, Any]:
     Raises: EmbedError when it is not there, or damaged.
     """
     try:
-        told = read_json(folder / _COLUMNS, _Columns, "remove the folder above it and embed again")
+        found = read_json(folder / _COLUMNS, _Columns, "remove the folder above it and embed again")
     except DamagedFileError as error:
         raise EmbedError(str(error)) from None
-    if told is None:
+    if found is None:
         msg = f"{folder / _COLUMNS}: is missing; remove the folder above it and embed again"
         raise EmbedError(msg)
-    return dict(told)
+    return dict(found)
 
 
 def check_columns(folder: Path) -> None:

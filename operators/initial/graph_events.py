@@ -74,8 +74,8 @@ def read_events(folder: Path, features: Features, id_kind: str) -> Events:
 
     Positions, sources and partitions are left out: no Partitioner reads them.
     """
-    told, columns = read_meta(folder), read_columns(folder, writable=True)
-    if not told["count"]:
+    meta, columns = read_meta(folder), read_columns(folder, writable=True)
+    if not meta["count"]:
         return Events.empty(features, id_kind)
 
     def ids(name: str) -> Ids:
@@ -88,14 +88,14 @@ def read_events(folder: Path, features: Features, id_kind: str) -> Events:
         op=columns["op"],
         a=ids("a"),
         b=ids("b"),
-        values=EdgeValues.from_columns({name: columns[name] for name in told["values"]}, told["count"]),
+        values=EdgeValues.from_columns({name: columns[name] for name in meta["values"]}, meta["count"]),
         etype=columns["etype"],
         x_row=columns["x_row"],
         x=FeatureRows.from_columns(columns, X, features),
         position=none,
         source=none,
         partition=none,
-        types=tuple(told["types"]),
+        types=tuple(meta["types"]),
         ts=columns.get("ts"),
         kind=columns.get("kind"),
     )

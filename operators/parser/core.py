@@ -154,8 +154,8 @@ class Parser:
         cast_ids: bool = False,
         ts_unit: TsUnit = MS,
     ) -> None:
-        told = features, id_kind, edge_types, id_bytes_max, cast_ids, ts_unit
-        self._rules = MappedRules(events_map, *told) if events_map else Rules(*told)
+        given = features, id_kind, edge_types, id_bytes_max, cast_ids, ts_unit
+        self._rules = MappedRules(events_map, *given) if events_map else Rules(*given)
         self._lines, self._decoder = LineParser(self._rules, lines_min), decoder
 
     @property

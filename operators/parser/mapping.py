@@ -158,9 +158,9 @@ class MappedRules(Rules):
 
     is_mapped = True
 
-    def __init__(self, expressions: Expressions, *told: Any) -> None:
-        """`told` are the arguments of Rules."""
-        super().__init__(*told)
+    def __init__(self, expressions: Expressions, *rules: Any) -> None:
+        """`rules` are the arguments of Rules."""
+        super().__init__(*rules)
         self._map, self._several = EventMap({"op": "op"}), list[ConditionalMap]()
         if isinstance(expressions, Mapping):
             self._map = EventMap(expressions)

@@ -190,9 +190,9 @@ def encoded_blocks(events: Events, letters: Sequence[DeadLetter], block_events: 
 
     `letters` are in the order of the records; the count of a letter for many may be split among several blocks.
     """
-    waiting, reason, records = iter(letters), OTHER_REASONS, 0  # so many of the newest letter are not told of
+    waiting, reason, records = iter(letters), OTHER_REASONS, 0  # records of the newest letter that are in no block yet
     for start in range(0, max(len(events), 1), block_events):
-        block, mine, told = events.slice(start, start + block_events), list[DeadLetter](), dict[str, int]()
+        block, mine, reasons = events.slice(start, start + block_events), list[DeadLetter](), dict[str, int]()
         left = block.rejected
         while left:
             if not records:
@@ -200,10 +200,10 @@ def encoded_blocks(events: Events, letters: Sequence[DeadLetter], block_events: 
                 mine += [] if letter is None else [letter]
                 reason, records = (OTHER_REASONS, left) if letter is None else (reason_of(letter.error), letter.records)
             count = min(left, records)
-            told[reason] = told.get(reason, 0) + count
+            reasons[reason] = reasons.get(reason, 0) + count
             left, records = left - count, records - count
         tombstones = 0 if start else events.tombstones
-        block = replace(block, reasons=tuple(told.items()), tombstones=tombstones)
+        block = replace(block, reasons=tuple(reasons.items()), tombstones=tombstones)
         yield ParsedBlock(block.encode(), mine)
 
 

@@ -46,14 +46,14 @@ class _Content(TypedDict):
 
 @dataclass(frozen=True)
 class FileChecksums:
-    """Sizes and CRC-32Cs of files, by their names below a folder; `told` is what else is to be kept with them."""
+    """Sizes and CRC-32Cs of files, by their names below a folder; `extra` is what else is to be kept with them."""
 
     files: Mapping[str, tuple[int, int]]
-    told: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def of(
-        folder: Path, names: Iterable[str], known: Mapping[str, tuple[int, int]] | None = None, **told: Any
+        folder: Path, names: Iterable[str], known: Mapping[str, tuple[int, int]] | None = None, **extra: Any
     ) -> FileChecksums:
         """Compute those of the files with these names, in parallel, except those `known`.
 
@@ -62,7 +62,7 @@ class FileChecksums:
         files = dict.fromkeys(names, (0, 0))
         new = [name for name in files if name not in (known or {})]
         found = dict(known or {}) | dict(zip(new, _side_by_side([folder / name for name in new]), strict=True))
-        return FileChecksums({name: found[name] for name in files}, told)
+        return FileChecksums({name: found[name] for name in files}, extra)
 
     @staticmethod
     def read(path: Path) -> FileChecksums | None:
@@ -76,7 +76,7 @@ class FileChecksums:
         if content["format"] != FORMAT:
             msg = f"{path}: of format {content['format']}, this Freshet reads {FORMAT}; {_ADVICE}"
             raise DamagedFileError(msg)
-        return replace(FileChecksums.from_dict(content["files"]), told=content["told"])
+        return replace(FileChecksums.from_dict(content["files"]), extra=content["told"])
 
     @staticmethod
     def from_dict(files: Mapping[str, Sequence[Any]]) -> FileChecksums:
@@ -92,7 +92,7 @@ class FileChecksums:
 
     def write(self, path: Path) -> None:
         """Write them, in one step, and sync the file."""
-        write_json(path, {"format": FORMAT, "files": self.as_dict(), "told": dict(self.told)})
+        write_json(path, {"format": FORMAT, "files": self.as_dict(), "told": dict(self.extra)})
 
     def damage(self, folder: Path, everything_in: Iterable[str] = ()) -> str | None:
         """The first file that is not what it was, in words; None where all are.

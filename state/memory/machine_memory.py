@@ -89,9 +89,9 @@ def _mounts(root: Path, names: _Names) -> Iterator[tuple[str, str]]:
     """The group that each mount of this version begins at, and where it is mounted."""
     for line in _lines(root / "proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
-        fields, told = before.split(), after.split()
-        if len(fields) >= 5 and told and told[0] == names.kind:
-            if not names.option or names.option in told[-1].split(","):
+        fields, options = before.split(), after.split()
+        if len(fields) >= 5 and options and options[0] == names.kind:
+            if not names.option or names.option in options[-1].split(","):
                 within, top = (_ESCAPED.sub(lambda found: chr(int(found[1], 8)), text) for text in fields[3:5])
                 yield within, top
 

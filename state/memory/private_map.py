@@ -44,8 +44,8 @@ class FileSpan(NamedTuple):
 
 def inode_of(file: BinaryIO) -> tuple[int, int]:
     """Return an identity that no other file has while this one is open or has a name."""
-    told = os.fstat(file.fileno())
-    return told.st_dev, told.st_ino
+    stat = os.fstat(file.fileno())
+    return stat.st_dev, stat.st_ino
 
 
 class PrivateMap:

@@ -85,9 +85,9 @@ class MappedTable:
                 raise NoTableError(msg)
             data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
         self.path, self.mem, self.floats = path, data.view(np.int64), data.view(np.float32)
-        told = [int(self.mem[T_MAGIC]), int(self.mem[T_VERSION])]
-        if told != [MAGIC, VERSION]:
-            msg = f"{path}: expected a table of version {VERSION}, got {told}"
+        head = [int(self.mem[T_MAGIC]), int(self.mem[T_VERSION])]
+        if head != [MAGIC, VERSION]:
+            msg = f"{path}: expected a table of version {VERSION}, got {head}"
             raise NoTableError(msg)
         end = 8 * int(self.mem[T_HEAP_AT]) + int(self.mem[T_HEAP])
         if size < end:

@@ -38,9 +38,9 @@ NOTHING_KNOWN = Moment()
 def note_times(mem: np.ndarray, epoch: int, own: Moment, so_far: Moment) -> None:
     """Write the entry of an epoch that is not published yet; tables of earlier versions have no room for it."""
     if mem[T_TIMES] and epoch >= 0:
-        told = [NO_TIME if one is None else one for one in (*own, *so_far)]
+        times = [NO_TIME if one is None else one for one in (*own, *so_far)]
         at = int(mem[T_TIMES_AT]) + epoch % int(mem[T_TIMES]) * TIME_WORDS
-        mem[at : at + TIME_WORDS] = [epoch, *told]
+        mem[at : at + TIME_WORDS] = [epoch, *times]
 
 
 def times_so_far(mem: np.ndarray, epoch: int) -> Moment:

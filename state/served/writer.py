@@ -256,7 +256,7 @@ class TableWriter:
         publish_word(self.mem, T_BEAT_US, time.time_ns() // 1000)
 
     def supersede(self) -> None:
-        """Tell readers to look for another file."""
+        """Have readers look for another file."""
         publish_word(self.mem, T_SUPERSEDED, 1)
 
     def gone(self) -> tuple[Ids, np.ndarray]:

@@ -65,7 +65,7 @@ def protobuf_decoder(schemas: Sequence[RegisteredSchema]) -> Callable[[bytes], A
         raise SchemaRefusedError(msg) from error
     classes: dict[tuple[int, ...], Any] = {}
     bare: dict[tuple[int, ...], list[str]] = {}  # fields whose 0 may be one that was never set
-    told: set[str] = set()
+    warned: set[str] = set()
 
     def decode(body: bytes) -> Any:
         path, begin = _path(body)
@@ -82,18 +82,18 @@ def protobuf_decoder(schemas: Sequence[RegisteredSchema]) -> Callable[[bytes], A
         if not message.IsInitialized():
             msg = f"required fields are not set: {', '.join(message.FindInitializationErrors())}"
             raise ValueError(msg)
-        return _without_unset(_as_row(message), bare[path], told)
+        return _without_unset(_as_row(message), bare[path], warned)
 
     return decode
 
 
-def _without_unset(row: dict[str, Any], bare: Sequence[str], told: set[str]) -> dict[str, Any]:
+def _without_unset(row: dict[str, Any], bare: Sequence[str], warned: set[str]) -> dict[str, Any]:
     """A row without the zeros of these fields. That it is so with weights is said once."""
     for name in bare:
         if row[name] == 0:
             del row[name]
-            if name == "weight" and row.get("op") == OP_NAMES[OP_ADD_EDGE] and name not in told:
-                told.add(name)
+            if name == "weight" and row.get("op") == OP_NAMES[OP_ADD_EDGE] and name not in warned:
+                warned.add(name)
                 warn(
                     "--format protobuf: the schema has weight without presence, so a weight of 0 is one that was never "
                     "set, and counts as 1; declare it `optional` to send weights of 0"

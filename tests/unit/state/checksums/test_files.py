@@ -27,7 +27,7 @@ def test_they_come_back(folder: Path, tmp_path: Path) -> None:
     again = FileChecksums.read(tmp_path / "checksums.json")
     assert again == found
     assert again is not None
-    assert again.told == {"written_ns": 7}
+    assert again.extra == {"written_ns": 7}
     assert again.damage(folder) is None
     assert FileChecksums.read(tmp_path / "none") is None
 
