@@ -310,7 +310,7 @@ def run_on_flink(
             run_file.update_run(out, state=run_file.FAILED, error=cause, ended_ms=_now_ms())
             raise JobFailed(cause) from error
     epoch = complete_epoch(out)
-    run_file.update_run(out, epoch=epoch, levels=levels.told(), **profile(out))
+    run_file.update_run(out, epoch=epoch, levels=levels.as_dict(), **profile(out))
     if not result.job_id:
         say("stopped before the job was submitted; go on with --resume latest")
     elif result.state == run_file.STOPPED:

@@ -21,7 +21,7 @@ from freshet.job.run.source_kinds import TopicSource
 from freshet.job.run.sources import Sources
 from freshet.job.units import format_share_or_off
 from freshet.operators.parser.letter_box import ReadCounts, read_counts, read_noted, read_reasons
-from freshet.operators.telemetry.level import Told
+from freshet.operators.telemetry.level import LevelValues
 from freshet.operators.telemetry.positions import read_positions
 from freshet.operators.telemetry.profile import read_profiles
 from freshet.operators.telemetry.status_file import StatusFile
@@ -127,7 +127,7 @@ class Lag:
         return total
 
 
-def operator_levels(profiles: Profiles) -> dict[str, Told]:
+def operator_levels(profiles: Profiles) -> dict[str, LevelValues]:
     """Return the levels of the operators, by OPERATOR.NAME, over all parts and subtasks."""
     return {f"{operator}.{name}": level for operator, one in profiles.items() for name, level in one["levels"].items()}
 
@@ -148,7 +148,7 @@ class LevelWatch:
         self.network_bytes: Callable[[], int | None] = lambda: None  # Flink's network memory, where it is known
         self._out, self._clock = out, clock
         self._looked_at = float("-inf")
-        self._in_flight: Told = {"now": 0, "peak": 0, "bound": None}
+        self._in_flight: LevelValues = {"now": 0, "peak": 0, "bound": None}
 
     def look(self) -> None:
         """Count the data under way, if the last count was a second ago."""
@@ -159,7 +159,7 @@ class LevelWatch:
             self._in_flight["bound"] = self.network_bytes()
         self._see(read_profiles(self._out))
 
-    def told(self) -> dict[str, Told]:
+    def as_dict(self) -> dict[str, LevelValues]:
         """Return all levels now; peaks are those since the job's last restart, except of data under way."""
         profiles = read_profiles(self._out)
         self._see(profiles)
