@@ -10,24 +10,27 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.module_answers import ModuleAnswer, has_own_messages, tensors_of
-from freshet.gnn.oracles import own_scale, whole_graph
+from freshet.gnn.oracles import kinds as oracle
+from freshet.gnn.oracles import own_scale, whole_graph, whole_kinds
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.plan import compile_plan
+from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.finite import refuse_rows
-from freshet.gnn.pyg.running import clone_of, run, what_is_kept
-from freshet.gnn.pyg.statistics import Statistics
-from freshet.gnn.pyg.steps import ExportError, Traced
+from freshet.gnn.pyg.graphs import Graphs
+from freshet.gnn.pyg.kinds.looking_up import shortened
+from freshet.gnn.pyg.kinds.running import Run
+from freshet.gnn.pyg.running import clone_of, what_is_kept
 from freshet.kinds_graph import KindsGraph
-from freshet.schema import WEIGHT, EdgeValues, Features, Graph
+from freshet.schema import Graph
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -36,12 +39,7 @@ Made = TypeVar("Made", Model, KindsModel)
 TOLERANCE = 1e-4
 """Largest error of float32, as a share of a value's own scale."""
 _TOLERANCE_OF_FLOAT64 = 1e-6  # weights are rounded to float32
-SIZES = (1.0, 1e-4, 0.01, 100.0, 1e4)
 _SMALLEST = 1e-30  # near the smallest normal float32, below which it has no digits
-_VERTICES = 48
-_EDGES = 240
-HUB = 1000
-"""In-edges of one vertex in a graph of the last check."""
 _CALLS = 2100
 
 Rows = list[np.ndarray]
@@ -85,15 +83,16 @@ class Ours(NamedTuple):
     exact: Callable[[Any, float], list[Scaled]]
 
 
-def check(theirs: Theirs, ours: Ours, features: Features) -> float:
+def check(theirs: Theirs, ours: Ours, graphs: Graphs) -> float:
     """Return the largest difference of module and model on graphs with weights, self-loops and isolated vertices.
 
-    Features are of several sizes, weights also zero and negative. Differences are relative to a value's own scale.
+    Differences are relative to a value's own scale. Norms over all vertices are held to what they were frozen to:
+    whether that is right was seen on the graph of `stats_from`.
+
     Raises: ExportError past the tolerance, with the difference.
     """
-    small, large = _SMALL, _LARGE if runs_code(theirs.in_float32) else ()
-    sized = [(about, _graph(features, size)) for about, size in (*small, *large)]
-    return compare(theirs, ours, list(_trials(features)), sized)
+    sized = list(graphs.sized(large=runs_code(theirs.in_float32)))
+    return compare(theirs, ours, list(graphs.trials()), sized)
 
 
 def runs_code(module: Module) -> bool:
@@ -101,36 +100,50 @@ def runs_code(module: Module) -> bool:
     return any(type(part).__module__.split(".")[0] not in ("torch", "torch_geometric") for part in module.modules())
 
 
-def both_sides(
-    module: Module, traced: Traced, model: Model, head: str | None, statistics: Statistics | None = None
-) -> tuple[Theirs, Ours, Features]:
-    """Return a module and its model ready to run on graphs, and the features of these.
-
-    Norms over all vertices are held to what they were frozen to: whether that is right was seen on the graph of
-    `stats_from`.
-    """
-
-    def run_both(copy: Module, graph: Graph, dtype: Any) -> Rows:
-        return [rows for rows in run(copy, traced, head, graph, dtype) if rows is not None]
+def theirs_of(module: Module, run: Run) -> Theirs:
+    """Return a module, ready to run on graphs."""
 
     def copies() -> Theirs:
-        theirs = Theirs(clone_of(module), clone_of(module).double(), run_both, copies)
-        if statistics is not None:
-            statistics.put_into(theirs.in_float32)
-            statistics.put_into(theirs.in_float64)
+        short = shortened(clone_of(module), run.learned)
+        theirs = Theirs(short, clone_of(short).double(), run, copies)
+        if run.frozen is not None:
+            run.frozen.put_into(theirs.in_float32)
+            run.frozen.put_into(theirs.in_float64)
         return theirs
 
+    return copies()
+
+
+def ours_of(model: Model | KindsModel, graphs: Graphs) -> Ours:
+    """Return a model, ready to run on the graphs of its module."""
+    if isinstance(model, KindsModel):
+        return _ours_of_kinds(model, graphs)
     plan = compile_plan(model)
 
-    def made(graph: Graph) -> Rows:
-        rows = whole_graph.forward(plan, graph)[-1]
-        return [rows] if head is None else [rows, plan.logits(rows)]
+    def made(graph: KindsGraph) -> Rows:
+        rows = whole_graph.forward(plan, Graph(graph.x[0], *graph.edges[0]))[-1]
+        return [rows, plan.logits(rows)] if model.head else [rows]
 
-    def exact(graph: Graph, tolerance: float) -> list[Scaled]:
-        rows = own_scale.forward(model, graph, tolerance=tolerance)
-        return [rows] if head is None else [rows, own_scale.logits(model, rows, tolerance=tolerance)]
+    def exact(graph: KindsGraph, tolerance: float) -> list[Scaled]:
+        rows = own_scale.forward(model, Graph(graph.x[0], *graph.edges[0]), tolerance=tolerance)
+        return [rows, own_scale.logits(model, rows, tolerance=tolerance)] if model.head else [rows]
 
-    return copies(), Ours(made, exact), plan.features
+    return Ours(made, exact)
+
+
+def _ours_of_kinds(model: KindsModel, graphs: Graphs) -> Ours:
+    plan, out = compile_kinds(model), [list(model.kinds).index(kind) for kind in model.out]
+
+    def made(graph: KindsGraph) -> Rows:
+        rows = whole_kinds.forward(plan, graphs.read(graph))[-1]
+        heads = [(plan.heads[kind], rows[k]) for kind, k in zip(model.out, out, strict=True) if kind in plan.heads]
+        return [rows[kind] for kind in out] + [head.logits(embedding) for head, embedding in heads]
+
+    def exact(graph: KindsGraph, tolerance: float) -> list[Scaled]:
+        rows = oracle.forward(model, graphs.read(graph), tolerance=tolerance)
+        return [*rows.values(), *oracle.logits(model, rows, tolerance=tolerance)]
+
+    return Ours(made, exact)
 
 
 def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]], sized: Sequence[tuple[str, Any]]) -> float:
@@ -229,89 +242,18 @@ def off(made: Rows, ours: list[Scaled]) -> float:
     return max(found)
 
 
-def _trials(features: Features) -> Iterator[tuple[str, Graph]]:
-    """Yield random graphs, and what is said of them."""
-    for size in SIZES:
-        graph = _graph(features)
-        yield f"features around {size:g}", graph._replace(x=graph.x * np.float32(size))
-    graph = _graph(features)
-    weight = graph.values.weight
-    none = weight.copy()
-    none[::3] = 0
-    yield "weights of 0 among its edges", graph._replace(values=_other(graph.values, none))
-    negative = np.where(np.arange(len(weight)) % 4, weight, -weight)
-    yield "negative weights among its edges", graph._replace(values=_other(graph.values, negative))
-    if features.edge_width:
-        attr = graph.values.full_attr(features.edge_width).copy()
-        attr[::3] = 0
-        yield "attributes of 0 among its edges", graph._replace(values=replace(graph.values, attr=attr))
-
-
-def some_graphs(features: Features) -> list[Graph]:
-    """Return two of these graphs: with edges and without."""
-    graph = _graph(features)
-    none = graph.src[:0]
-    return [graph, Graph(graph.x, none, none, graph.values[:0])]
-
-
-def _other(values: EdgeValues, weight: np.ndarray) -> EdgeValues:
-    return replace(values, given={WEIGHT: weight})
-
-
-class _Size(NamedTuple):
-    """The size of a random graph, of which the last vertices have no edges; hub: the in-degree of the first one."""
-
-    vertices: int = _VERTICES
-    edges: int = _EDGES
-    isolated: int = 4
-    loops: int = 10
-    hub: int = 0
-
-
-_SMALL = (
-    ("1 vertex", _Size(1, 0, 0)),
-    ("no edges", _Size(edges=0)),
-    ("2 vertices and an edge", _Size(2, 0, 0, 0, hub=1)),
-)
-_LARGE = (
-    ("self-loops alone", _Size(edges=_VERTICES, loops=_VERTICES)),
-    ("1 vertex and a self-loop", _Size(1, 1, 0, 1)),
-    ("20 vertices", _Size(20, 40, 2)),
-    ("400 vertices", _Size(400, 1600)),
-    ("2,000 vertices", _Size(2000, 6000)),
-    (f"a vertex of {HUB:,} in-edges", _Size(HUB + 5, HUB, hub=HUB)),
-)
-
-
-def _graph(features: Features, size: _Size | None = None) -> Graph:
-    size = size or _Size()
-    rng = np.random.default_rng(7)
-    vertices, live = size.vertices, size.vertices - size.isolated
-    src, dst = rng.integers(0, live, size.edges), rng.integers(0, live, size.edges)
-    src[: size.loops] = dst[: size.loops]
-    pairs = np.unique(src * vertices + dst)
-    if size.hub:
-        pairs = np.unique(np.concatenate([pairs, np.arange(1, size.hub + 1) * vertices]))
-    x = rng.standard_normal((vertices, features.width)).astype(np.float32)
-    weight = rng.uniform(0.25, 1.75, len(pairs)).astype(np.float32)
-    attr = rng.standard_normal((len(pairs), features.edge_width)).astype(np.float32) if features.edge_width else None
-    return Graph(x, pairs // vertices, pairs % vertices, EdgeValues(len(pairs), {WEIGHT: weight}, attr))
-
-
-def answered(
-    model: Made, theirs: Theirs, ours: Ours, graphs: Sequence[Any], given: Callable[[Any], KindsGraph]
-) -> Made:
+def answered(model: Made, theirs: Theirs, ours: Ours, graphs: Graphs) -> Made:
     """Return a model with what its module makes of graphs, if it has convs of one's own.
 
-    `given` is what the model reads of a graph of the module's. A graph on which the module fails has no answer.
+    A graph on which the module fails has no answer.
     """
     if not has_own_messages(model):
         return model
-    returned = len(model.out) if isinstance(model, KindsModel) else 1  # logits are behind these
+    returned = max(1, len(graphs.run.heads))  # logits are behind these
     found = []
-    for graph in graphs:
+    for graph in graphs.some():
         with suppress(ExportError):  # `compare` warned of it
-            found.append(ModuleAnswer(given(graph), _rows(theirs, ours, graph)[:returned]))
+            found.append(ModuleAnswer(graphs.read(graph), _rows(theirs, ours, graph)[:returned]))
     return model.model_copy(update={"module_answers": tensors_of(found)})
 
 

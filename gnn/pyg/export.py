@@ -14,22 +14,24 @@ from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
-from freshet.gnn.pyg.check import answered, both_sides, check, some_graphs
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
-from freshet.gnn.pyg.forward.fx import Asked, dense_steps, refuse_jumps
+from freshet.gnn.pyg.forward.fx import FORWARD, Asked, dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.untouched import plain_copy
-from freshet.gnn.pyg.kinds.calling import reads_kinds
+from freshet.gnn.pyg.graphs import Graphs
+from freshet.gnn.pyg.kinds.calling import ModuleCall, reads_kinds
 from freshet.gnn.pyg.kinds.export import KindsAsked, kinds_model
+from freshet.gnn.pyg.kinds.heads import KindHead
+from freshet.gnn.pyg.kinds.layered.widths import Widths
+from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS, Parts
+from freshet.gnn.pyg.kinds.running import Run
 from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.layers import convert_chain, first_width
-from freshet.gnn.pyg.own.differing import SOME_VERTICES, Sides, TinyRelation, compare_written
+from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.running_sums import with_running_sums
-from freshet.gnn.pyg.statistics import Statistics, gather, graph_of
+from freshet.gnn.pyg.statistics import Statistics, gather, plain_inputs
 from freshet.gnn.pyg.steps import ExportError, Step, Traced, head_of
 from freshet.gnn.pyg.tensors import Weights
-from freshet.kinds_graph import KindsGraph, RelationEdges
-from freshet.schema import Graph
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -153,8 +155,7 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
         if any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(module, asked.method):
             model = kinds_model(module, asked, more, checks)
         else:
-            widths, types = (_one_width(more.features), more.edge_features), list(more.edge_types or [])
-            model = _checked(module, types, more.stats_from, _one_head(more.head), widths, asked, checks)
+            model = _plain_model(module, asked, more, checks)
     return model if checks is None else model.model_copy(update={"checks": checks(model)})
 
 
@@ -172,66 +173,43 @@ def _one_head(head: str | Mapping[str, str] | None) -> str | None:
     return head
 
 
-def _checked(
-    module: Module,
-    edge_types: list[str],
-    stats_from: Any,
-    head: str | None,
-    widths: tuple[int | None, int | None],
-    asked: Asked,
-    checks: Checks | None,
-) -> Model:
-    """The model that a module is, which gives what the module gives; `widths` of features are those that were given."""
-    features, edge_features = widths
-    given = stats_from.plain() if isinstance(stats_from, StoredGraph) else stats_from
-    graph = None if given is None else graph_of(given)
+def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks | None) -> Model:
+    """Return the model that a module without kinds is, which gives what the module gives."""
+    features, edge_features, head = _one_width(more.features), more.edge_features, _one_head(more.head)
+    given = more.stats_from.plain() if isinstance(more.stats_from, StoredGraph) else more.stats_from
+    graph = None if given is None else plain_inputs(given)
     refuse_wrapped(module)
     module = plain_copy(module)
     with naming_weights(module):
         traced = trace(module, head, asked)
-    statistics = None if graph is None else gather(module, traced, head, graph)
+    call = ModuleCall(asked.method, traced=traced.run)
+    statistics = None if graph is None else gather(module, call, WITHOUT_KINDS, graph)
     split = _split(module, traced.steps, head)
     frozen = None if statistics is None else statistics.take
     body, tail = ([step._replace(frozen=frozen, edge_width=edge_features) for step in part] for part in split)
-    width = features if graph is None or features is not None else int(graph[0].shape[1])
+    width = features if graph is None or features is not None else int(graph.rows[0].shape[1])
     with naming_weights(module):
         layers, weights = convert_chain(body, first_width(body) if width is None else width, "layers")
         head_layers, head_weights = convert_chain(tail, None, "head")
     refuse_weights(module, weights | head_weights)
     layers, weights = with_running_sums(layers, weights, "layers")
-    model = _build(layers, head_layers, weights | head_weights, edge_types)
+    model = _build(layers, head_layers, weights | head_weights, list(more.edge_types or []))
     if width is not None and model.features.width != width:
         msg = f"features are {width} wide, but the module reads rows of width {model.features.width}"
         raise ExportError(msg)
     if edge_features is not None and model.edge_features != edge_features:
         msg = f"edge_features are {edge_features}, but the module reads attributes of width {model.edge_features}"
         raise ExportError(msg)
-    return _compared(module, traced, model, head, statistics, checks)
+    return compared(module, model, plain_graphs(traced, model, head, statistics), checks)
 
 
-def _compared(
-    module: Module, traced: Traced, model: Model, head: str | None, statistics: Statistics | None, checks: Checks | None
-) -> Model:
-    """Return a model that makes what its module makes of random graphs.
-
-    Raises: ExportError
-    """
-    theirs, ours, features = both_sides(module, traced, model, head, statistics)
-    relation, results = TinyRelation(0, 0, features.edge_width), ["", ""][: 1 + (head is not None)]
-    one_kind = (
-        [""],
-        [features.width],
-        [relation],
-        [SOME_VERTICES],
-        results,
-        lambda graph: Graph(*graph.x, *graph.edges[0]),
-    )
-    compare_written(lambda: check(theirs, ours, features), model, checks, Sides(theirs, ours, *one_kind))
-    return answered(model, theirs, ours, some_graphs(features), _as_kinds)
-
-
-def _as_kinds(graph: Graph) -> KindsGraph:
-    return KindsGraph([graph.x], [RelationEdges(*graph[1:])])
+def plain_graphs(traced: Traced, model: Model, head: str | None, frozen: Statistics | None = None) -> Graphs:
+    """Return random graphs of a module without kinds, with how it is run."""
+    is_called = head is not None and any(_is_inside(step, head) for step in traced.steps)
+    heads = {} if head is None else {0: KindHead(head, [], is_called)}
+    run = Run(ModuleCall("forward", traced=traced.run), WITHOUT_KINDS, FORWARD, heads=heads, frozen=frozen)
+    edges = [model.features.edge_width]
+    return Graphs(run, Widths([model.features.width], edges, edges), Parts([0], [0]))
 
 
 def _build(layers: list[Any], head: list[Any], weights: Weights, edge_types: list[str]) -> Model:
@@ -248,7 +226,7 @@ def _split(module: Module, steps: list[Step], head: str | None) -> tuple[list[St
     if head is None:
         return steps, []
     part = head_of(module, head)
-    inside = [step.name == head or step.name.startswith(head + ".") for step in steps]
+    inside = [_is_inside(step, head) for step in steps]
     if not any(inside):
         return steps, dense_steps(head, part)
     first = inside.index(True)
@@ -258,3 +236,7 @@ def _split(module: Module, steps: list[Step], head: str | None) -> tuple[list[St
         raise ExportError(msg)
     refuse_jumps(head, steps[first:])
     return steps[:first], steps[first:]
+
+
+def _is_inside(step: Step, head: str) -> bool:
+    return step.name == head or step.name.startswith(head + ".")

@@ -1,4 +1,4 @@
-"""Runs a module for comparison with its export: as a copy, in eval mode, in float32 on the CPU."""
+"""Copies of modules, in eval mode and in float32 on the CPU, and the numbers that a module keeps from call to call."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from functools import partial
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.steps import Traced
-from freshet.schema import Graph
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -185,49 +181,13 @@ def keeping(module: Module, numbers: Mapping[str, Any]) -> Iterator[None]:
 
 
 def clone_of(module: Module) -> Module:
-    """Return a copy that `run` can run on any graph, and that leaves the module as it is."""
+    """Return a copy that can be run on any graph, and that leaves the module as it is."""
     return copy_of(module).cpu().float()
 
 
-def _forget(clone: Module) -> None:
+def forget(clone: Module) -> None:
     """Have convs with cached=True answer for the next graph, not for the one that they were trained on."""
     for part in clone.modules():
         for name in _CACHES:
             if hasattr(part, name):
                 setattr(part, name, None)
-
-
-def inputs_of(graph: Graph, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return what a module takes of a graph, in new arrays: x, edge_index, edge_weight, edge_attr.
-
-    Shapes: x (n, width), edge_index (2, edges) int64, edge_weight (edges,), edge_attr (edges, width or 0)
-    """
-    edges = np.stack([graph.src, graph.dst]).astype(np.int64, copy=False)
-    return graph.x.astype(dtype), edges, graph.values.weight.astype(dtype), graph.values.full_attr(0).astype(dtype)
-
-
-def run(clone: Module, traced: Traced, head: str | None, graph: Graph, dtype: Any = np.float32) -> tuple[Any, Any]:
-    """Return a clone's embeddings and, with a head, its logits, in its dtype.
-
-    Raises: ExportError where it returns something other than rows; whatever it raises itself.
-    """
-    import torch
-
-    inputs: list[Any] = []
-    hook = None
-    _forget(clone)
-    if head is not None:
-        part = clone.get_submodule(head)
-        hook = part.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach().clone()))
-    with torch.no_grad():
-        out = traced.run(clone, *(torch.from_numpy(values) for values in inputs_of(graph, dtype)))
-        if not isinstance(out, torch.Tensor):
-            msg = f"the module returns {type(out).__name__}, expected the rows of a layer"
-            raise ExportError(msg)
-        if hook is not None:
-            hook.remove()
-        if head is None:
-            return out.numpy(), None
-        if inputs:
-            return inputs[-1].numpy(), out.numpy()
-        return out.numpy(), clone.get_submodule(head)(out.clone()).numpy()

@@ -1,18 +1,23 @@
-"""Statistics of norms over all vertices on the graph of `stats_from`, frozen into scales and shifts."""
+"""What a module reads of all vertices, frozen on the graph of `stats_from`: statistics of norms, HANConv's weights."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
+from freshet.gnn.pyg.kinds.convs.han import Attention, attention_of, is_han, replay
+from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRows
 from freshet.gnn.pyg.norms import reads_whole_graph
-from freshet.gnn.pyg.running import clone_of, inputs_of, run
-from freshet.gnn.pyg.steps import Step, Traced, class_name
+from freshet.gnn.pyg.running import clone_of, forget
+from freshet.gnn.pyg.steps import Step, class_name
 from freshet.gnn.rows import full_pass
 from freshet.gnn.rows.norms import Frozen, FrozenNorm
-from freshet.schema import WEIGHT, EdgeValues, Graph
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -20,16 +25,20 @@ if TYPE_CHECKING:
 Taken = tuple[FrozenNorm, dict[str, np.ndarray]]
 
 _TOLERANCE = 1e-4
+_EXPECTED_PLAIN = "expected (x, edge_index) or (x, edge_index, edge_weight)"
+_EXPECTED = "expected a HeteroData, or (x_dict, edge_index_dict[, edge_weight_dict][, edge_attr_dict])"
+_EXPECTED_TYPED = "expected a Data with edge_type, or (x, edge_index, edge_type)"
 
 
 class Statistics:
-    """The frozen norms of a module: for each of its norms one for each time that forward calls it, in order."""
+    """What is frozen of a module, call by call of forward: its norms, and the weights of relations in its HANConvs."""
 
     def __init__(self, module: Module) -> None:
         """Begin without any."""
         self._names = {id(part): name for name, part in module.named_modules()}
         self._found: dict[str, list[Taken]] = {}
         self._taken: dict[str, int] = {}
+        self._attention: dict[str, list[Attention]] = {}
 
     def add(self, name: str, taken: Taken) -> None:
         """Note the next call of the norm of that name."""
@@ -48,10 +57,41 @@ class Statistics:
         self._taken[name] = at + 1
         return found[at]
 
+    def attend(self, name: str, found: Attention) -> None:
+        """Note the weights in the next call of the HANConv of that name."""
+        self._attention.setdefault(name, []).append(found)
+
+    def attention(self, name: str, call: int) -> Attention:
+        """Return the weights in a call of a HANConv, counted from 0.
+
+        Raises: ExportError for a call that there was not.
+        """
+        calls = self._attention.get(name, [])
+        if call >= len(calls):
+            msg = f"{name}: the module did not call it {call + 1} times on the graph of stats_from"
+            raise ExportError(msg)
+        return calls[call]
+
     def put_into(self, clone: Module) -> None:
-        """Have the norms of a copy of the module give what the frozen ones give."""
+        """Have the norms and HANConvs of a copy of the module give what the frozen ones give."""
         for name, found in self._found.items():
             clone.get_submodule(name).register_forward_hook(_Replay(found))
+        for name, calls in self._attention.items():
+            clone.get_submodule(name).register_forward_hook(replay(calls), with_kwargs=True)
+
+    def freeze(self, ops: KindsOperations) -> None:
+        """Put what norms have become in their places among the operations.
+
+        Raises: ExportError for a norm that was called more often than it is read.
+        """
+        for name, op in ops.made.items():
+            if isinstance(op, OnRows) and reads_whole_graph(op.step.op) is not None:
+                layer, weights = self.take(op.step)
+                ops.made[name] = op._replace(step=Step(op.step.name, layer, weights=weights))
+        for name, found in self._found.items():
+            if 0 < (taken := self._taken.get(name, 0)) < len(found):
+                msg = f"{name}: the module calls it {len(found)} times, of which the returned rows read {taken}: "
+                raise ExportError(msg + "use a norm of its own for each kind")
 
 
 class _Replay:
@@ -68,29 +108,51 @@ class _Replay:
         return torch.from_numpy(_applied(layer, weights, args[0].numpy().astype(np.float64))).to(args[0].dtype)
 
 
-def gather(module: Module, traced: Traced, head: str | None, graph: Graph) -> Statistics:
-    """Run the module on the graph and freeze what its norms over all vertices read there.
+def gather(module: Module, call: ModuleCall, kinds: Metadata, given: Any) -> Statistics:
+    """Run the module on the graph of `stats_from` and freeze what it reads of all vertices there.
 
-    Raises: ExportError when the module cannot run on the graph, or a frozen norm does not give what the norm gave.
+    `given` are inputs, or a graph as a user gives it.
+
+    Raises: ExportError when the graph is no such, or the module cannot run on it, or a frozen norm does not give what
+    the norm gave.
     """
+    import torch
+
+    inputs = given
+    if not isinstance(given, ModuleInputs):
+        inputs = _typed_inputs(given) if call.types is not None else _inputs(given, kinds)
     found, clone = Statistics(module), clone_of(module)
     for name, part in clone.named_modules():
-        kind = reads_whole_graph(part)
-        if kind is not None:
-            part.register_forward_hook(freezing(found, name, kind))
+        if (kind := reads_whole_graph(part)) is not None:
+            part.register_forward_hook(_freezing(found, name, kind))
+        elif is_han(part):
+            part.register_forward_hook(partial(_attending, found, name), with_kwargs=True)
     try:
-        run(clone, traced, head, graph)
-    except (RuntimeError, IndexError, ValueError) as error:
-        if isinstance(error, ExportError):
-            raise
-        names = ["x", "edge_index", "edge_weight", *(["edge_attr"] if graph.values.attr is not None else [])]
-        shapes = ", ".join(str(values.shape) for values in inputs_of(graph)[: len(names)])
-        msg = f"stats_from: the module cannot run on this graph ({', '.join(names)} of shapes {shapes}): {error}"
-        raise ExportError(msg) from None
+        forget(clone)
+        with torch.no_grad():
+            call(clone, kinds, inputs)
+    except ExportError:
+        raise
+    except Exception as error:
+        msg = f"stats_from: the module cannot run on this graph ({_shapes(kinds, inputs)}): "
+        raise ExportError(msg + (f"{type(error).__name__}: " if kinds.are_named else "") + str(error)) from None
     return found
 
 
-def graph_of(stats_from: Any) -> Graph:
+def _shapes(kinds: Metadata, given: ModuleInputs) -> str:
+    """Say what a module was called with."""
+    if kinds.are_named:
+        return f"x of {', '.join(f'{n} {tuple(x.shape)}' for n, x in zip(kinds.names, given.rows, strict=True))}"
+    named = {"x": given.rows[0], "edge_index": given.edges[0], "edge_weight": given.weights[0]}
+    named |= {"edge_attr": given.attributes[0]} if given.attributes[0].shape[1] else {}
+    return f"{', '.join(named)} of shapes {', '.join(str(tuple(one.shape)) for one in named.values())}"
+
+
+def _attending(found: Statistics, name: str, module: Any, args: Any, kwargs: Any, result: Any) -> None:
+    found.attend(name, attention_of(name, module, args, kwargs))
+
+
+def plain_inputs(stats_from: Any) -> ModuleInputs:
     """Return the graph of (x, edge_index), (x, edge_index, edge_weight), or of an object with these attributes.
 
     Raises: ExportError saying what was given.
@@ -100,40 +162,39 @@ def graph_of(stats_from: Any) -> Graph:
     given = stats_from
     if hasattr(given, "x") and hasattr(given, "edge_index"):
         given = (given.x, given.edge_index, *(getattr(given, name, None) for name in ("edge_weight", "edge_attr")))
-    expected = "expected (x, edge_index) or (x, edge_index, edge_weight)"
     attr = None
     if isinstance(given, tuple | list) and len(given) == 4:
         *given, attr = given
     if not isinstance(given, tuple | list) or len(given) not in (2, 3):
-        msg = f"stats_from: got {type(stats_from).__name__}, {expected}"
+        msg = f"stats_from: got {type(stats_from).__name__}, {_EXPECTED_PLAIN}"
         raise ExportError(msg)
     try:
         x, edges = (torch.as_tensor(value).detach().cpu().numpy() for value in given[:2])
         weights = None if len(given) == 2 or given[2] is None else torch.as_tensor(given[2]).detach().cpu().numpy()
     except (TypeError, ValueError, RuntimeError) as error:
-        msg = f"stats_from: {error}; {expected}"
+        msg = f"stats_from: {error}; {_EXPECTED_PLAIN}"
         raise ExportError(msg) from None
     if x.ndim != 2 or not len(x) or edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu":
-        msg = f"stats_from: got x {x.dtype} {x.shape}, edge_index {edges.dtype} {edges.shape}; {expected}, not empty"
-        raise ExportError(msg)
+        msg = f"stats_from: got x {x.dtype} {x.shape}, edge_index {edges.dtype} {edges.shape}; "
+        raise ExportError(msg + f"{_EXPECTED_PLAIN}, not empty")
     weights = np.ones(edges.shape[1]) if weights is None else weights.reshape(-1)
     if len(weights) != edges.shape[1]:
         msg = f"stats_from: got {len(weights)} weights for {edges.shape[1]} edges"
         raise ExportError(msg)
-    src, dst = edges.astype(np.int64)
-    given = {WEIGHT: weights.astype(np.float32)}
-    return Graph(x.astype(np.float32), src, dst, EdgeValues(len(src), given, _attributes(attr, len(src))))
+    attributes = _attributes(attr, edges.shape[1])
+    arrays = x.astype(np.float32), edges.astype(np.int64), weights.astype(np.float32), attributes
+    return ModuleInputs(*([torch.from_numpy(one)] for one in arrays))
 
 
-def _attributes(given: Any, edges: int) -> np.ndarray | None:
-    """The attributes of the edges, (edges, width) float32; None where they have none.
+def _attributes(given: Any, edges: int) -> np.ndarray:
+    """The attributes of the edges, (edges, width) float32.
 
     Raises: ExportError where they are others.
     """
     import torch
 
     if given is None:
-        return None
+        return np.zeros((edges, 0), np.float32)
     attr = torch.as_tensor(given).detach().cpu().numpy().astype(np.float32)
     attr = attr[:, None] if attr.ndim == 1 else attr
     if attr.ndim != 2 or len(attr) != edges:
@@ -142,7 +203,89 @@ def _attributes(given: Any, edges: int) -> np.ndarray | None:
     return attr
 
 
-def freezing(found: Statistics, name: str, kind: Frozen) -> Any:
+def _typed_inputs(given: Any) -> ModuleInputs:
+    if all(hasattr(given, name) for name in ("x", "edge_index", "edge_type")):
+        x = _numbers(given.num_nodes) if given.x is None else given.x
+        given = (x, given.edge_index, given.edge_type)
+    if not isinstance(given, tuple | list) or len(given) != 3:
+        msg = f"stats_from: got {type(given).__name__}, {_EXPECTED_TYPED}"
+        raise ExportError(msg)
+    x, edges, types = (_tensor("", one) for one in given)
+    return ModuleInputs([x], [edges], [], [], types, [_numbers(len(x))])
+
+
+def _inputs(given: Any, kinds: Metadata) -> ModuleInputs:
+    """Return what a module takes of a graph, by kind and by relation."""
+    import torch
+
+    x, edges, weights, attributes, ids = _dicts(given, kinds)
+    rows, found, numbers = list[Any](), list[Any](), list[Any]()
+    for kind in kinds.names:
+        if kind not in x and kind not in ids:
+            msg = f"stats_from has no vertices of kind {kind!r}; it has {', '.join(map(repr, x)) or 'none'}"
+            raise ExportError(msg)
+        rows.append(_tensor(kind, x[kind] if kind in x else ids[kind]))
+        numbers.append(_tensor(kind, ids[kind]) if kind in ids else _numbers(len(rows[-1])))
+    named = list[Any]()  # the relation whose edges each one has
+    for number, relation in enumerate(kinds.relations):
+        of = kinds.mirrors[number]
+        if relation in edges:
+            named.append(relation)
+            found.append(_tensor(str(relation), edges[relation]))
+        elif of is not None and kinds.relations[of] in edges:
+            named.append(kinds.relations[of])
+            found.append(_tensor(str(relation), edges[kinds.relations[of]]).flip(0))
+        else:
+            msg = f"stats_from has no edges of {relation}; it has {', '.join(map(str, edges)) or 'none'}"
+            raise ExportError(msg)
+    of_edges = [[one.get(relation) for relation in named] for one in (weights, attributes)]
+    counts = [one.shape[1] for one in found]
+    w = [torch.ones(n) if one is None else _tensor("", one) for n, one in zip(counts, of_edges[0], strict=True)]
+    a = [torch.zeros(n, 0) if one is None else _tensor("", one) for n, one in zip(counts, of_edges[1], strict=True)]
+    return ModuleInputs(rows, found, w, a, None, numbers)
+
+
+def _dicts(given: Any, kinds: Metadata) -> list[Mapping[Any, Any]]:
+    """Rows, edges, weights, attributes and ids of a graph, where it has them.
+
+    Raises: ExportError saying what was given.
+    """
+    if hasattr(given, "node_types") and hasattr(given, "edge_types"):
+        stores = [(relation, given[relation]) for relation in given.edge_types]
+        edges = [
+            {relation: store[name] for relation, store in stores if name in store}
+            for name in ("edge_index", "edge_weight", "edge_attr")
+        ]
+        x = {kind: given[kind].x for kind in given.node_types if "x" in given[kind]}
+        ids = {}
+        for kind in given.node_types:
+            name = next((name for name in ("node_id", "n_id") if name in given[kind]), None)
+            if name is not None or kind not in x:
+                ids[kind] = _numbers(given[kind].num_nodes) if name is None else given[kind][name]
+        return [x, *edges, ids]
+    if not isinstance(given, tuple | list) or not 2 <= len(given) <= 5 or not isinstance(given[0], Mapping):
+        msg = f"stats_from: got {type(given).__name__}, {_EXPECTED}"
+        raise ExportError(msg)
+    return [{} if one is None else one for one in (*given, *[None] * (5 - len(given)))]
+
+
+def _tensor(of: str, given: Any) -> Any:
+    import torch
+
+    try:
+        return torch.as_tensor(np.asarray(given) if isinstance(given, list) else given).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        msg = f"stats_from: {of}: {error}; {_EXPECTED}"
+        raise ExportError(msg) from None
+
+
+def _numbers(count: int) -> Any:
+    import torch
+
+    return torch.arange(count)
+
+
+def _freezing(found: Statistics, name: str, kind: Frozen) -> Any:
     """Return a hook that freezes a norm at what it reads in each call, and notes that under its name.
 
     It raises: ExportError where a frozen norm does not give what the norm gave.

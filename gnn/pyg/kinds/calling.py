@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from freshet.gnn.pyg.errors import ExportError
@@ -46,7 +46,8 @@ class ModuleCall(NamedTuple):
 
     edges: None where they are the second argument, by place. unattributed: relations that are given no attributes,
     since a HeteroConv hands on all that it gets. data: it takes all in one HeteroData. rows: whether it takes
-    any; else learned rows are all that it reads. plain: it has one kind and one relation, and takes no dicts.
+    any; else learned rows are all that it reads. plain: it has one kind and one relation, and takes no dicts. traced:
+    how a module without kinds is called, by its steps.
     """
 
     method: str
@@ -59,9 +60,12 @@ class ModuleCall(NamedTuple):
     data: bool = False
     rows: bool = True
     plain: bool = False
+    traced: Callable[[Any, Any, Any, Any, Any], Any] | None = None
 
     def __call__(self, module: Any, kinds: Metadata, given: ModuleInputs) -> Any:
-        """ModuleCall the method, so that its other parameters keep their defaults."""
+        """Call the method, so that its other parameters keep their defaults."""
+        if self.traced is not None:
+            return self.traced(module, *(one[0] for one in given[:4]))
         function = module if self.method == "forward" else getattr(module, self.method)
         if self.data:
             return function(_data_of(kinds, given))

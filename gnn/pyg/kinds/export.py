@@ -9,15 +9,14 @@ from pydantic import ValidationError
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
 from freshet.gnn.model import ModelError, explain
-from freshet.gnn.pyg.check import answered
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.trace import refuse_no_method, refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.forward.whole import encoder_hint, made_with_bases
+from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of, reads_kinds
-from freshet.gnn.pyg.kinds.check import Parts, both_sides, check, read_of, some_graphs, tiny_graphs
 from freshet.gnn.pyg.kinds.heads import heads_of
 from freshet.gnn.pyg.kinds.layered.alike import distinct
 from freshet.gnn.pyg.kinds.layered.building import Built, build
@@ -25,14 +24,14 @@ from freshet.gnn.pyg.kinds.layered.grouping import grouped
 from freshet.gnn.pyg.kinds.layered.levels import levels_of
 from freshet.gnn.pyg.kinds.layered.widths import Widths, kinds_there, widths_of
 from freshet.gnn.pyg.kinds.looking_up import Learned, learned_of, listed_ids
-from freshet.gnn.pyg.kinds.metadata import Metadata, kinds_of
+from freshet.gnn.pyg.kinds.metadata import Metadata, Parts, kinds_of
 from freshet.gnn.pyg.kinds.operations import KindsOperations
 from freshet.gnn.pyg.kinds.reading import read
 from freshet.gnn.pyg.kinds.running import Run, initialised
-from freshet.gnn.pyg.kinds.statistics import gather
 from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.kinds.tracing import graph_of
-from freshet.gnn.pyg.own.differing import compare_written
+from freshet.gnn.pyg.own.differing import compared
+from freshet.gnn.pyg.statistics import gather
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -110,10 +109,7 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
         msg = f"edge_features are {more.edge_features}, but the module reads attributes of width "
         raise ExportError(msg + ", ".join(map(str, sorted(read_edges) or [0])))
     run = Run(call, kinds, asked, learned, frozenset(ops.ids), heads, frozen)
-    theirs, ours = both_sides(module, run, model, there)
-    tiny = tiny_graphs(theirs, ours, run, widths, model)
-    compare_written(lambda: check(theirs, ours, run, widths), model, checks, tiny)
-    return answered(model, theirs, ours, some_graphs(run, widths), lambda graph: read_of(graph, run, there))
+    return compared(module, model, Graphs(run, widths, there), checks)
 
 
 def _there(ops: KindsOperations, kinds: Metadata) -> Parts:

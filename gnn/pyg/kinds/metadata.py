@@ -9,6 +9,7 @@ from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.nodes import keys_read
 from freshet.gnn.pyg.steps import class_name
 from freshet.kinds import NO_NAME
+from freshet.kinds_graph import KindsGraph
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -30,6 +31,11 @@ class Metadata(NamedTuple):
     mirrors: list[int | None]
 
     @property
+    def are_named(self) -> bool:
+        """False for a module without kinds, whose one kind and relation have empty names."""
+        return self.names != [NO_NAME]
+
+    @property
     def stored(self) -> list[str]:
         """The names of the kinds in the model: one kind alone has none."""
         return [NO_NAME] if len(self.names) == 1 else self.names
@@ -42,6 +48,21 @@ class Metadata(NamedTuple):
     def named(self, relation: int) -> str:
         """Return a relation for messages, e.g. ('user', 'buys', 'item')."""
         return str(self.relations[relation])
+
+
+WITHOUT_KINDS = Metadata([NO_NAME], [(NO_NAME, NO_NAME, NO_NAME)], [None])
+"""The metadata of a module without kinds: one kind and one relation."""
+
+
+class Parts(NamedTuple):
+    """Numbers of a module's kinds and relations that its model has."""
+
+    kinds: list[int]
+    relations: list[int]
+
+    def of(self, graph: KindsGraph) -> KindsGraph:
+        """Return what the model reads of a graph that the module takes."""
+        return KindsGraph([graph.x[k] for k in self.kinds], [graph.edges[j] for j in self.relations])
 
 
 def kinds_of(module: Module, metadata: Any, mirrors: Mapping[Any, Any] | None) -> Metadata:

@@ -29,9 +29,9 @@ from freshet.gnn.pyg.kinds.looking_up import check_embedding, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.kinds.samples import KindsSamples
-from freshet.gnn.pyg.kinds.statistics import KindsStatistics
 from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
+from freshet.gnn.pyg.statistics import Statistics
 from freshet.gnn.pyg.steps import ConvCall, Step, class_name, takes_attributes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def read(
     given: ModuleInputs,
     kinds: Metadata,
     asked: Asked,
-    frozen: KindsStatistics | None = None,
+    frozen: Statistics | None = None,
     ids: Mapping[str, Sequence[Any]] | None = None,
 ) -> Read:
     """Return the operations of a traced forward, and what it returns of them; `frozen` is what is so.
@@ -145,7 +145,7 @@ class KindsReader(Reader):
         root: Module,
         given: ModuleInputs,
         kinds: Metadata,
-        frozen: KindsStatistics | None = None,
+        frozen: Statistics | None = None,
         ids: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         """Take the graph, the module that it is of, its inputs' nodes, and which kinds and relations there are.

@@ -1,4 +1,4 @@
-"""Runs a module with kinds: on small rows, which size it, and on graphs, for comparison with its export."""
+"""Runs a module: on small rows, which size it, and on graphs, for comparison with its export."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from freshet.gnn.pyg.kinds.heads import KindHead
 from freshet.gnn.pyg.kinds.layered.widths import how_wide
 from freshet.gnn.pyg.kinds.looking_up import Learned, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
-from freshet.gnn.pyg.kinds.statistics import KindsStatistics
+from freshet.gnn.pyg.running import forget
+from freshet.gnn.pyg.statistics import Statistics
 from freshet.kinds_graph import KindsGraph
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Run:
     learned: Mapping[int, Learned] = field(default_factory=dict)
     ids: frozenset[int] = frozenset()
     heads: Mapping[int, KindHead | None] = field(default_factory=dict)
-    frozen: KindsStatistics | None = None
+    frozen: Statistics | None = None
 
     def __call__(self, copy: Module, graph: KindsGraph, dtype: Any) -> list[np.ndarray]:
         """Return the embeddings of each kind that a module returns, in its order, then the logits of those with heads.
@@ -70,13 +71,15 @@ class Run:
         """
         import torch
 
+        forget(copy)
         calls = _Calls(copy, self.heads.values())
         with torch.no_grad(), calls:
             out = self.asked.of(copy, self.call(copy, self.kinds, given_of(self, graph, dtype)))
         listed = [one for one in out.values() if one is not None] if isinstance(out, dict) else [out]
         for one in listed:
             if not isinstance(one, torch.Tensor):
-                msg = f"the module returns {type(one).__name__}, expected the rows of a kind"
+                of = "kind" if self.kinds.are_named else "layer"
+                msg = f"the module returns {type(one).__name__}, expected the rows of a {of}"
                 raise ExportError(msg)
         if not any(self.heads.values()):
             return [one.numpy() for one in listed]

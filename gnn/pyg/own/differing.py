@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from freshet.gnn.declarations import OwnLayer
-from freshet.gnn.kinds.declarations import HeteroConv
-from freshet.gnn.kinds.model import KindsModel
-from freshet.gnn.model import Model
-from freshet.gnn.pyg.check import TOLERANCE, Ours, Theirs, off
+from freshet.gnn.module_answers import convs_of
+from freshet.gnn.pyg.check import TOLERANCE, Made, Ours, Theirs, answered, check, off, ours_of, theirs_of
 from freshet.gnn.pyg.errors import DifferingLayerError, ExportError
+from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.smallest import VALUES, Row, shown, simpler_rows, smallest
 from freshet.kinds_graph import KindsGraph, RelationEdges
 from freshet.schema import WEIGHT, EdgeValues
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 SOME_VERTICES, _EDGES, _TRIES = 4, 4, 24
 
@@ -32,7 +34,7 @@ class TinyRelation(NamedTuple):
 
 @dataclass(frozen=True)
 class Sides:
-    """A module and its model, ready to run on graphs that `given` makes of kinds, and what such graphs have.
+    """A module and its model, ready to run on graphs, and what such graphs have.
 
     kinds: names of the kinds, in one kind an empty one. widths, vertices: of features, and numbers of vertices, by
     kind. results: the names of the kinds whose rows both make.
@@ -45,7 +47,17 @@ class Sides:
     relations: Sequence[TinyRelation]
     vertices: Sequence[int]
     results: Sequence[str]
-    given: Callable[[KindsGraph], Any] = lambda graph: graph
+
+    @classmethod
+    def of(cls, theirs: Theirs, ours: Ours, graphs: Graphs) -> Sides:
+        """Return both with what the smallest graphs have of kinds and relations."""
+        run, kinds, widths = graphs.run, graphs.run.kinds, graphs.widths
+        relations = [TinyRelation(*kinds.ends(j), width, kinds.relations[j][1]) for j, width in enumerate(widths.edges)]
+        learned = [run.learned.get(k) for k in range(len(kinds.names))]
+        vertices = [SOME_VERTICES if one is None else one.vertices(SOME_VERTICES) for one in learned]
+        heads = run.heads or {0: None}
+        results = [kinds.names[k] for k in (*heads, *(k for k, head in heads.items() if head is not None))]
+        return cls(theirs, ours, kinds.names, widths.features, relations, vertices, results)
 
 
 @dataclass(frozen=True)
@@ -58,8 +70,8 @@ class TinyGraph:
     rows: tuple[tuple[Row, ...], ...]
     edges: tuple[tuple[int, int, float, Row], ...]
 
-    def graph(self, sides: Sides) -> Any:
-        """Return it as arrays that both sides take."""
+    def graph(self, sides: Sides) -> KindsGraph:
+        """Return it as arrays."""
         found = list[RelationEdges]()
         for number, relation in enumerate(sides.relations):
             edges = sorted(edge for edge in self.edges if edge[0] == number)
@@ -70,7 +82,7 @@ class TinyGraph:
             src = np.array([source for _, source, *_ in edges], np.int64)
             found.append(RelationEdges(src, np.zeros(count, np.int64), values))
         x = [np.array(rows, np.float32).reshape(len(rows), -1) for rows in self.rows]
-        return sides.given(KindsGraph(x, found))
+        return KindsGraph(x, found)
 
     def smaller(self) -> Iterator[TinyGraph]:
         """Yield graphs with an edge less, or with simpler numbers."""
@@ -100,36 +112,30 @@ class TinyGraph:
         return found
 
 
-def compare_written(
-    compare: Callable[[], object], model: Model | KindsModel, checks: Callable[[Any], object] | None, sides: Sides
-) -> None:
-    """Compare module and model; where a written layer is another than its module, say so by the smallest graph.
+def compared(module: Module, model: Made, graphs: Graphs, checks: Callable[[Any], object] | None) -> Made:
+    """Return a model that makes what its module makes of random graphs, with answers of the module where it has such.
+
+    Where a written layer is another than its module, the error has the smallest graph.
 
     Raises: ExportError, or what `checks` raises of a claim that is refuted, which says more.
     """
+    theirs, ours = theirs_of(module, graphs.run), ours_of(model, graphs)
     try:
-        compare()
+        check(theirs, ours, graphs)
     except ExportError as error:
-        written = [conv.code for conv in _convs_of(model) if isinstance(conv, OwnLayer)]
+        written = [conv.code for conv in convs_of(model) if isinstance(conv, OwnLayer)]
         if not written:
             raise
         if checks is not None:
             checks(model)
-        case = smallest_difference(sides)
+        case = smallest_difference(Sides.of(theirs, ours, graphs))
         if not case:
             raise
         name, *others = dict.fromkeys(written)
         which = f"one of {', '.join([name, *others])}" if others else name
         msg = f"{which} is not the module in whose place it stands:\n{case}\nNothing was written"
         raise DifferingLayerError(msg) from error
-
-
-def _convs_of(model: Model | KindsModel) -> list[Any]:
-    """Return the layers of a model, those of relations one by one."""
-    found = list[Any]()
-    for layer in model.layers:
-        found += [one.conv for one in layer.convs] if isinstance(layer, HeteroConv) else [layer]
-    return found
+    return answered(model, theirs, ours, graphs)
 
 
 def smallest_difference(sides: Sides) -> str:

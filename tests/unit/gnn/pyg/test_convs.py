@@ -15,8 +15,8 @@ from torch import nn  # noqa: E402
 from freshet.gnn.model import load_model  # noqa: E402
 from freshet.gnn.oracles import whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
-from freshet.gnn.pyg.check import both_sides, check  # noqa: E402
-from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from freshet.gnn.pyg.check import check, ours_of, theirs_of  # noqa: E402
+from freshet.gnn.pyg.export import ExportError, export_model, plain_graphs  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
 from freshet.gnn.synopses.of_messages import MomentsSynopsis  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
@@ -178,11 +178,12 @@ def test_deviations_that_float32_rounds_are_held_to_the_module_in_float64(tmp_pa
     for name, parameter in module.named_parameters():
         parameter.data += 10 * name.endswith("bias")
     export_model(module, tmp_path / "m")
-    traced, model = trace(module), load_model(tmp_path / "m")
-    assert check(*both_sides(module, traced, model, None)) < 1e-4
+    model = load_model(tmp_path / "m")
+    graphs = plain_graphs(trace(module), model, None)
+    assert check(theirs_of(module, graphs.run), ours_of(model, graphs), graphs) < 1e-4
     module.convs[2].register_forward_hook(lambda *args: args[-1] + 1)
     with pytest.raises(ExportError, match=r"largest difference .* A layer does something that Freshet did not see"):
-        check(*both_sides(module, traced, model, None))
+        check(theirs_of(module, graphs.run), ours_of(model, graphs), graphs)
 
 
 def test_ten_neighbours_that_are_alike_do_not_deviate() -> None:

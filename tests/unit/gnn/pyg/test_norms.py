@@ -21,7 +21,9 @@ from freshet.gnn.oracles import whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
-from freshet.gnn.pyg.statistics import gather, graph_of  # noqa: E402
+from freshet.gnn.pyg.kinds.calling import ModuleCall  # noqa: E402
+from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS  # noqa: E402
+from freshet.gnn.pyg.statistics import gather, plain_inputs  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
 from tests.support import oracle  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
@@ -241,11 +243,11 @@ def test_a_graph_that_no_norm_needs_changes_nothing(tmp_path: Path) -> None:
 def test_a_norm_that_does_something_else_is_noticed() -> None:
     module = pyg.GCN(IN, HIDDEN, 2, norm="GraphNorm")
     module.norms[0].register_forward_hook(lambda *args: args[-1] + 1)
-    graph = graph_of(tensors(random_graph(1, width=IN)))
+    graph = plain_inputs(tensors(random_graph(1, width=IN)))
     with pytest.raises(
         ExportError, match=r"norms.0: torch_geometric.nn.GraphNorm gives something other than its formula"
     ):
-        gather(module, trace(module), None, graph)
+        gather(module, ModuleCall("forward", traced=trace(module).run), WITHOUT_KINDS, graph)
 
 
 def test_two_dimensional_layer_norms_are_refused(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch_geometric.nn import GCNConv, MessagePassing
 
-from freshet.gnn.pyg.check import both_sides, check
-from freshet.gnn.pyg.export import ExportError, export_model
+from freshet.gnn.pyg.check import check, ours_of, theirs_of
+from freshet.gnn.pyg.export import ExportError, export_model, plain_graphs
 from freshet.gnn.pyg.forward.trace import trace
 from scripts.drills.sizes_of_convs import tried
 from tests.support.graphs.own.sized_convs import SizedConv
@@ -238,5 +238,6 @@ def test_the_last_check_runs_graphs_of_many_sizes(otherwise: Any, graph: str, tm
     plain = Sized(lambda *_: False).eval()
     plain.lin.load_state_dict(module.lin.state_dict())
     model = export_model(plain, tmp_path / "M", features=4)
+    graphs = plain_graphs(trace(plain), model, None)
     with pytest.raises(ExportError, match=graph):
-        check(*both_sides(module, trace(plain), model, None))
+        check(theirs_of(module, graphs.run), ours_of(model, graphs), graphs)

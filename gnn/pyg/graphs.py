@@ -1,0 +1,154 @@
+"""Random graphs of the last check of an export: with weights, self-loops, isolated vertices, and of several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from freshet.gnn.pyg.kinds.layered.widths import Widths
+from freshet.gnn.pyg.kinds.metadata import Parts
+from freshet.gnn.pyg.kinds.running import Run
+from freshet.kinds_graph import KindsGraph, RelationEdges
+from freshet.schema import WEIGHT, EdgeValues
+
+SIZES = (1.0, 1e-4, 0.01, 100.0, 1e4)
+HUB = 1000
+"""In-edges of one vertex in a graph of the last check."""
+
+
+class _Size(NamedTuple):
+    """The size of a random graph, of which the last vertices of each kind have no edges.
+
+    vertices: of the kinds in turn. edges: for each vertex of the relation's target. loops: of a relation within one
+    kind. hub: the in-degree of the first vertex.
+    """
+
+    vertices: tuple[int, ...] = (48, 37, 29)
+    edges: int = 4
+    isolated: int = 4
+    loops: int = 10
+    hub: int = 0
+
+
+_Sizes = tuple[tuple[str, _Size], ...]
+_SMALL: _Sizes = (
+    ("1 vertex", _Size((1,), 0)),
+    ("no edges", _Size(edges=0)),
+    ("2 vertices and an edge", _Size((2,), 0, hub=1)),
+)
+_LARGE: _Sizes = (
+    ("self-loops alone", _Size((48,), 1, loops=48)),
+    ("1 vertex and a self-loop", _Size((1,), 1)),
+    ("20 vertices", _Size((20,), 2, 2)),
+    ("400 vertices", _Size((400,))),
+    ("2,000 vertices", _Size((2000,), 3)),
+    (f"a vertex of {HUB:,} in-edges", _Size((HUB + 5,), 1, hub=HUB)),
+)
+_SMALL_OF_KINDS: _Sizes = (("1 vertex of each kind", _Size((1,))), ("2 vertices of each kind", _Size((2,))))
+_LARGE_OF_KINDS: _Sizes = (
+    ("20 vertices of each kind", _Size((20,))),
+    ("400 vertices of each kind", _Size((400,))),
+    ("2,000 vertices of each kind", _Size((2000, 1999, 2001))),
+    (f"vertices of {HUB:,} in-edges", _Size((HUB,), hub=HUB)),
+)
+"""Graphs of several sizes, the smallest first, with what is said of them."""
+
+
+class Graphs:
+    """Random graphs of the kinds, relations and widths of a module."""
+
+    def __init__(self, run: Run, widths: Widths, there: Parts) -> None:
+        """Take how the module is run, and which kinds and relations of it the model has."""
+        self.run, self.widths, self._there = run, widths, there
+
+    def read(self, graph: KindsGraph) -> KindsGraph:
+        """Return what the model reads of a graph that the module takes, learned rows behind the features."""
+        learned = self.run.learned
+        x = [
+            np.concatenate([x, learned[kind].rows(len(x))], axis=1) if kind in learned else x
+            for kind, x in enumerate(graph.x)
+        ]
+        return self._there.of(graph._replace(x=x))
+
+    def some(self) -> list[KindsGraph]:
+        """Return two of these graphs: with edges and without."""
+        graph = self._drawn(_Size())
+        return [graph, _without(graph, set(range(len(graph.edges))))]
+
+    def trials(self) -> Iterator[tuple[str, KindsGraph]]:
+        """Yield graphs with what is said of them.
+
+        Features are of several sizes, weights also zero and negative. With kinds there are graphs in which relations,
+        and all relations of a kind, have no edges, and relations between the same kinds have edges of the same ends.
+        """
+        graph, kinds = self._drawn(_Size()), self.run.kinds
+        for size in SIZES:
+            yield f"features around {size:g}", graph._replace(x=[x * np.float32(size) for x in graph.x])
+        none = _weighed(graph, lambda weight: np.where(np.arange(len(weight)) % 3, weight, 0))
+        yield "weights of 0 among its edges", none
+        negative = _weighed(graph, lambda weight: np.where(np.arange(len(weight)) % 4, weight, -weight))
+        yield "negative weights among its edges", negative
+        many = len(graph.edges) if kinds.are_named else 0
+        for first in range(min(2, many)):
+            yield "relations without edges", _without(graph, {j for j in range(many) if j % 2 == first})
+        for kind, name in enumerate(kinds.names) if len(kinds.names) > 1 else ():
+            yield f"kind {name!r} without edges", _without(graph, {j for j in range(many) if kind in kinds.ends(j)})
+        if many:
+            yield "no edges at all", _without(graph, set(range(many)))
+        if any(self.widths.edges):
+            yield "attributes of 0 among its edges", _with_zeros(graph)
+
+    def sized(self, *, large: bool) -> Iterator[tuple[str, KindsGraph]]:
+        """Yield graphs of several sizes, the smallest first; `large`: whether others than small ones are among them."""
+        named = self.run.kinds.are_named
+        sizes = _SMALL_OF_KINDS if named else _SMALL
+        for about, size in (*sizes, *((_LARGE_OF_KINDS if named else _LARGE) if large else ())):
+            yield about, self._drawn(size)
+
+    def _drawn(self, size: _Size) -> KindsGraph:
+        rng, kinds, learned = np.random.default_rng(7), self.run.kinds, self.run.learned
+        sizes = [size.vertices[k % len(size.vertices)] for k in range(len(kinds.names))]
+        sizes = [learned[k].vertices(n) if k in learned else n for k, n in enumerate(sizes)]
+        widths = zip(sizes, self.widths.features, strict=True)
+        x = [rng.standard_normal((n, width)).astype(np.float32) for n, width in widths]
+        first, edges = dict[tuple[int, int], np.ndarray](), list[RelationEdges]()
+        for j, width in enumerate(self.widths.edges):
+            source, target = kinds.ends(j)
+            lives = (max(1, sizes[kind] - size.isolated) for kind in (source, target))
+            src, dst = (rng.integers(0, live, size.edges * sizes[target]) for live in lives)
+            if source == target:
+                src[: size.loops] = dst[: size.loops]
+            pairs = np.unique(src * sizes[target] + dst)
+            pairs = np.union1d(pairs, np.arange(sizes[source])[::-1][: size.hub] * sizes[target])
+            pairs = np.union1d(pairs, first.setdefault((source, target), pairs)[::3])  # ends of several relations
+            weight = rng.uniform(0.25, 1.75, len(pairs)).astype(np.float32)
+            attr = rng.standard_normal((len(pairs), width)).astype(np.float32) if width else None
+            values = EdgeValues(len(pairs), {WEIGHT: weight}, attr)
+            edges.append(RelationEdges(pairs // sizes[target], pairs % sizes[target], values))
+        return KindsGraph(x, edges)
+
+
+def _weighed(graph: KindsGraph, of: Callable[[np.ndarray], np.ndarray]) -> KindsGraph:
+    def weighed(values: EdgeValues) -> EdgeValues:
+        return replace(values, given={WEIGHT: of(values.weight).astype(np.float32)})
+
+    return graph._replace(edges=[one._replace(values=weighed(one.values)) for one in graph.edges])
+
+
+def _with_zeros(graph: KindsGraph) -> KindsGraph:
+    edges = []
+    for one in graph.edges:
+        attr = None if one.values.attr is None else one.values.attr.copy()
+        if attr is not None:
+            attr[::3] = 0
+        edges.append(one._replace(values=replace(one.values, attr=attr)))
+    return graph._replace(edges=edges)
+
+
+def _without(graph: KindsGraph, relations: set[int]) -> KindsGraph:
+    none = np.empty(0, np.int64)
+    edges = [RelationEdges(none, none, one.values[:0]) if j in relations else one for j, one in enumerate(graph.edges)]
+    return graph._replace(edges=edges)
