@@ -20,8 +20,7 @@ from freshet.gnn.declarations import (
 )
 from freshet.gnn.pyg.norms import convert_norm
 from freshet.gnn.pyg.refusals import HOW_WIDE
-from freshet.gnn.pyg.steps import ExportError, Step, array_of, class_name, refuse_other
-from freshet.gnn.pyg.tensors import Converted, tensors
+from freshet.gnn.pyg.steps import Converted, ExportError, Step, array_of, class_name, refuse_other, tensors
 from freshet.gnn.rows.layer import Layer
 
 

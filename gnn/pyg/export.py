@@ -30,8 +30,7 @@ from freshet.gnn.pyg.layers import convert_chain, first_width
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.running_sums import with_running_sums
 from freshet.gnn.pyg.statistics import Statistics, gather, plain_inputs
-from freshet.gnn.pyg.steps import ExportError, Step, Traced, head_of
-from freshet.gnn.pyg.tensors import Weights
+from freshet.gnn.pyg.steps import ExportError, Step, Traced, Weights, head_of
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -29,12 +29,13 @@ from freshet.gnn.pyg.functions import MODULES, callable_step
 from freshet.gnn.pyg.norms import NORMS
 from freshet.gnn.pyg.own.conv import input_width, opened_own
 from freshet.gnn.pyg.own.declaring import convert_written
-from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module
 from freshet.gnn.pyg.steps import (
+    Converted,
     ExportError,
     Hop,
     Step,
+    Weights,
     array_of,
     check_attributes,
     check_conv,
@@ -43,8 +44,9 @@ from freshet.gnn.pyg.steps import (
     naming,
     refuse_no_act,
     refuse_other,
+    tensors,
+    written_class,
 )
-from freshet.gnn.pyg.tensors import Converted, Weights, tensors
 from freshet.gnn.rows.chains import chain_width
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from freshet.gnn.declarations import Layer, Linear
 from freshet.gnn.layers.carrying import carries_of
-from freshet.gnn.pyg.tensors import Weights
+from freshet.gnn.pyg.steps import Weights
 from freshet.gnn.rows.chains import chain_widths
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 

@@ -1,4 +1,4 @@
-"""The steps of a module: what runs on the rows, one after the other."""
+"""The steps of a module, what runs on the rows one after the other, and what its parts say."""
 
 from __future__ import annotations
 
@@ -278,3 +278,36 @@ def array_of(step: Step, tensor: Tensor) -> np.ndarray:
         raise ExportError(msg)
     values: np.ndarray = tensor.detach().cpu().float().numpy()
     return np.array(values, np.float32)
+
+
+Weights = dict[str, np.ndarray]
+Converted = tuple[Layer, Weights]
+
+
+def tensors(step: Step, **modules: Any) -> Weights:
+    """Return weight and bias of these modules, as `name.weight` and `name.bias`."""
+    found: Weights = {}
+    for name, module in modules.items():
+        refuse_other(step, name, module, "torch_geometric.nn.Linear", "torch.nn.Linear")
+        found[f"{name}.weight"] = array_of(step, module.weight)
+        if module.bias is not None:
+            found[f"{name}.bias"] = array_of(step, module.bias)
+    return found
+
+
+def written_class(module: Any) -> str | None:
+    """Return the name of the loaded class that stands for a module, PACKAGE.MODULE:CLASS; None where none does.
+
+    Raises: ExportError where several do.
+    """
+    found = classes_of(type(module))
+    if len(found) > 1:
+        msg = f"{type(module).__name__}: {' and '.join(found)} are all of it; load one of them"
+        raise ExportError(msg)
+    return found[0] if found else None
+
+
+def reads_targets(code: str) -> bool:
+    """Return whether a class has a function of rows of targets."""
+    layer = layer_class(code, None)
+    return layer.has("target") or layer.has("own")

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
-from freshet.gnn.pyg.forward.nodes import name_of
 from freshet.gnn.pyg.forward.opening import opened
-from freshet.gnn.pyg.forward.parameters import STANDARD, WEIGHT_NAMES, Parameters, Shapes, edge_parameter, ways_of
+from freshet.gnn.pyg.forward.parameters import (
+    STANDARD,
+    WEIGHT_NAMES,
+    Parameters,
+    Shapes,
+    edge_parameter,
+    encoder_hint,
+    read_rest,
+    reads_dicts,
+    ways_of,
+    why_kinds,
+)
+from freshet.gnn.pyg.forward.places import name_of
 from freshet.gnn.pyg.forward.reading import Reader
-from freshet.gnn.pyg.forward.whole import encoder_hint, read_rest, reads_dicts, why_kinds
 from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, why_not_part
 from freshet.gnn.pyg.running import copy_of

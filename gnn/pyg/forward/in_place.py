@@ -11,7 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.forward.nodes import label_of, nodes_in, place_of
+from freshet.gnn.pyg.forward.places import label_of, nodes_in, place_of
 from freshet.gnn.pyg.functions import is_foreign
 from freshet.gnn.pyg.steps import class_name
 

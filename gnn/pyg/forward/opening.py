@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.forward.hops import opened_hops
+from freshet.gnn.pyg.forward.hops import OpenedConv, opened_hops
 from freshet.gnn.pyg.forward.line import Operations
-from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.functions import callable_step
-from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.refusals import LSTM_JUMPS, TYPED, several_rows, why_not_module
-from freshet.gnn.pyg.steps import ConvCall, Step, adds_attributes, array_of, class_name, parts_of, takes_attributes
+from freshet.gnn.pyg.steps import (
+    ConvCall,
+    Step,
+    adds_attributes,
+    array_of,
+    class_name,
+    parts_of,
+    takes_attributes,
+    written_class,
+)
 from freshet.gnn.rows.functions import Normalize, Scale
 from freshet.gnn.rows.jumps import Operation
 

@@ -10,12 +10,20 @@ from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.in_place import gives_its_input, writes
 from freshet.gnn.pyg.forward.joins import Stack, joined_rows, reduced
 from freshet.gnn.pyg.forward.line import Operations
-from freshet.gnn.pyg.forward.nodes import label_of, name_of, nodes_in, place_of
 from freshet.gnn.pyg.forward.opening import opened, opened_with
+from freshet.gnn.pyg.forward.places import label_of, name_of, nodes_in, place_of
 from freshet.gnn.pyg.functions import Made, arithmetic, function_layer
-from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
-from freshet.gnn.pyg.steps import ConvCall, Step, adds_attributes, is_read, refuse_weights, takes_attributes, takes_both
+from freshet.gnn.pyg.steps import (
+    ConvCall,
+    Step,
+    adds_attributes,
+    is_read,
+    refuse_weights,
+    takes_attributes,
+    takes_both,
+    written_class,
+)
 
 if TYPE_CHECKING:
     from torch.nn import Module

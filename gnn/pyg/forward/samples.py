@@ -14,8 +14,8 @@ import torch
 import torch.fx
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.forward.nodes import label_of, nodes_in, place_of
 from freshet.gnn.pyg.forward.parameters import Shapes
+from freshet.gnn.pyg.forward.places import label_of, nodes_in, place_of
 
 # Primes that no forward has as a number of its own.
 _VERTICES, _EDGES, _CHANNELS, _PER_EDGE = 1009, 4003, 11, 13

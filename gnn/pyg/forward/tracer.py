@@ -18,8 +18,8 @@ from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import Shapes
 from freshet.gnn.pyg.forward.places import place_here, where
 from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
-from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.running import changed_numbers, keeping, kept_numbers
+from freshet.gnn.pyg.steps import written_class
 
 
 def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

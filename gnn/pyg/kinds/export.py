@@ -12,9 +12,9 @@ from freshet.gnn.model import ModelError, explain
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked
+from freshet.gnn.pyg.forward.parameters import encoder_hint, made_with_bases
 from freshet.gnn.pyg.forward.trace import refuse_no_method, refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy
-from freshet.gnn.pyg.forward.whole import encoder_hint, made_with_bases
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of, reads_kinds
 from freshet.gnn.pyg.kinds.heads import heads_of

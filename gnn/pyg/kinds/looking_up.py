@@ -12,8 +12,7 @@ from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.kinds.convs.typed import may_read_numbers
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations
-from freshet.gnn.pyg.steps import class_name
-from freshet.gnn.pyg.tensors import Weights
+from freshet.gnn.pyg.steps import Weights, class_name
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.forward.nodes import keys_read
+from freshet.gnn.pyg.forward.places import keys_read
 from freshet.gnn.pyg.steps import class_name
 from freshet.kinds import NO_NAME
 from freshet.kinds_graph import KindsGraph

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
-from freshet.gnn.pyg.forward.nodes import label_of, nodes_in
+from freshet.gnn.pyg.forward.places import label_of, nodes_in
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.kinds.calling import ModuleInputs
 from freshet.gnn.pyg.kinds.convs.han import han_conv, is_han
@@ -29,10 +29,9 @@ from freshet.gnn.pyg.kinds.looking_up import check_embedding, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.kinds.samples import KindsSamples
-from freshet.gnn.pyg.own.written import written_class
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
 from freshet.gnn.pyg.statistics import Statistics
-from freshet.gnn.pyg.steps import ConvCall, Step, class_name, takes_attributes
+from freshet.gnn.pyg.steps import ConvCall, Step, class_name, takes_attributes, written_class
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES
 from freshet.gnn.pyg.refusals import HOW_WIDE
-from freshet.gnn.pyg.steps import WIDTHS_OF_EDGES, ConvCall, ExportError, Step, attributes_of, check_conv, class_name
-from freshet.gnn.pyg.tensors import Converted
+from freshet.gnn.pyg.steps import (
+    WIDTHS_OF_EDGES,
+    ConvCall,
+    Converted,
+    ExportError,
+    Step,
+    attributes_of,
+    check_conv,
+    class_name,
+)
 
 if TYPE_CHECKING:
     from freshet.gnn.pyg.own.running import ConvWidths

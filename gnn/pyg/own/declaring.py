@@ -10,10 +10,8 @@ from freshet.gnn.layers.own.own_layer import declared
 from freshet.gnn.own.loading import LayersError, layer_class
 from freshet.gnn.own.running import WrittenLayerError
 from freshet.gnn.pyg.own.conv import input_width, run_widths
-from freshet.gnn.pyg.own.written import reads_targets
 from freshet.gnn.pyg.refusals import HOW_WIDE
-from freshet.gnn.pyg.steps import ExportError, Step, edge_width_of
-from freshet.gnn.pyg.tensors import Converted
+from freshet.gnn.pyg.steps import Converted, ExportError, Step, edge_width_of, reads_targets
 
 
 def convert_written(step: Step, code: str, width: int | None) -> Converted:

@@ -15,7 +15,7 @@ from freshet.gnn.pyg.own.running import ConvWidths
 from freshet.gnn.pyg.own.simplify import ends_of
 from freshet.gnn.pyg.own.values import Value, all_of
 from freshet.gnn.pyg.own.weighed import behind_sum, weighed
-from freshet.gnn.pyg.tensors import Converted, Weights
+from freshet.gnn.pyg.steps import Converted, Weights
 
 _BY_DEGREES = ("normalized", "power", "infinite", "finite")
 _SEVERAL = "on a relation a conv has one sum, or several aggregates of the same edges without softmax"

@@ -12,8 +12,7 @@ from freshet.gnn.pyg.kinds.layered.levels import ConvLevel, ConvLevels
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import Made, OnRelation
 from freshet.gnn.pyg.layers import convert_chain
-from freshet.gnn.pyg.steps import Step
-from freshet.gnn.pyg.tensors import Weights
+from freshet.gnn.pyg.steps import Step, Weights
 from freshet.gnn.rows.chains import chain_widths
 from freshet.gnn.rows.layer import Layer
 

@@ -13,9 +13,7 @@ from freshet.gnn.pyg.kinds.operations import OnRelation
 from freshet.gnn.pyg.layers import convert
 from freshet.gnn.pyg.own.conv import relation_conv_of
 from freshet.gnn.pyg.own.declaring import written_relation
-from freshet.gnn.pyg.own.written import reads_targets, written_class
-from freshet.gnn.pyg.steps import Hop, Step, check_conv, class_name, is_read
-from freshet.gnn.pyg.tensors import Converted
+from freshet.gnn.pyg.steps import Converted, Hop, Step, check_conv, class_name, is_read, reads_targets, written_class
 from freshet.gnn.rows.layer import Layer
 
 _TAKEN = ("SAGEConv", "GraphConv", "GATConv", "GATv2Conv", "TransformerConv", "GINConv", "GINEConv", "EdgeConv")
