@@ -18,9 +18,10 @@ from freshet.gnn.declarations import (
     SuperGATConv,
     TransformerConv,
 )
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.norms import convert_norm
 from freshet.gnn.pyg.refusals import HOW_WIDE
-from freshet.gnn.pyg.steps import Converted, ExportError, Step, array_of, class_name, refuse_other, tensors
+from freshet.gnn.pyg.steps import Converted, Step, array_of, class_name, refuse_other, tensors
 from freshet.gnn.rows.layer import Layer
 
 
@@ -31,13 +32,11 @@ def _check(step: Step) -> Any:
     if (
         not isinstance(conv.in_channels, int) and not step.relation
     ):  # -1 where the first rows said it, which is what the weights know
-        msg = f"{step.name}: bipartite layers are not supported, in_channels is {conv.in_channels}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: bipartite layers are not supported, in_channels is {conv.in_channels}")
     fill = getattr(conv, "fill_value", "mean")
     loops = getattr(conv, "lin_edge", None) is not None and getattr(conv, "add_self_loops", False)
     if loops and not (isinstance(fill, int | float) or (isinstance(fill, str) and fill == "mean")):
-        msg = f"{step.name}: {name} with fill_value={fill!r} is not supported; expected 'mean' or a number"
-        raise ExportError(msg)
+        refuse(f"{step.name}: {name} with fill_value={fill!r} is not supported; expected 'mean' or a number")
     return conv
 
 
@@ -138,8 +137,7 @@ def gated_conv(step: Step) -> Converted:
 
     conv: Any = step.op
     if not isinstance(conv.act, torch.nn.Sigmoid) and conv.act not in (torch.sigmoid, torch.nn.functional.sigmoid):
-        msg = f"{step.name}: ResGatedGraphConv with act={conv.act!r} is not supported yet; expected Sigmoid()"
-        raise ExportError(msg)
+        refuse(f"{step.name}: ResGatedGraphConv with act={conv.act!r} is not supported yet; expected Sigmoid()")
     _one_width(step, conv.in_channels)
     names = ["lin_key", "lin_query", "lin_value", *(["lin_skip"] if conv.root_weight else [])]
     weights = tensors(step, **{name: getattr(conv, name) for name in names})
@@ -159,16 +157,14 @@ def agnn_conv(step: Step, width: int | None) -> Converted:
     """Return the declaration and weights of an AGNNConv, which reads rows of that width."""
     conv: Any = step.op
     if width is None:
-        msg = f"{step.name}: the width of AGNNConv's rows is unknown, since no layer says it; {HOW_WIDE}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: the width of AGNNConv's rows is unknown, since no layer says it; {HOW_WIDE}")
     layer = AGNNConv(in_channels=width, out_channels=width, add_self_loops=bool(conv.add_self_loops))
     return layer, {"beta": array_of(step, conv.beta)}
 
 
 def _one_width(step: Step, width: Any) -> int:
     if not isinstance(width, int):
-        msg = f"{step.name}: bipartite layers are not supported, in_channels is {width}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: bipartite layers are not supported, in_channels is {width}")
     return width
 
 
@@ -197,11 +193,9 @@ def gmm_conv(step: Step, aggr: str) -> Converted:
     """Return the declaration and weights of a GMMConv."""
     conv: Any = step.op
     if conv.separate_gaussians:
-        msg = f"{step.name}: GMMConv with separate_gaussians=True is not supported yet; expected False"
-        raise ExportError(msg)
+        refuse(f"{step.name}: GMMConv with separate_gaussians=True is not supported yet; expected False")
     if not conv.root_weight:
-        msg = f"{step.name}: GMMConv with root_weight=False is not supported: PyTorch Geometric cannot run it either"
-        raise ExportError(msg)
+        refuse(f"{step.name}: GMMConv with root_weight=False is not supported: PyTorch Geometric cannot run it either")
     weights = {name: array_of(step, getattr(conv, name)) for name in ("g", "mu", "sigma")}
     _one_width(step, conv.in_channels)
     layer = GMMConv(
@@ -240,8 +234,7 @@ def _temperature(step: Step, softmax: Any) -> float:
     Raises: ExportError for one t a channel.
     """
     if softmax.channels != 1:
-        msg = f"{step.name}: a softmax with {softmax.channels} learned t is not supported yet; expected one t"
-        raise ExportError(msg)
+        refuse(f"{step.name}: a softmax with {softmax.channels} learned t is not supported yet; expected one t")
     return float(softmax.t.detach() if softmax.learn else softmax.t)
 
 
@@ -249,8 +242,7 @@ def gen_conv(step: Step, aggr: str, nn: list[Layer], weights: dict[str, np.ndarr
     """Return the declaration and weights of a GENConv, given its mlp."""
     conv: Any = step.op
     if hasattr(conv, "msg_norm"):
-        msg = f"{step.name}: GENConv with msg_norm=True is not supported yet; expected False"
-        raise ExportError(msg)
+        refuse(f"{step.name}: GENConv with msg_norm=True is not supported yet; expected False")
     names = [name for name in ("lin_src", "lin_dst", "lin_edge") if hasattr(conv, name)]
     of_rows = tensors(step, **{name: getattr(conv, name) for name in names})
     for name in names:

@@ -23,7 +23,7 @@ from freshet.gnn.oracles import kinds as oracle
 from freshet.gnn.oracles import own_scale, whole_graph, whole_kinds
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.plan import compile_plan
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.finite import refuse_rows
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.looking_up import shortened
@@ -206,12 +206,11 @@ def _judged(what: str, made: Rows, ours: list[Scaled], about: str) -> float:
     """
     largest = _off_at(about, made, ours)
     if not largest <= TOLERANCE:
-        msg = (
+        refuse(
             f"the exported {what} differs from the module: largest difference {largest:.3g} of what was summed to get "
             f"a value, allowed {TOLERANCE:g}, on a random graph with {about}. A layer does something that Freshet did "
             "not see (a branch on what it reads, perhaps). Nothing was written"
         )
-        raise ExportError(msg)
     return largest
 
 
@@ -233,8 +232,7 @@ def off(made: Rows, ours: list[Scaled]) -> float:
     found = [0.0]
     for got, (want, scale) in zip(made, ours, strict=True):
         if got.shape != want.shape:
-            msg = f"the exported model gives rows of shape {want.shape}, the module {got.shape}"
-            raise ExportError(msg)
+            refuse(f"the exported model gives rows of shape {want.shape}, the module {got.shape}")
         with np.errstate(all="ignore"):
             same = (got == want) | (np.isnan(got) & np.isnan(want)) | (np.isinf(scale) & np.isfinite(want))
             apart = np.where(same, 0.0, np.abs(got - want) / np.maximum(scale, _SMALLEST))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import NoReturn, Self
 
 from freshet.gnn.model import ModelError
 
@@ -26,3 +26,11 @@ class DifferingLayerError(ExportError):
     def in_a_line(self) -> Self:
         """Return the error with its lines, which are few."""
         return self
+
+
+def refuse(message: str) -> NoReturn:
+    """Refuse a module, or what was given with it.
+
+    Raises: ExportError, always.
+    """
+    raise ExportError(message)

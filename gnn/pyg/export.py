@@ -14,6 +14,7 @@ from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import FORWARD, Asked, dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
@@ -147,8 +148,7 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
     import torch
 
     if not isinstance(module, torch.nn.Module):
-        msg = f"export_model takes a torch.nn.Module, got {type(module).__name__}"
-        raise ExportError(msg)
+        refuse(f"export_model takes a torch.nn.Module, got {type(module).__name__}")
     model: Model | KindsModel
     with _ONE_AT_A_TIME:
         if any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(module, asked.method):
@@ -160,15 +160,13 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
 
 def _one_width(features: int | Mapping[str, int] | None) -> int | None:
     if isinstance(features, Mapping):
-        msg = f"features={dict(features)}: the module has no kinds of vertices, so give one width"
-        raise ExportError(msg)
+        refuse(f"features={dict(features)}: the module has no kinds of vertices, so give one width")
     return features
 
 
 def _one_head(head: str | Mapping[str, str] | None) -> str | None:
     if isinstance(head, Mapping):
-        msg = f"head={dict(head)}: the module has no kinds of vertices, so name one submodule"
-        raise ExportError(msg)
+        refuse(f"head={dict(head)}: the module has no kinds of vertices, so name one submodule")
     return head
 
 
@@ -194,11 +192,9 @@ def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks 
     layers, weights = with_running_sums(layers, weights, "layers")
     model = _build(layers, head_layers, weights | head_weights, list(more.edge_types or []))
     if width is not None and model.features.width != width:
-        msg = f"features are {width} wide, but the module reads rows of width {model.features.width}"
-        raise ExportError(msg)
+        refuse(f"features are {width} wide, but the module reads rows of width {model.features.width}")
     if edge_features is not None and model.edge_features != edge_features:
-        msg = f"edge_features are {edge_features}, but the module reads attributes of width {model.edge_features}"
-        raise ExportError(msg)
+        refuse(f"edge_features are {edge_features}, but the module reads attributes of width {model.edge_features}")
     return compared(module, model, plain_graphs(traced, model, head, statistics), checks)
 
 
@@ -231,8 +227,7 @@ def _split(module: Module, steps: list[Step], head: str | None) -> tuple[list[St
     first = inside.index(True)
     if not all(inside[first:]):
         after = next(step.name for step, within in zip(steps[first:], inside[first:], strict=True) if not within)
-        msg = f"head={head!r} is not the end of the module: {after} comes after it"
-        raise ExportError(msg)
+        refuse(f"head={head!r} is not the end of the module: {after} comes after it")
     refuse_jumps(head, steps[first:])
     return steps[:first], steps[first:]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -87,8 +87,7 @@ def refuse_rows(clone: Module, made: Any, again: Any) -> None:
             part.register_forward_hook(look(name))
     again()
     where = f", first in {first[0]}" if first else ""
-    msg = (
+    refuse(
         f"the module itself gives NaN or infinity on a small graph, in {wrong} rows{where}: weights too large, or a "
         "function that is not defined there. Mend the module; nothing was written"
     )
-    raise ExportError(msg)

@@ -12,7 +12,7 @@ import numpy as np
 
 from freshet.gnn.declarations import Elu, Gelu, Identity, LeakyRelu, Linear, PRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from freshet.gnn.model import explain
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.refusals import why_not_function
 from freshet.gnn.pyg.steps import Step
 from freshet.gnn.rows.functions import (
@@ -66,8 +66,7 @@ def function_layer(name: str, function: Any, args: Sequence[Any], options: Mappi
     make = _FUNCTIONS.get(label.rstrip("_").lower())
     if make is None:
         reason = why_not_function(label.rstrip("_").lower())
-        msg = f"{name}: function {label} is not supported{reason}; supported are {', '.join(_FUNCTIONS)}"
-        raise ExportError(msg)
+        refuse(f"{name}: function {label} is not supported{reason}; supported are {', '.join(_FUNCTIONS)}")
     try:
         made = make(*args, **options)
     except TypeError as error:

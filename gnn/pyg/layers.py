@@ -23,12 +23,12 @@ from freshet.gnn.declarations import (
     SAGEConv,
 )
 from freshet.gnn.pyg import by_edge
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of, kinds_of
 from freshet.gnn.pyg.forward.fx import dense_steps
 from freshet.gnn.pyg.functions import MODULES, callable_step
 from freshet.gnn.pyg.norms import NORMS
-from freshet.gnn.pyg.own.conv import input_width, opened_own
-from freshet.gnn.pyg.own.declaring import convert_written
+from freshet.gnn.pyg.own.conv import convert_written, input_width, opened_own
 from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module
 from freshet.gnn.pyg.steps import (
     Converted,
@@ -133,19 +133,16 @@ def convert(step: Step, width: int | None) -> Converted:
         return MODULES[name](step.op), {}
     reason = why_not_module(name)
     if reason is not None:
-        msg = f"{step.name}: {name} {reason}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: {name} {reason}")
     supported = ", ".join(sorted({key.rsplit(".", 1)[1] for key in (*_CONVS, *_DENSE, *MODULES)}))
     later = " yet" if name.startswith("torch_geometric.nn.") else ""
-    msg = f"{step.name}: {name} is not supported{later}; supported layers are {supported}"
-    raise ExportError(msg)
+    refuse(f"{step.name}: {name} is not supported{later}; supported layers are {supported}")
 
 
 def _hop(step: Step, hop: Hop, width: int | None) -> Propagation:
     channels = hop.channels or width
     if channels is None:
-        msg = f"{step.name}: the width of its rows is unknown, since no layer says it; {HOW_WIDE}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: the width of its rows is unknown, since no layer says it; {HOW_WIDE}")
     options = {name: value for name, value in hop._asdict().items() if name != "channels"}
     return Propagation(in_channels=channels, out_channels=channels, edge_weights=step.edge_weights, **options)
 
@@ -229,8 +226,7 @@ def _edge_conv(step: Step, width: int | None) -> Converted:
     aggr = aggr_of(step, AGGREGATORS, several=True)
     layers, weights, read = _nn(step, None if width is None else 2 * width)
     if read % 2:
-        msg = f"{step.name}: EdgeConv's nn reads rows of width {read}, expected an even one: [x_v, x_u - x_v]"
-        raise ExportError(msg)
+        refuse(f"{step.name}: EdgeConv's nn reads rows of width {read}, expected an even one: [x_v, x_u - x_v]")
     layer = EdgeConv(
         in_channels=read // 2,
         out_channels=chain_width(layers, read, f"{step.name}.nn") * (1 if isinstance(aggr, str) else len(aggr)),
@@ -257,8 +253,7 @@ def _nn(step: Step, width: int | None) -> tuple[list[Layer], Weights, int]:
     read = next((layer.in_width for layer in layers if layer.in_width is not None), width)
     if read is None:
         kind = class_name(conv).rsplit(".", 1)[1]
-        msg = f"{step.name}: the width of {kind}'s nn is unknown, since no layer says it; {HOW_WIDE}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: the width of {kind}'s nn is unknown, since no layer says it; {HOW_WIDE}")
     return layers, weights, read
 
 
@@ -363,8 +358,7 @@ def _sizes(step: Step, neighbour: np.ndarray, own: np.ndarray | None) -> dict[st
     if own is not None and own.shape != neighbour.shape:
         if step.relation:
             return sizes | {"target_channels": own.shape[1]}
-        msg = f"{step.name}: bipartite layers are not supported, in_channels is {(in_channels, own.shape[1])}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: bipartite layers are not supported, in_channels is {(in_channels, own.shape[1])}")
     return sizes
 
 

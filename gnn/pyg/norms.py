@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.declarations import BatchNorm
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.functions import FLOAT32_EPS
 from freshet.gnn.pyg.refusals import whole_graph_norm
 from freshet.gnn.pyg.steps import Step, array_of, class_name, refuse_other
@@ -110,8 +110,7 @@ def _rms_norm(step: Step) -> Converted:
 
 def _channels(step: Step, shape: tuple[int, ...]) -> int:
     if len(shape) != 1:
-        msg = f"{step.name}: normalized_shape={tuple(shape)}, but rows have one dimension, expected (channels,)"
-        raise ExportError(msg)
+        refuse(f"{step.name}: normalized_shape={tuple(shape)}, but rows have one dimension, expected (channels,)")
     return int(shape[0])
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
 from freshet.gnn.pyg.kinds.convs.han import Attention, attention_of, is_han, replay
 from freshet.gnn.pyg.kinds.metadata import Metadata
@@ -52,8 +52,7 @@ class Statistics:
         name = self._names.get(id(step.op), step.name)
         found, at = self._found.get(name, []), self._taken.get(name, 0)
         if at >= len(found):
-            msg = f"{step.name}: the module did not call it {at + 1} times on the graph of stats_from"
-            raise ExportError(msg)
+            refuse(f"{step.name}: the module did not call it {at + 1} times on the graph of stats_from")
         self._taken[name] = at + 1
         return found[at]
 
@@ -68,8 +67,7 @@ class Statistics:
         """
         calls = self._attention.get(name, [])
         if call >= len(calls):
-            msg = f"{name}: the module did not call it {call + 1} times on the graph of stats_from"
-            raise ExportError(msg)
+            refuse(f"{name}: the module did not call it {call + 1} times on the graph of stats_from")
         return calls[call]
 
     def put_into(self, clone: Module) -> None:
@@ -166,8 +164,7 @@ def plain_inputs(stats_from: Any) -> ModuleInputs:
     if isinstance(given, tuple | list) and len(given) == 4:
         *given, attr = given
     if not isinstance(given, tuple | list) or len(given) not in (2, 3):
-        msg = f"stats_from: got {type(stats_from).__name__}, {_EXPECTED_PLAIN}"
-        raise ExportError(msg)
+        refuse(f"stats_from: got {type(stats_from).__name__}, {_EXPECTED_PLAIN}")
     try:
         x, edges = (torch.as_tensor(value).detach().cpu().numpy() for value in given[:2])
         weights = None if len(given) == 2 or given[2] is None else torch.as_tensor(given[2]).detach().cpu().numpy()
@@ -179,8 +176,7 @@ def plain_inputs(stats_from: Any) -> ModuleInputs:
         raise ExportError(msg + f"{_EXPECTED_PLAIN}, not empty")
     weights = np.ones(edges.shape[1]) if weights is None else weights.reshape(-1)
     if len(weights) != edges.shape[1]:
-        msg = f"stats_from: got {len(weights)} weights for {edges.shape[1]} edges"
-        raise ExportError(msg)
+        refuse(f"stats_from: got {len(weights)} weights for {edges.shape[1]} edges")
     attributes = _attributes(attr, edges.shape[1])
     arrays = x.astype(np.float32), edges.astype(np.int64), weights.astype(np.float32), attributes
     return ModuleInputs(*([torch.from_numpy(one)] for one in arrays))
@@ -198,8 +194,7 @@ def _attributes(given: Any, edges: int) -> np.ndarray:
     attr = torch.as_tensor(given).detach().cpu().numpy().astype(np.float32)
     attr = attr[:, None] if attr.ndim == 1 else attr
     if attr.ndim != 2 or len(attr) != edges:
-        msg = f"stats_from: got edge_attr of shape {attr.shape} for {edges} edges, expected a row for each"
-        raise ExportError(msg)
+        refuse(f"stats_from: got edge_attr of shape {attr.shape} for {edges} edges, expected a row for each")
     return attr
 
 
@@ -208,8 +203,7 @@ def _typed_inputs(given: Any) -> ModuleInputs:
         x = _numbers(given.num_nodes) if given.x is None else given.x
         given = (x, given.edge_index, given.edge_type)
     if not isinstance(given, tuple | list) or len(given) != 3:
-        msg = f"stats_from: got {type(given).__name__}, {_EXPECTED_TYPED}"
-        raise ExportError(msg)
+        refuse(f"stats_from: got {type(given).__name__}, {_EXPECTED_TYPED}")
     x, edges, types = (_tensor("", one) for one in given)
     return ModuleInputs([x], [edges], [], [], types, [_numbers(len(x))])
 
@@ -222,8 +216,7 @@ def _inputs(given: Any, kinds: Metadata) -> ModuleInputs:
     rows, found, numbers = list[Any](), list[Any](), list[Any]()
     for kind in kinds.names:
         if kind not in x and kind not in ids:
-            msg = f"stats_from has no vertices of kind {kind!r}; it has {', '.join(map(repr, x)) or 'none'}"
-            raise ExportError(msg)
+            refuse(f"stats_from has no vertices of kind {kind!r}; it has {', '.join(map(repr, x)) or 'none'}")
         rows.append(_tensor(kind, x[kind] if kind in x else ids[kind]))
         numbers.append(_tensor(kind, ids[kind]) if kind in ids else _numbers(len(rows[-1])))
     named = list[Any]()  # the relation whose edges each one has
@@ -236,8 +229,7 @@ def _inputs(given: Any, kinds: Metadata) -> ModuleInputs:
             named.append(kinds.relations[of])
             found.append(_tensor(str(relation), edges[kinds.relations[of]]).flip(0))
         else:
-            msg = f"stats_from has no edges of {relation}; it has {', '.join(map(str, edges)) or 'none'}"
-            raise ExportError(msg)
+            refuse(f"stats_from has no edges of {relation}; it has {', '.join(map(str, edges)) or 'none'}")
     of_edges = [[one.get(relation) for relation in named] for one in (weights, attributes)]
     counts = [one.shape[1] for one in found]
     w = [torch.ones(n) if one is None else _tensor("", one) for n, one in zip(counts, of_edges[0], strict=True)]
@@ -264,8 +256,7 @@ def _dicts(given: Any, kinds: Metadata) -> list[Mapping[Any, Any]]:
                 ids[kind] = _numbers(given[kind].num_nodes) if name is None else given[kind][name]
         return [x, *edges, ids]
     if not isinstance(given, tuple | list) or not 2 <= len(given) <= 5 or not isinstance(given[0], Mapping):
-        msg = f"stats_from: got {type(given).__name__}, {_EXPECTED}"
-        raise ExportError(msg)
+        refuse(f"stats_from: got {type(given).__name__}, {_EXPECTED}")
     return [{} if one is None else one for one in (*given, *[None] * (5 - len(given)))]
 
 
@@ -298,8 +289,7 @@ def _freezing(found: Statistics, name: str, kind: Frozen) -> Any:
         off, size = np.abs(made - result.numpy()).max(initial=0), np.abs(made).max(initial=0)
         terms = np.abs(rows * weights["scale"]) + np.abs(weights["shift"]) if layer.length is None else size
         if not off <= _TOLERANCE * max(size, np.max(terms, initial=0)):
-            msg = f"{name}: {class_name(module)} gives something other than its formula on stats_from, by {off:.3g}"
-            raise ExportError(msg)
+            refuse(f"{name}: {class_name(module)} gives something other than its formula on stats_from, by {off:.3g}")
         found.add(name, (layer, weights))
 
     return hook

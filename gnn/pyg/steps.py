@@ -15,6 +15,7 @@ from freshet.gnn.convs.base import ExistingLoops
 from freshet.gnn.model import explain
 from freshet.gnn.own.loading import classes_of, layer_class
 from freshet.gnn.pyg.errors import ExportError as ExportError
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.rows.layer import Layer
 
 if TYPE_CHECKING:
@@ -226,8 +227,7 @@ def refuse_other(step: Step, name: str, part: Any, *expected: str) -> None:
     Raises: ExportError naming it, where it is of none of the expected classes.
     """
     if class_name(part) not in expected:
-        msg = f"{step.name}: its {name} is a {class_name(part)}, expected {expected[0]}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: its {name} is a {class_name(part)}, expected {expected[0]}")
 
 
 def refuse_no_act(step: Step, parts: Sequence[Any]) -> None:
@@ -251,8 +251,7 @@ def check_conv(step: Step) -> None:
         msg += "flow, and edges the other way round in the stream"
         raise ExportError(msg)
     if conv.decomposed_layers > 1:
-        msg = f"{step.name}: decomposed_layers={conv.decomposed_layers} is not supported"
-        raise ExportError(msg)
+        refuse(f"{step.name}: decomposed_layers={conv.decomposed_layers} is not supported")
 
 
 def check_attributes(step: Step) -> None:
@@ -262,8 +261,7 @@ def check_attributes(step: Step) -> None:
     """
     if not step.attributes:
         kind = class_name(step.op).rsplit(".", 1)[1]
-        msg = f"{step.name}: {kind} is called without attributes of edges: hand it edge_attr"
-        raise ExportError(msg)
+        refuse(f"{step.name}: {kind} is called without attributes of edges: hand it edge_attr")
 
 
 def array_of(step: Step, tensor: Tensor) -> np.ndarray:
@@ -274,8 +272,7 @@ def array_of(step: Step, tensor: Tensor) -> np.ndarray:
     from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
     if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
-        msg = f"{step.name}: its size is not known yet (in_channels=-1); run the module once before exporting it"
-        raise ExportError(msg)
+        refuse(f"{step.name}: its size is not known yet (in_channels=-1); run the module once before exporting it")
     values: np.ndarray = tensor.detach().cpu().float().numpy()
     return np.array(values, np.float32)
 
@@ -302,8 +299,7 @@ def written_class(module: Any) -> str | None:
     """
     found = classes_of(type(module))
     if len(found) > 1:
-        msg = f"{type(module).__name__}: {' and '.join(found)} are all of it; load one of them"
-        raise ExportError(msg)
+        refuse(f"{type(module).__name__}: {' and '.join(found)} are all of it; load one of them")
     return found[0] if found else None
 
 

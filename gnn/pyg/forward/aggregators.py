@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.steps import ExportError, Step, class_name
 
 AGGREGATORS = ("sum", "mean", "max", "min", "std", "var")
@@ -47,8 +48,7 @@ def kinds_of(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool
         kind_name = class_name(conv).rsplit(".", 1)[1]
         if isinstance(module, aggr.MultiAggregation):
             _refuse_several(step, kind_name, module, kinds, allowed, several=several)
-        msg = f"{step.name}: {kind_name} with aggr={got!r} is not supported yet; supported: {', '.join(allowed)}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: {kind_name} with aggr={got!r} is not supported yet; supported: {', '.join(allowed)}")
     return kind
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.opening import opened
@@ -53,8 +54,7 @@ class Asked(NamedTuple):
             return result
         what = f"{type(module).__name__}.{self.method}"
         if not isinstance(result, tuple | list | dict):
-            msg = f"output={self.output!r}: {what} returns one thing, not several; leave output out"
-            raise ExportError(msg)
+            refuse(f"output={self.output!r}: {what} returns one thing, not several; leave output out")
         try:
             return result[self.output]  # type: ignore[index]
         except (IndexError, KeyError, TypeError):
@@ -138,8 +138,7 @@ def _refuse_unnamed_weights(module: Module, head: str | None, asked: Asked, how:
         for step in ops.steps(result):
             if step.edge_weights:
                 kind = type(module).__name__
-                msg = f"{kind}.{asked.method} hands {name} to {step.name} as weights of edges: call it edge_weight"
-                raise ExportError(msg)
+                refuse(f"{kind}.{asked.method} hands {name} to {step.name} as weights of edges: call it edge_weight")
 
 
 def _by_rest(
@@ -161,11 +160,10 @@ def _by_rest(
         if any(step.edge_weights for step in ops.steps(result)):
             return one, ops, result
     shown = ", ".join(("*" if one.kind is inspect.Parameter.VAR_POSITIONAL else "**") + one.name for one in rest)
-    msg = (
+    refuse(
         f"{type(module).__name__}.{asked.method} reads {shown}, which may hold weights of edges or what is not looked "
         "into: name its parameters, as in forward(self, x, edge_index, edge_weight=None)"
     )
-    raise ExportError(msg)
 
 
 def _traced(
@@ -202,8 +200,7 @@ def _traced(
     root.inner = module
     results = _read(ops, graph, root, name, rows, opens, shapes=how.shapes, asked=asked)
     if len(results) != 1:
-        msg = f"{name} returns the rows of {len(results)} layers, expected one. {TAKEN}"
-        raise ExportError(msg)
+        refuse(f"{name} returns the rows of {len(results)} layers, expected one. {TAKEN}")
     return results[0]
 
 
@@ -250,8 +247,7 @@ def _read(
 
     nodes = list(graph.nodes)
     if reason := reads_dicts(nodes):
-        msg = f"{name or 'the module'} {reason}"
-        raise ExportError(msg)
+        refuse(f"{name or 'the module'} {reason}")
     refuse_overwritten(graph, root, name)
     if asked.output is not None:
         nodes[-1].args = (asked.of(getattr(root, "inner", root), nodes[-1].args[0]),)
@@ -325,8 +321,7 @@ def refuse_jumps(name: str, steps: list[Step]) -> None:
     """
     for step in steps:
         if isinstance(step.op, Keep | Join):
-            msg = f"{name}: {step.name} is read past the layer behind it; a head and a conv's nn are straight lines"
-            raise ExportError(msg)
+            refuse(f"{name}: {step.name} is read past the layer behind it; a head and a conv's nn are straight lines")
 
 
 def _dense(ops: Operations, name: str, module: Module, rows: str) -> str:

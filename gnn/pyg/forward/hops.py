@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from freshet.gnn.declarations import GCNConv, Laplacian, Linear
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.functions import Made, arithmetic, callable_step
@@ -93,8 +93,7 @@ def _cheb_conv(conv: OpenedConv, x: str) -> str:
     """Note sum_k W_k T_k + b, with T_0 = x, T_1 = L x and T_k = 2 L T_(k-1) - T_(k-2), L the scaled Laplacian."""
     module, lambda_max = conv.module, conv.options.get("lambda_max")
     if conv.aggr != "sum":
-        msg = f"{conv.name}: ChebConv with aggr={module.aggr!r} is not supported; supported: add"
-        raise ExportError(msg)
+        refuse(f"{conv.name}: ChebConv with aggr={module.aggr!r} is not supported; supported: add")
     out = conv.lin(x, "lins.0", module.lins[0])
     if len(module.lins) > 1:
         _check_lambda(conv, lambda_max)
@@ -123,8 +122,7 @@ def _check_lambda(conv: OpenedConv, lambda_max: Any) -> None:
     """
     if lambda_max is not None:
         if np.asarray(lambda_max).size != 1 or not 0 < float(lambda_max) < np.inf:
-            msg = f"{conv.name}: ChebConv is called with lambda_max={lambda_max}, expected one number above 0"
-            raise ExportError(msg)
+            refuse(f"{conv.name}: ChebConv is called with lambda_max={lambda_max}, expected one number above 0")
         return
     if conv.module.normalization is None:
         msg = f"{conv.name}: ChebConv with normalization=None scales by the largest degree of the graph, which every "
@@ -160,8 +158,7 @@ def _cluster_gcn_conv(conv: OpenedConv, x: str) -> str:
     """Note W sum_u(x_u + (1 + lambda) x_v) / d_v + b + W_root x_v: the mean of rows with the self-loop's own weight."""
     module = conv.module
     if conv.aggr != "sum":
-        msg = f"{conv.name}: ClusterGCNConv with aggr={module.aggr!r} is not supported; supported: add"
-        raise ExportError(msg)
+        refuse(f"{conv.name}: ClusterGCNConv with aggr={module.aggr!r} is not supported; supported: add")
     if not module.add_self_loops:
         msg = f"{conv.name}: ClusterGCNConv with add_self_loops=False is not supported: PyG itself fails where a "
         raise ExportError(msg + "vertex has no self-loop. Nearest: add_self_loops=True")
@@ -271,8 +268,7 @@ def opened_hops(
         return _ONE[kind](conv, rows[0])
     if kind in _TWO and len(rows) == 2:
         return _TWO[kind](conv, *rows)
-    msg = f"{name}: {kind} is called with the rows of {len(rows)} layers, expected {1 if kind in _ONE else 2}"
-    raise ExportError(msg)
+    refuse(f"{name}: {kind} is called with the rows of {len(rows)} layers, expected {1 if kind in _ONE else 2}")
 
 
 def _checked(name: str, module: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from freshet.gnn.declarations import Layer
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.refusals import several_rows
 from freshet.gnn.pyg.steps import Step
@@ -39,15 +39,13 @@ def joined_rows(
     """
     more = sorted(key for key, value in options.items() if key != "dim" and value not in (None, False))
     if more:
-        msg = f"{where}: {label} with {', '.join(more)} is not supported"
-        raise ExportError(msg)
+        refuse(f"{where}: {label} with {', '.join(more)} is not supported")
     if label == "stack":
         return Stack(rows, options.get("dim", 0) % 3)
     if label in _BESIDE:
         dim = options.get("dim", 1 if label in ("hstack", "column_stack") else 0)
         if dim not in (1, -1):
-            msg = f"{where}: {label} over dim={dim} puts vertices together; dim=-1 puts channels side by side"
-            raise ExportError(msg)
+            refuse(f"{where}: {label} over dim={dim} puts vertices together; dim=-1 puts channels side by side")
         return rows[0] if len(rows) == 1 else ops.join(name, "cat", rows)
     if len(rows) == 2 and label in _PAIRS and "dim" not in options:
         return ops.join(name, _PAIRS[label], rows)
@@ -64,8 +62,7 @@ def reduced(ops: Operations, where: str, name: str, label: str, stack: Stack, di
     Raises: ExportError for another function, or one over another dimension.
     """
     if label not in _REDUCED or not isinstance(dim, int) or dim % 3 != stack.dim:
-        msg = f"{where}: stacked rows must be reduced over the dimension that stacks them, by {', '.join(_REDUCED)}"
-        raise ExportError(msg)
+        refuse(f"{where}: stacked rows must be reduced over the dimension that stacks them, by {', '.join(_REDUCED)}")
     if len(stack.rows) == 1:
         return stack.rows[0]
     rows = ops.join(name, _REDUCED[label], stack.rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.hops import OpenedConv, opened_hops
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.forward.untouched import is_plain
@@ -101,8 +101,7 @@ def opened_with(
         return hops
     hint = why_not_module(kind)
     if hint is not None:
-        msg = f"{where}: {kind} {hint}"
-        raise ExportError(msg)
+        refuse(f"{where}: {kind} {hint}")
     raise ExportError(several_rows(where, kind, list(rows)))
 
 
@@ -113,8 +112,7 @@ def jumping_knowledge(where: str, mode: Any) -> Operation:
     """
     if mode in ("cat", "max"):
         return mode
-    msg = f"{where}: jumping knowledge with {mode!r} {LSTM_JUMPS}"
-    raise ExportError(msg)
+    refuse(f"{where}: jumping knowledge with {mode!r} {LSTM_JUMPS}")
 
 
 def _mlp(ops: Operations, name: str, module: Any, rows: str) -> str:
@@ -147,8 +145,7 @@ def _basic_gnn(ops: Operations, name: str, module: Any, rows: str, *, edge_weigh
         made.append(rows)
     if module.jk_mode not in (None, "last"):
         if class_name(module.jk) != "torch_geometric.nn.JumpingKnowledge" or module.jk.mode != module.jk_mode:
-            msg = f"{where}: its jk is {module.jk}, expected JumpingKnowledge({module.jk_mode!r})"
-            raise ExportError(msg)
+            refuse(f"{where}: its jk is {module.jk}, expected JumpingKnowledge({module.jk_mode!r})")
         rows = ops.join(f"{name}.jk".removeprefix("."), jumping_knowledge(where, module.jk_mode), made)
     if hasattr(module, "lin"):
         rows = opened(ops, f"{name}.lin", module.lin, rows, edge_weights=False)
@@ -195,8 +192,7 @@ def _film_conv(ops: Operations, name: str, module: Any, rows: str) -> str:
     Raises: ExportError for several relations.
     """
     if module.num_relations > 1:
-        msg = f"{name}: FiLMConv with num_relations={module.num_relations} {TYPED}"
-        raise ExportError(msg)
+        refuse(f"{name}: FiLMConv with num_relations={module.num_relations} {TYPED}")
     conv = OpenedConv(ops, name, module, weighted=False, aggr="sum")
     skip = opened(ops, f"{name}.film_skip", module.film_skip, rows, edge_weights=False)
     beta, gamma = np.split(np.eye(2 * module.out_channels), 2)

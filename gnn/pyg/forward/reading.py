@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.in_place import gives_its_input, writes
 from freshet.gnn.pyg.forward.joins import Stack, joined_rows, reduced
 from freshet.gnn.pyg.forward.line import Operations
@@ -86,8 +86,7 @@ class Reader:
         listed = list(result) if isinstance(result, tuple | list) else [result]
         if not all(hasattr(one, "all_input_nodes") and one in self._rows for one in listed):
             several = ": several things" if isinstance(result, tuple | list | dict) else ""
-            msg = f"{self._prefix or 'the module'} returns something other than the rows of a layer{several}. {TAKEN}"
-            raise ExportError(msg)
+            refuse(f"{self._prefix or 'the module'} returns something other than the rows of a layer{several}. {TAKEN}")
         return [self._rows[one] for one in listed]
 
     def _read(self, node: Any) -> None:
@@ -172,8 +171,7 @@ class Reader:
             return
         rows = [self._rows.get(one) if hasattr(one, "all_input_nodes") else None for one in pair]
         if None in rows or rows[0] != rows[1]:
-            msg = f"{self._place(node)} is called with two kinds of rows, as on a bipartite graph: give it one, x"
-            raise ExportError(msg)
+            refuse(f"{self._place(node)} is called with two kinds of rows, as on a bipartite graph: give it one, x")
         arguments[name] = pair[0]
 
     def _refuse_confused(self, node: Any, op: Any, weigh: Collection[str], *, attributed: bool) -> None:
@@ -190,8 +188,7 @@ class Reader:
             msg += ". Leave them out of its call, or name what are weights edge_weight"
             raise ExportError(msg)
         if weigh and takes_attributes(op) and not takes_both(op, weigh):
-            msg = f"{self._place(node)}: {kind} is given weights of edges, and reads attributes: hand it edge_attr"
-            raise ExportError(msg)
+            refuse(f"{self._place(node)}: {kind} is given weights of edges, and reads attributes: hand it edge_attr")
         if weigh:
             refuse_weights(self._place(node), op)
 
@@ -224,8 +221,7 @@ class Reader:
         given = [*node.args, *(node.kwargs[name] for name in ("input", "other") if name in node.kwargs)]
         more = sorted(node.kwargs.keys() - {"input", "other"})
         if len(given) != 2 or more:
-            msg = f"{self._place(node)}: {label} with {', '.join(more) or given} is not supported"
-            raise ExportError(msg)
+            refuse(f"{self._place(node)}: {label} with {', '.join(more) or given} is not supported")
         rows_first = given[0] in self._rows
         constant = self._values(given[1] if rows_first else given[0])
         try:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.parameters import Shapes
 from freshet.gnn.pyg.forward.places import label_of, nodes_in, place_of
 
@@ -191,8 +191,7 @@ class Samples:
         allowed = (torch.float32,) if value.is_floating_point() else (*_INTEGERS, torch.bool)
         if kind not in allowed:
             what = "edge weights" if value.is_floating_point() else "edges"
-            msg = f"{place_of(node, '')}: {what} become {kind}, expected {' or '.join(map(str, allowed[:2]))}"
-            raise ExportError(msg)
+            refuse(f"{place_of(node, '')}: {what} become {kind}, expected {' or '.join(map(str, allowed[:2]))}")
         return value.to(kind)
 
 

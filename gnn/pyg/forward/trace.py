@@ -6,7 +6,7 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.fx import FORWARD, Asked, called, trace_forward, traced_function
 from freshet.gnn.pyg.forward.hops import light_gcn
 from freshet.gnn.pyg.forward.line import INPUT, Operations
@@ -84,8 +84,7 @@ def refuse_no_method(module: Module, method: str) -> None:
     if not callable(getattr(module, method, None)):
         own = [one for kind in type(module).__mro__ if not kind.__module__.startswith("torch.") for one in vars(kind)]
         methods = sorted({one for one in own if not one.startswith("_") and callable(getattr(module, one, None))})
-        msg = f"method={method!r} is no method of {type(module).__name__}; it has {', '.join(methods)}"
-        raise ExportError(msg)
+        refuse(f"method={method!r} is no method of {type(module).__name__}; it has {', '.join(methods)}")
 
 
 def _whole(module: Module, *, added: bool) -> Traced | None:
@@ -181,21 +180,18 @@ def _sequential(module: Any, head: str | None, asked: Asked) -> Traced:
     inputs = list(module.signature.param_dict)
     attributes = _attributes_of(module, inputs[2:])
     if len(inputs) - (attributes is not None) not in (2, 3):
-        msg = f"Sequential takes {inputs}, expected 'x, edge_index' or 'x, edge_index, edge_weight'"
-        raise ExportError(msg)
+        refuse(f"Sequential takes {inputs}, expected 'x, edge_index' or 'x, edge_index, edge_weight'")
     ops, edges = Operations(), [name for name in inputs[1:] if name != attributes]
     named: dict[str, list[str]] = {inputs[0]: [INPUT]}
     last = [INPUT]
     for child in module._children:
         rows = [one for name in child.param_names for one in named.get(name, [])]
         if not rows or child.param_names[0] not in named or not set(child.param_names) <= {*named, *inputs[1:]}:
-            msg = f"{child.name} reads {', '.join(child.param_names)}. {TAKEN}"
-            raise ExportError(msg)
+            refuse(f"{child.name} reads {', '.join(child.param_names)}. {TAKEN}")
         last = _child(ops, module, child, rows, edges, (head, attributes))
         names = child.return_names
         if len(names) not in (1, len(last)):
-            msg = f"{child.name} returns {', '.join(names)}. {TAKEN}"
-            raise ExportError(msg)
+            refuse(f"{child.name} returns {', '.join(names)}. {TAKEN}")
         named |= {names[0]: last} if len(names) == 1 else {name: [one] for name, one in zip(names, last, strict=True)}
 
     def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Any:
@@ -205,8 +201,7 @@ def _sequential(module: Any, head: str | None, asked: Asked) -> Traced:
 
     result = asked.of(module, last if len(last) > 1 else last[0])
     if isinstance(result, list):
-        msg = "Sequential returns the rows of several layers: say which, as in export_model(module, folder, output=0)"
-        raise ExportError(msg)
+        refuse("Sequential returns the rows of several layers: say which, as in export_model(module, folder, output=0)")
     return Traced(list(ops.steps(result)), run)
 
 
@@ -226,8 +221,7 @@ def _attributes_of(module: Any, inputs: list[str]) -> str | None:
     for name, is_attribute, child in uses:
         if (name == found) != is_attribute:
             what = "attributes of edges" if is_attribute else "a weight"
-            msg = f"{child} gets {name} as {what}, and another conv as something else: have an input for each"
-            raise ExportError(msg)
+            refuse(f"{child} gets {name} as {what}, and another conv as something else: have an input for each")
     return found
 
 

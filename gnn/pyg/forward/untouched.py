@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.running import copy_of
 from freshet.gnn.pyg.steps import class_name
 
@@ -78,15 +78,12 @@ def _refuse_compiled(name: str, part: Module) -> None:
     import torch
 
     if isinstance(part, torch.jit.ScriptModule):
-        msg = f"{name} was made by torch.jit, whose code is not looked into: export the module that it was made of"
-        raise ExportError(msg)
+        refuse(f"{name} was made by torch.jit, whose code is not looked into: export the module that it was made of")
     if class_name(part) == "torch._dynamo.eval_frame.OptimizedModule":
-        msg = f"{name} was made by torch.compile: put its ._orig_mod in its place"
-        raise ExportError(msg)
+        refuse(f"{name} was made by torch.compile: put its ._orig_mod in its place")
     for weight, value in part.named_parameters(recurse=False):
         if value.device.type == "meta":
-            msg = f"{name}: {weight} is on the device 'meta', where it has no values: load the weights first"
-            raise ExportError(msg)
+            refuse(f"{name}: {weight} is on the device 'meta', where it has no values: load the weights first")
 
 
 def _refuse_hooks(name: str, part: Module) -> None:
@@ -96,14 +93,12 @@ def _refuse_hooks(name: str, part: Module) -> None:
         for hook in hooks.values():
             if not _is_lazy(hook, part) and not _makes_weights(hook):
                 what = kind.strip("_").replace("_", " ")
-                msg = (
+                refuse(
                     f"{name}: {class_name(part)} has {what} ({_named(hook)}), which may change what it gives: "
                     "remove it before the export (handle.remove()), and write what it does into forward"
                 )
-                raise ExportError(msg)
     if getattr(part, "_explain", None):
-        msg = f"{name}: {class_name(part)} has explain=True, which masks its messages: set explain to None first"
-        raise ExportError(msg)
+        refuse(f"{name}: {class_name(part)} has explain=True, which masks its messages: set explain to None first")
 
 
 def _refuse_global_hooks() -> None:
@@ -115,11 +110,10 @@ def _refuse_global_hooks() -> None:
 
     for hooks in ("_global_forward_hooks", "_global_forward_pre_hooks"):
         for hook in getattr(torch.nn.modules.module, hooks).values():
-            msg = (
+            refuse(
                 f"a hook on all modules ({_named(hook)}, torch.nn.modules.module.register_module{hooks[7:-1]}) may "
                 "change what they give: remove it before the export (handle.remove())"
             )
-            raise ExportError(msg)
 
 
 def _refuse_patches(name: str, part: Module) -> None:
@@ -136,11 +130,10 @@ def _refuse_patches(name: str, part: Module) -> None:
     patched = [key for key in set_here if hasattr(kind, key) and key != "_compiled_call_impl"]
     patched += _replaced(kind)
     if patched:
-        msg = (
+        refuse(
             f"{name}: {class_name(part)}.{patched[0]} was replaced by a function of one's own, which may give "
             "anything: export the class as it is, or write what the function does into forward"
         )
-        raise ExportError(msg)
 
 
 def _is_of(method: Any, part: Module) -> bool:
