@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.parameters import is_of_kinds
 from freshet.gnn.pyg.kinds.convs.typed import is_typed
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
@@ -142,8 +142,7 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
         return ModuleCall(method, data=True)
     rows = not parameters or parameters[0].name not in _EDGES
     if len(parameters) < 1 + rows:
-        msg = f"{name} takes ({', '.join(p.name for p in parameters)}), {_CALLS}"
-        raise ExportError(msg)
+        refuse(f"{name} takes ({', '.join(p.name for p in parameters)}), {_CALLS}")
     named = next((p for p in parameters[rows:] if p.name in _EDGES), parameters[rows])
     edges = None if named is parameters[rows] else named.name
     rest = [p for p in parameters[rows:] if p.name not in (named.name, "" if types is None else types.name)]
@@ -197,5 +196,4 @@ def _named(parameters: Sequence[inspect.Parameter], names: Sequence[str]) -> str
 def _refuse_needed(name: str, parameters: Sequence[inspect.Parameter]) -> None:
     needed = [p.name for p in parameters if p.default is p.empty]
     if needed:
-        msg = f"{name} needs {', '.join(needed)}, {_CALLS}: give it a default"
-        raise ExportError(msg)
+        refuse(f"{name} needs {', '.join(needed)}, {_CALLS}: give it a default")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
 from freshet.gnn.model import ModelError, explain
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.parameters import encoder_hint, made_with_bases
@@ -116,8 +116,7 @@ def _there(ops: KindsOperations, kinds: Metadata) -> Parts:
     """The kinds that convs send from and to, and the relations between these."""
     there = kinds_there(ops, kinds)
     if not there:
-        msg = "the module has no conv on a relation, so that no row reads those of neighbours"
-        raise ExportError(msg)
+        refuse("the module has no conv on a relation, so that no row reads those of neighbours")
     relations = [j for j in range(len(kinds.relations)) if set(kinds.ends(j)) <= there]
     return Parts(sorted(there), relations)
 
@@ -127,8 +126,7 @@ def _ids_by_kind(kinds: Metadata, given: Any) -> dict[str, list[Any]]:
     if given is None or isinstance(given, Mapping):
         return {str(kind): listed_ids(kind, of) for kind, of in (given or {}).items()}
     if len(kinds.names) > 1:
-        msg = f"ids is {type(given).__name__}, expected those of each kind, as {{{kinds.names[0]!r}: [...]}}"
-        raise ExportError(msg)
+        refuse(f"ids is {type(given).__name__}, expected those of each kind, as {{{kinds.names[0]!r}: [...]}}")
     return {kinds.names[0]: listed_ids(kinds.names[0], given)}
 
 
@@ -136,13 +134,11 @@ def _kinds(module: Module, call: ModuleCall, more: KindsAsked) -> Metadata:
     if call.plain:
         named = list(more.edge_types or [PLAIN_TYPE])
         if len(named) > 1:
-            msg = f"edge_types are {named}, but the module has no types: with ids it has one relation, so name one"
-            raise ExportError(msg)
+            refuse(f"edge_types are {named}, but the module has no types: with ids it has one relation, so name one")
         return kinds_of(module, (["vertex"], [("vertex", named[0], "vertex")]), more.mirrors)
     if call.types is None:
         if more.edge_types:
-            msg = "edge_types are those of metadata here: leave edge_types out, and give metadata=(kinds, relations)"
-            raise ExportError(msg)
+            refuse("edge_types are those of metadata here: leave edge_types out, and give metadata=(kinds, relations)")
         return kinds_of(module, more.metadata, more.mirrors)
     many = next((one.num_relations for one in module.modules() if hasattr(one, "num_relations")), 0)
     metadata = more.metadata
@@ -151,8 +147,7 @@ def _kinds(module: Module, call: ModuleCall, more: KindsAsked) -> Metadata:
         metadata = (["vertex"], [("vertex", name, "vertex") for name in names])
     kinds = kinds_of(module, metadata, more.mirrors)
     if len(kinds.names) > 1:
-        msg = f"metadata names {len(kinds.names)} kinds, but {call.types} is of edges between vertices of one"
-        raise ExportError(msg)
+        refuse(f"metadata names {len(kinds.names)} kinds, but {call.types} is of edges between vertices of one")
     return kinds
 
 
@@ -166,8 +161,7 @@ def _features(kinds: Metadata, given: Mapping[str, int] | int | None) -> dict[st
     if isinstance(given, Mapping):
         wrong = [(kind, width) for kind, width in given.items() if not isinstance(width, int) or width < 1]
         if wrong:
-            msg = f"features: the width of kind {wrong[0][0]!r} is {wrong[0][1]!r}, expected a whole number above 0"
-            raise ExportError(msg)
+            refuse(f"features: the width of kind {wrong[0][0]!r} is {wrong[0][1]!r}, expected a whole number above 0")
         return {str(kind): width for kind, width in given.items()}
     if len(kinds.names) == 1:
         return {kinds.names[0]: given}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.fx import dense_steps
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRows
@@ -45,8 +45,7 @@ def heads_of(
         for kind, head in heads.items():
             if head is not None and head.is_called and _is_within(name, head.name):
                 what = f"head={head.name!r} is not the end of what makes rows of {kinds.names[kind]!r}"
-                msg = f"{what}: {name} is read by other layers, too"
-                raise ExportError(msg)
+                refuse(f"{what}: {name} is read by other layers, too")
     return embeddings, heads
 
 
@@ -55,8 +54,7 @@ def _named(module: Module, asked: Asked, returned: Sequence[str]) -> dict[str, s
     if asked is None:
         return {}
     if isinstance(asked, Mapping) and (other := [kind for kind in asked if kind not in returned]):
-        msg = f"head names the kind {other[0]!r}; the module returns {', '.join(map(repr, returned))}"
-        raise ExportError(msg)
+        refuse(f"head names the kind {other[0]!r}; the module returns {', '.join(map(repr, returned))}")
     by_kind = dict(asked) if isinstance(asked, Mapping) else dict.fromkeys(returned, asked)
     return {kind: _part(module, kind, name) for kind, name in by_kind.items()}
 
@@ -76,15 +74,13 @@ def _split(module: Module, ops: KindsOperations, result: str, head: str | None) 
     while _is_within(at, head):
         op = ops.made[at]
         if not isinstance(op, OnRows):
-            msg = f"{head}: {at} puts rows together or reads neighbours; a head is a straight line of layers of a row"
-            raise ExportError(msg)
+            refuse(f"{head}: {at} puts rows together or reads neighbours; a head is a straight line of layers of a row")
         steps.append(op.step)
         at = op.rows
     if steps:
         return KindHead(head, steps[::-1], is_called=True), at
     if inside := [name for name in ops.made if _is_within(name, head) and name in ops.needed([result])]:
-        msg = f"head={head!r} is not the end of the module: {result} comes after {inside[0]}"
-        raise ExportError(msg)
+        refuse(f"head={head!r} is not the end of the module: {result} comes after {inside[0]}")
     part: Any = module.get_submodule(head)
     return KindHead(head, dense_steps(head, part), is_called=False), result
 

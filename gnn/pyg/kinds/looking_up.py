@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from freshet.gnn.kinds.learned import learned_weights
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.kinds.convs.typed import may_read_numbers
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations
@@ -86,13 +86,11 @@ def learned_of(ops: KindsOperations, kinds: Metadata, ids: Mapping[str, list[Any
 def _ids_of(kind: str, tables: Mapping[str, np.ndarray], given: Mapping[str, list[Any]]) -> Sequence[Any]:
     counts = {name: len(table) for name, table in tables.items()}
     if len(set(counts.values())) > 1:
-        msg = f"learned rows of kind {kind!r} are {counts}, expected as many of each: one for an id"
-        raise ExportError(msg)
+        refuse(f"learned rows of kind {kind!r} are {counts}, expected as many of each: one for an id")
     (count,) = set(counts.values())
     ids = given.get(kind, range(count))
     if len(ids) != count:
-        msg = f"ids: {len(ids)} of kind {kind!r}, but {next(iter(counts))} has {count} rows: give the id of each row"
-        raise ExportError(msg)
+        refuse(f"ids: {len(ids)} of kind {kind!r}, but {next(iter(counts))} has {count} rows: give the id of each row")
     return ids
 
 

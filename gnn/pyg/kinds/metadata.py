@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.places import keys_read
 from freshet.gnn.pyg.steps import class_name
 from freshet.kinds import NO_NAME
@@ -76,8 +76,7 @@ def kinds_of(module: Module, metadata: Any, mirrors: Mapping[Any, Any] | None) -
         msg = f"metadata has no relation {missing[0]}, which the module has a conv for: give it with all that there are"
         raise ExportError(msg)
     if not names or not relations:
-        msg = f"{type(module).__name__} does not say its kinds of vertices and edges: {_HOW}"
-        raise ExportError(msg)
+        refuse(f"{type(module).__name__} does not say its kinds of vertices and edges: {_HOW}")
     return Metadata(names, relations, mirrors_of(relations, mirrors))
 
 
@@ -92,15 +91,12 @@ def _checked(metadata: Any) -> tuple[list[str], list[Relation]]:
         raise ExportError(msg) from None
     for relation in of:
         if len(relation) != 3 or not all(isinstance(part, str) and part for part in relation):
-            msg = f"metadata: relation {relation!r}, expected (source kind, type, target kind)"
-            raise ExportError(msg)
+            refuse(f"metadata: relation {relation!r}, expected (source kind, type, target kind)")
         if not {relation[0], relation[2]} <= set(names):
-            msg = f"metadata: relation {relation} has an end that is none of the kinds {', '.join(names)}"
-            raise ExportError(msg)
+            refuse(f"metadata: relation {relation} has an end that is none of the kinds {', '.join(names)}")
     for what, listed in (("kinds", names), ("relations", of)):
         if len(set(listed)) != len(listed):
-            msg = f"metadata: {what} are {listed}, expected each once"
-            raise ExportError(msg)
+            refuse(f"metadata: {what} are {listed}, expected each once")
     return names, of
 
 
@@ -138,24 +134,20 @@ def mirrors_of(relations: Sequence[Relation], given: Mapping[Any, Any] | None) -
     if given is None:
         return [_reversed(relations, relation) for relation in relations]
     if not isinstance(given, Mapping):
-        msg = f"mirrors is {given!r}, expected the type of a relation for each that follows it, as {{'rev_X': 'X'}}"
-        raise ExportError(msg)
+        refuse(f"mirrors is {given!r}, expected the type of a relation for each that follows it, as {{'rev_X': 'X'}}")
     found: list[int | None] = [None] * len(relations)
     for mirror, of in given.items():
         for number in _numbers("mirrors", relations, mirror):
             source, _, target = relations[number]
             fits = [one for one in _numbers("mirrors", relations, of) if _ends(relations[one]) == (target, source)]
             if len(fits) != 1:
-                msg = f"mirrors: {relations[number]} does not run between the ends of {of!r} the other way round"
-                raise ExportError(msg)
+                refuse(f"mirrors: {relations[number]} does not run between the ends of {of!r} the other way round")
             if fits[0] == number:
-                msg = f"mirrors: {mirror!r} follows itself, which is what the job's --undirected does"
-                raise ExportError(msg)
+                refuse(f"mirrors: {mirror!r} follows itself, which is what the job's --undirected does")
             found[number] = fits[0]
     for number, one in enumerate(found):
         if one is not None and found[one] is not None:
-            msg = f"mirrors: {relations[number]} follows {relations[one]}, which follows another one itself"
-            raise ExportError(msg)
+            refuse(f"mirrors: {relations[number]} follows {relations[one]}, which follows another one itself")
     return found
 
 
@@ -168,8 +160,7 @@ def _numbers(what: str, relations: Sequence[Relation], name: Any) -> list[int]:
     ends = tuple(name) if isinstance(name, tuple | list) else None
     found = [i for i, one in enumerate(relations) if name == one[1] or ends == one]
     if not found:
-        msg = f"{what}: there is no relation {name!r}; there are {', '.join(map(str, relations))}"
-        raise ExportError(msg)
+        refuse(f"{what}: there is no relation {name!r}; there are {', '.join(map(str, relations))}")
     return found
 
 

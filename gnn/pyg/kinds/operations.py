@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.steps import Step
@@ -81,8 +81,7 @@ class KindsOperations(Operations):
         kinds = {self.kind[one]: one for one in rows}
         if len(kinds) > 1:
             named = " and ".join(repr(self._kinds.names[k]) for k in kinds)
-            msg = f"{name}: rows of {named} are put together, and each row is of a vertex of its own"
-            raise ExportError(msg)
+            refuse(f"{name}: rows of {named} are put together, and each row is of a vertex of its own")
         name = super().join(name, operation, rows)
         return self._note(name, JoinedRows(operation, tuple(rows)), *kinds)
 
@@ -100,8 +99,7 @@ class KindsOperations(Operations):
         for what, rows, kind in (("source", of.source, source), ("target", of.target, target)):
             if rows is not None and self.kind[rows] != kind:
                 expected, got = self._kinds.names[kind], self._kinds.names[self.kind[rows]]
-                msg = f"{where}: {self._kinds.named(of.relation)} has {expected!r} as its {what}, got rows of {got!r}"
-                raise ExportError(msg)
+                refuse(f"{where}: {self._kinds.named(of.relation)} has {expected!r} as its {what}, got rows of {got!r}")
         read = [one for one in (of.source, of.target) if one is not None]
         name = self._called(of.step, read)
         return self._note(name, of, target)

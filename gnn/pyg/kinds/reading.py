@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
@@ -127,8 +127,7 @@ def _refuse_misnamed(name: str, ops: KindsOperations, kinds: Metadata, results: 
     for key, rows in results.items():
         kind = kinds.names[ops.kind[rows]]
         if key is not None and key != kind:
-            msg = f"{name} returns rows of kind {kind!r} as {key!r}: return them as {kind!r}, or say output={key!r}"
-            raise ExportError(msg)
+            refuse(f"{name} returns rows of kind {kind!r} as {key!r}: return them as {kind!r}, or say output={key!r}")
 
 
 class KindsReader(Reader):
@@ -248,8 +247,7 @@ class KindsReader(Reader):
         known = isinstance(x, dict) and isinstance(edges, dict) and all(one in self._rows for one in x.values())
         relations = {ends: self._samples.relation_of("edges", one) for ends, one in edges.items()} if known else {}
         if any(more):
-            msg = f"{self._place(node)}: return_semantic_attention_weights is not supported: leave it out"
-            raise ExportError(msg)
+            refuse(f"{self._place(node)}: return_semantic_attention_weights is not supported: leave it out")
         if not known or any(j is None or self._kinds.relations[j] != ends for ends, j in relations.items()):
             msg = f"{self._place(node)} is to be called with rows by kind, and edges by relation as they came: "
             raise ExportError(msg + CHANGES_EDGES)
@@ -285,8 +283,7 @@ class KindsReader(Reader):
             raise ExportError(self._reads_other(node))
         if is_typed(op):
             if ends[0] != ends[1]:
-                msg = f"{self._place(node)} is called with two kinds of rows: give it one, x"
-                raise ExportError(msg)
+                refuse(f"{self._place(node)} is called with two kinds of rows: give it one, x")
             return self._typed_conv(node, op, ends[0], others)
         return self._conv(node, op, ends, others, one=not isinstance(x, tuple | list))
 
@@ -322,10 +319,9 @@ class KindsReader(Reader):
     def _conv(self, node: Any, op: Any, ends: list[Any], others: dict[str, Any], *, one: bool) -> str:
         place, name = self._place(node), self._name(node)
         if self._typed:
-            msg = (
+            refuse(
                 f"{place}: {type(op).__name__} reads edges of all types alike, which is not supported beside types yet"
             )
-            raise ExportError(msg)
         found = {what: {} for what in ("edges", "weights", "attributes")}  # type: dict[str, dict[str, int]]
         for parameter, value in others.items():
             for what, of in found.items():
@@ -338,8 +334,7 @@ class KindsReader(Reader):
             raise ExportError(self._reads_other(node))
         if len(relations) > 1:
             named = " and ".join(self._kinds.named(number) for number in sorted(relations))
-            msg = f"{place} gets edges of {named} at once, expected edges and what they have of one relation"
-            raise ExportError(msg)
+            refuse(f"{place} gets edges of {named} at once, expected edges and what they have of one relation")
         self._refuse_confused(node, op, found["weights"].keys(), attributed=bool(found["attributes"]))
         (relation,) = relations
         source, target = self._kinds.ends(relation)
@@ -363,8 +358,7 @@ class KindsReader(Reader):
             msg = f"{place}: {class_name(op)} reads the types of edges: call it from forward(x, edge_index, edge_type)"
             raise ExportError(msg)
         if len(values) != 2 or not self._samples.is_edges(values[0]) or not self._samples.is_types(values[1]):
-            msg = f"{place} is to be called with x, edge_index and edge_type as they came: {CHANGES_EDGES}"
-            raise ExportError(msg)
+            refuse(f"{place} is to be called with x, edge_index and edge_type as they came: {CHANGES_EDGES}")
         name, many, target, added = self._name(node), len(self._kinds.relations), rows, list[str]()
         if rows is None:
             convs, table, root = learned_convs(Step(name, op), many)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.places import blamed
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
@@ -79,8 +79,7 @@ class Run:
         for one in listed:
             if not isinstance(one, torch.Tensor):
                 of = "kind" if self.kinds.are_named else "layer"
-                msg = f"the module returns {type(one).__name__}, expected the rows of a {of}"
-                raise ExportError(msg)
+                refuse(f"the module returns {type(one).__name__}, expected the rows of a {of}")
         if not any(self.heads.values()):
             return [one.numpy() for one in listed]
         with torch.no_grad():
@@ -126,8 +125,7 @@ class _Calls:
         for name, read, made in self._calls:
             if name == head.name and made.data_ptr() == rows.data_ptr():
                 return read, rows
-        msg = f"head={head.name!r} did not give the rows that the module returns"
-        raise ExportError(msg)
+        refuse(f"head={head.name!r} did not give the rows that the module returns")
 
 
 def initialised(module: Module, call: ModuleCall, kinds: Metadata, features: Mapping[str, int]) -> Module:
@@ -142,11 +140,10 @@ def initialised(module: Module, call: ModuleCall, kinds: Metadata, features: Map
         return module
     missing = [name for name in kinds.names if name not in features]
     if missing and not any(map(is_embedding, module.modules())):
-        msg = (
+        refuse(
             f"{lazy[0]}: its size is not known yet (in_channels=-1); run the module once before exporting it, or give "
             f"the widths of the features of all kinds: features={{{missing[0]!r}: N, ...}}"
         )
-        raise ExportError(msg)
     edges = torch.zeros((2, 1), dtype=torch.int64)
     ids = torch.zeros(2, dtype=torch.int64)
     rows = [torch.zeros((2, features[name])) if name in features else ids for name in kinds.names]

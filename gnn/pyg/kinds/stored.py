@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.kinds.calling import ModuleCall
 from freshet.gnn.pyg.kinds.looking_up import Learned
 from freshet.gnn.pyg.kinds.metadata import Metadata
@@ -57,11 +57,10 @@ class StoredGraph:
             fits = _are_numbers(ids[kind]) and of.min() >= 0 and of.max() < one.many
             if not fits or ((one.whole or call.types is not None) and len(of) != one.many):
                 name = kinds.names[kind]
-                msg = (
+                refuse(
                     f"stats_from: ids of kind {name!r} are not the numbers of its {one.many} learned rows; in Python "
                     "give export_model that graph as stats_from=data, a HeteroData"
                 )
-                raise ExportError(msg)
 
 
 def _are_numbers(ids: list[int] | list[str]) -> bool:

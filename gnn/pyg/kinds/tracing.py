@@ -10,7 +10,7 @@ from torch.nn import Module
 from torch_geometric.nn import HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, MessagePassing
 from torch_geometric.utils._trim_to_layer import TrimToLayer
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.parameters import STANDARD
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.tracer import Tracer, rows_as_tensors, traced
@@ -74,8 +74,7 @@ class KindsTracer(Tracer):
         kind = class_name(m)
         if kind.startswith("torch_geometric.nn.") and (why := _REFUSED.get(kind.rsplit(".", 1)[1])) is not None:
             name, line = self.path_of_module(m).removeprefix("inner.").removeprefix("inner"), place_here()
-            msg = f"{name or type(m).__name__}{f' ({line})' if line else ''}: {kind} {why}"
-            raise ExportError(msg)
+            refuse(f"{name or type(m).__name__}{f' ({line})' if line else ''}: {kind} {why}")
         made = super().call_module(m, forward, args, kwargs)
         if is_hgt(m):
             x = next(iter(inspect.signature(m.forward).bind(*args, **kwargs).arguments.values()))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.steps import ExportError
 
 _EXPECTED = "expected package.module:factory, or with arguments: 'package.module:factory(8, hidden=16)'"
@@ -77,8 +78,7 @@ def build_module(text: str) -> torch.nn.Module:
         raise ExportError(msg) from error
     module = _called(text, make, factory.arguments)
     if not isinstance(module, torch.nn.Module):
-        msg = f"{text} gives a {type(module).__name__}, expected a torch.nn.Module"
-        raise ExportError(msg)
+        refuse(f"{text} gives a {type(module).__name__}, expected a torch.nn.Module")
     return module
 
 
@@ -86,8 +86,7 @@ def _called(text: str, make: Any, arguments: tuple[list[Any], dict[str, Any]] | 
     if isinstance(make, torch.nn.Module) or not callable(make):
         if arguments is None:
             return make
-        msg = f"{text}: there is a {type(make).__name__} already, which takes no arguments; leave them out"
-        raise ExportError(msg)
+        refuse(f"{text}: there is a {type(make).__name__} already, which takes no arguments; leave them out")
     args, options = arguments or ([], {})
     _check_arguments(text, make, args, options)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.saved.old_names import with_new_names
 from freshet.gnn.pyg.saved.weights import Weights
 from freshet.gnn.pyg.steps import ExportError
@@ -103,17 +104,15 @@ def _best(source: str, fits: list[_Fit], *, of_lightning: bool) -> _Fit:
     found = whole[:1] or partly
     if len(found) > 1:
         names = " and ".join(repr(one.prefix) for one in found)
-        msg = f"{source}: weights that fit the module stand under {names}; save those that are meant alone"
-        raise ExportError(msg)
+        refuse(f"{source}: weights that fit the module stand under {names}; save those that are meant alone")
     if found:
         return found[0]
     closest = min(fits, key=lambda one: (one.wrong + len(one.beside), len(one.prefix)))
     if good:
-        msg = (
+        refuse(
             f"{source}: what stands under {good[0].prefix!r} would fit the module, but there is more beside it: "
             f"{_listed(good[0].beside)}. Give the factory of the whole module, or save that part alone"
         )
-        raise ExportError(msg)
     return closest
 
 

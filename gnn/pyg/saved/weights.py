@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.steps import ExportError
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
@@ -31,8 +32,7 @@ def load_weights(path: Path) -> Weights:
     Raises: ExportError when there is no such file, it is of another kind, or it holds anything but tensors.
     """
     if not path.is_file():
-        msg = f"{path}: no such file"
-        raise ExportError(msg)
+        refuse(f"{path}: no such file")
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
         return Weights(_safetensors(path))
@@ -115,8 +115,7 @@ def _state_in(path: Path, found: Any) -> Weights:
     what = f"a {type(found).__name__}"
     if isinstance(found, Mapping):
         what = f"a dict of {', '.join(map(str, list(found)[:8]))}" if found else "an empty dict"
-    msg = f"{path} holds {what}, expected a state dict (names and tensors): {_SAVE}"
-    raise ExportError(msg)
+    refuse(f"{path} holds {what}, expected a state dict (names and tensors): {_SAVE}")
 
 
 def _holds_state(found: Mapping[Any, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.declarations import Gelu, TransformerConv
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.kinds.metadata import Relation
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.steps import Step, array_of, check_conv, class_name
@@ -37,8 +37,7 @@ def hgt_conv(
             continue
         into = [(ends, number) for ends, number in relations.items() if ends[2] == kind]
         if not into:
-            msg = f"{place}: HGTConv gets no edges into {kind!r}, of which it makes rows all the same"
-            raise ExportError(msg)
+            refuse(f"{place}: HGTConv gets no edges into {kind!r}, of which it makes rows all the same")
         convs = [
             ops.conv(place, OnRelation(number, x[ends[0]], x[kind], _on_relation(name, module, ends)))
             for ends, number in into

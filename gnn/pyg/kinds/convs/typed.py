@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from freshet.gnn.declarations import GATConv, SAGEConv
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import aggr_of
 from freshet.gnn.pyg.steps import Step, array_of, check_conv, class_name
 
@@ -98,8 +98,7 @@ def _check(step: Step, relations: int) -> None:
     check_conv(step)
     if conv.num_relations != relations:
         name = class_name(conv).rsplit(".", 1)[1]
-        msg = f"{step.name}: {name} has num_relations={conv.num_relations}, but there are {relations} types of edges"
-        raise ExportError(msg)
+        refuse(f"{step.name}: {name} has num_relations={conv.num_relations}, but there are {relations} types of edges")
 
 
 def _aggr(step: Step) -> Any:
@@ -142,8 +141,7 @@ def _attention(step: Step) -> list[Step]:
     one = {"dim": 1, "mod": None, "edge_dim": None, "attention_mode": "additive-self-attention"}
     for name, expected in one.items():
         if (got := getattr(conv, name)) != expected:
-            msg = f"{step.name}: RGATConv with {name}={got!r} is not supported yet; expected {expected!r}"
-            raise ExportError(msg)
+            refuse(f"{step.name}: RGATConv with {name}={got!r} is not supported yet; expected {expected!r}")
     made = []
     bases = (None, conv.weight) if conv.num_bases is None else (conv.att, conv.basis)
     att = {"att_dst": array_of(step, conv.q).T, "att_src": array_of(step, conv.k).T}

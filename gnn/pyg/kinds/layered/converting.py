@@ -6,13 +6,12 @@ from typing import Any
 
 from freshet.gnn.declarations import Conv
 from freshet.gnn.model import explain
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import OnRelation
 from freshet.gnn.pyg.layers import convert
-from freshet.gnn.pyg.own.conv import relation_conv_of
-from freshet.gnn.pyg.own.declaring import written_relation
+from freshet.gnn.pyg.own.conv import relation_conv_of, written_relation
 from freshet.gnn.pyg.steps import Converted, Hop, Step, check_conv, class_name, is_read, reads_targets, written_class
 from freshet.gnn.rows.layer import Layer
 
@@ -106,8 +105,7 @@ def _check_class(where: str, op: Any, *, within: bool) -> None:
     kind = class_name(op)
     short = kind.rsplit(".", 1)[1]
     if not is_run_here(op) and short not in ((*_TAKEN, *_WITHIN) if within else _TAKEN):
-        msg = f"{where}: {kind} {_why_not(short, within=within)}"
-        raise ExportError(msg)
+        refuse(f"{where}: {kind} {_why_not(short, within=within)}")
 
 
 def _why_not(name: str, *, within: bool) -> str:

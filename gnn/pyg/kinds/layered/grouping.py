@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.kinds.layered.converting import reads_target
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import JoinedRows, Made, OnRelation, OnRows
@@ -92,8 +92,7 @@ class _Grouper:
         for conv in convs:
             self._put(conv, _AGGR[op.operation], found)
         if op.operation == "softmax" and len(found) != 1:
-            msg = f"{name}: one softmax over convs that read different rows of one kind is not supported"
-            raise ExportError(msg)
+            refuse(f"{name}: one softmax over convs that read different rows of one kind is not supported")
         found = [group for group in found if len(group.convs) > 1 or op.operation == "softmax"]
         if len(found) == 1 and len(found[0].convs) == len(leaves):
             groups[name] = found[0]
@@ -130,8 +129,7 @@ class _Grouper:
             own = {self._kind[op.target]: op.target}
             if not fits(read, own):
                 what = f"{op.source} and {op.target} of {self._kinds.names[self._kind[op.target]]!r}"
-                msg = f"{conv} reads two rows of one kind, {what}. Nearest: the same rows as source and as target"
-                raise ExportError(msg)
+                refuse(f"{conv} reads two rows of one kind, {what}. Nearest: the same rows as source and as target")
             read |= own
         return read
 

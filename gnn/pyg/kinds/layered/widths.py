@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.kinds.layered.converting import is_run_here, reads_target, relation_conv, says_no_width
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import JoinedRows, KindsOperations, Made, OnRelation, OnRows
@@ -30,16 +30,14 @@ def widths_of(read: KindsOperations, unread: KindsOperations, kinds: Metadata, g
     Raises: ExportError naming a kind that is read, and whose width nothing says.
     """
     if unknown := sorted(given.keys() - set(kinds.names)):
-        msg = f"features has the kind {unknown[0]!r}; kinds are {', '.join(kinds.names)}"
-        raise ExportError(msg)
+        refuse(f"features has the kind {unknown[0]!r}; kinds are {', '.join(kinds.names)}")
     there = kinds_there(read, kinds)
     features = list[int]()
     for kind, name in enumerate(kinds.names):
         rows = read.inputs[kind]
         width = given.get(name) or _read_width(read.made, rows, kinds) or _tried_width(unread.made, rows, kinds)
         if kind in read.ids and given.get(name):
-            msg = f"features: x of kind {name!r} are the ids of its vertices, so leave its width out"
-            raise ExportError(msg)
+            refuse(f"features: x of kind {name!r} are the ids of its vertices, so leave its width out")
         is_read = any(rows in read.reads(one) for one in read.made)
         if width is None and kind in there and (is_read or kind not in {read.kind[one] for one in read.tables}):
             msg = f"the width of the features of kind {name!r} is unknown, since no layer reads them by themselves; "
