@@ -1,4 +1,4 @@
-"""A conv of the user's own becomes steps: it is read as it runs, and written again as layers."""
+"""A conv of the user's own becomes steps: it is read as it runs, or a layer that was written stands in its place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from collections.abc import Callable, Sequence
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from freshet.gnn.layers.own.own_layer import declared
+from freshet.gnn.own.loading import LayersError, layer_class
+from freshet.gnn.own.running import WrittenLayerError
+from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES
 from freshet.gnn.pyg.refusals import HOW_WIDE
 from freshet.gnn.pyg.steps import (
@@ -18,6 +24,8 @@ from freshet.gnn.pyg.steps import (
     attributes_of,
     check_conv,
     class_name,
+    edge_width_of,
+    reads_targets,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +65,7 @@ def relation_conv_of(where: str, step: Step, source: int | None, target: int | N
 
     Raises: ExportError naming the place of what stops it, and what would work.
     """
-    from freshet.gnn.pyg.own.relation import relation_layer
+    from freshet.gnn.pyg.own.program import relation_layer
     from freshet.gnn.pyg.own.running import read
 
     name = class_name(step.op).rsplit(".", 1)[1]
@@ -82,8 +90,7 @@ def run_widths(step: Step, source: int | None, target: int | None) -> ConvWidths
     if found is None:
         known = source is not None and (target is not None or not given.two_kinds)
         hint = "" if known else "the width of the rows that it reads is unknown; give features={kind: width} "
-        msg = f"{step.name}: {hint}{_first(failures).strip(' ()')}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: {hint}{_first(failures).strip(' ()')}")
     if given.attributes is None:
         return found
     return found._replace(attributes=_attr_width(step, given, found.rows, found.target))
@@ -99,8 +106,7 @@ def end_widths(step: Step) -> tuple[int | None, int | None]:
     given, failures = _given(step), list[str]()
     found = next(fitting(step, given, _ends(step, given, None, None), failures.append), None)
     if found is None:
-        msg = f"{step.name}: {class_name(step.op)} cannot be run on a small graph{_first(failures)}"
-        raise ExportError(msg)
+        refuse(f"{step.name}: {class_name(step.op)} cannot be run on a small graph{_first(failures)}")
     source = None if any(fitting(step, given, [found._replace(rows=found.rows + 1)])) else found.rows
     if not given.two_kinds:
         return source, source
@@ -127,8 +133,7 @@ def _given(step: Step) -> ConvCall:
         return step.given
     names = list(inspect.signature(step.op.forward).parameters)  # type: ignore[union-attr]
     if len(names) < 2:
-        msg = f"{step.name}: its forward takes ({', '.join(names)}), expected (x, edge_index)"
-        raise ExportError(msg)
+        refuse(f"{step.name}: its forward takes ({', '.join(names)}), expected (x, edge_index)")
     found = call_by_names(step.op)
     attributes, weights = found.attributes if step.attributes else None, found.weights if step.edge_weights else None
     return found._replace(attributes=attributes, weights=weights)
@@ -196,3 +201,65 @@ def _attr_width(step: Step, given: ConvCall, width: int, target: int = 0) -> int
     what = f"may be {' or '.join(map(str, sorted(found)[:5]))} wide" if found else "have a width that none of it says"
     msg = f"{step.name}: the attributes of edges that it reads {what}; give export_model edge_features=N"
     raise ExportError(msg + ("" if found else _first(failures)))
+
+
+def convert_written(step: Step, code: str, width: int | None) -> Converted:
+    """Return the declaration of the written layer that stands for a module, and its weights.
+
+    Raises: ExportError naming what is missing, or what the layer's functions say.
+    """
+    module = step.op
+    channels = getattr(module, "in_channels", width)
+    if channels is None:
+        channels = input_width(step)
+    if not isinstance(channels, int) or channels < 1:
+        refuse(f"{step.name}: {code} reads rows of unknown width; give the module in_channels, or {HOW_WIDE}")
+    edges = 0
+    if "attr" in _reads(step.name, step, code):
+        edges = edge_width_of(module) or 0
+        if not edges:
+            refuse(f"{step.name}: {code}.message reads attributes of unknown width; give the module edge_dim")
+    return _declared(step.name, step, code, in_channels=channels, edge_channels=edges)
+
+
+def written_relation(where: str, step: Step, code: str, source: int | None, target: int | None) -> Converted:
+    """Return the declaration of the written layer that stands for a conv on a relation, and its weights.
+
+    `source` and `target` are the widths of the rows that it reads, where known; `where` names conv and relation.
+
+    Raises: ExportError naming what is missing, or what the layer's functions say.
+    """
+    reads = _reads(where, step, code)
+    try:
+        rows, attributes, of_target = run_widths(step, source, target)
+    except ExportError as error:
+        msg = f"{where}, in whose place {code} stands: {error}"
+        raise ExportError(msg) from error
+    attributes = attributes if "attr" in reads else 0
+    if "attr" in reads and not attributes:
+        refuse(f"{where}: {code}.message reads attributes of edges, and the module is handed none")
+    other = None if of_target in (0, rows) else of_target
+    sizes = {"in_channels": rows, "target_channels": other if reads_targets(code) else 0}
+    return _declared(where, step, code, **sizes, edge_channels=attributes)
+
+
+def _reads(where: str, step: Step, code: str) -> tuple[str, ...]:
+    """Return the names of what messages read.
+
+    Raises: ExportError where that is a weight, of which the module is handed none.
+    """
+    reads = layer_class(code, None).reads_of("message")
+    if "weight" in reads and not step.edge_weights:
+        refuse(f"{where}: {code}.message reads the weight of an edge, and the module is handed none")
+    return reads
+
+
+def _declared(where: str, step: Step, code: str, **widths: Any) -> Converted:
+    layer = layer_class(code, None)
+    try:
+        weights = {name: np.array(weight, np.float32) for name, weight in layer.weights_of(step.op).items()}
+        spec = declared(code, weights, **widths, **layer.options_of(step.op))
+    except (LayersError, WrittenLayerError, ValueError) as error:
+        msg = f"{where}: {error}"
+        raise ExportError(msg) from error
+    return spec, weights

@@ -1,15 +1,20 @@
-"""Operations between vertices and edges: rows of the ends of edges, and aggregates of edges into their targets."""
+"""Notes of operations between vertices and edges, of PyG's self-loops, and of functions of whole rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
-from freshet.gnn.pyg.own.values import LOOPS, Value, constant
+from freshet.gnn.declarations import PRelu
+from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
+from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant
+from freshet.gnn.rows.functions import LogSoftmax, Softmax
+from freshet.gnn.rows.layer import Layer
+from freshet.gnn.rows.norms import LayerNorm
 
 ENDS = ("source", "target")
 REDUCED = {"sum": "sum", "add": "sum", "mean": "mean", "amax": "max", "max": "max", "amin": "min", "min": "min"}
@@ -125,7 +130,7 @@ def softmax(rec: Recorder, call: Operation) -> NotedValue:
         call.refuse("softmax is over other edges than those of its scores: self-loops differ")
     if given.get("ptr") is not None or end_of(rec, given.get("index")) != "target":
         call.refuse("softmax is over the edges into each target (index) alone")
-    return NotedValue(Value("softmax", noted.value.width, noted.value.over, (noted.value,), call.place), noted.axis)
+    return noted.then("softmax", call.place)
 
 
 def scatter(rec: Recorder, call: Operation) -> NotedValue:
@@ -140,7 +145,7 @@ def _infinite(rec: Recorder, call: Operation) -> NotedValue:
     noted = rec.find(call.args[0])
     if noted is None or (call.name != "isinf" and call.args[1] != float("inf")):
         call.refuse("it compares rows, and Freshet has no branches on them")
-    return NotedValue(Value("infinite", noted.value.width, noted.value.over, (noted.value,), call.place), noted.axis)
+    return noted.then("infinite", call.place)
 
 
 def _masked(rec: Recorder, call: Operation) -> NotedValue:
@@ -151,7 +156,7 @@ def _masked(rec: Recorder, call: Operation) -> NotedValue:
         call.refuse("it adds to those rows that a mask picks, and Freshet has no branches on rows")
     if noted is None or mask is None or mask.value.op != "infinite" or mask.value.of[0] is not noted.value or fill != 0:
         call.refuse("it changes those rows that a mask picks, and Freshet has no branches on rows")
-    return NotedValue(Value("finite", noted.value.width, noted.value.over, (noted.value,), call.place), noted.axis)
+    return noted.then("finite", call.place)
 
 
 EDGE_NOTES: dict[str, Note] = {
@@ -165,4 +170,153 @@ EDGE_NOTES: dict[str, Note] = {
     "isinf": _infinite,
     "masked_fill": _masked,
     "index_put": _masked,
+}
+
+
+_NAMES = ("edge_index", "edge_attr", "fill_value", "num_nodes")
+_OF_NORM = ("edge_index", "edge_attr", "num_nodes", "improved", "add_self_loops", "flow", "dtype")
+
+
+def gcn_norm(rec: Recorder, call: Operation) -> list[NotedValue]:
+    """Note PyG's gcn_norm: edges with self-loops, and their weights divided by the roots of both ends' degrees."""
+    given, edges, weight = _given(rec, call, _OF_NORM)
+    if given.get("flow", "source_to_target") != "source_to_target":
+        call.refuse("gcn_norm against the edges; messages flow source_to_target")
+    if weight is not None and weight.op != "weight":
+        call.refuse("gcn_norm is called with something other than the weights of the edges")
+    over, fill = edges.over, _filled(weight)
+    if given.get("add_self_loops", True):
+        over, fill = _with_loops(call, over, remaining=True), [2.0 if given.get("improved") else 1.0]
+        _check_vertices(rec, call, given)
+    arrays = {"fill": np.array(fill)} if LOOPS[over][0] else {}
+    name = "weighted" if weight else ""
+    return [
+        NotedValue(replace(edges, over=over, place=call.place), 1),
+        NotedValue(Value("normalized", 1, over, place=call.place, name=name, arrays=arrays), 0),
+    ]
+
+
+def add_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
+    """Note that each vertex gets a self-loop; by add_remaining_self_loops where it has none."""
+    given, edges, value = _given(rec, call, _NAMES)
+    over = _with_loops(call, edges.over, remaining=call.name == "add_remaining_self_loops")
+    _check_vertices(rec, call, given)
+    noted = [NotedValue(replace(edges, over=over, place=call.place), 1), None]
+    if value is not None:
+        fill = _fill_of(call, given.get("fill_value"))
+        noted[1] = NotedValue(replace(value, over=over, place=call.place, arrays={"fill": np.array([fill])}), 0)
+    return noted
+
+
+def remove_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
+    """Note that self-loops are taken out."""
+    _, edges, value = _given(rec, call, _NAMES)
+    if edges.over not in ("edges", "unlooped"):
+        call.refuse(f"{call.name} takes out self-loops that were added. Nearest: take them out before, or add none")
+    made = [replace(one, over="unlooped", place=call.place) for one in (edges, value) if one is not None]
+    return [NotedValue(one, axis) for one, axis in zip(made, (1, 0), strict=False)] + [None] * (2 - len(made))
+
+
+def _given(rec: Recorder, call: Operation, names: Sequence[str]) -> tuple[dict[str, Any], Value, Value | None]:
+    """Return the arguments by name, the edges, and their weights or attributes.
+
+    Raises: ExportError for others than those of the graph.
+    """
+    if "sources" in rec.sizes:
+        call.refuse(
+            f"{call.name} reads degrees or self-loops, and vertex i of one kind is not vertex i of the other. "
+            "Nearest: leave it out between two kinds; aggr='mean' divides by the number of in-edges of the relation"
+        )
+    given = dict(zip(names, call.args, strict=False))
+    given |= {"edge_attr" if name == "edge_weight" else name: value for name, value in call.options.items()}
+    edges, values = rec.find(given["edge_index"]), given.get("edge_attr")
+    if edges is None or edges.value.op != "edges":
+        call.refuse(f"{call.name} is called with other edges than those of the graph")
+    noted = rec.find(values)
+    if values is None:
+        return given, edges.value, None
+    if noted is None or noted.axis != 0 or noted.value.op not in ("weight", "attr"):
+        call.refuse(f"{call.name} is called with something other than the weights or attributes of the edges")
+    if noted.value.over != edges.value.over:
+        call.refuse(f"{call.name} is called with values of other edges: self-loops differ")
+    return given, edges.value, noted.value
+
+
+def _with_loops(call: Operation, over: Over, *, remaining: bool) -> Over:
+    if over == "unlooped":
+        return "relooped"
+    if over != "edges":
+        call.refuse(f"{call.name} adds self-loops to edges that have such already. Nearest: add them once")
+    return "looped" if remaining else "doubled"
+
+
+def _check_vertices(rec: Recorder, call: Operation, given: dict[str, Any]) -> None:
+    """Refuse self-loops of some of the vertices: without a number PyG adds none behind the last one with an edge."""
+    if given.get("num_nodes") != rec.sizes["vertices"]:
+        call.refuse(
+            f"{call.name} without num_nodes adds none to vertices behind the last one that has an edge. Nearest: "
+            "num_nodes=x.size(0)"
+        )
+
+
+def _fill_of(call: Operation, fill: Any) -> float:
+    """Return the number that self-loops have which are added."""
+    if isinstance(fill, torch.Tensor):
+        fill = fill.detach().unique().tolist()
+        fill = fill[0] if len(fill) == 1 else "a row"
+    if not isinstance(fill, int | float | None):
+        call.refuse(f"{call.name} gives self-loops the fill_value {fill!r}; supported: a number")
+    return 1.0 if fill is None else float(fill)
+
+
+def _filled(weight: Value | None) -> list[float]:
+    return [1.0] if weight is None or "fill" not in weight.arrays else weight.arrays["fill"].tolist()
+
+
+def _over_columns(layer: Layer) -> Note:
+    """Note a softmax over the columns of a row."""
+
+    def note(rec: Recorder, call: Operation) -> Noted:
+        tensor, noted = tracked(rec, call)
+        if noted.axis == call.args[1] % tensor.dim():
+            call.refuse(f"{call.name} over dim={call.args[1]} reads all vertices or edges at once")
+        if tensor.dim() != 2:
+            return rec.taken_apart(call)
+        return noted.then("layer", call.place, layer=layer)
+
+    return note
+
+
+def _layer_norm(rec: Recorder, call: Operation) -> Noted:
+    tensor, noted = tracked(rec, call)
+    _, shape, weight, bias, eps = call.args
+    if noted.axis >= tensor.dim() - len(shape):
+        call.refuse("layer_norm reads all vertices or edges at once")
+    if list(shape) != [noted.value.width]:
+        return rec.taken_apart(call)
+    arrays = {
+        name: one.double().numpy().astype(np.float32)
+        for name, one in (("weight", weight), ("bias", bias))
+        if one is not None
+    }
+    layer = LayerNorm(channels=noted.value.width, eps=eps, weight="weight" in arrays, bias="bias" in arrays)
+    return [noted.then("layer", call.place, layer=layer, arrays=arrays), None, None]
+
+
+def _prelu(rec: Recorder, call: Operation) -> Noted:
+    tensor, noted = tracked(rec, call)
+    slopes = call.args[1]
+    if tensor is not call.args[0] or rec.find(slopes) is not None:
+        call.refuse("prelu by slopes that depend on the graph is no function of rows that Freshet knows")
+    if slopes.numel() > 1 and (tensor.dim() != 2 or slopes.numel() != noted.value.width):
+        return rec.taken_apart(call)
+    arrays = {"weight": slopes.detach().reshape(-1).double().numpy().astype(np.float32)}
+    return noted.then("layer", call.place, layer=PRelu(channels=slopes.numel()), arrays=arrays)
+
+
+LAYER_NOTES: dict[str, Note] = {
+    "_softmax": _over_columns(Softmax()),
+    "_log_softmax": _over_columns(LogSoftmax()),
+    "native_layer_norm": _layer_norm,
+    "_prelu_kernel": _prelu,
 }

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.declarations import Linear, MessageConv
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.functions import Made, arithmetic
-from freshet.gnn.pyg.own.hops import hop_of
 from freshet.gnn.pyg.own.program import ProgramMaker
-from freshet.gnn.pyg.own.simplify import Hoisted, clamped, ends_of, gathers, normalized
+from freshet.gnn.pyg.own.simplify import Hoisted, behind_sum, clamped, ends_of, gathers, hop_of, normalized, weighed
 from freshet.gnn.pyg.own.values import LOOPS, Value, all_of, take
-from freshet.gnn.pyg.own.weighed import behind_sum, weighed
 from freshet.gnn.pyg.steps import Hop, Step
 from freshet.gnn.rows.functions import Affine
 from freshet.gnn.rows.jumps import Join, Keep, Operation
@@ -200,8 +198,7 @@ class _Lines:
         values = sorted(ends, key=lambda one: order.index(ends[one]))
         values = values or [one for one in all_of(self._result) if one.op == "rows"]
         if not values:
-            msg = f"{place}: its result depends on no row of a vertex; expected a message or an update that reads x"
-            raise ExportError(msg)
+            refuse(f"{place}: its result depends on no row of a vertex; expected a message or an update that reads x")
         bounds = np.cumsum([0, *(one.width for one in values)]).tolist()
         places = {one: (bounds[i], bounds[i + 1]) for i, one in enumerate(values)}
         return places, self._beside(values, place), bounds[-1]

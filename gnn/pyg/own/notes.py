@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from freshet.gnn.declarations import Elu, Gelu, LeakyRelu, Relu, Selu, Sigmoid, Silu, Tanh
-from freshet.gnn.pyg.own.edges import EDGE_NOTES
-from freshet.gnn.pyg.own.layers import LAYER_NOTES
+from freshet.gnn.pyg.own.edges import EDGE_NOTES, LAYER_NOTES
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
 from freshet.gnn.pyg.own.values import Over, Value, constant
 from freshet.gnn.rows.functions import Celu, Clamp, LogSigmoid, Mish, Softplus
@@ -77,9 +76,7 @@ def _layer(make: Callable[..., Layer | None]) -> Note:
         layer = make(*call.args[1:], **{k: v for k, v in call.options.items() if k not in ("self", "input")})
         if layer is None or tensor is not (call.args or [None])[0]:
             return rec.taken_apart(call)
-        made = NotedValue(
-            Value("layer", noted.value.width, noted.value.over, (noted.value,), call.place, layer=layer), noted.axis
-        )
+        made = noted.then("layer", call.place, layer=layer)
         return [made, None] if isinstance(call.result, tuple) else made
 
     return note
@@ -89,7 +86,7 @@ def _function(op: str) -> Note:
     def note(rec: Recorder, call: Operation) -> NotedValue:
         _, noted = tracked(rec, call)
         _refuse_numbers(call, noted.value)
-        return NotedValue(Value(op, noted.value.width, noted.value.over, (noted.value,), call.place), noted.axis)
+        return noted.then(op, call.place)
 
     return note
 
@@ -99,28 +96,24 @@ def _one_over(op: str) -> Note:
 
     def note(rec: Recorder, call: Operation) -> NotedValue:
         _, noted = tracked(rec, call)
-        value, over = noted.value, noted.value.over
-        _refuse_numbers(call, value)
-        if op:
-            value = Value(op, value.width, over, (value,), call.place)
-        return NotedValue(Value("div", value.width, over, (constant(np.ones(1)), value), call.place), noted.axis)
+        _refuse_numbers(call, noted.value)
+        value = noted.then(op, call.place).value if op else noted.value
+        return NotedValue(Value("div", value.width, value.over, (constant(np.ones(1)), value), call.place), noted.axis)
 
     return note
 
 
 def _power(rec: Recorder, call: Operation) -> NotedValue:
     tensor, noted = tracked(rec, call)
-    value, over = noted.value, noted.value.over
-    _refuse_numbers(call, value)
+    _refuse_numbers(call, value := noted.value)
     exponent = call.args[1] if len(call.args) > 1 else None
     if tensor is not call.args[0] or not isinstance(exponent, int | float):
         call.refuse("a power whose exponent is no number is no function of rows that Freshet knows")
     if exponent == 2:
-        return NotedValue(Value("mul", value.width, over, (value, value), call.place), noted.axis)
+        return NotedValue(Value("mul", value.width, value.over, (value, value), call.place), noted.axis)
     if exponent == 0.5:
-        return NotedValue(Value("sqrt", value.width, over, (value,), call.place), noted.axis)
-    arrays = {"exponent": np.array([exponent], np.float64)}
-    return NotedValue(Value("power", value.width, over, (value,), call.place, arrays=arrays), noted.axis)
+        return noted.then("sqrt", call.place)
+    return noted.then("power", call.place, arrays={"exponent": np.array([exponent], np.float64)})
 
 
 def _moved(rec: Recorder, call: Operation) -> NotedValue | Sequence[NotedValue | None]:
@@ -283,19 +276,15 @@ def _length(rec: Recorder, call: Operation) -> NotedValue:
     tensor, noted = tracked(rec, call)
     if (call.args[1] if len(call.args) > 1 else call.options.get("ord", 2)) != 2:
         call.refuse("a norm other than the Euclidean one is no function of rows that Freshet knows")
-    squares = torch.empty_like(tensor)
-    value, over = noted.value, noted.value.over
-    rec.note(
-        squares.copy_(tensor * tensor),
-        NotedValue(Value("mul", value.width, over, (value, value), call.place), noted.axis),
-    )
+    squares, value = torch.empty_like(tensor).copy_(tensor * tensor), noted.value
+    rec.note(squares, NotedValue(Value("mul", value.width, value.over, (value, value), call.place), noted.axis))
     dims = call.args[2] if len(call.args) > 2 else call.options.get("dim")
     keep = call.args[3] if len(call.args) > 3 else call.options.get("keepdim", False)
     total = squares.sum(dims, keepdim=keep)
     run = torch.ops.aten.sum.dim_IntList
     summed = _linear(rec, Operation("sum", run, (squares, dims, keep), {}, total, call.place))
     assert isinstance(summed, NotedValue)
-    return NotedValue(Value("sqrt", summed.value.width, over, (summed.value,), call.place), summed.axis)
+    return summed.then("sqrt", call.place)
 
 
 def _compared(rec: Recorder, call: Operation) -> None:

@@ -15,12 +15,11 @@ import torch
 from torch.nn import Module
 from torch.utils._python_dispatch import _disable_current_modes, _len_torch_dispatch_stack
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, kinds_of
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
-from freshet.gnn.pyg.own.edges import aggregated, scatter, softmax
-from freshet.gnn.pyg.own.loops import add_self_loops, gcn_norm, remove_self_loops
+from freshet.gnn.pyg.own.edges import add_self_loops, aggregated, gcn_norm, remove_self_loops, scatter, softmax
 from freshet.gnn.pyg.own.notes import NOTES
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain
@@ -145,8 +144,7 @@ def _counted(given: ConvCall, widths: ConvWidths, clone: Any) -> dict[str, Any]:
     with suppress(Exception), torch.no_grad():  # of which the next run says more
         clone(**_arguments(given, _inputs(given, widths, (13, 29, 17), 0)))
     if drawn != _draws():
-        msg = f"{type(clone).__name__} draws at random at inference, too; put it behind `if self.training`"
-        raise ExportError(msg)
+        refuse(f"{type(clone).__name__} draws at random at inference, too; put it behind `if self.training`")
     changed = [name for name, one in clone.named_buffers() if not torch.equal(one, buffers.get(name, one))]
     return changed_numbers(before, clone) | dict.fromkeys(changed, 0)
 

@@ -1,4 +1,4 @@
-"""Values of edges, rearranged: what reads one end of an edge alone is computed once for each vertex."""
+"""Values of edges, rearranged: what reads one end alone is computed for each vertex, what is linear behind a sum."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from freshet.gnn.pyg.own.values import Value, take
+from freshet.gnn.pyg.errors import refuse
+from freshet.gnn.pyg.own.values import LOOPS, Value, take
+from freshet.gnn.pyg.steps import Hop
 from freshet.gnn.rows.functions import Clamp, Normalize
 
 _OF_MESSAGES = ("exp", "log", "sqrt", "abs", "div")
@@ -157,3 +159,110 @@ def clamped(value: Value) -> tuple[Value, Clamp] | None:
             bound = float(other.arrays["value"][0])
             return one, Clamp(low=bound) if value.op == "max" else Clamp(high=bound)
     return None
+
+
+def behind_sum(value: Value, message: Value) -> Value | None:
+    """Return the sum of a message with what is linear in it done behind, one step of it; None where nothing is.
+
+    Raises: ExportError for another aggregate than a sum.
+    """
+    if value.name != "sum":
+        refuse(f"{value.place}: messages weighed by softmax are aggregated by {value.name!r}; supported: add")
+
+    def summed(of: Value) -> Value:
+        of = replace(of, over=value.of[0].over) if of.over == "every" else of
+        return Value("aggregate", of.width, "vertices", (of,), value.place, name="sum")
+
+    arrays, place = message.arrays, message.place
+    if message.op == "linear" and "bias" not in arrays:
+        return Value("linear", message.width, "vertices", (summed(message.of[0]),), place, arrays=arrays)
+    if message.op in ("add", "sub"):
+        return Value(message.op, message.width, "vertices", tuple(map(summed, message.of)), place)
+    found = [one for one in factors(message) if spread_of(one, "softmax") is not None]
+    if message.op == "take" and not found and len(message.of) == 1:
+        return take([summed(message.of[0])], arrays["which"], arrays["column"], "vertices", place)
+    return None
+
+
+def weighed(value: Value, message: Value) -> tuple[int, Value, Value]:
+    """Return the heads, the scores and the values of a message that is a softmax times something.
+
+    Raises: ExportError for another message.
+    """
+    width = message.width
+    found = [(one, spread) for one in factors(message) if (spread := spread_of(one, "softmax")) is not None]
+    rest = [one for one in factors(message) if one not in [factor for factor, _ in found]]
+    if len(found) != 1 or any("softmax" in ends_of(one) for one in rest):
+        refuse(f"{message.place or value.place}: Freshet takes a message that is a softmax times something")
+    softmax, columns = found[0][1]
+    scores, heads = softmax.of[0], softmax.width
+    if "softmax" in ends_of(scores):
+        refuse(f"{softmax.place}: a softmax of a softmax is no function of a message that Freshet knows")
+    if width % heads or columns.tolist() != np.repeat(np.arange(heads), width // heads).tolist():
+        scores, heads = take([scores], np.zeros(width, np.int64), columns, "edges", softmax.place), width
+    if not rest:
+        rest = [Value("constant", width, "every", place=value.place, arrays={"value": np.ones(width, np.float32)})]
+    product = rest[0]
+    for one in rest[1:]:
+        product = Value("mul", max(product.width, one.width), "edges", (product, one), value.place)
+    if product.width != width:
+        product = take([product], np.zeros(width, np.int64), np.zeros(width, np.int64), "edges", value.place)
+    return heads, scores, product
+
+
+def hop_of(value: Value, message: Value) -> tuple[Hop, Value, bool] | None:
+    """Return the hop that an aggregate is, the rows of vertices that it reads, and whether it reads weights.
+
+    None for another message.
+    """
+    (loops, there), found = LOOPS[value.of[0].over], [_one_column(one) for one in factors(message)]
+    rows = [one for one in found if one.op == "gather" and one.name == "source" and not _is_root(one)]
+    weights = [one for one in found if one.op == "weight"]
+    roots = [one for one in found if _is_root(one)]
+    normalized = [one for one in found if one.op == "normalized"]
+    if len(rows) != 1 or rows[0].width != message.width or len(found) != 1 + len(weights + roots + normalized):
+        return None
+    width, own = message.width, 1.0
+    weighted = bool(weights)
+    if loops and weights + normalized:
+        own = float((weights + normalized)[0].arrays["fill"][0])
+    if normalized:
+        if len(found) != 2:
+            return None
+        weighted = normalized[0].name == "weighted"
+    elif roots:
+        ends = sorted(one.name for one in roots)
+        degrees = {_degree(one) for one in roots}
+        if ends != ["source", "target"] or degrees != {"weight" if weighted else "constant"} or len(weights) > 1:
+            return None
+    elif len(weights) > 1:
+        return None
+    hop = Hop(bool(normalized or roots), loops, width, value.name, own, there)
+    return hop, rows[0].of[0], weighted
+
+
+def _one_column(value: Value) -> Value:
+    """Return what a value repeats, where it repeats one column."""
+    repeats = value.op == "take" and len(value.of) == 1 and value.of[0].width == 1
+    return value.of[0] if repeats else value
+
+
+def _is_root(value: Value) -> bool:
+    """Return whether a value is 1 / sqrt(degree) of an end, and 0 where that may be 0."""
+    return value.op == "gather" and _degree(value) in ("weight", "constant")
+
+
+def _degree(value: Value) -> str:
+    """Return what is summed for the degree whose root a value is: weight, or constant for ones; empty for none."""
+    found, adds = value.of[0], LOOPS[value.over][0]
+    never_0 = adds and found.op == "power"  # each vertex has a self-loop, if degrees are numbers of edges
+    for op in ("power", "aggregate") if never_0 else ("finite", "power", "aggregate"):
+        if found.op != op:
+            return ""
+        if op == "power" and found.arrays["exponent"].tolist() != [-0.5]:
+            return ""
+        if op == "aggregate" and (found.name != "sum" or found.of[0].over not in (value.over, "every")):
+            return ""
+        found = found.of[0]
+    ones = found.op == "constant" and found.arrays["value"].tolist() == [1.0]
+    return found.op if (found.op == "weight" and not never_0) or ones else ""
