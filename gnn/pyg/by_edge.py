@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from freshet.gnn.declarations import (
     AGNNConv,
@@ -133,8 +134,6 @@ def transformer_conv(step: Step) -> Converted:
 
 def gated_conv(step: Step) -> Converted:
     """Return the declaration and weights of a ResGatedGraphConv."""
-    import torch
-
     conv: Any = step.op
     if not isinstance(conv.act, torch.nn.Sigmoid) and conv.act not in (torch.sigmoid, torch.nn.functional.sigmoid):
         refuse(f"{step.name}: ResGatedGraphConv with act={conv.act!r} is not supported yet; expected Sigmoid()")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError, refuse
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 _SHOWN = 4
 
@@ -40,8 +39,6 @@ def naming_weights(module: Module) -> Iterator[None]:
 
 def why_not_finite(module: Module) -> str | None:
     """Return which parameters and buffers of a module are NaN, infinite or past float32; None where none is."""
-    import torch
-
     found = []
     for name, value in [*module.named_parameters(), *module.named_buffers()]:
         if torch.nn.parameter.is_lazy(value) or not value.is_floating_point():

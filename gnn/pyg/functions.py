@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import Module
+from torch_geometric.nn import resolver
 
 from freshet.gnn.declarations import Elu, Gelu, Identity, LeakyRelu, Linear, PRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from freshet.gnn.model import explain
@@ -41,9 +44,6 @@ def known_name(function: Any) -> str:
 
     A function of the same name that is another one may do anything.
     """
-    import torch
-    from torch_geometric.nn import resolver
-
     name = str(getattr(function, "__name__", function))
     homes = (torch, torch.nn.functional, torch.special, torch.Tensor, torch._C._nn, operator, builtins, resolver)
     if not is_foreign(function) and any(getattr(home, name, None) is function for home in homes):
@@ -86,8 +86,6 @@ def function_step(name: str, function: Any) -> Step:
 
 def callable_step(name: str, function: Any) -> Step:
     """Return the step of an activation, which is a module or a function."""
-    from torch.nn import Module
-
     name = name.removeprefix(".")
     if is_foreign(function) and _gives_its_argument(function):
         return Step(name, Identity())

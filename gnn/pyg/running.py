@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 _CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
 
@@ -104,8 +104,6 @@ def _fill(copied: Any, function: FunctionType, memo: dict[int, Any]) -> None:
 
 def _detach(kept: Any, memo: dict[int, Any]) -> None:
     """Note copies of the tensors in containers that torch would not copy."""
-    import torch
-
     if isinstance(kept, torch.Tensor):
         if not kept.is_leaf:
             memo[id(kept)] = kept.detach().clone()

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.convs.base import ExistingLoops
 from freshet.gnn.model import explain
@@ -17,10 +21,6 @@ from freshet.gnn.own.loading import classes_of, layer_class
 from freshet.gnn.pyg.errors import ExportError as ExportError
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.rows.layer import Layer
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.nn import Module
 
 
 class Hop(NamedTuple):
@@ -121,8 +121,6 @@ def takes_both(module: Any, weigh: Collection[str]) -> bool:
 
 def is_read(module: Any) -> bool:
     """Return whether a module is a conv that is read as it runs: one of the user's own, or of PyG's without a layer."""
-    from torch_geometric.nn import MessagePassing
-
     home = type(module).__module__
     if classes_of(type(module)):  # a written layer stands in its place
         return False
@@ -269,8 +267,6 @@ def array_of(step: Step, tensor: Tensor) -> np.ndarray:
 
     Raises: ExportError where a lazy module has not got it yet.
     """
-    from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
-
     if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
         refuse(f"{step.name}: its size is not known yet (in_channels=-1); run the module once before exporting it")
     values: np.ndarray = tensor.detach().cpu().float().numpy()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch_geometric.nn import aggr
+
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.steps import ExportError, Step, class_name
 
@@ -25,8 +27,6 @@ def kinds_of(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool
 
     Raises: ExportError for one that is not allowed.
     """
-    from torch_geometric.nn import aggr
-
     conv: Any = step.op
     kinds: dict[type, str] = {
         aggr.SumAggregation: "sum",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module
 
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
@@ -22,17 +26,15 @@ from freshet.gnn.pyg.forward.parameters import (
     ways_of,
     why_kinds,
 )
-from freshet.gnn.pyg.forward.places import name_of
+from freshet.gnn.pyg.forward.places import blamed, name_of
 from freshet.gnn.pyg.forward.reading import Reader
+from freshet.gnn.pyg.forward.samples import Samples
+from freshet.gnn.pyg.forward.tracer import Tracer, rows_as_tensors, traced
 from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, why_not_part
 from freshet.gnn.pyg.running import copy_of
 from freshet.gnn.pyg.steps import ExportError, Step, Traced, refuse_weights
 from freshet.gnn.rows.jumps import Join, Keep
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.nn import Module
 
 
 class Asked(NamedTuple):
@@ -177,7 +179,6 @@ def _traced(
     asked: Asked = FORWARD,
 ) -> str:
     """Note the operations of a module's forward, which gets the rows and what `how` says; returns its rows' name."""
-    import torch
 
     class Root(torch.nn.Module):
         """Calls the module with what it needs."""
@@ -209,9 +210,6 @@ def _graph_of(root: Any, module: Module | None, name: str, head: str | None, *, 
 
     Raises: ExportError naming what cannot be traced, and where.
     """
-    from freshet.gnn.pyg.forward.places import blamed
-    from freshet.gnn.pyg.forward.tracer import Tracer, rows_as_tensors, traced
-
     tracer = Tracer(module, head, shapes)
     try:
         with rows_as_tensors():
@@ -243,8 +241,6 @@ def _read(
     asked: Asked,
 ) -> list[str]:
     """Note the operations of a graph; returns the names of the rows that it gives."""
-    from freshet.gnn.pyg.forward.samples import Samples
-
     nodes = list(graph.nodes)
     if reason := reads_dicts(nodes):
         refuse(f"{name or 'the module'} {reason}")
@@ -277,7 +273,6 @@ def traced_function(ops: Operations, name: str, function: Any, rows: Sequence[st
 
     Raises: ExportError at the first operation that cannot be taken over.
     """
-    import torch
 
     class Root(torch.nn.Module):
         def forward(self, x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
@@ -292,8 +287,6 @@ def called(
     ops: Operations, name: str, op: Any, rows: str, *, weighted: bool, attributed: bool, head: str | None
 ) -> str:
     """Note a module or function that is called with these rows, and with edges; returns the name of its rows."""
-    from torch.nn import Module
-
     if not isinstance(op, Module):
         return ops.add(rows, function_step(name, op))
     if weighted:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import inspect
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.places import label_of, nodes_in, place_of
 from freshet.gnn.pyg.functions import is_foreign
 from freshet.gnn.pyg.steps import class_name
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 _OPERATORS = {
     *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch.nn import Module
+from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer, FiLMConv
+from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.hops import OpenedConv, opened_hops
@@ -26,9 +29,6 @@ from freshet.gnn.pyg.steps import (
 )
 from freshet.gnn.rows.functions import Normalize, Scale
 from freshet.gnn.rows.jumps import Operation
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 _SEQUENTIALS = {"torch.nn.Sequential", "torch_geometric.nn.conv.gen_conv.MLP"}
 Other = Callable[[str, Any, str], str]
@@ -53,9 +53,6 @@ def opened(
     torch's nor PyG's; without it they stay whole. `options`: constants that the module is called with. `given`: how
     it is called, where that is known.
     """
-    from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer, FiLMConv
-    from torch_geometric.nn.models.basic_gnn import BasicGNN
-
     if written_class(module) is not None:  # a written layer stands in its place
         attributes = attributes and takes_attributes(module)
         return ops.add(rows, Step(name.removeprefix("."), module, edge_weights, attributes=attributes, given=given))

@@ -6,14 +6,15 @@ import dis
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import Module
+from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.refusals import KINDS, reads_types
 from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, edge_width_of, takes_attributes
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
 EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
@@ -156,8 +157,6 @@ def why_kinds(module: Module) -> str | None:
 
 def is_of_kinds(part: Module) -> bool:
     """Return whether a module is called with dicts by kind: one of PyG's, or what to_hetero has made."""
-    import torch
-
     if class_name(part) in _BY_DICTS:
         return True
     homes = _homes_of_calls(part) if isinstance(part, torch.fx.GraphModule) else ()
@@ -166,8 +165,6 @@ def is_of_kinds(part: Module) -> bool:
 
 def made_with_bases(module: Module) -> str | None:
     """Return why what to_hetero_with_bases has made is refused; None for any other module."""
-    import torch
-
     for part in module.modules():
         homes = _homes_of_calls(part) if isinstance(part, torch.fx.GraphModule) else ()
         if any(home.startswith(f"{_TO_HETERO}_with_bases") for home in homes):
@@ -230,8 +227,6 @@ def _is_list(module: Module) -> bool:
 
 
 def _is_conv(module: Module) -> bool:
-    from torch_geometric.nn import MessagePassing
-
     return isinstance(module, MessagePassing)
 
 

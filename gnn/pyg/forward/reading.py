@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.in_place import gives_its_input, writes
@@ -12,6 +16,7 @@ from freshet.gnn.pyg.forward.joins import Stack, joined_rows, reduced
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.forward.places import label_of, name_of, nodes_in, place_of
+from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.functions import Made, arithmetic, function_layer
 from freshet.gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.steps import (
@@ -24,11 +29,6 @@ from freshet.gnn.pyg.steps import (
     takes_both,
     written_class,
 )
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from freshet.gnn.pyg.forward.samples import Samples
 
 Open = Callable[[Operations, str, Any, str], str]
 
@@ -281,14 +281,10 @@ class Reader:
 
     def _values(self, given: Any) -> Any:
         """Put the values of constants in the place of their nodes."""
-        import torch
-
         return torch.fx.node.map_arg(given, lambda node: self._constants.get(node, node))
 
 
 def _is_conv(module: Module) -> bool:
-    from torch_geometric.nn import MessagePassing
-
     return isinstance(module, MessagePassing)
 
 

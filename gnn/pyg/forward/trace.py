@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.nn import LightGCN, MessagePassing, Sequential
+from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.fx import FORWARD, Asked, called, trace_forward, traced_function
@@ -22,10 +28,6 @@ from freshet.gnn.pyg.steps import (
     parts_of,
     takes_attributes,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.nn import Module
 
 # What holds the module that makes the rows, and under which name.
 _WRAPPERS = {
@@ -61,8 +63,6 @@ def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Tr
 
     Raises: ExportError when it does something that cannot be taken over.
     """
-    from torch_geometric.nn import Sequential
-
     refuse_no_method(module, asked.method)
     if asked.method != "forward":
         return trace_forward(module, head, asked)
@@ -92,9 +92,6 @@ def _whole(module: Module, *, added: bool) -> Traced | None:
 
     `added`: whether convs that may do without attributes of edges get them.
     """
-    from torch_geometric.nn import LightGCN, MessagePassing
-    from torch_geometric.nn.models.basic_gnn import BasicGNN
-
     ops = Operations()
     attributes = added or takes_attributes(module)
     if class_name(module) == "torch.nn.ModuleList":
@@ -128,9 +125,6 @@ def _module_list(ops: Operations, name: str, module: Module, rows: str, *, added
 def _run_module_list(
     module: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor, *, added: bool
 ) -> Tensor:
-    from torch_geometric.nn import MessagePassing
-    from torch_geometric.nn.models.basic_gnn import BasicGNN
-
     for _, child in parts_of(module):
         if class_name(child) == "torch.nn.ModuleList":
             x = _run_module_list(child, x, edge_index, edge_weight, edge_attr, added=added)
@@ -168,8 +162,6 @@ def _run_basic_gnn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tens
 
 def _run_light_gcn(module: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
     """Its embeddings are what comes in: a row of features for each vertex."""
-    import torch
-
     module.embedding.weight = torch.nn.Parameter(x)
     result: Tensor = module.get_embedding(edge_index, edge_weight)
     return result
@@ -239,8 +231,6 @@ def _child(
 
     `named`: the head, and the input of attributes.
     """
-    from torch.nn import Module
-
     op, weighted = getattr(module, child.name), edges[1:] != [] and edges[-1] in child.param_names
     if not isinstance(op, Module):
         try:

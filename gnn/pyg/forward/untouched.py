@@ -9,14 +9,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.nn.utils import parametrize
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.running import copy_of
 from freshet.gnn.pyg.steps import class_name
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 _LIBRARIES = ("torch", "torch_geometric")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # PyG's own end so, too: _message_forward_hooks and others
@@ -75,8 +79,6 @@ def _refuse_compiled(name: str, part: Module) -> None:
 
     Raises: ExportError
     """
-    import torch
-
     if isinstance(part, torch.jit.ScriptModule):
         refuse(f"{name} was made by torch.jit, whose code is not looked into: export the module that it was made of")
     if class_name(part) == "torch._dynamo.eval_frame.OptimizedModule":
@@ -106,8 +108,6 @@ def _refuse_global_hooks() -> None:
 
     Raises: ExportError
     """
-    import torch
-
     for hooks in ("_global_forward_hooks", "_global_forward_pre_hooks"):
         for hook in getattr(torch.nn.modules.module, hooks).values():
             refuse(
@@ -121,8 +121,6 @@ def _refuse_patches(name: str, part: Module) -> None:
 
     Raises: ExportError naming the method.
     """
-    import torch
-
     kind = type(part)
     if not _is_library(kind.__module__) or isinstance(part, torch.fx.GraphModule):
         return
@@ -151,8 +149,6 @@ def _is_of(method: Any, part: Module) -> bool:
 
 def _replaced(kind: type) -> list[str]:
     """The methods of a class of torch's or PyG's that come from elsewhere."""
-    import torch
-
     found: list[str] = []
     for one in kind.__mro__:
         if not _is_library(one.__module__):
@@ -184,17 +180,11 @@ def _is_lazy(hook: Any, part: Module) -> bool:
 
 
 def _makes_weights(hook: Any) -> bool:
-    from torch.nn.utils.prune import BasePruningMethod
-    from torch.nn.utils.spectral_norm import SpectralNorm
-    from torch.nn.utils.weight_norm import WeightNorm
-
     return type(hook) in (WeightNorm, SpectralNorm) or isinstance(hook, BasePruningMethod)
 
 
 def _make_weights(part: Module) -> None:
     """Have weights that are made of others at every call as they are now."""
-    from torch.nn.utils import parametrize
-
     if parametrize.is_parametrized(part):
         kind = type(part)  # which the module has as well, and which the following changes
         own = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}

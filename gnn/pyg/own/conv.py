@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from freshet.gnn.own.loading import LayersError, layer_class
 from freshet.gnn.own.running import WrittenLayerError
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES
+from freshet.gnn.pyg.own.lines import steps_of
+from freshet.gnn.pyg.own.program import relation_layer
+from freshet.gnn.pyg.own.running import ConvWidths, fitting, read
 from freshet.gnn.pyg.refusals import HOW_WIDE
 from freshet.gnn.pyg.steps import (
     WIDTHS_OF_EDGES,
@@ -28,9 +31,6 @@ from freshet.gnn.pyg.steps import (
     reads_targets,
 )
 
-if TYPE_CHECKING:
-    from freshet.gnn.pyg.own.running import ConvWidths
-
 _MOST_TRIES = 1024
 HOW_TO_WRITE = "docs/guide/own_layers.md says what is read, and how such a layer is written"
 
@@ -40,9 +40,6 @@ def opened_own(step: Step, width: int | None) -> list[Step]:
 
     Raises: ExportError naming the place of what stops it, and what would work.
     """
-    from freshet.gnn.pyg.own.lines import steps_of
-    from freshet.gnn.pyg.own.running import ConvWidths, read
-
     name = class_name(step.op).rsplit(".", 1)[1]
     try:
         check_conv(step)
@@ -65,9 +62,6 @@ def relation_conv_of(where: str, step: Step, source: int | None, target: int | N
 
     Raises: ExportError naming the place of what stops it, and what would work.
     """
-    from freshet.gnn.pyg.own.program import relation_layer
-    from freshet.gnn.pyg.own.running import read
-
     name = class_name(step.op).rsplit(".", 1)[1]
     try:
         check_conv(step)
@@ -83,8 +77,6 @@ def run_widths(step: Step, source: int | None, target: int | None) -> ConvWidths
 
     Raises: ExportError where it runs with none, or with attributes of several widths.
     """
-    from freshet.gnn.pyg.own.running import fitting
-
     given, failures = _given(step), list[str]()
     found = next(fitting(step, given, _ends(step, given, source, target), failures.append), None)
     if found is None:
@@ -101,8 +93,6 @@ def end_widths(step: Step) -> tuple[int | None, int | None]:
 
     Raises: ExportError where it runs with none.
     """
-    from freshet.gnn.pyg.own.running import fitting
-
     given, failures = _given(step), list[str]()
     found = next(fitting(step, given, _ends(step, given, None, None), failures.append), None)
     if found is None:
@@ -116,8 +106,6 @@ def end_widths(step: Step) -> tuple[int | None, int | None]:
 
 def _ends(step: Step, given: ConvCall, source: int | None, target: int | None) -> list[ConvWidths]:
     """Return widths that the rows of both ends may have, the likeliest first."""
-    from freshet.gnn.pyg.own.running import ConvWidths
-
     widths = _widths(step) or [1]  # where nothing says one, any will do
     sources, targets = (widths if one is None else [one] for one in (source, target))
     targets = targets if given.two_kinds else [0]
@@ -158,8 +146,6 @@ def input_width(step: Step, failed: Callable[[str], object] = lambda _: None) ->
 
     `failed` gets the error that the conv raises with other widths.
     """
-    from freshet.gnn.pyg.own.running import ConvWidths, fitting
-
     given, widths = _given(step), _widths(step)
     attrs = [0] if given.attributes is None else _attr_widths(step)
     pairs = (ConvWidths(*one) for one in islice(product(widths, attrs), _MOST_TRIES))
@@ -191,8 +177,6 @@ def _attr_width(step: Step, given: ConvCall, width: int, target: int = 0) -> int
 
     Raises: ExportError where several widths will do, or none.
     """
-    from freshet.gnn.pyg.own.running import ConvWidths, fitting
-
     failures = list[str]()
     pairs = [ConvWidths(width, attr, target) for attr in _attr_widths(step)]
     found = [one.attributes for one in fitting(step, given, pairs, failures.append)]

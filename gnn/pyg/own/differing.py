@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch.nn import Module
 
 from freshet.gnn.declarations import OwnLayer
 from freshet.gnn.module_answers import convs_of
@@ -16,9 +17,6 @@ from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.smallest import VALUES, Row, shown, simpler_rows, smallest
 from freshet.kinds_graph import KindsGraph, RelationEdges
 from freshet.schema import WEIGHT, EdgeValues
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 SOME_VERTICES, _EDGES, _TRIES = 4, 4, 24
 

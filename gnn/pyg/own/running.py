@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch.nn import Module
 from torch.utils._python_dispatch import _disable_current_modes, _len_torch_dispatch_stack
+from torch_geometric import utils
+from torch_geometric.nn.conv import gcn_conv
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, kinds_of
@@ -291,8 +293,6 @@ class _Recorded(Module):
 
     def _softmax(self, x: torch.Tensor, index: Any, dim_size: Any, dim: int) -> torch.Tensor:
         """Return the sum of messages, each channel weighed by the softmax of its values times the temperature."""
-        from torch_geometric import utils
-
         t: Any = self._aggregation.t
         weighed = x * utils.softmax(x if isinstance(t, int | float) and t == 1 else x * t, index, None, dim_size, dim)
         return utils.scatter(weighed, index, dim=dim, dim_size=dim_size, reduce="sum")
@@ -318,9 +318,6 @@ def _noted(recorder: Recorder, name: str, function: Callable[..., Any], note: No
 @contextmanager
 def _noting(recorder: Recorder, kind: type) -> Iterator[None]:
     """Have PyG's functions of edges noted as one operation each, under whatever names the code of a class has them."""
-    from torch_geometric import utils
-    from torch_geometric.nn.conv import gcn_conv
-
     functions = {name: getattr(gcn_conv if name == "gcn_norm" else utils, name) for name in _NOTED}
     hooks = {id(one): _noted(recorder, name, one, _NOTED[name]) for name, one in functions.items()}
     homes = [vars(utils), vars(gcn_conv)]
