@@ -11,9 +11,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
+from torch.nn import Module
 
 from freshet.gnn.kind_layers.compiling import compile_kinds
 from freshet.gnn.kinds.model import KindsModel
@@ -31,9 +33,6 @@ from freshet.gnn.pyg.kinds.running import Run
 from freshet.gnn.pyg.running import clone_of, what_is_kept
 from freshet.kinds_graph import KindsGraph
 from freshet.schema import Graph
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 Made = TypeVar("Made", Model, KindsModel)
 TOLERANCE = 1e-4
@@ -189,8 +188,6 @@ def _compared(theirs: Theirs, ours: Ours, graph: Any, about: str) -> float:
 @contextmanager
 def _on_one_thread() -> Iterator[None]:
     """Have torch use one thread, since more of them wait longer for each other than a small graph takes."""
-    import torch
-
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from pydantic import ValidationError
+from torch.nn import Module
 
 from freshet.extras import need
 from freshet.gnn.answers import LayerAnswers
@@ -20,21 +22,18 @@ from freshet.gnn.pyg.forward.fx import FORWARD, Asked, dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
+from freshet.gnn.pyg.kinds.building import KindHead
 from freshet.gnn.pyg.kinds.calling import ModuleCall, reads_kinds
 from freshet.gnn.pyg.kinds.export import KindsAsked, kinds_model
-from freshet.gnn.pyg.kinds.heads import KindHead
-from freshet.gnn.pyg.kinds.layered.widths import Widths
+from freshet.gnn.pyg.kinds.looking_up import StoredGraph
 from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS, Parts
 from freshet.gnn.pyg.kinds.running import Run
-from freshet.gnn.pyg.kinds.stored import StoredGraph
+from freshet.gnn.pyg.kinds.widths import Widths
 from freshet.gnn.pyg.layers import convert_chain, first_width
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.running_sums import with_running_sums
 from freshet.gnn.pyg.statistics import Statistics, gather, plain_inputs
 from freshet.gnn.pyg.steps import ExportError, Step, Traced, Weights, head_of
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 __all__ = ["ExportError", "export_model"]
 
@@ -145,8 +144,6 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
 
     Raises: ExportError.
     """
-    import torch
-
     if not isinstance(module, torch.nn.Module):
         refuse(f"export_model takes a torch.nn.Module, got {type(module).__name__}")
     model: Model | KindsModel

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.pyg.kinds.layered.widths import Widths
 from freshet.gnn.pyg.kinds.metadata import Parts
 from freshet.gnn.pyg.kinds.running import Run
+from freshet.gnn.pyg.kinds.widths import Widths
 from freshet.kinds_graph import KindsGraph, RelationEdges
 from freshet.schema import WEIGHT, EdgeValues
 

@@ -14,10 +14,9 @@ from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.export import Checks, export_model
-from freshet.gnn.pyg.kinds.stored import StoredGraph
-from freshet.gnn.pyg.saved.factory import build_module
+from freshet.gnn.pyg.kinds.looking_up import StoredGraph
 from freshet.gnn.pyg.saved.fitting import load_into
-from freshet.gnn.pyg.saved.weights import load_weights
+from freshet.gnn.pyg.saved.loading import build_module, load_weights
 
 __all__ = ["StoredGraph", "build_module", "import_model"]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
-from freshet.gnn.pyg.kinds.convs.han import Attention, attention_of, is_han, replay
+from freshet.gnn.pyg.kinds.convs.by_kinds import Attention, attention_of, is_han, replay
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRows
 from freshet.gnn.pyg.norms import reads_whole_graph
@@ -18,9 +20,6 @@ from freshet.gnn.pyg.running import clone_of, forget
 from freshet.gnn.pyg.steps import Step, class_name
 from freshet.gnn.rows import full_pass
 from freshet.gnn.rows.norms import Frozen, FrozenNorm
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 Taken = tuple[FrozenNorm, dict[str, np.ndarray]]
 
@@ -99,8 +98,6 @@ class _Replay:
         self._found, self._at = found, 0
 
     def __call__(self, module: Any, args: Any, result: Any) -> Any:
-        import torch
-
         layer, weights = self._found[self._at % len(self._found)]
         self._at += 1
         return torch.from_numpy(_applied(layer, weights, args[0].numpy().astype(np.float64))).to(args[0].dtype)
@@ -114,8 +111,6 @@ def gather(module: Module, call: ModuleCall, kinds: Metadata, given: Any) -> Sta
     Raises: ExportError when the graph is no such, or the module cannot run on it, or a frozen norm does not give what
     the norm gave.
     """
-    import torch
-
     inputs = given
     if not isinstance(given, ModuleInputs):
         inputs = _typed_inputs(given) if call.types is not None else _inputs(given, kinds)
@@ -155,8 +150,6 @@ def plain_inputs(stats_from: Any) -> ModuleInputs:
 
     Raises: ExportError saying what was given.
     """
-    import torch
-
     given = stats_from
     if hasattr(given, "x") and hasattr(given, "edge_index"):
         given = (given.x, given.edge_index, *(getattr(given, name, None) for name in ("edge_weight", "edge_attr")))
@@ -187,8 +180,6 @@ def _attributes(given: Any, edges: int) -> np.ndarray:
 
     Raises: ExportError where they are others.
     """
-    import torch
-
     if given is None:
         return np.zeros((edges, 0), np.float32)
     attr = torch.as_tensor(given).detach().cpu().numpy().astype(np.float32)
@@ -210,8 +201,6 @@ def _typed_inputs(given: Any) -> ModuleInputs:
 
 def _inputs(given: Any, kinds: Metadata) -> ModuleInputs:
     """Return what a module takes of a graph, by kind and by relation."""
-    import torch
-
     x, edges, weights, attributes, ids = _dicts(given, kinds)
     rows, found, numbers = list[Any](), list[Any](), list[Any]()
     for kind in kinds.names:
@@ -261,8 +250,6 @@ def _dicts(given: Any, kinds: Metadata) -> list[Mapping[Any, Any]]:
 
 
 def _tensor(of: str, given: Any) -> Any:
-    import torch
-
     try:
         return torch.as_tensor(np.asarray(given) if isinstance(given, list) else given).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -271,8 +258,6 @@ def _tensor(of: str, given: Any) -> Any:
 
 
 def _numbers(count: int) -> Any:
-    import torch
-
     return torch.arange(count)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from torch.nn import Module
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.parameters import is_of_kinds
 from freshet.gnn.pyg.kinds.convs.typed import is_typed
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
-
-if TYPE_CHECKING:
-    from torch.nn import Module
+from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
 
 _EDGES = ("edge_index_dict", "edge_index", "adj_t_dict", "adj_t")
 _WEIGHTS = ("edge_weight_dict", "edge_weight")
@@ -92,8 +94,6 @@ class ModuleCall(NamedTuple):
 
 def _data_of(kinds: Metadata, given: ModuleInputs) -> Any:
     """Return a HeteroData of the inputs; ids are there under both of PyG's names."""
-    from torch_geometric.data import HeteroData
-
     data = HeteroData()
     for name, rows, ids in zip(kinds.names, given.rows, given.ids, strict=True):
         data[name].x, data[name].node_id, data[name].n_id = rows, ids, ids
@@ -127,8 +127,6 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
 
     Raises: ExportError where it needs something else than dicts by kind and relation, or than types of edges.
     """
-    from torch_geometric.nn import HeteroConv
-
     if isinstance(module, HeteroConv) and method == "forward":
         attributed = any(_takes(conv, "edge_attr") for conv in module.convs.values())
         return ModuleCall(
@@ -159,8 +157,6 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
 
 def _unattributed(module: Module) -> frozenset[Relation]:
     """Relations whose convs in HeteroConvs all read no attributes; none where a conv elsewhere may read theirs."""
-    from torch_geometric.nn import HeteroConv, MessagePassing
-
     reads = dict[Relation, bool]()
     inside = set[int]()
     for part in module.modules():
@@ -174,8 +170,6 @@ def _unattributed(module: Module) -> frozenset[Relation]:
 
 
 def _may_read_attributes(module: Module) -> bool:
-    from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
-
     return any(takes_attributes(part) or adds_attributes(part) for part in module.modules())
 
 
@@ -184,8 +178,6 @@ def _has_attributes(conv: Any) -> bool:
 
 
 def _takes(conv: Any, parameter: str) -> bool:
-    from freshet.gnn.pyg.steps import takes_attributes
-
     return parameter in inspect.signature(conv.forward).parameters and takes_attributes(conv)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
+from torch.nn import Module
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
 from freshet.gnn.model import ModelError, explain
@@ -16,26 +17,18 @@ from freshet.gnn.pyg.forward.parameters import encoder_hint, made_with_bases
 from freshet.gnn.pyg.forward.trace import refuse_no_method, refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
+from freshet.gnn.pyg.kinds.building import Built, build, heads_of
 from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of, reads_kinds
-from freshet.gnn.pyg.kinds.heads import heads_of
-from freshet.gnn.pyg.kinds.layered.alike import distinct
-from freshet.gnn.pyg.kinds.layered.building import Built, build
-from freshet.gnn.pyg.kinds.layered.grouping import grouped
-from freshet.gnn.pyg.kinds.layered.levels import levels_of
-from freshet.gnn.pyg.kinds.layered.widths import Widths, kinds_there, widths_of
-from freshet.gnn.pyg.kinds.looking_up import Learned, learned_of, listed_ids
+from freshet.gnn.pyg.kinds.levels import distinct, grouped, levels_of
+from freshet.gnn.pyg.kinds.looking_up import Learned, StoredGraph, learned_of, listed_ids
 from freshet.gnn.pyg.kinds.metadata import Metadata, Parts, kinds_of
 from freshet.gnn.pyg.kinds.operations import KindsOperations
 from freshet.gnn.pyg.kinds.reading import read
 from freshet.gnn.pyg.kinds.running import Run, initialised
-from freshet.gnn.pyg.kinds.stored import StoredGraph
 from freshet.gnn.pyg.kinds.tracing import graph_of
+from freshet.gnn.pyg.kinds.widths import Widths, kinds_there, widths_of
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.statistics import gather
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
 
 PLAIN_TYPE = "edge"
 """The type of the edges of a module without kinds whose rows are learned."""

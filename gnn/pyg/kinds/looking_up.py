@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch.nn import Module
 
 from freshet.gnn.kinds.learned import learned_weights
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.kinds.calling import ModuleCall
 from freshet.gnn.pyg.kinds.convs.typed import may_read_numbers
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations
 from freshet.gnn.pyg.steps import Weights, class_name
-
-if TYPE_CHECKING:
-    from torch.nn import Module
+from freshet.kinds import NO_MIRROR, Kinds, Relation
+from freshet.kinds_graph import KindsGraph
 
 _ROWS_MAX = 41  # of a table in the last check; a prime, so that ids of the graph's vertices do not repeat in order
 _STEP = 7
@@ -140,3 +142,65 @@ def shortened(module: Module, learned: Mapping[int, Learned]) -> Module:
 def _without_numbers(conv: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Have a conv that reads the numbers of all vertices, which it may be given or not, read those that there are."""
     return ((None, *args[1:]), kwargs) if args else ((), kwargs | {"x": None})
+
+
+IdsByKind = list[list[int] | list[str]]
+
+
+@dataclass(frozen=True)
+class StoredGraph:
+    """A graph for `stats_from`.
+
+    plain: returns (x, edge_index, edge_weight, edge_attr), for a module without kinds. of_kinds: returns the ids by
+    kind, and the graph of these kinds and relations, as wide as it has rows; a kind without features has width 0.
+    """
+
+    plain: Callable[[], tuple[Any, ...]]
+    of_kinds: Callable[[Kinds], tuple[IdsByKind, KindsGraph]]
+
+    def given(self, kinds: Metadata, call: ModuleCall) -> tuple[Any, ...]:
+        """Return the graph as `stats_from` takes it of a user, with the ids of vertices behind it."""
+        ids, graph = self.of_kinds(_listed(kinds))
+        rows = {kind: x for kind, x in zip(kinds.names, graph.x, strict=True) if x.shape[1]}
+        numbers = {kind: np.array(of) for kind, of in zip(kinds.names, ids, strict=True) if _are_numbers(of)}
+        ends = [np.stack([one.src, one.dst]) for one in graph.edges]
+        if call.types is not None:
+            types = np.repeat(np.arange(len(ends)), [one.shape[1] for one in ends])
+            return (rows or numbers)[kinds.names[0]], np.concatenate(ends, axis=1), types
+        weights = {relation: one.values.weight for relation, one in zip(kinds.relations, graph.edges, strict=True)}
+        attributes = {
+            relation: one.values.attr
+            for relation, one in zip(kinds.relations, graph.edges, strict=True)
+            if one.values.attr is not None
+        }
+        return rows, dict(zip(kinds.relations, ends, strict=True)), weights, attributes, numbers
+
+    def refuse_other_ids(self, learned: Mapping[int, Learned], kinds: Metadata, call: ModuleCall) -> None:
+        """See that vertices had their own learned rows when the module ran.
+
+        Raises: ExportError for ids that are not the numbers of rows, or not all of them where all are read at once.
+        """
+        ids = self.of_kinds(_listed(kinds))[0] if learned else []
+        for kind, one in learned.items():
+            of = np.array(ids[kind])
+            fits = _are_numbers(ids[kind]) and of.min() >= 0 and of.max() < one.many
+            if not fits or ((one.whole or call.types is not None) and len(of) != one.many):
+                name = kinds.names[kind]
+                refuse(
+                    f"stats_from: ids of kind {name!r} are not the numbers of its {one.many} learned rows; in Python "
+                    "give export_model that graph as stats_from=data, a HeteroData"
+                )
+
+
+def _are_numbers(ids: list[int] | list[str]) -> bool:
+    return bool(ids) and isinstance(ids[0], int)
+
+
+def _listed(kinds: Metadata) -> Kinds:
+    """The kinds and relations of a module; widths are the graph's."""
+    relations = []
+    for number, (_, name, _) in enumerate(kinds.relations):
+        source, target = kinds.ends(number)
+        of = kinds.mirrors[number]
+        relations.append(Relation(source, name, target, mirrors=NO_MIRROR if of is None else of))
+    return Kinds(tuple(kinds.stored), (0,) * len(kinds.names), tuple(relations))

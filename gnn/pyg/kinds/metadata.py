@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import Module
+from torch_geometric.nn import HeteroConv
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.places import keys_read
 from freshet.gnn.pyg.steps import class_name
 from freshet.kinds import NO_NAME
 from freshet.kinds_graph import KindsGraph
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 Relation = tuple[str, str, str]
 """Source kind, type, target kind: what PyG calls an edge type."""
@@ -102,9 +103,6 @@ def _checked(metadata: Any) -> tuple[list[str], list[Relation]]:
 
 def _said_by(module: Module) -> tuple[list[str], list[Relation]]:
     """Kinds and relations in the order in which the module's parts say them."""
-    import torch
-    from torch_geometric.nn import HeteroConv
-
     names, relations = dict[str, None](), dict[Relation, None]()
     for part in module.modules():
         if isinstance(part, HeteroConv):

@@ -6,7 +6,10 @@ import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from torch.nn import Module
+from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.fx import Asked
@@ -14,8 +17,7 @@ from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.kinds.calling import ModuleInputs
-from freshet.gnn.pyg.kinds.convs.han import han_conv, is_han
-from freshet.gnn.pyg.kinds.convs.hgt import hgt_conv, is_hgt
+from freshet.gnn.pyg.kinds.convs.by_kinds import han_conv, hgt_conv, is_han, is_hgt
 from freshet.gnn.pyg.kinds.convs.typed import (
     is_across,
     is_typed,
@@ -24,17 +26,14 @@ from freshet.gnn.pyg.kinds.convs.typed import (
     reads_all_numbers,
     typed_convs,
 )
-from freshet.gnn.pyg.kinds.layered.converting import is_run_here
 from freshet.gnn.pyg.kinds.looking_up import check_embedding, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.kinds.samples import KindsSamples
+from freshet.gnn.pyg.kinds.widths import is_run_here
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
 from freshet.gnn.pyg.statistics import Statistics
 from freshet.gnn.pyg.steps import ConvCall, Step, class_name, takes_attributes, written_class
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 
 class Read(NamedTuple):
@@ -226,8 +225,6 @@ class KindsReader(Reader):
         return None
 
     def _kind_read(self, user: Any, rows: Any) -> int | None:
-        from torch_geometric.nn import MessagePassing
-
         op = self._submodule(user)
         if op is None or (not isinstance(op, MessagePassing) and written_class(op) is None):
             return None
@@ -260,8 +257,6 @@ class KindsReader(Reader):
         return han_conv(*where, op, rows, relations, attention)  # type: ignore[arg-type]
 
     def _module(self, node: Any) -> str:
-        from torch_geometric.nn import MessagePassing
-
         op = self._root.get_submodule(node.target)
         if not isinstance(op, MessagePassing) and written_class(op) is None:
             return super()._module(node)

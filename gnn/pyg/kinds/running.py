@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.places import blamed
+from freshet.gnn.pyg.kinds.building import KindHead
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
-from freshet.gnn.pyg.kinds.heads import KindHead
-from freshet.gnn.pyg.kinds.layered.widths import how_wide
 from freshet.gnn.pyg.kinds.looking_up import Learned, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.kinds.widths import how_wide
 from freshet.gnn.pyg.running import forget
 from freshet.gnn.pyg.statistics import Statistics
 from freshet.kinds_graph import KindsGraph
 
-if TYPE_CHECKING:
-    from torch.nn import Module
-
 
 def given_of(run: Run, graph: KindsGraph, dtype: Any) -> ModuleInputs:
     """Return what a module is given of a graph, in new tensors."""
-    import torch
-
     call = run.call
 
     def tensor(values: np.ndarray) -> Any:
@@ -69,8 +66,6 @@ class Run:
 
         Raises: ExportError where it returns something other than rows; whatever it raises itself.
         """
-        import torch
-
         forget(copy)
         calls = _Calls(copy, self.heads.values())
         with torch.no_grad(), calls:
@@ -133,8 +128,6 @@ def initialised(module: Module, call: ModuleCall, kinds: Metadata, features: Map
 
     Raises: ExportError where the width of a kind's features is needed and not given.
     """
-    import torch
-
     lazy = [name for name, one in module.named_parameters() if torch.nn.parameter.is_lazy(one)]
     if not lazy:
         return module

@@ -15,8 +15,7 @@ from freshet.gnn.pyg.forward.parameters import STANDARD
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.tracer import Tracer, rows_as_tensors, traced
 from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
-from freshet.gnn.pyg.kinds.convs.han import is_han, reached
-from freshet.gnn.pyg.kinds.convs.hgt import is_hgt
+from freshet.gnn.pyg.kinds.convs.by_kinds import is_han, is_hgt, reached
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.running import copy_of

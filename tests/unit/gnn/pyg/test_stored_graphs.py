@@ -16,7 +16,7 @@ pyg = pytest.importorskip("torch_geometric.nn")
 from torch import nn  # noqa: E402
 
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
-from freshet.gnn.pyg.kinds.stored import StoredGraph  # noqa: E402
+from freshet.gnn.pyg.kinds.looking_up import StoredGraph  # noqa: E402
 from freshet.operators.snapshot.arrays import read_arrays  # noqa: E402
 from freshet.operators.snapshot.kind_arrays import read_kinds, widths_by_kind  # noqa: E402
 from freshet.operators.snapshot.reader import SnapshotError  # noqa: E402

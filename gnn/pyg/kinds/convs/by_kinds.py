@@ -1,22 +1,24 @@
-"""HANConv as attention on relations side by side, and a sum of them by weights that are frozen.
+"""HGTConv and HANConv as convs of attention on relations, and layers of rows behind.
 
-PyG weighs the relations into a kind by one softmax of scores, each a mean over all vertices of the kind: every event
-would change the rows of all. So the weights are those of the graph of `stats_from`. Of one relation the weight is 1.
+Behind an HGTConv's convs is one softmax over all of them. PyG's HANConv weighs the relations into a kind by one softmax
+of scores, each a mean over all vertices of the kind: every event would change the rows of all. So the weights are those
+of the graph of `stats_from`. Of one relation the weight is 1.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from freshet.gnn.declarations import GATConv, Linear, Relu
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.declarations import GATConv, Gelu, Linear, Relu, TransformerConv
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.kinds.metadata import Relation
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.steps import Step, array_of, check_conv, class_name
+from freshet.gnn.rows.functions import Scale
 from freshet.gnn.rows.norms import FrozenNorm
 
 Attention = dict[str, dict[Relation, float]]
@@ -95,7 +97,7 @@ def han_conv(
     for kind in reached(x, relations):
         into = [ends for ends in relations if ends[2] == kind]
         convs = [
-            ops.conv(place, OnRelation(relations[ends], rows[ends[0]], rows[kind], _on_relation(name, module, ends)))
+            ops.conv(place, OnRelation(relations[ends], rows[ends[0]], rows[kind], _attention_on(name, module, ends)))
             for ends in into
         ]
         found = convs[0] if len(convs) == 1 else ops.join(f"{name}.{kind}.cat", "cat", convs)
@@ -110,7 +112,7 @@ def han_conv(
     return made
 
 
-def _on_relation(name: str, module: Any, ends: Relation) -> Step:
+def _attention_on(name: str, module: Any, ends: Relation) -> Step:
     """The attention of one relation over rows that are multiplied already."""
     step, key, width = Step(name, module), "__".join(ends), module.out_channels
     weights = {
@@ -147,3 +149,81 @@ def _needs_weights(place: str, kind: str, many: int) -> str:
         "stats_from=data, a HeteroData, best the one the model was trained on; the model is then marked as "
         "approximate. Exact instead: HGTConv, or HeteroConv of GATConv"
     )
+
+
+_PARTS = {"lin_key": (0, "k_rel"), "lin_query": (1, None), "lin_value": (2, "v_rel")}
+"""The weights of a conv: which third of a kind's matrix they are, and what they are multiplied by in a relation."""
+
+
+def is_hgt(module: Any) -> bool:
+    """Return whether a module is PyG's HGTConv."""
+    return class_name(module) == "torch_geometric.nn.HGTConv"
+
+
+def hgt_conv(
+    ops: KindsOperations, place: str, name: str, module: Any, x: Mapping[str, str], relations: Mapping[Relation, int]
+) -> dict[str, str]:
+    """Note the operations of an HGTConv on rows by kind and edges by relation; returns the rows that it makes, by kind.
+
+    Raises: ExportError for an option that cannot be taken over.
+    """
+    check_conv(Step(name, module))
+    made = dict[str, str]()
+    for kind in x:
+        if kind not in module.dst_node_types:
+            continue
+        into = [(ends, number) for ends, number in relations.items() if ends[2] == kind]
+        if not into:
+            refuse(f"{place}: HGTConv gets no edges into {kind!r}, of which it makes rows all the same")
+        convs = [
+            ops.conv(place, OnRelation(number, x[ends[0]], x[kind], _on_relation(name, module, ends)))
+            for ends, number in into
+        ]
+        rows = ops.attended(f"{name}.{kind}", convs)
+        rows = ops.add(rows, Step(f"{name}.{kind}.gelu", Gelu()))
+        rows = ops.add(rows, Step(f"{name}.out_lin.{kind}", module.out_lin.lins[kind]))
+        if module.kqv_lin.lins[kind].weight.shape[1] == module.out_channels:
+            share = float(module.skip[kind].detach().sigmoid())
+            rows = ops.add(rows, Step(f"{name}.{kind}.share", Scale(factor=share)))
+            before = ops.add(x[kind], Step(f"{name}.{kind}.rest", Scale(factor=1 - share)))
+            rows = ops.join(f"{name}.{kind}.sum", "sum", [rows, before])
+        made[kind] = rows
+    return made
+
+
+def _on_relation(name: str, module: Any, ends: Relation) -> Step:
+    """The conv of attention of one relation, its matrices multiplied out."""
+    step, heads = Step(name, module), module.heads
+    weights = dict[str, np.ndarray]()
+    for lin, (third, by_relation) in _PARTS.items():
+        kind = ends[2] if by_relation is None else ends[0]
+        for part in ("weight", "bias"):
+            whole = array_of(step, getattr(module.kqv_lin.lins[kind], part)).astype(np.float64)
+            rows = np.split(whole, 3)[third]
+            if by_relation is not None:
+                rows = np.concatenate(list(_turned(step, by_relation, rows, ends)))
+            if lin == "lin_key":
+                share = array_of(step, module.p_rel["__".join(ends)])[0].astype(np.float64)
+                rows = rows * np.repeat(share, len(rows) // heads).reshape(-1, *[1] * (rows.ndim - 1))
+            weights[f"{lin}.{part}"] = rows.astype(np.float32)
+    layer = TransformerConv(
+        in_channels=weights["lin_key.weight"].shape[1],
+        target_channels=_other(weights["lin_query.weight"], weights["lin_key.weight"]),
+        out_channels=module.out_channels,
+        heads=heads,
+        root_weight=False,
+    )
+    return Step(f"{name}.{'__'.join(ends)}", layer, weights=weights)
+
+
+def _turned(step: Step, by_relation: str, rows: np.ndarray, ends: Relation) -> Iterator[np.ndarray]:
+    """Yield the rows of each head times what the relation multiplies them by."""
+    module: Any = step.op
+    number, many = module.edge_types_map[ends], len(module.edge_types)
+    matrices = array_of(step, getattr(module, by_relation).weight).astype(np.float64)
+    for head, of_head in enumerate(np.split(rows, module.heads)):
+        yield matrices[head * many + number].T @ of_head
+
+
+def _other(query: np.ndarray, key: np.ndarray) -> int | None:
+    return None if query.shape[1] == key.shape[1] else int(query.shape[1])
