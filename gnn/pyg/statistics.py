@@ -11,7 +11,8 @@ import torch
 from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
+from freshet.gnn.pyg.forward.parameters import ModuleInputs
+from freshet.gnn.pyg.kinds.calling import ModuleCall
 from freshet.gnn.pyg.kinds.convs.by_kinds import Attention, attention_of, is_han, replay
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRows

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.nn import Module
 
@@ -17,6 +16,7 @@ from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.parameters import (
     STANDARD,
     WEIGHT_NAMES,
+    ModuleInputs,
     Parameters,
     Shapes,
     edge_parameter,
@@ -26,13 +26,12 @@ from freshet.gnn.pyg.forward.parameters import (
     ways_of,
     why_kinds,
 )
-from freshet.gnn.pyg.forward.places import blamed, name_of
+from freshet.gnn.pyg.forward.places import name_of
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.forward.samples import Samples
-from freshet.gnn.pyg.forward.tracer import Tracer, rows_as_tensors, traced
+from freshet.gnn.pyg.forward.tracer import Root, Tracer
 from freshet.gnn.pyg.functions import function_step
-from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN, why_not_part
-from freshet.gnn.pyg.running import copy_of
+from freshet.gnn.pyg.refusals import TAKEN, why_not_part
 from freshet.gnn.pyg.steps import ExportError, Step, Traced, refuse_weights
 from freshet.gnn.rows.jumps import Join, Keep
 
@@ -180,58 +179,27 @@ def _traced(
 ) -> str:
     """Note the operations of a module's forward, which gets the rows and what `how` says; returns its rows' name."""
 
-    class Root(torch.nn.Module):
-        """Calls the module with what it needs."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = copy_of(module)  # a forward may keep what it is given
-            if asked.method != "forward":
-                self.inner.forward = getattr(self.inner, asked.method)
-
-        def forward(self, x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
-            return how.call(self.inner, x, edge_index, edge_weight, edge_attr)
-
-    root = Root()
+    def call(inner: Any, given: ModuleInputs) -> Any:
+        return how.call(inner, *(one[0] for one in given[:4]))
 
     def opens(label: str) -> Any:
         return _dense if label == head else None
 
-    graph = _graph_of(root, root.inner, name or type(module).__name__, head, shapes=how.shapes)
+    root = Root(module, call)
+    if asked.method != "forward":
+        root.inner.forward = getattr(root.inner, asked.method)
+    graph, given = Tracer(root.inner, head, how.shapes).graph_of(root, name or type(module).__name__)
     root.inner = module
-    results = _read(ops, graph, root, name, rows, opens, shapes=how.shapes, asked=asked)
+    results = _read(ops, graph, given, root, name, rows, opens, shapes=how.shapes, asked=asked)
     if len(results) != 1:
         refuse(f"{name} returns the rows of {len(results)} layers, expected one. {TAKEN}")
     return results[0]
 
 
-def _graph_of(root: Any, module: Module | None, name: str, head: str | None, *, shapes: Shapes = STANDARD) -> Any:
-    """The graph of torch.fx.
-
-    Raises: ExportError naming what cannot be traced, and where.
-    """
-    tracer = Tracer(module, head, shapes)
-    try:
-        with rows_as_tensors():
-            return traced(module, lambda: tracer.trace(root))
-    except ExportError:
-        raise
-    except Exception as error:
-        place, inside = blamed(error)
-        where = f" at {place}" if place else ""
-        msg = f"{name} cannot be traced{where} ({type(error).__name__}: {error}). {TAKEN}"
-        nodes = list(tracer.graph.nodes)
-        inside = inside or next((one.meta["inside"] for one in reversed(nodes) if one.meta["inside"]), "")
-        if reason := reads_dicts(nodes):
-            msg = f"{name} {reason}"
-        elif inside:
-            msg = f"{name}: {inside} ({place}) {EDGE_FUNCTIONS[inside]}"
-        raise ExportError(msg) from error
-
-
 def _read(
     ops: Operations,
     graph: Any,
+    given: ModuleInputs,
     root: Any,
     name: str,
     rows: Sequence[str],
@@ -252,8 +220,7 @@ def _read(
     for node in reversed(nodes):
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)
-    samples = Samples(nodes[1], nodes[2], nodes[3], shapes)
-    return Reader(ops, graph, root, name, rows, opens, samples).results()
+    return Reader(ops, graph, given, root, name, rows, opens, Samples(given, shapes)).results()
 
 
 def _several(module: Module, asked: Asked, results: Any) -> str:
@@ -273,14 +240,11 @@ def traced_function(ops: Operations, name: str, function: Any, rows: Sequence[st
 
     Raises: ExportError at the first operation that cannot be taken over.
     """
-
-    class Root(torch.nn.Module):
-        def forward(self, x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
-            return function(*([x] if len(rows) == 1 else [x[i] for i in range(len(rows))]))
-
-    root = Root()
-    graph = _graph_of(root, None, name, None)
-    return _read(ops, graph, root, name, rows, lambda label: None, shapes=STANDARD, asked=FORWARD)
+    names = ["x"] if len(rows) == 1 else [f"x_{i}" for i in range(len(rows))]
+    root = Root(None, lambda _, given: function(*given.rows))
+    tracer = Tracer(None, names=ModuleInputs(names, ["edge_index"], ["edge_weight"], ["edge_attr"]))
+    graph, given = tracer.graph_of(root, name)
+    return _read(ops, graph, given, root, name, rows, lambda label: None, shapes=STANDARD, asked=FORWARD)
 
 
 def called(

@@ -23,6 +23,21 @@ _OF_SAMPLES = "batch_size"
 _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
 
 
+class ModuleInputs(NamedTuple):
+    """Inputs of a module: rows by kind, and edges, weights and attributes by relation; placeholders or tensors.
+
+    types: of one kind with relations, the type of every edge; `edges` has then one entry. ids: of vertices by kind, by
+    which a module looks learned rows up.
+    """
+
+    rows: list[Any]
+    edges: list[Any]
+    weights: list[Any]
+    attributes: list[Any]
+    types: Any = None
+    ids: Sequence[Any] = ()
+
+
 class Shapes(NamedTuple):
     """Shapes of edge weights and attributes that a forward is given, where not (edges,) and (edges, width).
 

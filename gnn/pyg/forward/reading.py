@@ -15,6 +15,7 @@ from freshet.gnn.pyg.forward.in_place import gives_its_input, writes
 from freshet.gnn.pyg.forward.joins import Stack, joined_rows, reduced
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.forward.opening import opened, opened_with
+from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, name_of, nodes_in, place_of
 from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.functions import Made, arithmetic, function_layer
@@ -45,30 +46,24 @@ _OPTIONS = {"lambda_max"}  # constants that convs are called with
 class Reader:
     """A traced graph whose operations are noted one after the other.
 
-    Its first four nodes are the inputs: rows, edges, edge weights and attributes of edges. `opens` says of a submodule
-    how it is opened, where that is not the usual way.
+    `opens` says of a submodule how it is opened, where that is not the usual way.
     """
 
     def __init__(
         self,
         ops: Operations,
         graph: Any,
+        given: ModuleInputs,
         root: Module,
         prefix: str,
         rows: Sequence[str],
         opens: Callable[[str], Open | None],
         samples: Samples,
     ) -> None:
-        """Take the graph, the module that it is of, and the names of the rows that it is given.
-
-        Of several, the first input is a list.
-        """
+        """Take the graph, the nodes of its inputs and the names of the rows that these are, and the graph's module."""
         self._ops, self._nodes, self._root, self._prefix, self._opens = ops, list(graph.nodes), root, prefix, opens
         self._samples = samples
-        given = self._nodes[0]
-        self._rows: dict[Any, str] = {given: rows[0]} if len(rows) == 1 else {}
-        if len(rows) > 1:
-            self._rows |= {one: rows[one.args[1]] for one in self._nodes if one.args and one.args[0] is given}
+        self._rows: dict[Any, str] = dict(zip(given.rows, rows, strict=True))
         self._stacks: dict[Any, Stack] = {}
         self._constants: dict[Any, Any] = {}
 
@@ -77,10 +72,10 @@ class Reader:
 
         Raises: ExportError at the first node that cannot be taken over.
         """
-        for node in self._nodes[4:]:
+        for node in self._nodes:
             if node.op == "output":
                 break
-            if node not in self._rows and not self._is_constant(node):
+            if node.op != "placeholder" and node not in self._rows and not self._is_constant(node):
                 self._read(node)
         result = node.args[0]
         listed = list(result) if isinstance(result, tuple | list) else [result]

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.parameters import Shapes
+from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes
 from freshet.gnn.pyg.forward.places import label_of, nodes_in, place_of
 
 # Primes that no forward has as a number of its own.
@@ -40,39 +40,59 @@ _ROWS_KEPT = {"getitem", "view", "view_as", "reshape", "reshape_as", "flatten", 
 class Samples:
     """Values of the nodes of a traced forward that come from edges, weights and shapes alone."""
 
-    def __init__(self, edges: Any, weights: Any, attributes: Any, shapes: Shapes) -> None:
-        """Take the nodes of these."""
-        self._edges = torch.arange(2 * _EDGES).view(2, _EDGES)
-        self._weights = torch.arange(_EDGES).float()
+    def __init__(self, given: ModuleInputs, shapes: Shapes = STANDARD) -> None:
+        """Take the nodes of the inputs; with types of edges, the edges are those of all relations together.
+
+        Each relation has other numbers, so that none stands for another.
+        """
         self._rows = torch.arange(_VERTICES * _CHANNELS).view(_VERTICES, _CHANNELS).float()
         per_edge = 1 if shapes.flat else _PER_EDGE
-        self._attributes = _EDGES + torch.arange(_EDGES * per_edge).view(_EDGES, per_edge).float()
-        self._values: dict[Any, Any] = {edges: self._edges}
-        self._values[weights], self._values[attributes] = shapes.of(self._weights, self._attributes)
+        edges, weights = torch.arange(2 * _EDGES).view(2, _EDGES), torch.arange(_EDGES).float()
+        attributes = _EDGES + torch.arange(_EDGES * per_edge).view(_EDGES, per_edge).float()
+        self._every: dict[str, list[torch.Tensor]] = {
+            "edges": [edges + j * edges.numel() for j in range(len(given.edges))],
+            "weights": [weights + j * _EDGES for j in range(len(given.weights))],
+            "attributes": [attributes + j * attributes.numel() for j in range(len(given.attributes))],
+            "ids": [-1 - torch.arange(_EDGES) - j * _EDGES for j in range(len(given.ids))],
+        }
+        self._types = torch.arange(_EDGES) + 2 * edges.numel()
+        self._values: dict[Any, Any] = {} if given.types is None else {given.types: self._types}
+        self._values |= zip(given.edges, self._every["edges"], strict=True)
+        self._values |= zip(given.ids, self._every["ids"], strict=True)
+        for j, nodes in enumerate(zip(given.weights, given.attributes, strict=True)):
+            shaped = shapes.of(self._every["weights"][j], self._every["attributes"][j])
+            self._values |= zip(nodes, shaped, strict=True)
 
     def __contains__(self, node: Any) -> bool:
         """Return whether the node's value is known."""
         return node in self._values
 
-    def is_edges(self, node: Any) -> bool:
-        """Return whether a node is the unchanged edges."""
+    def relation_of(self, what: str, node: Any) -> int | None:
+        """Return the relation whose unchanged edges, weights or attributes (`what`) a node is; None for none.
+
+        Of `ids` the kind whose vertices have these.
+        """
         value = self._values.get(node)
-        return (
-            isinstance(value, torch.Tensor)
-            and value.dtype in _INTEGERS
-            and value.ndim == 2
-            and torch.equal(value.long(), self._edges)
-        )
+        if not isinstance(value, torch.Tensor) or value.is_floating_point() == (what in ("edges", "ids")):
+            return None
+        return next((j for j, one in enumerate(self._every[what]) if torch.equal(value.to(one.dtype), one)), None)
+
+    def is_edges(self, node: Any) -> bool:
+        """Return whether a node is the unchanged edges of a relation."""
+        return self.relation_of("edges", node) is not None
 
     def is_weights(self, node: Any) -> bool:
-        """Return whether a node is the unchanged edge weights, in one dimension."""
-        value = self._values.get(node)
-        return isinstance(value, torch.Tensor) and value.is_floating_point() and torch.equal(value, self._weights)
+        """Return whether a node is the unchanged edge weights of a relation, in one dimension."""
+        return self.relation_of("weights", node) is not None
 
     def is_attributes(self, node: Any) -> bool:
-        """Return whether a node is the unchanged attributes of edges, in two dimensions."""
+        """Return whether a node is the unchanged attributes of the edges of a relation, in two dimensions."""
+        return self.relation_of("attributes", node) is not None
+
+    def is_types(self, node: Any) -> bool:
+        """Return whether a node is the unchanged types of edges."""
         value = self._values.get(node)
-        return isinstance(value, torch.Tensor) and value.is_floating_point() and torch.equal(value, self._attributes)
+        return isinstance(value, torch.Tensor) and torch.equal(value, self._types)
 
     def is_number(self, node: Any) -> bool:
         """Return whether a node is a size of the graph."""

@@ -1,4 +1,4 @@
-"""Tracing of a module by torch.fx; a module of its own, since it needs torch."""
+"""Tracing of a module by torch.fx."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.forward.parameters import Shapes
-from freshet.gnn.pyg.forward.places import place_here, where
+from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes, reads_dicts
+from freshet.gnn.pyg.forward.places import blamed, place_here, where
 from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
-from freshet.gnn.pyg.running import changed_numbers, keeping, kept_numbers
+from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN
+from freshet.gnn.pyg.running import changed_numbers, copy_of, keeping, kept_numbers
 from freshet.gnn.pyg.steps import written_class
 
 
@@ -83,13 +84,79 @@ def traced(module: Module | None, trace: Callable[[], Any]) -> Any:
         return trace()
 
 
+class Root(Module):
+    """Calls a module with its inputs."""
+
+    def __init__(self, module: Module | None, call: Callable[[Any, ModuleInputs], Any]) -> None:
+        """Take a module, of which a copy is called, and how; None for a function."""
+        super().__init__()
+        if module is not None:
+            self.inner = copy_of(module)  # a forward may keep what it is given
+        self._call = call
+
+    def forward(self, given: ModuleInputs) -> Any:
+        """Return the result of the call."""
+        return self._call(getattr(self, "inner", None), given)
+
+
+_NAMES = ModuleInputs(["x"], ["edge_index"], ["edge_weight"], ["edge_attr"])
+
+
 class Tracer(torch.fx.Tracer):
     """Traces one module, and takes layers as they are, the one called `head` among them."""
 
-    def __init__(self, module: Module | None, head: str | None, shapes: Shapes) -> None:
-        """Set the module to trace; None for a function."""
+    def __init__(
+        self, module: Module | None, head: str | None = None, shapes: Shapes = STANDARD, names: ModuleInputs = _NAMES
+    ) -> None:
+        """Set the module to trace, None for a function; and the shapes and names of its inputs."""
         super().__init__()
-        self._module, self._head, self._shapes = module, head, shapes
+        self._module, self._head, self._shapes, self._names = module, head, shapes, names
+        self.given: ModuleInputs
+
+    def graph_of(self, root: Root, name: str) -> tuple[Any, ModuleInputs]:
+        """Return the graph of torch.fx of a call of the module, and the nodes of its inputs.
+
+        Raises: ExportError naming what cannot be traced, and where.
+        """
+        try:
+            with rows_as_tensors():
+                graph = traced(self._module, lambda: self.trace(root))
+        except ExportError:
+            raise
+        except Exception as error:
+            raise ExportError(self._why_untraced(name, error)) from error
+        *listed, types, ids = self.given
+        rows, edges, weights, attributes = ([one.node for one in of] for of in listed)
+        types = None if types is None else types.node
+        return graph, ModuleInputs(rows, edges, weights, attributes, types, [one.node for one in ids])
+
+    def _why_untraced(self, name: str, error: Exception) -> str:
+        place, inside = blamed(error)
+        at, nodes = f" at {place}" if place else "", list(self.graph.nodes)
+        if why := self._why(at, error, nodes):
+            return f"{name} {why}"
+        inside = inside or next((one.meta["inside"] for one in reversed(nodes) if one.meta.get("inside")), "")
+        if inside:
+            return f"{name}: {inside} ({place}) {EDGE_FUNCTIONS[inside]}"
+        return f"{name} cannot be traced{at} ({type(error).__name__}: {error}). {TAKEN}"
+
+    def _why(self, at: str, error: Exception, nodes: list[Any]) -> str | None:
+        """Return why a module cannot be traced, where that is known."""
+        return reads_dicts(nodes)
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
+        """Make a placeholder for each input."""
+        *names, types, ids = self._names
+        dims = (2, 2, 1 + self._shapes.column, 2 - self._shapes.flat)
+        listed = [[self._placeholder(name, dim) for name in of] for of, dim in zip(names, dims, strict=True)]
+        typed = None if types is None else self._placeholder(types, 1)
+        self.given = ModuleInputs(*listed, typed, [self._placeholder(name, 1) for name in ids])
+        return root_fn, [self.root, self.given]
+
+    def _placeholder(self, name: str, dim: int) -> Any:
+        made = self.create_proxy("placeholder", name, (), {})
+        made.node.meta["dim"] = dim
+        return made
 
     def proxy(self, node: Any) -> Any:
         """Return the placeholder for the result of an operation."""
@@ -118,7 +185,4 @@ class Tracer(torch.fx.Tracer):
         """An operation, with the line where it stands."""
         node = super().create_node(*args, **options)
         node.meta["line"], node.meta["inside"] = where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
-        if node.op == "placeholder":
-            flat = {"edge_weight": not self._shapes.column, "edge_attr": self._shapes.flat}
-            node.meta["dim"] = 1 if flat.get(node.target, False) else 2
         return node

@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
-from freshet.gnn.pyg.forward.parameters import is_of_kinds
+from freshet.gnn.pyg.forward.parameters import ModuleInputs, is_of_kinds
 from freshet.gnn.pyg.kinds.convs.typed import is_typed
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
 from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
@@ -26,21 +26,6 @@ _CALLS = (
     "expected (x_dict, edge_index_dict[, edge_attr_dict][, edge_weight_dict][, node_id_dict]), (x, edge_index, "
     "edge_type) or (data)"
 )
-
-
-class ModuleInputs(NamedTuple):
-    """Inputs of a module: rows by kind, and edges, weights and attributes by relation; placeholders or tensors.
-
-    types: of one kind with relations, the type of every edge; `edges` has then one entry. ids: of vertices by kind, by
-    which a module looks learned rows up.
-    """
-
-    rows: list[Any]
-    edges: list[Any]
-    weights: list[Any]
-    attributes: list[Any]
-    types: Any = None
-    ids: Sequence[Any] = ()
 
 
 class ModuleCall(NamedTuple):

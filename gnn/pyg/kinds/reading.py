@@ -14,9 +14,10 @@ from torch_geometric.nn import MessagePassing
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.fx import Asked
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
+from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
 from freshet.gnn.pyg.forward.reading import Reader
-from freshet.gnn.pyg.kinds.calling import ModuleInputs
+from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.kinds.convs.by_kinds import han_conv, hgt_conv, is_han, is_hgt
 from freshet.gnn.pyg.kinds.convs.typed import (
     is_across,
@@ -29,7 +30,6 @@ from freshet.gnn.pyg.kinds.convs.typed import (
 from freshet.gnn.pyg.kinds.looking_up import check_embedding, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
-from freshet.gnn.pyg.kinds.samples import KindsSamples
 from freshet.gnn.pyg.kinds.widths import is_run_here
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
 from freshet.gnn.pyg.statistics import Statistics
@@ -133,7 +133,6 @@ class KindsReader(Reader):
     """A traced graph with kinds and relations whose operations are noted one after the other."""
 
     _ops: KindsOperations
-    _samples: KindsSamples
 
     def __init__(
         self,
@@ -149,12 +148,10 @@ class KindsReader(Reader):
 
         `frozen`: what was frozen on the graph of `stats_from`. `ids`: see `read`.
         """
-        super().__init__(ops, graph, root, "", ops.inputs[:1], lambda label: None, KindsSamples(given))
-        self._rows = dict(zip(given.rows, ops.inputs, strict=True))
+        super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, Samples(given))
         self._kinds, self._typed, self._frozen = kinds, given.types is not None, frozen
         self._dicts: dict[Any, dict[str, str]] = {}
         self._ids = ids or {}
-        self._nodes = [*self._nodes[:1] * 4, *(node for node in self._nodes if node.op != "placeholder")]
 
     def _name(self, node: Any) -> str:
         name = super()._name(node)

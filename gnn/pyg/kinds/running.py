@@ -13,9 +13,10 @@ from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.fx import Asked
+from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import blamed
 from freshet.gnn.pyg.kinds.building import KindHead
-from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
+from freshet.gnn.pyg.kinds.calling import ModuleCall
 from freshet.gnn.pyg.kinds.looking_up import Learned, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.widths import how_wide

@@ -10,15 +10,13 @@ from torch.nn import Module
 from torch_geometric.nn import HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, MessagePassing
 from torch_geometric.utils._trim_to_layer import TrimToLayer
 
-from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.parameters import STANDARD
-from freshet.gnn.pyg.forward.places import blamed, place_here
-from freshet.gnn.pyg.forward.tracer import Tracer, rows_as_tensors, traced
-from freshet.gnn.pyg.kinds.calling import ModuleCall, ModuleInputs
+from freshet.gnn.pyg.errors import refuse
+from freshet.gnn.pyg.forward.parameters import ModuleInputs
+from freshet.gnn.pyg.forward.places import place_here
+from freshet.gnn.pyg.forward.tracer import Root, Tracer
+from freshet.gnn.pyg.kinds.calling import ModuleCall
 from freshet.gnn.pyg.kinds.convs.by_kinds import is_han, is_hgt, reached
 from freshet.gnn.pyg.kinds.metadata import Metadata
-from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN
-from freshet.gnn.pyg.running import copy_of
 from freshet.gnn.pyg.steps import class_name
 
 _OPENED = (HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, TrimToLayer)
@@ -36,28 +34,23 @@ _REFUSED = {
 class KindsTracer(Tracer):
     """Traces one module whose inputs come by kind and relation."""
 
-    def __init__(self, module: Module, head: str | None, kinds: Metadata, *, typed: bool) -> None:
+    def __init__(self, module: Module, kinds: Metadata, *, typed: bool) -> None:
         """Set the module to trace; `typed`: whether it is called with types of edges."""
-        super().__init__(module, head, STANDARD)
-        self._kinds, self._typed = kinds, typed
-        self.given: ModuleInputs
+        rows, relations = range(len(kinds.names)), range(1 if typed else len(kinds.relations))
+        weights, attributes = (
+            [] if typed else [f"{name}_{j}" for j in relations] for name in ("edge_weight", "edge_attr")
+        )
+        edges, ids = [f"edge_index_{j}" for j in relations], [f"node_id_{i}" for i in rows]
+        types = "edge_type" if typed else None
+        super().__init__(module, names=ModuleInputs([f"x_{i}" for i in rows], edges, weights, attributes, types, ids))
 
-    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
-        """Make a placeholder for the rows of each kind, and one for each thing that edges of a relation have."""
-        relations = [None] if self._typed else self._kinds.relations
-        rows = [self._placeholder(f"x_{i}", 2) for i in range(len(self._kinds.names))]
-        edges = [self._placeholder(f"edge_index_{j}", 2) for j in range(len(relations))]
-        weights = [] if self._typed else [self._placeholder(f"edge_weight_{j}", 1) for j in range(len(relations))]
-        attributes = [] if self._typed else [self._placeholder(f"edge_attr_{j}", 2) for j in range(len(relations))]
-        types = self._placeholder("edge_type", 1) if self._typed else None
-        ids = [self._placeholder(f"node_id_{i}", 1) for i in range(len(self._kinds.names))]
-        self.given = ModuleInputs(rows, edges, weights, attributes, types, ids)
-        return root_fn, [self.root, self.given]
-
-    def _placeholder(self, name: str, dim: int) -> Any:
-        made = self.create_proxy("placeholder", name, (), {})
-        made.node.meta["dim"] = dim
-        return made
+    def _why(self, at: str, error: Exception, nodes: list[Any]) -> str | None:
+        if not isinstance(error, KeyError):
+            return None
+        return (
+            f"fails{at}: there are no rows or edges of {error}. Metadata that no relation reaches are gone behind "
+            "HeteroConv; metadata says which kinds and relations there are"
+        )
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """Return whether a module is one operation; what only calls others by kind or relation is looked into."""
@@ -92,46 +85,7 @@ def graph_of(module: Module, name: str, call: ModuleCall, kinds: Metadata) -> tu
 
     Raises: ExportError naming what cannot be traced, and where.
     """
-
-    class Root(torch.nn.Module):
-        """Calls the module with what it needs."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = copy_of(module)  # a forward may keep what it is given
-
-        def forward(self, given: ModuleInputs) -> Any:
-            return call(self.inner, kinds, given)
-
-    root = Root()
-    tracer = KindsTracer(root.inner, None, kinds, typed=call.types is not None)
-    try:
-        with rows_as_tensors():
-            graph = traced(root.inner, lambda: tracer.trace(root))
-    except ExportError:
-        raise
-    except Exception as error:
-        raise ExportError(_why_untraced(tracer, name, error)) from error
+    root = Root(module, lambda inner, given: call(inner, kinds, given))
+    graph, given = KindsTracer(root.inner, kinds, typed=call.types is not None).graph_of(root, name)
     root.inner = module
-    return graph, root, _nodes_of(tracer.given)
-
-
-def _nodes_of(given: ModuleInputs) -> ModuleInputs:
-    rows, edges, weights, attributes = ([one.node for one in listed] for listed in given[:4])
-    types = None if given.types is None else given.types.node
-    return ModuleInputs(rows, edges, weights, attributes, types, [one.node for one in given.ids])
-
-
-def _why_untraced(tracer: Tracer, name: str, error: Exception) -> str:
-    place, inside = blamed(error)
-    where = f" at {place}" if place else ""
-    if isinstance(error, KeyError):
-        return (
-            f"{name} fails{where}: there are no rows or edges of {error}. Metadata that no relation reaches are gone "
-            "behind HeteroConv; metadata says which kinds and relations there are"
-        )
-    nodes = list(tracer.graph.nodes)
-    inside = inside or next((one.meta["inside"] for one in reversed(nodes) if one.meta.get("inside")), "")
-    if inside:
-        return f"{name}: {inside} ({place}) {EDGE_FUNCTIONS[inside]}"
-    return f"{name} cannot be traced{where} ({type(error).__name__}: {error}). {TAKEN}"
+    return graph, root, given
