@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from freshet.gnn.declarations import Identity
@@ -16,7 +16,7 @@ INPUT = "x"
 """The name of the rows that a forward is given."""
 
 
-class _Op(NamedTuple):
+class LineOp(NamedTuple):
     """One operation: the rows that it reads, by name, and what it is; None where it makes one row of several.
 
     writes: whether it writes over the first of them.
@@ -41,28 +41,28 @@ class Operations:
 
     def __init__(self, inputs: Sequence[str] = (INPUT,)) -> None:
         """Begin with the inputs alone, of which a line has one."""
-        self._ops: dict[str, _Op] = {}
+        self._ops: dict[str, LineOp] = {}
         self._inputs = inputs
 
     def add(self, rows: str, step: Step, *, writes: bool = False) -> str:
         """Note a step on the rows of that name, and whether it writes over them; returns the name of what it makes."""
         if not isinstance(step.op, Hop | Layer):
             writes = module_writes(step.op)
-        return self._named(step.name, _Op((rows,), step, writes=writes))
+        return self._named(step.name, LineOp((rows,), step, writes=writes))
 
     def join(self, name: str, operation: Operation, rows: Sequence[str]) -> str:
         """Note that rows of several operations become one; returns its name."""
-        return self._named(name, _Op(tuple(rows), None, operation))
+        return self._named(name, LineOp(tuple(rows), None, operation))
 
     def _called(self, step: Step, rows: Sequence[str]) -> str:
         """Note a conv that is called with these rows; returns the name of what it makes."""
-        return self._named(step.name, _Op(tuple(rows), step))
+        return self._named(step.name, LineOp(tuple(rows), step))
 
     def in_place(self, name: str) -> None:
         """Note that the operation of that name writes over the first rows that it reads."""
         self._ops[name] = self._ops[name]._replace(writes=True)
 
-    def _named(self, name: str, op: _Op) -> str:
+    def _named(self, name: str, op: LineOp) -> str:
         name = self._free(name)
         self._ops[name] = op
         return name
@@ -75,24 +75,10 @@ class Operations:
         return name
 
     def steps(self, result: str) -> Iterator[Step]:
-        """Yield the steps in a line that ends with the rows of that name."""
-        readers = self.refuse_overwritten([result])
-        current = INPUT
-        if any(reader != 0 for reader in readers[INPUT]):
-            yield _keep(INPUT)
-        for number, (name, op) in enumerate(self._ops.items()):
-            if op.step is None:
-                of = tuple(CURRENT if one == current else one for one in op.reads)
-                yield Step(name, Join(operation=op.operation, of=of))
-            else:
-                if op.reads[0] != current:
-                    yield _recall(op.reads[0])
-                yield op.step
-            current = name
-            if any(reader != number + 1 for reader in readers[current]):
-                yield _keep(current)
-        if result != current:
-            yield _recall(result)
+        """Return the steps in a line that ends with the rows of that name."""
+        readers, places = self.refuse_overwritten([result]), enumerate((INPUT, *self._ops))
+        kept = {name for number, name in places if any(reader != number for reader in readers[name])}
+        return in_line(INPUT, self._ops.items(), result, kept)
 
     def refuse_overwritten(self, results: Sequence[str]) -> dict[str, list[int]]:
         """Return where which rows are read, as numbers of operations; these results by one past the last.
@@ -114,8 +100,29 @@ class Operations:
         return readers
 
 
-def _keep(name: str) -> Step:
-    return Step(name, Keep(name=name))
+def in_line(
+    start: str | None, ops: Iterable[tuple[str, LineOp]], wanted: str | None, kept: Container[str]
+) -> Iterator[Step]:
+    """Yield the steps of operations in a line, from the rows that it begins with to those that it is to end with.
+
+    `kept`: rows that are read later than by the step behind them.
+    """
+    current = start
+    if start is not None and start in kept:
+        yield Step(start, Keep(name=start))
+    for name, op in ops:
+        if op.step is None:
+            of = tuple(CURRENT if one == current else one for one in op.reads)
+            yield Step(name, Join(operation=op.operation, of=of))
+        else:
+            if op.reads[0] != current:
+                yield _recall(op.reads[0])
+            yield op.step
+        current = name
+        if name in kept:
+            yield Step(name, Keep(name=name))
+    if wanted is not None and wanted != current:
+        yield _recall(wanted)
 
 
 def _recall(name: str) -> Step:

@@ -148,9 +148,11 @@ class Tracer(torch.fx.Tracer):
         """Make a placeholder for each input."""
         *names, types, ids = self._names
         dims = (2, 2, 1 + self._shapes.column, 2 - self._shapes.flat)
-        listed = [[self._placeholder(name, dim) for name in of] for of, dim in zip(names, dims, strict=True)]
+        rows, edges, weights, attributes = (
+            [self._placeholder(name, dim) for name in of] for of, dim in zip(names, dims, strict=True)
+        )
         typed = None if types is None else self._placeholder(types, 1)
-        self.given = ModuleInputs(*listed, typed, [self._placeholder(name, 1) for name in ids])
+        self.given = ModuleInputs(rows, edges, weights, attributes, typed, [self._placeholder(name, 1) for name in ids])
         return root_fn, [self.root, self.given]
 
     def _placeholder(self, name: str, dim: int) -> Any:

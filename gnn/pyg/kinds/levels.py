@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from freshet.gnn.declarations import Identity
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.in_place import gives_its_input
+from freshet.gnn.pyg.forward.line import LineOp, in_line
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import JoinedRows, KindsOperations, Made, OnRelation, OnRows
 from freshet.gnn.pyg.kinds.widths import reads_target
 from freshet.gnn.pyg.steps import Hop, Step
 from freshet.gnn.rows.functions import Scale
-from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 from freshet.gnn.rows.layer import Layer
 
 
@@ -342,7 +342,10 @@ class Scheduler:
             if wanted is not None:
                 readers[wanted].append(place)
         kept = {name for name, at in makers.items() if any(reader != at + 1 for reader in readers[name])}
-        return [self._steps(start, ops, wanted, kept) for start, ops, wanted in sections]
+        return [
+            list(in_line(start, [(name, _line_op(self._rows[name])) for name in ops], wanted, kept))
+            for start, ops, wanted in sections
+        ]
 
     def _section(self, kind: int, number: int, result: str | None) -> tuple[str | None, list[str], str | None]:
         """The rows that a level begins with, its operations in order, and the rows that it must end with."""
@@ -354,27 +357,6 @@ class Scheduler:
         last = number == len(self._layers)
         return start, ops, result if last else self._layers[number].reads.get(kind)
 
-    def _steps(self, start: str | None, ops: list[str], wanted: str | None, kept: set[str]) -> list[Step]:
-        current, steps = start, list[Step]()
-        if start is not None and start in kept:
-            steps.append(_keep(start))
-        for name in ops:
-            op = self._rows[name]
-            if isinstance(op, JoinedRows):
-                of = tuple(CURRENT if one == current else one for one in op.rows)
-                assert op.operation != "softmax"  # which convs alone are put together by
-                steps.append(Step(name, Join(operation=op.operation, of=of)))
-            else:
-                if op.rows != current:
-                    steps.append(_recall(op.rows))
-                steps.append(op.step)
-            current = name
-            if name in kept:
-                steps.append(_keep(name))
-        if wanted is not None and wanted != current:
-            steps.append(_recall(wanted))
-        return steps
-
 
 def _reads(op: OnRows | JoinedRows | ConvGroup) -> list[str]:
     if isinstance(op, ConvGroup):
@@ -382,9 +364,8 @@ def _reads(op: OnRows | JoinedRows | ConvGroup) -> list[str]:
     return [op.rows] if isinstance(op, OnRows) else list(op.rows)
 
 
-def _keep(name: str) -> Step:
-    return Step(name, Keep(name=name))
-
-
-def _recall(name: str) -> Step:
-    return Step(name, Join(of=(name,)))
+def _line_op(op: OnRows | JoinedRows) -> LineOp:
+    if isinstance(op, OnRows):
+        return LineOp((op.rows,), op.step)
+    assert op.operation != "softmax"  # which convs alone are put together by
+    return LineOp(op.rows, None, op.operation)

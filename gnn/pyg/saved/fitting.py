@@ -105,8 +105,6 @@ _CONVS: dict[str, Callable[[_Conv], None]] = {
 }
 
 
-State = dict[str, Any]
-
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 # What wraps a model as a whole, so that what stands beside it, such as a loss with weights, is no part of it.
 _WHOLE = {"module", "model", "net", "network", "gnn", "encoder", "enc", "backbone"}
