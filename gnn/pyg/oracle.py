@@ -14,21 +14,16 @@ from freshet.gnn.declarations import (
     DegreeScaledConv,
     DenseLayer,
     EdgeConv,
-    Elu,
     FiLMConv,
     GATConv,
     GATv2Conv,
     GCNConv,
-    Gelu,
     GENConv,
     GINConv,
     Laplacian,
     Layer,
-    LeakyRelu,
-    Linear,
     PinSAGEConv,
     PNAConv,
-    PRelu,
     Propagation,
     ResGatedGraphConv,
     RootedConv,
@@ -65,9 +60,6 @@ class TorchEdges(NamedTuple):
         index = torch.from_numpy(np.stack([src, dst]).astype(np.int64))
         attr = torch.tensor(values.full_attr(attributes), dtype=real)
         return TorchEdges(index, torch.tensor(values.weight, dtype=real), attr)
-
-
-_FUNCTIONS = ("relu", "selu", "tanh", "sigmoid", "silu")
 
 
 def available() -> bool:
@@ -319,28 +311,9 @@ def dense(layer: Layer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
 
     Raises: TypeError for one that is not known here.
     """
-    import torch
-    from torch.nn import functional
-
-    of_rows = function_of(layer, weights)
-    if of_rows is not None:
-        result: Tensor = of_rows(x)
-        return result
-    if isinstance(layer, Linear):
-        return functional.linear(x, weights["weight"], weights.get("bias"))
-    if isinstance(layer, PRelu):
-        return functional.prelu(x, weights["weight"])
-    if isinstance(layer, LeakyRelu):
-        return functional.leaky_relu(x, layer.slope)
-    if isinstance(layer, Elu):
-        return functional.elu(x, layer.alpha)
-    if isinstance(layer, Gelu):
-        return functional.gelu(x, approximate=layer.approximate)
-    kind = layer.type  # type: ignore[attr-defined]
-    if kind == "identity":
-        return x
-    if kind not in _FUNCTIONS:
-        msg = f"the PyG oracle knows no {kind}"
+    run = function_of(layer, weights)
+    if run is None:
+        msg = f"the PyG oracle knows no {type(layer).__name__}"
         raise TypeError(msg)
-    function = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}.get(kind) or getattr(functional, kind)
-    return function(x)
+    rows: Tensor = run(x)
+    return rows

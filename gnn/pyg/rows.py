@@ -1,10 +1,23 @@
-"""The functions and norms of rows by torch's own functions: what the second oracle runs."""
+"""The layers that read one row, by torch's own functions: what the second oracle runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from freshet.gnn.declarations import (
+    Elu,
+    Gelu,
+    Identity,
+    LeakyRelu,
+    Linear,
+    PRelu,
+    Relu,
+    Selu,
+    Sigmoid,
+    Silu,
+    Tanh,
+)
 from freshet.gnn.rows.functions import (
     Affine,
     Celu,
@@ -25,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def function_of(layer: Layer, weights: Mapping[str, Tensor]) -> Callable[[Tensor], Any] | None:
-    """Return torch's function for the layer; None for a layer that is not of `gnn.rows`."""
+    """Return torch's function for the layer; None for a layer that reads more than a row."""
     make = _FUNCTIONS.get(type(layer))
     return None if make is None else make(layer, weights)
 
@@ -63,4 +76,15 @@ _FUNCTIONS: dict[type[Layer], Callable[[Any, Any], Callable[[Any], Any]]] = {
     ),
     RMSNorm: lambda layer, w: lambda x: _functional().rms_norm(x, (layer.channels,), w.get("weight"), layer.eps),
     FrozenNorm: _frozen_norm,
+    Linear: lambda layer, w: lambda x: _functional().linear(x, w["weight"], w.get("bias")),
+    PRelu: lambda layer, w: lambda x: _functional().prelu(x, w["weight"]),
+    LeakyRelu: lambda layer, w: lambda x: _functional().leaky_relu(x, layer.slope),
+    Elu: lambda layer, w: lambda x: _functional().elu(x, layer.alpha),
+    Gelu: lambda layer, w: lambda x: _functional().gelu(x, approximate=layer.approximate),
+    Identity: lambda layer, w: lambda x: x,
+    Relu: lambda layer, w: lambda x: _functional().relu(x),
+    Selu: lambda layer, w: lambda x: _functional().selu(x),
+    Silu: lambda layer, w: lambda x: _functional().silu(x),
+    Tanh: lambda layer, w: lambda x: x.tanh(),
+    Sigmoid: lambda layer, w: lambda x: x.sigmoid(),
 }
