@@ -29,7 +29,7 @@ from freshet.gnn.pyg.forward.parameters import (
 from freshet.gnn.pyg.forward.places import name_of
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.forward.samples import Samples
-from freshet.gnn.pyg.forward.tracer import Root, Tracer
+from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
 from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import TAKEN, why_not_part
 from freshet.gnn.pyg.steps import ExportError, Step, Traced, refuse_weights
@@ -185,7 +185,7 @@ def _traced(
     def opens(label: str) -> Any:
         return _dense if label == head else None
 
-    root = Root(module, call)
+    root = TracedRoot(module, call)
     if asked.method != "forward":
         root.inner.forward = getattr(root.inner, asked.method)
     graph, given = Tracer(root.inner, head, how.shapes).graph_of(root, name or type(module).__name__)
@@ -241,7 +241,7 @@ def traced_function(ops: Operations, name: str, function: Any, rows: Sequence[st
     Raises: ExportError at the first operation that cannot be taken over.
     """
     names = ["x"] if len(rows) == 1 else [f"x_{i}" for i in range(len(rows))]
-    root = Root(None, lambda _, given: function(*given.rows))
+    root = TracedRoot(None, lambda _, given: function(*given.rows))
     tracer = Tracer(None, names=ModuleInputs(names, ["edge_index"], ["edge_weight"], ["edge_attr"]))
     graph, given = tracer.graph_of(root, name)
     return _read(ops, graph, given, root, name, rows, lambda label: None, shapes=STANDARD, asked=FORWARD)

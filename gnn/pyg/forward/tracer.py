@@ -84,7 +84,7 @@ def traced(module: Module | None, trace: Callable[[], Any]) -> Any:
         return trace()
 
 
-class Root(Module):
+class TracedRoot(Module):
     """Calls a module with its inputs."""
 
     def __init__(self, module: Module | None, call: Callable[[Any, ModuleInputs], Any]) -> None:
@@ -113,7 +113,7 @@ class Tracer(torch.fx.Tracer):
         self._module, self._head, self._shapes, self._names = module, head, shapes, names
         self.given: ModuleInputs
 
-    def graph_of(self, root: Root, name: str) -> tuple[Any, ModuleInputs]:
+    def graph_of(self, root: TracedRoot, name: str) -> tuple[Any, ModuleInputs]:
         """Return the graph of torch.fx of a call of the module, and the nodes of its inputs.
 
         Raises: ExportError naming what cannot be traced, and where.

@@ -13,7 +13,7 @@ from torch_geometric.utils._trim_to_layer import TrimToLayer
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import place_here
-from freshet.gnn.pyg.forward.tracer import Root, Tracer
+from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
 from freshet.gnn.pyg.kinds.calling import ModuleCall
 from freshet.gnn.pyg.kinds.convs.by_kinds import is_han, is_hgt, reached
 from freshet.gnn.pyg.kinds.metadata import Metadata
@@ -85,7 +85,7 @@ def graph_of(module: Module, name: str, call: ModuleCall, kinds: Metadata) -> tu
 
     Raises: ExportError naming what cannot be traced, and where.
     """
-    root = Root(module, lambda inner, given: call(inner, kinds, given))
+    root = TracedRoot(module, lambda inner, given: call(inner, kinds, given))
     graph, given = KindsTracer(root.inner, kinds, typed=call.types is not None).graph_of(root, name)
     root.inner = module
     return graph, root, given
