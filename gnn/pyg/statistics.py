@@ -1,4 +1,4 @@
-"""What a module reads of all vertices, frozen on the graph of `stats_from`: statistics of norms, HANConv's weights."""
+"""Statistics of norms and weights of HANConvs: those over all vertices of a module, frozen on the graph of `stats_from`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXPECTED_TYPED = "expected a Data with edge_type, or (x, edge_index, edge_type)
 
 
 class Statistics:
-    """What is frozen of a module, call by call of forward: its norms, and the weights of relations in its HANConvs."""
+    """Frozen parts of a module, call by call of forward: its norms, and the weights of relations in its HANConvs."""
 
     def __init__(self, module: Module) -> None:
         """Begin without any."""
