@@ -1,4 +1,4 @@
-"""Statistics of norms and weights of HANConvs: those over all vertices of a module, frozen on the graph of `stats_from`."""
+"""Statistics over all vertices of a module, and weights of its HANConvs, frozen on the graph of `stats_from`."""
 
 from __future__ import annotations
 
