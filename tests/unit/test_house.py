@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.test_imports import FOLDERS, GROUND, ROOT, imports_of, module_name, package_files
 
-LINES_MAX, FUNCTION_MAX, MODULES_MAX = 400, 60, 19
+LINES_MAX, FUNCTION_MAX = 400, 60
 # The rooms of a package, floor by floor: a room imports from floors below its own. A module outside a folder is a room.
 # A room that has rooms of its own stands here, too.
 FLOORS = {
@@ -254,13 +254,6 @@ def functions(file: Path) -> Iterator[tuple[str, int]]:
             if ast.get_docstring(node) is not None:
                 lines -= (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
             yield node.name, lines
-
-
-def test_no_folder_is_a_corridor() -> None:
-    beside = [f for top in ("scripts", "tests/support") for f in (ROOT / top).rglob("*.py")]
-    folders = {f.parent for f in (*package_files(), *beside)}
-    full = {str(d.relative_to(ROOT)): n for d in folders if (n := len(list(d.glob("*.py"))) - 1) > MODULES_MAX}
-    assert not full
 
 
 def test_mypy_checks_scripts_as_the_package() -> None:
