@@ -1,6 +1,4 @@
-"""The records of files and topics, read a second time for `freshet check`, without the job's Parser.
-
-Tables come from the library of their format, whole and from their first row on.
+"""The records of files and topics, read a second time for `freshet check`, without the job's reader and Parser.
 
 A record comes with its position, which is what follows it: line or row of a file plus 1, offset of a message plus 1.
 All records of a message have the position of the message. Blank lines are no records.
@@ -25,7 +23,7 @@ from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.operators.parser.arrow.bounds import ARROW_STREAM, read_arrow
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile
-from freshet.operators.parser.formats import JSONL, TABLES
+from freshet.operators.parser.formats import JSONL
 from freshet.operators.parser.registry.decoder import PROTOBUF, Decoder
 
 FIELDS = ("op", "id", "src", "dst", "x", "weight", "type", "attr", "ts")
@@ -72,8 +70,7 @@ def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator
             yield from _lines_of(file.path, rules, first)
             return
         fields = _fields_of(rules)
-        batches, _ = TABLES[file.format].reader().batches(file.path, 0, fields)
-        for number, row in enumerate(_rows(batches, fields)):
+        for number, row in enumerate(_rows(READERS[file.format](Path(file.path), fields), fields)):
             if number >= first:
                 yield from (Judged(number + 1, event) for event in rules.events(row, is_row=True))
     except (OSError, pa.ArrowException) as error:
@@ -197,6 +194,21 @@ def _batches_of(path: Path, columns: Iterable[str] | None) -> Iterator[pa.Record
     with open_parquet(path) as file:
         there = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
         yield from file.iter_batches(_ROWS_AT_ONCE, columns=there)
+
+
+def _arrow_batches(path: Path, columns: Iterable[str] | None) -> Iterator[pa.RecordBatch]:
+    with pa.memory_map(str(path)) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        if is_file:
+            reader = pa.ipc.open_file(source)
+            yield from (reader.get_batch(k) for k in range(reader.num_record_batches))
+        else:
+            yield from pa.ipc.open_stream(source)
+
+
+# Of each format of tables: batches of a file with these columns (None: all), and perhaps more.
+READERS = {"parquet": _batches_of, "arrow": _arrow_batches}
 
 
 def _arrow_message(value: bytes, rules: PlainRules) -> list[pa.RecordBatch] | None:

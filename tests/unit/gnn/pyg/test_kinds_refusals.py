@@ -318,7 +318,7 @@ def test_a_module_that_does_not_say_its_kinds_is_told_to(tmp_path: Path) -> None
 
 
 def test_a_module_that_differs_from_what_was_read_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from freshet.gnn.pyg.kinds.layered import levels
+    from freshet.gnn.pyg.kinds import levels
 
     monkeypatch.setattr(levels.Scheduler, "aggr", lambda self, layer: "max")
     relations = {CITES: pyg.SAGEConv(5, 4), WRITES: pyg.SAGEConv((3, 5), 4), WRITTEN: pyg.SAGEConv((5, 3), 4)}

@@ -200,11 +200,11 @@ def test_five_of_them_and_two_of_pyg_are_one_model(tmp_path: Path) -> None:
 
 def test_a_written_layer_reads_rows_as_wide_as_the_conv_that_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
     from examples.gated_sum import GatedSum
-    from freshet.gnn.pyg.own import declaring
+    from freshet.gnn.pyg.own import conv as reading
     from freshet.gnn.pyg.steps import Step
 
-    monkeypatch.setattr(declaring, "layer_class", lambda code, sha256: GatedSum)
-    monkeypatch.setattr(declaring, "declared", lambda code, weights, in_channels, **options: in_channels)
+    monkeypatch.setattr(reading, "layer_class", lambda code, sha256: GatedSum)
+    monkeypatch.setattr(reading, "declared", lambda code, weights, in_channels, **options: in_channels)
     conv = ResGatedGraphConv(4, 3)
     del conv.in_channels
-    assert declaring.convert_written(Step("conv", conv), "mine:Gate", None)[0] == 4
+    assert reading.convert_written(Step("conv", conv), "mine:Gate", None)[0] == 4

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.job.errors import UsageError
-from freshet.job.results.plain_reader import Judged, file_records, message_records, snapshot_events
+from freshet.job.results.plain_reader import READERS, Judged, file_records, message_records, snapshot_events
 from freshet.job.results.plain_rules import Event, PlainRules
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.event_files import list_files
+from freshet.operators.parser.formats import TABLES
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.partitioner.events import NO_TS, OP_NAMES
@@ -26,6 +27,11 @@ from tests.support.malformed.records import FLOOD, ROW, all_ways, edge_event, ve
 
 GOOD = b'{"op":"del_vertex","id":1}'
 TYPES = ("cites", "writes")
+
+
+def test_every_format_of_tables_is_read_here_by_other_code():
+    assert READERS.keys() == TABLES.keys()
+    assert not any("operators.parser.tables" in reader.__module__ for reader in READERS.values())
 
 
 def as_rows(events):
