@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import FunctionType
+
 import numpy as np
 import pytest
 
@@ -69,6 +72,19 @@ def test_what_a_destination_takes_is_told() -> None:
 
 
 def array_bytes(kept: object) -> int:
-    arrays = [one for name, one in vars(kept).items() if name == "_s"]
-    inside = [*vars(kept).get("_factors", ()), *([vars(kept)["_inner"]] if "_inner" in vars(kept) else [])]
-    return sum(one.nbytes for one in arrays) + sum(map(array_bytes, inside))
+    """Bytes of the arrays by row that an accumulator holds, in what it was made of and in what its functions read."""
+    found = dict[int, np.ndarray]()
+    waiting = [kept]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, np.ndarray):
+            found |= {id(one): one} if len(one) == ROWS else {}
+        elif isinstance(one, tuple | list):
+            waiting += one
+        elif isinstance(one, partial):
+            waiting += one.args
+        elif isinstance(one, FunctionType):
+            waiting += [cell.cell_contents for cell in one.__closure__ or ()]
+        elif type(one).__module__.startswith("freshet.operators.aggregates"):
+            waiting += vars(one).values()
+    return sum(one.nbytes for one in found.values())
