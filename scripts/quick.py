@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("gnn", "job", "kernels", "operators", "partitioner", "state", "scripts", "deploy", "docs", "freshet")
-SECONDS, SEEDS, MODELS = 85, 5, 20
+SECONDS, SEEDS, MODELS = 55, 5, 20
 HOUSE = ("tests/unit/test_house.py", "tests/unit/test_imports.py")
 STREAMS = "tests/property/test_stream_equals_oracle.py::test_every_model_on_random_streams"
 
