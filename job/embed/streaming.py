@@ -20,7 +20,7 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MadeImage
 from freshet.job.options.partitioning_options import PartitioningOptions
-from freshet.job.options.run_config import told, written
+from freshet.job.options.run_config import option_values, written
 from freshet.job.units import format_size, readable
 from freshet.kernels.processor import running
 from freshet.operators.graph.rules import graph_rules
@@ -49,7 +49,7 @@ def partitioning_of(
     options: PartitioningOptions, plan: AnyPlan, snapshot: Snapshot, hash_seed: int, *, undirected: bool
 ) -> PartitionerConfig:
     """The configuration of the Partitioner that will place this snapshot."""
-    placed = told(options, PartitionerConfig)
+    placed = option_values(options, PartitionerConfig)
     placed |= {"id_kind": snapshot.id_kind, "hash_seed": hash_seed}
     return PartitionerConfig.of(graph_rules(plan, undirected=undirected), **placed)
 
@@ -68,7 +68,11 @@ def placing_memory(needs: AnyNeeds, placement: PartitioningOptions) -> int:
     """The private memory of the step that takes most: the graph's topology is placed as a whole."""
     parts = placement.parts or 1
     edge = _EDGE_BYTES + _REPLICATED_EDGE_BYTES * (parts > 1) + _RELATION_EDGE_BYTES * isinstance(needs, KindsNeeds)
-    if parts > 1 and PartitionerConfig(**told(placement, PartitionerConfig)).places_whole and needs.edges <= EDGES_MAX:
+    if (
+        parts > 1
+        and PartitionerConfig(**option_values(placement, PartitionerConfig)).places_whole
+        and needs.edges <= EDGES_MAX
+    ):
         edge = max(edge, EDGE_BYTES + _WHOLE_EDGE_BYTES)
     rows = min(parts * needs.vertices, needs.vertices + 2 * needs.edges)  # an edge brings two replicas at most
     return edge * needs.edges + _VERTEX_BYTES * needs.vertices + _ROW_BYTES * rows + 2 * needs.text + 4 * _MIB

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A subtask needs so much of each, whatever its share would be; of the heap less on a small machine.
 _HEAP_LEAST_MB, _HEAP_MB, _MANAGED_MB, _NETWORK_MB = 256, 512, 64, 64
 _NETWORK_PER_PEER_MB = 8  # 256 KB for each buffer of a channel, in seven stages and more
-_NETWORK_LAYERS = 4  # both of up to so many layers; Flink asks for buffers of every stage before it begins
+_NETWORK_LAYERS = 4  # layers that this memory is enough for; Flink reserves buffers of every stage at the start
 _CLIENT_HEAP_MB = 1024  # of the process that draws the job, and is its JobManager
 DIRECT_MB = 256  # beside the network's buffers: Flink's own, and those of connectors
 

@@ -264,8 +264,8 @@ def began_ms(out: Path) -> int | None:
     """Return when the job began, in ms since 1970; of an earlier version's by the age of the file, None without one."""
     path = out / layout.IMAGE_DONE
     try:
-        told = path.read_bytes()
-        found = orjson.loads(told)["began_ms"] if told else path.stat().st_mtime * 1e3
+        content = path.read_bytes()
+        found = orjson.loads(content)["began_ms"] if content else path.stat().st_mtime * 1e3
         return int(found)
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -206,22 +206,22 @@ def _mark(field: FieldInfo) -> Option:
     return next(one for one in field.metadata if isinstance(one, Option))
 
 
-def told(config: Options, kind: type[Any]) -> dict[str, Any]:
+def option_values(config: Options, kind: type[Any]) -> dict[str, Any]:
     """The fields of a class that are options or follow from options, with their values.
 
     One that is None says nothing: the run finds it out, or the class's own default holds.
     """
-    values = {name: getattr(config, name) for name in _fields(kind) if is_told(name, type(config))}
+    values = {name: getattr(config, name) for name in _fields(kind) if is_option(name, type(config))}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def told_again(config: RunConfig, kind: type[Any]) -> dict[str, Any]:
+def option_values_of_a_run(config: RunConfig, kind: type[Any]) -> dict[str, Any]:
     """Return the fields that each run of a job sets again: all but those fixed for the job's life."""
     for_life = {name for name, _ in that_hold(Holds.FOR_LIFE)}
-    return {name: value for name, value in told(config, kind).items() if name not in for_life}
+    return {name: value for name, value in option_values(config, kind).items() if name not in for_life}
 
 
-def is_told(name: str, options: type[Options] = RunConfig) -> bool:
+def is_option(name: str, options: type[Options] = RunConfig) -> bool:
     """Return whether a field of this name gets its value from the options."""
     return name in options.model_fields or isinstance(getattr(options, name, None), property)
 

@@ -147,7 +147,7 @@ class JobStates:
 
 
 class FormerCheckpoints:
-    """Checkpoints of earlier attempts: `look` removes them while the run goes on, `told` explains a failure."""
+    """Checkpoints of earlier attempts: `look` removes them during the run, `explained` gives a failure its reason."""
 
     def __init__(self, spec: JobSpec, resume: str | None, states: JobStates) -> None:
         """`resume`: as the option has it; only `latest` has older checkpoints removed. `states` are the job's."""
@@ -190,7 +190,7 @@ class FormerCheckpoints:
         except StoreError as error:
             say(f"a savepoint that is not needed any more stays where it is: {error}")
 
-    def told(self, cause: str) -> str:
+    def explained(self, cause: str) -> str:
         """Describe why the run failed, with its initial state if none of its own checkpoints was complete."""
         state = self._spec.resume
         if state is None or is_remote(state) or self.own_checkpoint() is not None:

@@ -13,7 +13,7 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import check_layers, division_of, pipeline_of
 from freshet.job.folder.made_image import MadeImage, in_words
-from freshet.job.options.run_config import RunConfig, told
+from freshet.job.options.run_config import RunConfig, option_values
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.operators.checks.layers import is_own
 from freshet.operators.factory import load_plan
@@ -100,7 +100,7 @@ def read_model(config: RunConfig) -> PreparedModel:
         say(line)
     start = None
     if config.snapshot is not None:
-        rules = GraphRules(**told(config, GraphRules))
+        rules = GraphRules(**option_values(config, GraphRules))
         of = config.snapshot, config.model, plan, config.id_bytes_max, rules
         start = Start.open(*of, cast_ids=config.cast_ids, ts_unit=config.ts_unit)
     return PreparedModel(folder, plan, parts, start)
@@ -139,7 +139,7 @@ def as_the_snapshot_was_made(config: RunConfig) -> RunConfig:
 
     Raises: UsageError where the job can't have that many parts.
     """
-    rules = GraphRules(**told(config, GraphRules))
+    rules = GraphRules(**option_values(config, GraphRules))
     made = None if config.snapshot is None else made_for(config.snapshot, rules)
     if made is None:
         if config.snapshot is not None and rules.is_timed and MadeImage.of(config.snapshot) is not None:

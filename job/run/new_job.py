@@ -15,7 +15,7 @@ from freshet.job.folder import leftovers, run_file
 from freshet.job.folder.job_file import SavedJob, paths_of
 from freshet.job.folder.returned_kinds import refuse_alike
 from freshet.job.folder.run_file import write_begun
-from freshet.job.options.run_config import RunConfig, told
+from freshet.job.options.run_config import RunConfig, option_values
 from freshet.job.run.model import PreparedModel, Start, learned_ids, read_model
 from freshet.job.run.outputs import Outputs, claim_topics, new_job_id, plan_outputs, refuse_large_records
 from freshet.job.run.positions import Position, known_topics, match, read_positions
@@ -218,7 +218,7 @@ def _record_of(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str,
     block_events = config.epoch_events * (_LOCAL_EPOCHS if config.runtime == "local" else 1)
     processor = dict(of_new_job(config.processor, model.plan))
     rules = graph_rules(model.plan, undirected=config.undirected)
-    placed = told(config, PartitionerConfig) | {"id_kind": ends.id_kind}
+    placed = option_values(config, PartitionerConfig) | {"id_kind": ends.id_kind}
     wanted = PartitionerConfig.of(rules, **placed, hash_seed=new_seed())
     wanted = replace(wanted, ts_jump_ms=wanted.rules.jump_ms)
     settings = Settings(
@@ -226,11 +226,11 @@ def _record_of(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str,
         **paths_of(out),
         parts=model.parts,
         partitioning=_placed(model, wanted, processor),
-        parsing=ParserConfig(**told(config, ParserConfig) | {"block_events": block_events}),
-        sealing=SealingConfig(**told(config, SealingConfig)),
-        cuts=CutLogConfig(**told(config, CutLogConfig)),
-        letters=LetterConfig(**told(config, LetterConfig)),
-        tail=TailConfig(**told(config, TailConfig) | {"begins_empty": model.start is None}),
+        parsing=ParserConfig(**option_values(config, ParserConfig) | {"block_events": block_events}),
+        sealing=SealingConfig(**option_values(config, SealingConfig)),
+        cuts=CutLogConfig(**option_values(config, CutLogConfig)),
+        letters=LetterConfig(**option_values(config, LetterConfig)),
+        tail=TailConfig(**option_values(config, TailConfig) | {"begins_empty": model.start is None}),
         sources=ends.found.names,
         returned=names_of_returned(model.plan),
         topics=tuple(ends.found.topics),

@@ -15,7 +15,7 @@ from freshet.job.folder import layout
 from freshet.job.kafka.address import KafkaAddress, KafkaAddressError
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import EXACTLY_ONCE, Seen, TopicOutput
-from freshet.job.options.run_config import RunConfig, told, told_again
+from freshet.job.options.run_config import RunConfig, option_values, option_values_of_a_run
 from freshet.kind_names import topic_end
 from freshet.operators.limits import RECORD_BYTES, RECORD_SPARE
 from freshet.operators.output_folders import log_id
@@ -212,7 +212,7 @@ def outlet_settings(config: RunConfig, model_sha256: str, former: OutletConfig |
     """
     if config.embeddings_to is None:
         return None
-    values = told(config, OutletConfig) if former is None else told_again(config, OutletConfig)
+    values = option_values(config, OutletConfig) if former is None else option_values_of_a_run(config, OutletConfig)
     return replace(former or OutletConfig(), **values, model_tag=model_sha256[:_MODEL_DIGITS])
 
 

@@ -25,7 +25,7 @@ from freshet.job.lifecycle.ending import spec_of_cluster_job
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from freshet.job.machine.processes import stop_signals
 from freshet.job.options.flink_keys import of_processes, resolve
-from freshet.job.options.run_config import RunConfig, told
+from freshet.job.options.run_config import RunConfig, option_values
 from freshet.job.options.runtime_options import AUTO, FLINK_PARTS_MAX
 from freshet.job.run.early_ends import ended_by_signals, failure_noted
 from freshet.job.run.job_states import FormerCheckpoints, JobStates
@@ -306,7 +306,7 @@ def run_on_flink(
         except NotOverError:  # the job goes on
             raise
         except JobFailed as error:
-            cause = former.told(one_line(error))
+            cause = former.explained(one_line(error))
             run_file.update_run(out, state=run_file.FAILED, error=cause, ended_ms=_now_ms())
             raise JobFailed(cause) from error
     epoch = complete_epoch(out)
@@ -365,7 +365,7 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
         "ends_with_state": not config.detach and any(topic.end is not None for topic in job.sources.topics),
         "resume": state_to_resume(config.resume, states) if config.resume else None,
     }
-    return JobSpec(**told(config, JobSpec) | found)
+    return JobSpec(**option_values(config, JobSpec) | found)
 
 
 def _tasks(division: Division, parts: int) -> dict[str, Any]:

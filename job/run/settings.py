@@ -13,7 +13,7 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.options.flink_keys import without_secrets
 from freshet.job.options.marks import Holds, Option
-from freshet.job.options.run_config import RunConfig, that_hold, told_again
+from freshet.job.options.run_config import RunConfig, option_values_of_a_run, that_hold
 from freshet.job.run.outputs import Outputs, outlet_settings
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.epochs.config import CutLogConfig
@@ -29,7 +29,9 @@ def settings_of_run(
 ) -> Settings:
     """Return a job's settings with what each of its runs may change."""
     settings = replace(settings, job_id=job_id, outlet=outlet_settings(config, model_sha256, settings.outlet))
-    parts = {name: replace(part, **told_again(config, type(part))) for name, part in settings.in_parts().items()}
+    parts = {
+        name: replace(part, **option_values_of_a_run(config, type(part))) for name, part in settings.in_parts().items()
+    }
     target = layout.dead_letters_to(config.dead_letters, out)
     where = layout.checkpoint_dir_of_job(config.checkpoint_dir, job_id)
     return replace(

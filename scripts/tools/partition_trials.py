@@ -21,7 +21,7 @@ from freshet.gnn.any_plan import without_kinds
 from freshet.gnn.plan import Plan
 from freshet.job.errors import UsageError
 from freshet.job.options.partitioning_options import PartitioningOptions
-from freshet.job.options.run_config import told
+from freshet.job.options.run_config import option_values
 from freshet.operators.factory import load_plan
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.arrow.parquet_file import open_parquet
@@ -84,7 +84,7 @@ class Graph:
         """Settings of a Partitioner."""
         undirected = self.undirected
         rules = GraphRules(undirected) if self.plan is None else graph_rules(self.plan, undirected=undirected)
-        return PartitionerConfig.of(rules, **told(options, PartitionerConfig), id_kind=id_kind)
+        return PartitionerConfig.of(rules, **option_values(options, PartitionerConfig), id_kind=id_kind)
 
 
 class Trial:

@@ -10,7 +10,7 @@ import pytest
 from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.options.config_file import load_run_config
-from freshet.job.options.run_config import RunConfig, is_told, told, told_again
+from freshet.job.options.run_config import RunConfig, is_option, option_values, option_values_of_a_run
 from freshet.operators.epochs.config import CutLogConfig, SealingConfig
 from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.settings import OutletConfig, Settings, TailConfig
@@ -51,7 +51,7 @@ def config_of(**options: object) -> RunConfig:
 
 @pytest.mark.parametrize("kind", UNTOLD)
 def test_every_field_is_an_option_or_found_out(kind: type) -> None:
-    assert {field.name for field in fields(kind) if not is_told(field.name)} == UNTOLD[kind]
+    assert {field.name for field in fields(kind) if not is_option(field.name)} == UNTOLD[kind]
 
 
 def test_no_class_of_the_settings_is_forgotten() -> None:
@@ -62,31 +62,33 @@ def test_no_class_of_the_settings_is_forgotten() -> None:
 def test_values_and_figures_come_by_name() -> None:
     config = config_of(epoch_events=7, checkpoint_interval="1.5s", publish_within="2s", partitioner="hdrf")
     expected = {"epoch_events": 7, "epoch_ms": 20, "marker_interval_ms": 1500, "publish_ms": 2000}
-    assert expected.items() <= told(config, SealingConfig).items()
-    assert told(config, PartitionerConfig)["strategy"] == "hdrf"
+    assert expected.items() <= option_values(config, SealingConfig).items()
+    assert option_values(config, PartitionerConfig)["strategy"] == "hdrf"
 
 
 def test_what_a_job_has_for_its_life_is_told_once() -> None:
     config = config_of(partitioner="hdrf", undirected=True)
-    assert told(config, PartitionerConfig)["undirected"] is True
-    assert not {"strategy", "undirected"} & told_again(config, PartitionerConfig).keys()
-    assert {"epoch_events", "publish_ms"} <= told_again(config, SealingConfig).keys()
+    assert option_values(config, PartitionerConfig)["undirected"] is True
+    assert not {"strategy", "undirected"} & option_values_of_a_run(config, PartitionerConfig).keys()
+    assert {"epoch_events", "publish_ms"} <= option_values_of_a_run(config, SealingConfig).keys()
 
 
 def test_what_nobody_has_said_is_not_told() -> None:
-    assert "id_kind" not in told(config_of(), PartitionerConfig)
-    assert told(config_of(id_type="string"), PartitionerConfig)["id_kind"] == "string"
+    assert "id_kind" not in option_values(config_of(), PartitionerConfig)
+    assert option_values(config_of(id_type="string"), PartitionerConfig)["id_kind"] == "string"
 
 
 def test_flinks_job_is_told_its_options() -> None:
     config = config_of(parallelism=3, state_backend="hashmap", memory="1GiB", restarts=4, checkpoint_interval="2s")
-    spec = JobSpec(**told(config, JobSpec) | {"out": "O", "parts": 3, "layers": 1, "checkpoint_dir": ""})
+    spec = JobSpec(**option_values(config, JobSpec) | {"out": "O", "parts": 3, "layers": 1, "checkpoint_dir": ""})
     assert (spec.parallelism, spec.state_backend, spec.managed_mb, spec.restarts) == (3, "hashmap", 1024, 4)
     assert (spec.checkpoint_interval_ms, spec.epoch_ms, spec.stay) == (2000, 20, False)
 
 
 def test_the_folder_of_tails_holds_from_anywhere() -> None:
-    assert told(config_of(tables="here/tables"), TailConfig)["tables_folder"] == str(Path("here/tables").absolute())
-    assert "tables_folder" not in told(config_of(), TailConfig)
+    assert option_values(config_of(tables="here/tables"), TailConfig)["tables_folder"] == str(
+        Path("here/tables").absolute()
+    )
+    assert "tables_folder" not in option_values(config_of(), TailConfig)
     with pytest.raises(UsageError, match="expected a folder of the name tables"):
         config_of(tables="/var/lib/freshet")
