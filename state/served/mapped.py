@@ -11,23 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.errors import FreshetError
-from freshet.state.served.layout import (
-    FOLDER_BYTES,
-    MAGIC,
-    PAGE,
-    T_EPOCH,
-    T_FOLDER,
-    T_HEAP,
-    T_HEAP_AT,
-    T_JOB,
-    T_LIVE,
-    T_MAGIC,
-    T_STRINGS,
-    T_SUPERSEDED,
-    T_VERSION,
-    T_WIDTH,
-    VERSION,
-)
+from freshet.state.served import layout as lay
 from freshet.state.served.times import Moment, times_of, times_so_far
 
 
@@ -38,9 +22,13 @@ class NoTableError(ValueError):
 class HistoryTooShortError(FreshetError):
     """Again and again the ring had moved on before a read came to its end."""
 
+    served_as = "too-slow"  # how a server names it to clients
+
 
 class WriterGoneError(FreshetError):
     """A row is half written, and nobody finishes it."""
+
+    served_as = "not-ready"
 
 
 class Found(NamedTuple):
@@ -80,42 +68,43 @@ class MappedTable:
         """
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size < 8 * PAGE or size % 8:
+            if size < 8 * lay.PAGE or size % 8:
                 msg = f"{path}: not a table, it has {size} bytes"
                 raise NoTableError(msg)
             data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
         self.path, self.mem, self.floats = path, data.view(np.int64), data.view(np.float32)
-        head = [int(self.mem[T_MAGIC]), int(self.mem[T_VERSION])]
-        if head != [MAGIC, VERSION]:
-            msg = f"{path}: expected a table of version {VERSION}, got {head}"
+        head = [int(self.mem[lay.T_MAGIC]), int(self.mem[lay.T_VERSION])]
+        if head != [lay.MAGIC, lay.VERSION]:
+            msg = f"{path}: expected a table of version {lay.VERSION}, got {head}"
             raise NoTableError(msg)
-        end = 8 * int(self.mem[T_HEAP_AT]) + int(self.mem[T_HEAP])
+        end = 8 * int(self.mem[lay.T_HEAP_AT]) + int(self.mem[lay.T_HEAP])
         if size < end:
             msg = f"{path}: not a table, it has {size} bytes of {end}"
             raise NoTableError(msg)
-        self.width, self.strings, self.job = int(self.mem[T_WIDTH]), bool(self.mem[T_STRINGS]), int(self.mem[T_JOB])
+        self.width, self.job = int(self.mem[lay.T_WIDTH]), int(self.mem[lay.T_JOB])
+        self.strings = bool(self.mem[lay.T_STRINGS])
         self.misses = 0
 
     @property
     def folder(self) -> str:
         """The folder whose table it is; empty where that is not known."""
-        raw = self.mem[T_FOLDER : T_FOLDER + FOLDER_BYTES // 8].tobytes()
+        raw = self.mem[lay.T_FOLDER : lay.T_FOLDER + lay.FOLDER_BYTES // 8].tobytes()
         return os.fsdecode(raw.partition(b"\0")[0])
 
     @property
     def epoch(self) -> int:
         """The newest complete epoch."""
-        return self.word(T_EPOCH)
+        return self.word(lay.T_EPOCH)
 
     @property
     def superseded(self) -> bool:
         """True if another file has replaced this one."""
-        return bool(self.mem[T_SUPERSEDED])
+        return bool(self.mem[lay.T_SUPERSEDED])
 
     @property
     def live(self) -> int:
         """Approximate number of ids that have a row."""
-        return int(self.mem[T_LIVE])
+        return int(self.mem[lay.T_LIVE])
 
     def so_far(self, epoch: int) -> Moment:
         """Return the time up to which an epoch has the input, and the largest `ts` of events up to it."""

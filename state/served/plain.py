@@ -1,6 +1,7 @@
 """A table that nobody writes, read by numpy alone: a server that has just begun has no compiled kernel yet.
 
-It gives what `TableReader` gives, at a tenth of its speed, and `TableReader` takes its place before anybody writes.
+It gives the rows of given ids as `TableReader` does, at a tenth of its speed, and that one takes its place before
+anybody writes.
 A server that is started again after a kill answers in 0.4 s by this one, and in 0.8 s with `TableReader` alone, even
 where that one is loaded before all else (the best of nine runs by turns, two cores; medians 0.63 and 0.91 s).
 """
@@ -14,34 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from freshet.state.served.ids import Ids, Texts, frozen
-from freshet.state.served.layout import (
-    I_AT,
-    I_BYTES,
-    I_HASH,
-    POSITION_WORDS,
-    R_BEFORE,
-    R_EPOCH,
-    R_LIVES,
-    R_SEQ,
-    ROW_HEAD,
-    T_HEAP_AT,
-    T_ID_WORDS,
-    T_IDS_AT,
-    T_INDEX,
-    T_INDEX_AT,
-    T_POSITION_COUNT,
-    T_POSITION_SEQ,
-    T_POSITIONS_AT,
-    T_RESERVED,
-    T_RING,
-    T_RING_AT,
-    T_ROW_WORDS,
-    T_ROWS_AT,
-    T_SALT,
-    T_USED,
-    U_SLOT,
-)
+from freshet.state.served import layout as lay
+from freshet.state.served.ids import Ids, Texts
 from freshet.state.served.mapped import Found, HistoryTooShortError, MappedTable
 
 _ABSENT = -1
@@ -53,9 +28,6 @@ class Reads(Protocol):
 
     def get(self, ids: Ids) -> Found:
         """The rows of these ids."""
-
-    def all(self) -> tuple[Ids, Found]:
-        """All ids that live, and their rows."""
 
     def positions(self) -> np.ndarray:
         """Return the positions up to which the input was read."""
@@ -73,7 +45,7 @@ class PlainReader(MappedTable):
         super().__init__(path)
         self._lock = threading.Lock()
         self._successor: Reads | None = None
-        self._begun = int(self.mem[T_RESERVED])
+        self._begun = int(self.mem[lay.T_RESERVED])
 
     def hand_over(self, successor: Reads) -> None:
         """Have another reader answer from now on; on return nobody reads by this one, and rows may change."""
@@ -94,66 +66,56 @@ class PlainReader(MappedTable):
     def few(self, ids: Ids, wanted: int) -> None:
         """There is no quick way."""
 
-    def all(self) -> tuple[Ids, Found]:
-        """All ids that live, and their rows."""
-        with self._lock:
-            if self._successor is None:
-                slots = np.arange(int(self.mem[T_USED]))
-                found = self._read(slots)
-                lives = found.own >= 0
-                return self._ids(slots[lives]), Found(found.epoch, found.own[lives], found.rows[lives])
-        return self._successor.all()
-
     def positions(self) -> np.ndarray:
         """Return the positions up to which the input was read, (p, 4) int64; none while they are being written."""
         with self._lock:
             if self._successor is None:
-                count = 0 if self.mem[T_POSITION_SEQ] & 1 else int(self.mem[T_POSITION_COUNT])
-                first = int(self.mem[T_POSITIONS_AT])
-                return self.mem[first : first + count * POSITION_WORDS].reshape(-1, POSITION_WORDS).copy()
+                count = 0 if self.mem[lay.T_POSITION_SEQ] & 1 else int(self.mem[lay.T_POSITION_COUNT])
+                first = int(self.mem[lay.T_POSITIONS_AT])
+                return self.mem[first : first + count * lay.POSITION_WORDS].reshape(-1, lay.POSITION_WORDS).copy()
         return self._successor.positions()
 
     def _read(self, slots: np.ndarray) -> Found:
         """The rows of slots as of the newest epoch; slot -1 has none."""
-        mem, epoch, words = self.mem, self.epoch, int(self.mem[T_ROW_WORDS])
+        mem, epoch, words = self.mem, self.epoch, int(self.mem[lay.T_ROW_WORDS])
         own, rows = np.full(len(slots), _ABSENT), np.zeros((len(slots), self.width), np.float32)
         which = np.flatnonzero(slots >= 0)
-        at = mem[T_ROWS_AT] + slots[which] * words
-        torn = np.flatnonzero(mem[at + R_SEQ] & 1)
-        newer = mem[at + R_EPOCH] > epoch
+        at = mem[lay.T_ROWS_AT] + slots[which] * words
+        torn = np.flatnonzero(mem[at + lay.R_SEQ] & 1)
+        newer = mem[at + lay.R_EPOCH] > epoch
         newer[torn] = True  # it was being set for an epoch that is not complete
-        before = mem[at + R_BEFORE]
+        before = mem[at + lay.R_BEFORE]
         before[torn] = self._kept(slots[which[torn]], before[torn])
         while len(which):
             self._take(which[~newer], at[~newer], own, rows)
             left = newer & (before >= 0)
             which, before = which[left], before[left]
-            if (self._begun - before > mem[T_RING]).any():
+            if (self._begun - before > mem[lay.T_RING]).any():
                 msg = f"{self.path}: an epoch of which a part was applied is larger than --history"
                 raise HistoryTooShortError(msg)
-            at = mem[T_RING_AT] + (before % mem[T_RING]) * words
-            newer, before = mem[at + R_EPOCH] > epoch, mem[at + R_BEFORE]
+            at = mem[lay.T_RING_AT] + (before % mem[lay.T_RING]) * words
+            newer, before = mem[at + lay.R_EPOCH] > epoch, mem[at + lay.R_BEFORE]
         return Found(epoch, own, rows)
 
     def _kept(self, slots: np.ndarray, before: np.ndarray) -> np.ndarray:
         """Return ring entries with previous versions of half-written rows: the last one, or the one before (kept)."""
         last = self._begun - 1
-        entry = self.mem[T_RING_AT] + (last % self.mem[T_RING]) * self.mem[T_ROW_WORDS]
-        return np.where((last >= 0) & (self.mem[entry + U_SLOT] == slots), last, before)
+        entry = self.mem[lay.T_RING_AT] + (last % self.mem[lay.T_RING]) * self.mem[lay.T_ROW_WORDS]
+        return np.where((last >= 0) & (self.mem[entry + lay.U_SLOT] == slots), last, before)
 
     def _take(self, which: np.ndarray, at: np.ndarray, own: np.ndarray, rows: np.ndarray) -> None:
-        lives = self.mem[at + R_LIVES] != 0
+        lives = self.mem[at + lay.R_LIVES] != 0
         which, at = which[lives], at[lives]
-        own[which] = self.mem[at + R_EPOCH]
-        rows[which] = self.floats[(2 * (at + ROW_HEAD))[:, None] + np.arange(self.width)]
+        own[which] = self.mem[at + lay.R_EPOCH]
+        rows[which] = self.floats[(2 * (at + lay.ROW_HEAD))[:, None] + np.arange(self.width)]
 
     def _slots(self, ids: Ids) -> np.ndarray:
         """The slot of each id; -1: it has none."""
-        mem, mask = self.mem, self.mem[T_INDEX] - 1
+        mem, mask = self.mem, self.mem[lay.T_INDEX] - 1
         hashed = self._hashes(ids)
         found, left, at = np.full(len(hashed), -1), np.arange(len(hashed)), hashed & mask
         while len(left):
-            slots = mem[mem[T_INDEX_AT] + at] - 1
+            slots = mem[mem[lay.T_INDEX_AT] + at] - 1
             same = self._same(ids, hashed, left, slots)
             found[left[same]] = slots[same]
             on = ~same & (slots >= 0)
@@ -161,7 +123,7 @@ class PlainReader(MappedTable):
         return found
 
     def _hashes(self, ids: Ids) -> np.ndarray:
-        salt = self.mem[T_SALT : T_SALT + 3].view(np.uint64)
+        salt = self.mem[lay.T_SALT : lay.T_SALT + 3].view(np.uint64)
         if not isinstance(ids, Texts):
             z = ids.view(np.uint64) ^ salt[0]
             z = (z ^ (z >> np.uint64(32))) * salt[1]
@@ -173,31 +135,16 @@ class PlainReader(MappedTable):
 
     def _same(self, ids: Ids, hashed: np.ndarray, which: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Return whether slots (-1: none) have ids `which`."""
-        mem, names = self.mem, self.mem[T_IDS_AT] + np.maximum(slots, 0) * self.mem[T_ID_WORDS]
+        mem, names = self.mem, self.mem[lay.T_IDS_AT] + np.maximum(slots, 0) * self.mem[lay.T_ID_WORDS]
         if not isinstance(ids, Texts):
             return (slots >= 0) & (mem[names] == ids[which])
-        same = (slots >= 0) & (mem[names + I_HASH] == hashed[which])
-        heap = mem[mem[T_HEAP_AT] :].view(np.uint8)
+        same = (slots >= 0) & (mem[names + lay.I_HASH] == hashed[which])
+        heap = mem[mem[lay.T_HEAP_AT] :].view(np.uint8)
         for k in np.flatnonzero(same).tolist():
-            first, size = int(mem[names[k] + I_AT]), int(mem[names[k] + I_BYTES])
+            first, size = int(mem[names[k] + lay.I_AT]), int(mem[names[k] + lay.I_BYTES])
             begin, end = ids.offsets[which[k]], ids.offsets[which[k] + 1]
             same[k] = heap[first : first + size].tobytes() == ids.data[begin:end].tobytes()
         return same
-
-    def _ids(self, slots: np.ndarray) -> Ids:
-        names = self.mem[T_IDS_AT] + slots * self.mem[T_ID_WORDS]
-        if not self.strings:
-            return frozen(self.mem[names])
-        heap = self.mem[self.mem[T_HEAP_AT] :].view(np.uint8)
-        return Texts(*_gathered(heap, self.mem[names + I_AT], self.mem[names + I_BYTES]))
-
-
-def _gathered(heap: np.ndarray, first: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces of the heap one after the other: their offsets, and the bytes."""
-    offsets = np.zeros(len(first) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    at = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], sizes)
-    return frozen(offsets), frozen(heap[at])
 
 
 def _hash_text(salt: list[int], text: bytes) -> int:

@@ -12,34 +12,7 @@ from freshet.kernels.atomics import fence_acquire, load_acquire
 from freshet.kernels.kernel import apart, kernel, quick
 from freshet.kernels.prefetch import prefetch
 from freshet.state.salt import Salt, hash_text, mix
-from freshet.state.served.layout import (
-    I_AT,
-    I_BYTES,
-    I_HASH,
-    POSITION_WORDS,
-    R_BEFORE,
-    R_EPOCH,
-    R_LIVES,
-    R_SEQ,
-    ROW_HEAD,
-    T_EPOCH,
-    T_HEAP_AT,
-    T_ID_WORDS,
-    T_IDS_AT,
-    T_INDEX,
-    T_INDEX_AT,
-    T_POSITION_COUNT,
-    T_POSITION_SEQ,
-    T_POSITIONS_AT,
-    T_RESERVED,
-    T_RING,
-    T_RING_AT,
-    T_ROW_WORDS,
-    T_ROWS_AT,
-    T_SALT,
-    T_SUPERSEDED,
-    U_SLOT,
-)
+from freshet.state.served import layout as lay
 
 ABSENT = -1  # no such id, or deleted, or added later
 MISSED = -2  # the ring has moved on
@@ -53,13 +26,13 @@ _LINE = 8  # words of a cache line
 @apart
 def salt_of(mem: np.ndarray) -> Salt:
     """The salt of the table's hashes."""
-    return Salt(np.uint64(mem[T_SALT]), np.uint64(mem[T_SALT + 1]), np.uint64(mem[T_SALT + 2]))
+    return Salt(np.uint64(mem[lay.T_SALT]), np.uint64(mem[lay.T_SALT + 1]), np.uint64(mem[lay.T_SALT + 2]))
 
 
 @apart
 def place_of_number(mem: np.ndarray, key: int) -> np.int64:
     """Return the first index position of an id."""
-    return np.int64(mix(salt_of(mem), key)) & (mem[T_INDEX] - 1)
+    return np.int64(mix(salt_of(mem), key)) & (mem[lay.T_INDEX] - 1)
 
 
 @apart
@@ -71,12 +44,12 @@ def find_number(mem: np.ndarray, key: int) -> int:
 @apart
 def find_number_from(mem: np.ndarray, key: int, at: int) -> int:
     """Like `find_number`, from this place on."""
-    mask = mem[T_INDEX] - 1
+    mask = mem[lay.T_INDEX] - 1
     while True:
-        slot = load_acquire(mem, np.int64(mem[T_INDEX_AT] + at)) - 1
+        slot = load_acquire(mem, np.int64(mem[lay.T_INDEX_AT] + at)) - 1
         if slot < 0:
             return -1 - at
-        if mem[mem[T_IDS_AT] + slot] == key:
+        if mem[mem[lay.T_IDS_AT] + slot] == key:
             return slot
         at = (at + 1) & mask
 
@@ -90,16 +63,16 @@ def text_hash(mem: np.ndarray, text: np.ndarray, begin: int, end: int) -> np.int
 @apart
 def find_text(mem: np.ndarray, hashed: int, text: np.ndarray, begin: int, end: int) -> int:
     """The slot of text[begin:end], or -1 - place where it would go in the index."""
-    mask = mem[T_INDEX] - 1
+    mask = mem[lay.T_INDEX] - 1
     at = hashed & mask
-    heap = mem[mem[T_HEAP_AT] :].view(np.uint8)
+    heap = mem[mem[lay.T_HEAP_AT] :].view(np.uint8)
     while True:
-        slot = load_acquire(mem, np.int64(mem[T_INDEX_AT] + at)) - 1
+        slot = load_acquire(mem, np.int64(mem[lay.T_INDEX_AT] + at)) - 1
         if slot < 0:
             return -1 - at
-        name = mem[T_IDS_AT] + slot * mem[T_ID_WORDS]
-        if mem[name + I_HASH] == hashed and mem[name + I_BYTES] == end - begin:
-            first = mem[name + I_AT]
+        name = mem[lay.T_IDS_AT] + slot * mem[lay.T_ID_WORDS]
+        if mem[name + lay.I_HASH] == hashed and mem[name + lay.I_BYTES] == end - begin:
+            first = mem[name + lay.I_AT]
             same = True
             for k in range(end - begin):
                 if heap[first + k] != text[begin + k]:
@@ -112,7 +85,7 @@ def find_text(mem: np.ndarray, hashed: int, text: np.ndarray, begin: int, end: i
 
 @apart
 def _copy(floats: np.ndarray, word: int, rows: np.ndarray, to: int) -> None:
-    at = 2 * (word + ROW_HEAD)
+    at = 2 * (word + lay.ROW_HEAD)
     for k in range(rows.shape[1]):
         rows[to, k] = floats[at + k]
 
@@ -120,14 +93,14 @@ def _copy(floats: np.ndarray, word: int, rows: np.ndarray, to: int) -> None:
 @apart
 def _read_ring(mem: np.ndarray, floats: np.ndarray, before: int, epoch: int, rows: np.ndarray, to: int) -> int:
     """Like `read_slot`, for the version in the ring from the entry `before` on."""
-    ring = mem[T_RING]
+    ring = mem[lay.T_RING]
     while before >= 0:
-        entry = mem[T_RING_AT] + (before % ring) * mem[T_ROW_WORDS]
-        own, earlier, lives = mem[entry + R_EPOCH], mem[entry + R_BEFORE], mem[entry + R_LIVES]
+        entry = mem[lay.T_RING_AT] + (before % ring) * mem[lay.T_ROW_WORDS]
+        own, earlier, lives = mem[entry + lay.R_EPOCH], mem[entry + lay.R_BEFORE], mem[entry + lay.R_LIVES]
         if own <= epoch and lives:
             _copy(floats, entry, rows, to)
         fence_acquire()
-        if load_acquire(mem, np.int64(T_RESERVED)) - before > ring:
+        if load_acquire(mem, np.int64(lay.T_RESERVED)) - before > ring:
             return MISSED
         if own <= epoch:
             return own if lives else ABSENT
@@ -142,14 +115,14 @@ def _read_former(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, row
     That is in the last entry, or in the one before the row where it was being set again, for an epoch that is not
     complete. STUCK where a complete epoch was being set again.
     """
-    row = mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS]
-    seq = load_acquire(mem, np.int64(row + R_SEQ))
-    number = load_acquire(mem, np.int64(T_RESERVED)) - 1
-    entry = mem[T_RING_AT] + (number % mem[T_RING]) * mem[T_ROW_WORDS]
-    is_last = number >= 0 and mem[entry + U_SLOT] == slot
-    own, kept, before = mem[row + R_EPOCH], mem[entry + R_EPOCH], mem[row + R_BEFORE]
+    row = mem[lay.T_ROWS_AT] + slot * mem[lay.T_ROW_WORDS]
+    seq = load_acquire(mem, np.int64(row + lay.R_SEQ))
+    number = load_acquire(mem, np.int64(lay.T_RESERVED)) - 1
+    entry = mem[lay.T_RING_AT] + (number % mem[lay.T_RING]) * mem[lay.T_ROW_WORDS]
+    is_last = number >= 0 and mem[entry + lay.U_SLOT] == slot
+    own, kept, before = mem[row + lay.R_EPOCH], mem[entry + lay.R_EPOCH], mem[row + lay.R_BEFORE]
     fence_acquire()
-    if seq & 1 == 0 or load_acquire(mem, np.int64(row + R_SEQ)) != seq:
+    if seq & 1 == 0 or load_acquire(mem, np.int64(row + lay.R_SEQ)) != seq:
         return MISSED  # it goes on: look again
     if own <= epoch and not (is_last and kept == own):
         return STUCK
@@ -159,17 +132,17 @@ def _read_former(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, row
 @apart
 def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: np.ndarray, to: int) -> int:
     """The epoch of the slot's version as of `epoch`, whose vector goes to rows[to]; ABSENT, MISSED or STUCK."""
-    row = mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS]
+    row = mem[lay.T_ROWS_AT] + slot * mem[lay.T_ROW_WORDS]
     own, before, lives = np.int64(0), np.int64(0), np.int64(0)
     spins = 0
     while True:
-        seq = load_acquire(mem, np.int64(row + R_SEQ))
+        seq = load_acquire(mem, np.int64(row + lay.R_SEQ))
         if seq & 1 == 0:
-            own, before, lives = mem[row + R_EPOCH], mem[row + R_BEFORE], mem[row + R_LIVES]
+            own, before, lives = mem[row + lay.R_EPOCH], mem[row + lay.R_BEFORE], mem[row + lay.R_LIVES]
             if own <= epoch and lives:
                 _copy(floats, row, rows, to)
             fence_acquire()
-            if load_acquire(mem, np.int64(row + R_SEQ)) == seq:
+            if load_acquire(mem, np.int64(row + lay.R_SEQ)) == seq:
                 break
         spins += 1
         if spins > _SPINS:
@@ -182,8 +155,8 @@ def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: 
 @apart
 def _ask_for(mem: np.ndarray, slot: int) -> None:
     """Have the row of a slot on its way."""
-    row = mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS]
-    for word in range(row, row + mem[T_ROW_WORDS], _LINE):
+    row = mem[lay.T_ROWS_AT] + slot * mem[lay.T_ROW_WORDS]
+    for word in range(row, row + mem[lay.T_ROW_WORDS], _LINE):
         prefetch(mem, np.int64(word))
 
 
@@ -192,7 +165,7 @@ def _find_numbers(mem: np.ndarray, ids: np.ndarray, slots: np.ndarray, begin: in
     """The slots of ids[begin:end]; the processor waits for many places of memory at once."""
     for i in range(begin, end):
         slots[i] = place_of_number(mem, ids[i])
-        prefetch(mem, np.int64(mem[T_INDEX_AT] + slots[i]))
+        prefetch(mem, np.int64(mem[lay.T_INDEX_AT] + slots[i]))
     for i in range(begin, end):
         slots[i] = find_number_from(mem, ids[i], slots[i])
         if slots[i] >= 0:
@@ -264,7 +237,7 @@ def _texts_at(
 @kernel
 def read_numbers(mem: np.ndarray, floats: np.ndarray, ids: np.ndarray, own: np.ndarray, rows: np.ndarray) -> int:
     """Take the rows of these ids, and their epochs (ABSENT: none); the epoch of it all, or MISSED or STUCK."""
-    epoch = load_acquire(mem, np.int64(T_EPOCH))
+    epoch = load_acquire(mem, np.int64(lay.T_EPOCH))
     least = _numbers_at(mem, floats, epoch, ids, own, rows)
     return least if least < ABSENT else epoch
 
@@ -274,7 +247,7 @@ def read_texts(
     mem: np.ndarray, floats: np.ndarray, offsets: np.ndarray, text: np.ndarray, own: np.ndarray, rows: np.ndarray
 ) -> int:
     """Like `read_numbers`, for string ids."""
-    epoch = load_acquire(mem, np.int64(T_EPOCH))
+    epoch = load_acquire(mem, np.int64(lay.T_EPOCH))
     least = _texts_at(mem, floats, epoch, offsets, text, own, rows)
     return least if least < ABSENT else epoch
 
@@ -284,8 +257,8 @@ def read_few(
     mem: np.ndarray, floats: np.ndarray, wanted: int, ids: np.ndarray, own: np.ndarray, rows: np.ndarray
 ) -> int:
     """Like `read_numbers`, if the table has reached `wanted` and has all the ids; else LACKING, MISSED or STUCK."""
-    epoch = load_acquire(mem, np.int64(T_EPOCH))
-    if epoch < wanted or load_acquire(mem, np.int64(T_SUPERSEDED)) != 0:
+    epoch = load_acquire(mem, np.int64(lay.T_EPOCH))
+    if epoch < wanted or load_acquire(mem, np.int64(lay.T_SUPERSEDED)) != 0:
         return LACKING
     least = _numbers_at(mem, floats, epoch, ids, own, rows)
     return epoch if least == 0 else LACKING if least == ABSENT else least
@@ -302,8 +275,8 @@ def read_few_texts(
     rows: np.ndarray,
 ) -> int:
     """Like `read_few`, for string ids."""
-    epoch = load_acquire(mem, np.int64(T_EPOCH))
-    if epoch < wanted or load_acquire(mem, np.int64(T_SUPERSEDED)) != 0:
+    epoch = load_acquire(mem, np.int64(lay.T_EPOCH))
+    if epoch < wanted or load_acquire(mem, np.int64(lay.T_SUPERSEDED)) != 0:
         return LACKING
     least = _texts_at(mem, floats, epoch, offsets, text, own, rows)
     return epoch if least == 0 else LACKING if least == ABSENT else least
@@ -344,17 +317,17 @@ def read_these(
 def slots_in_ring(mem: np.ndarray, first: int, slots: np.ndarray) -> int:
     """Take the slots of the ring's entries from `first` on; 0, or MISSED where it has moved on."""
     for k in range(len(slots)):
-        slots[k] = mem[mem[T_RING_AT] + ((first + k) % mem[T_RING]) * mem[T_ROW_WORDS] + U_SLOT]
+        slots[k] = mem[mem[lay.T_RING_AT] + ((first + k) % mem[lay.T_RING]) * mem[lay.T_ROW_WORDS] + lay.U_SLOT]
     fence_acquire()
-    return MISSED if load_acquire(mem, np.int64(T_RESERVED)) - first > mem[T_RING] else 0
+    return MISSED if load_acquire(mem, np.int64(lay.T_RESERVED)) - first > mem[lay.T_RING] else 0
 
 
 @kernel
 def names_of(mem: np.ndarray, slots: np.ndarray, offsets: np.ndarray, text: np.ndarray) -> None:
     """Copy the string ids of these slots; `offsets` are known already."""
-    heap = mem[mem[T_HEAP_AT] :].view(np.uint8)
+    heap = mem[mem[lay.T_HEAP_AT] :].view(np.uint8)
     for i in range(len(slots)):
-        first = mem[mem[T_IDS_AT] + slots[i] * mem[T_ID_WORDS] + I_AT]
+        first = mem[mem[lay.T_IDS_AT] + slots[i] * mem[lay.T_ID_WORDS] + lay.I_AT]
         for k in range(offsets[i + 1] - offsets[i]):
             text[offsets[i] + k] = heap[first + k]
 
@@ -363,14 +336,14 @@ def names_of(mem: np.ndarray, slots: np.ndarray, offsets: np.ndarray, text: np.n
 def read_positions(mem: np.ndarray, out: np.ndarray) -> int:
     """Take what the input was read up to; how many rows, or STUCK."""
     for _ in range(_SPINS):
-        seq = load_acquire(mem, np.int64(T_POSITION_SEQ))
+        seq = load_acquire(mem, np.int64(lay.T_POSITION_SEQ))
         if seq & 1:
             continue
-        count = mem[T_POSITION_COUNT]
+        count = mem[lay.T_POSITION_COUNT]
         for i in range(min(count, out.shape[0])):
-            for k in range(POSITION_WORDS):
-                out[i, k] = mem[mem[T_POSITIONS_AT] + i * POSITION_WORDS + k]
+            for k in range(lay.POSITION_WORDS):
+                out[i, k] = mem[mem[lay.T_POSITIONS_AT] + i * lay.POSITION_WORDS + k]
         fence_acquire()
-        if load_acquire(mem, np.int64(T_POSITION_SEQ)) == seq:
+        if load_acquire(mem, np.int64(lay.T_POSITION_SEQ)) == seq:
             return count
     return STUCK

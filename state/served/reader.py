@@ -9,19 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.kernels.atomics import read_word
+from freshet.state.served import layout as lay
 from freshet.state.served.ids import Ids, Texts, frozen
-from freshet.state.served.layout import (
-    I_BYTES,
-    POSITION_WORDS,
-    POSITIONS_MAX,
-    R_EPOCH,
-    T_ID_WORDS,
-    T_IDS_AT,
-    T_RESERVED,
-    T_ROW_WORDS,
-    T_ROWS_AT,
-    T_USED,
-)
 from freshet.state.served.mapped import Found, HistoryTooShortError, MappedTable, WriterGoneError
 from freshet.state.served.read_kernels import (
     MISSED,
@@ -100,7 +89,7 @@ class TableReader(MappedTable):
 
     def positions(self) -> np.ndarray:
         """Return the positions up to which input was read: (source, partition, next offset, epoch), (p, 4) int64."""
-        out = np.empty((POSITIONS_MAX, POSITION_WORDS), np.int64)
+        out = np.empty((lay.POSITIONS_MAX, lay.POSITION_WORDS), np.int64)
         tries = _Tries()
         while (count := read_positions(self.mem, out)) < 0:
             tries = self._again(count, tries)
@@ -120,7 +109,7 @@ class TableReader(MappedTable):
         return min(got, 0), self.ids_in(slots[:alive]), Found(epoch, own[:alive], rows[:alive])
 
     def _all(self) -> tuple[int, Ids, Found]:
-        epoch, used = self.epoch, read_word(self.mem, T_USED)
+        epoch, used = self.epoch, read_word(self.mem, lay.T_USED)
         slots, own = np.empty(used, np.int64), np.empty(used, np.int64)
         rows = np.empty((used, self.width), np.float32)
         count = 0
@@ -137,18 +126,18 @@ class TableReader(MappedTable):
         """Return how many of `count` slots from `first` on fit into `text_bytes` of id text; at least one."""
         if not self.strings or not count:
             return count
-        words, at = int(self.mem[T_ID_WORDS]), int(self.mem[T_IDS_AT])
-        begin = at + first * words + I_BYTES
+        words, at = int(self.mem[lay.T_ID_WORDS]), int(self.mem[lay.T_IDS_AT])
+        begin = at + first * words + lay.I_BYTES
         ends = np.cumsum(self.mem[begin : begin + count * words : words])
         return max(1, int(np.searchsorted(ends, text_bytes, "right")))
 
     def ids_in(self, slots: np.ndarray) -> Ids:
         """The ids of these slots."""
-        words, at = int(self.mem[T_ID_WORDS]), int(self.mem[T_IDS_AT])
+        words, at = int(self.mem[lay.T_ID_WORDS]), int(self.mem[lay.T_IDS_AT])
         if not self.strings:
             return frozen(self.mem[at + slots])
         offsets = np.zeros(len(slots) + 1, np.int64)
-        np.cumsum(self.mem[at + slots * words + I_BYTES], out=offsets[1:])
+        np.cumsum(self.mem[at + slots * words + lay.I_BYTES], out=offsets[1:])
         text = np.empty(int(offsets[-1]), np.uint8)
         names_of(self.mem, slots, offsets, text)
         return Texts(frozen(offsets), frozen(text))
@@ -220,11 +209,11 @@ class ChangeReader:
         """Like `next`, but None and `lost` mean all rows; `room` gets the number of rows that are about to be read."""
         assert self._from is not None
         word = self.table.word
-        ring, used, epoch = word(T_RESERVED), word(T_USED), self.table.epoch
+        ring, used, epoch = word(lay.T_RESERVED), word(lay.T_USED), self.table.epoch
         if epoch <= self.epoch:
             self._later = _From(ring, used, _NOWHERE)
             return None
-        found = self._since(self._from, epoch, word(T_RESERVED), word(T_USED), room)
+        found = self._since(self._from, epoch, word(lay.T_RESERVED), word(lay.T_USED), room)
         if found is None:  # too slow: the ring has moved on
             self._from = None
             return None
@@ -234,10 +223,10 @@ class ChangeReader:
     def start_at(self, epoch: int) -> None:
         """Continue after an epoch that was the newest a moment ago, whose rows the caller has or reads separately."""
         table = self.table
-        ring, used = table.word(T_RESERVED), table.word(T_USED)
+        ring, used = table.word(lay.T_RESERVED), table.word(lay.T_USED)
         # What is being applied already; the row of the last entry may not show it yet.
-        words, at = table.word(T_ROW_WORDS), table.word(T_ROWS_AT)
-        epochs = table.mem[at + R_EPOCH : at + used * words : words]
+        words, at = table.word(lay.T_ROW_WORDS), table.word(lay.T_ROWS_AT)
+        epochs = table.mem[at + lay.R_EPOCH : at + used * words : words]
         self._from = _From(max(0, ring - 1), used, np.flatnonzero(epochs > epoch))
         self._later, self.epoch = None, epoch
 

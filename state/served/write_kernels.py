@@ -10,50 +10,24 @@ import numpy as np
 
 from freshet.kernels.atomics import fence_release, store_release
 from freshet.kernels.kernel import apart, kernel, quick
-from freshet.state.served.layout import (
-    I_AT,
-    I_BYTES,
-    I_HASH,
-    POSITION_WORDS,
-    R_BEFORE,
-    R_EPOCH,
-    R_LIVES,
-    R_SEQ,
-    ROW_HEAD,
-    T_HEAP_AT,
-    T_HEAP_USED,
-    T_ID_WORDS,
-    T_IDS_AT,
-    T_INDEX_AT,
-    T_LIVE,
-    T_POSITION_COUNT,
-    T_POSITION_SEQ,
-    T_POSITIONS_AT,
-    T_RESERVED,
-    T_RING,
-    T_RING_AT,
-    T_ROW_WORDS,
-    T_ROWS_AT,
-    T_USED,
-    U_SLOT,
-)
+from freshet.state.served import layout as lay
 from freshet.state.served.read_kernels import find_number, find_text, text_hash
 
 
 @apart
 def _row_at(mem: np.ndarray, slot: int) -> np.int64:
-    return np.int64(mem[T_ROWS_AT] + slot * mem[T_ROW_WORDS])
+    return np.int64(mem[lay.T_ROWS_AT] + slot * mem[lay.T_ROW_WORDS])
 
 
 @apart
 def _keep_undo(mem: np.ndarray, row: int, slot: int) -> np.int64:
     """Copy a row to the ring; the number of the entry."""
-    number = np.int64(mem[T_RESERVED])
-    entry = mem[T_RING_AT] + (number % mem[T_RING]) * mem[T_ROW_WORDS]
-    store_release(mem, np.int64(T_RESERVED), np.int64(number + 1))
+    number = np.int64(mem[lay.T_RESERVED])
+    entry = mem[lay.T_RING_AT] + (number % mem[lay.T_RING]) * mem[lay.T_ROW_WORDS]
+    store_release(mem, np.int64(lay.T_RESERVED), np.int64(number + 1))
     fence_release()  # who reads a part of the new entry knows that the former one is gone
-    mem[entry + U_SLOT] = slot
-    for k in range(1, mem[T_ROW_WORDS]):
+    mem[entry + lay.U_SLOT] = slot
+    for k in range(1, mem[lay.T_ROW_WORDS]):
         mem[entry + k] = mem[row + k]
     return number
 
@@ -62,22 +36,22 @@ def _keep_undo(mem: np.ndarray, row: int, slot: int) -> np.int64:
 def _replace(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, lives: int, rows: np.ndarray, i: int) -> None:
     """Give a slot its version of an epoch; an older one than it has is left out."""
     row = _row_at(mem, slot)
-    if mem[row + R_EPOCH] > epoch:
+    if mem[row + lay.R_EPOCH] > epoch:
         return
     # Of one epoch there is one version: it comes again after a kill, or an id moves between parts.
-    before = mem[row + R_BEFORE] if mem[row + R_EPOCH] == epoch else _keep_undo(mem, row, slot)
-    seq = mem[row + R_SEQ]
-    store_release(mem, np.int64(row + R_SEQ), np.int64(seq + 1))
+    before = mem[row + lay.R_BEFORE] if mem[row + lay.R_EPOCH] == epoch else _keep_undo(mem, row, slot)
+    seq = mem[row + lay.R_SEQ]
+    store_release(mem, np.int64(row + lay.R_SEQ), np.int64(seq + 1))
     fence_release()
-    mem[T_LIVE] += lives - mem[row + R_LIVES]
-    mem[row + R_EPOCH], mem[row + R_BEFORE], mem[row + R_LIVES] = epoch, before, lives
+    mem[lay.T_LIVE] += lives - mem[row + lay.R_LIVES]
+    mem[row + lay.R_EPOCH], mem[row + lay.R_BEFORE], mem[row + lay.R_LIVES] = epoch, before, lives
     _fill(floats, row, lives, rows, i)
-    store_release(mem, np.int64(row + R_SEQ), np.int64(seq + 2))
+    store_release(mem, np.int64(row + lay.R_SEQ), np.int64(seq + 2))
 
 
 @apart
 def _fill(floats: np.ndarray, row: int, lives: int, rows: np.ndarray, i: int) -> None:
-    at = 2 * (row + ROW_HEAD)
+    at = 2 * (row + lay.ROW_HEAD)
     for k in range(rows.shape[1]):
         floats[at + k] = rows[i, k] if lives else np.float32(0)
 
@@ -85,9 +59,9 @@ def _fill(floats: np.ndarray, row: int, lives: int, rows: np.ndarray, i: int) ->
 @apart
 def _begin(mem: np.ndarray, floats: np.ndarray, epoch: int, rows: np.ndarray, i: int) -> np.int64:
     """Fill the next slot's row; nobody looks at it before the index names it."""
-    slot = np.int64(mem[T_USED])
+    slot = np.int64(mem[lay.T_USED])
     row = _row_at(mem, slot)
-    mem[row + R_SEQ], mem[row + R_EPOCH], mem[row + R_BEFORE], mem[row + R_LIVES] = 0, epoch, -1, 1
+    mem[row + lay.R_SEQ], mem[row + lay.R_EPOCH], mem[row + lay.R_BEFORE], mem[row + lay.R_LIVES] = 0, epoch, -1, 1
     _fill(floats, row, 1, rows, i)
     return slot
 
@@ -95,9 +69,9 @@ def _begin(mem: np.ndarray, floats: np.ndarray, epoch: int, rows: np.ndarray, i:
 @apart
 def _name(mem: np.ndarray, place: int, slot: int) -> None:
     """Show a slot that is complete."""
-    store_release(mem, np.int64(mem[T_INDEX_AT] + place), np.int64(slot + 1))
-    store_release(mem, np.int64(T_USED), np.int64(slot + 1))
-    mem[T_LIVE] += 1
+    store_release(mem, np.int64(mem[lay.T_INDEX_AT] + place), np.int64(slot + 1))
+    store_release(mem, np.int64(lay.T_USED), np.int64(slot + 1))
+    mem[lay.T_LIVE] += 1
 
 
 @quick
@@ -113,7 +87,7 @@ def put_numbers(
             _replace(mem, floats, slot, epochs[i], 1, rows, i)
         else:
             new = _begin(mem, floats, epochs[i], rows, i)
-            mem[mem[T_IDS_AT] + new] = ids[i]
+            mem[mem[lay.T_IDS_AT] + new] = ids[i]
             _name(mem, -1 - slot, new)
 
 
@@ -122,7 +96,7 @@ def put_texts(
     mem: np.ndarray, floats: np.ndarray, epochs: np.ndarray, offsets: np.ndarray, text: np.ndarray, rows: np.ndarray
 ) -> None:
     """Like `put_numbers`, for string ids."""
-    heap = mem[mem[T_HEAP_AT] :].view(np.uint8)
+    heap = mem[mem[lay.T_HEAP_AT] :].view(np.uint8)
     for i in range(len(epochs)):
         begin, end = offsets[i], offsets[i + 1]
         hashed = text_hash(mem, text, begin, end)
@@ -131,11 +105,11 @@ def put_texts(
             _replace(mem, floats, slot, epochs[i], 1, rows, i)
             continue
         new = _begin(mem, floats, epochs[i], rows, i)
-        name, first = mem[T_IDS_AT] + new * mem[T_ID_WORDS], mem[T_HEAP_USED]
+        name, first = mem[lay.T_IDS_AT] + new * mem[lay.T_ID_WORDS], mem[lay.T_HEAP_USED]
         for k in range(end - begin):
             heap[first + k] = text[begin + k]
-        mem[T_HEAP_USED] = first + end - begin
-        mem[name + I_AT], mem[name + I_BYTES], mem[name + I_HASH] = first, end - begin, hashed
+        mem[lay.T_HEAP_USED] = first + end - begin
+        mem[name + lay.I_AT], mem[name + lay.I_BYTES], mem[name + lay.I_HASH] = first, end - begin, hashed
         _name(mem, -1 - slot, new)
 
 
@@ -166,55 +140,55 @@ def put_back(mem: np.ndarray) -> int:
 
     The epoch under way is applied again after this, which changes nothing that it had changed before.
     """
-    used, found = mem[T_USED], 0
-    words, ring = mem[T_ROW_WORDS], mem[T_RING]
+    used, found = mem[lay.T_USED], 0
+    words, ring = mem[lay.T_ROW_WORDS], mem[lay.T_RING]
     for slot in range(used):
         row = _row_at(mem, slot)
-        if mem[row + R_SEQ] & 1 == 0:
+        if mem[row + lay.R_SEQ] & 1 == 0:
             continue
         found += 1
-        number = mem[T_RESERVED] - 1
-        if number < 0 or mem[mem[T_RING_AT] + (number % ring) * words + U_SLOT] != slot:
-            number = mem[row + R_BEFORE]  # it was being set again, for the same epoch
-        if number >= 0 and mem[T_RESERVED] - number <= ring:
-            entry = mem[T_RING_AT] + (number % ring) * words
+        number = mem[lay.T_RESERVED] - 1
+        if number < 0 or mem[mem[lay.T_RING_AT] + (number % ring) * words + lay.U_SLOT] != slot:
+            number = mem[row + lay.R_BEFORE]  # it was being set again, for the same epoch
+        if number >= 0 and mem[lay.T_RESERVED] - number <= ring:
+            entry = mem[lay.T_RING_AT] + (number % ring) * words
             for k in range(1, words):
                 mem[row + k] = mem[entry + k]
         else:
-            mem[row + R_LIVES] = 0
-        store_release(mem, np.int64(row + R_SEQ), np.int64(mem[row + R_SEQ] + 1))
+            mem[row + lay.R_LIVES] = 0
+        store_release(mem, np.int64(row + lay.R_SEQ), np.int64(mem[row + lay.R_SEQ] + 1))
     live = np.int64(0)
     for slot in range(used):
-        live += mem[_row_at(mem, slot) + R_LIVES]
-    mem[T_LIVE] = live
+        live += mem[_row_at(mem, slot) + lay.R_LIVES]
+    mem[lay.T_LIVE] = live
     return found
 
 
 @kernel
 def count_named(mem: np.ndarray, strings: bool) -> None:
     """Count, after a kill, the slot that the index names already, if there is one."""
-    slot = np.int64(mem[T_USED])
+    slot = np.int64(mem[lay.T_USED])
     if strings:
-        name = mem[T_IDS_AT] + slot * mem[T_ID_WORDS]
-        heap = mem[mem[T_HEAP_AT] :].view(np.uint8)
-        first, size = mem[name + I_AT], mem[name + I_BYTES]
+        name = mem[lay.T_IDS_AT] + slot * mem[lay.T_ID_WORDS]
+        heap = mem[mem[lay.T_HEAP_AT] :].view(np.uint8)
+        first, size = mem[name + lay.I_AT], mem[name + lay.I_BYTES]
         known = size >= 0 and first >= 0 and first + size <= len(heap)
-        known = known and find_text(mem, mem[name + I_HASH], heap, first, first + size) == slot
+        known = known and find_text(mem, mem[name + lay.I_HASH], heap, first, first + size) == slot
     else:
-        known = find_number(mem, mem[mem[T_IDS_AT] + slot]) == slot
+        known = find_number(mem, mem[mem[lay.T_IDS_AT] + slot]) == slot
     if known:
-        store_release(mem, np.int64(T_USED), np.int64(slot + 1))
+        store_release(mem, np.int64(lay.T_USED), np.int64(slot + 1))
 
 
 @quick
 def set_positions(mem: np.ndarray, positions: np.ndarray) -> None:
     """Say what the input is read up to."""
-    seq = mem[T_POSITION_SEQ]
+    seq = mem[lay.T_POSITION_SEQ]
     seq += seq & 1
-    store_release(mem, np.int64(T_POSITION_SEQ), np.int64(seq + 1))
+    store_release(mem, np.int64(lay.T_POSITION_SEQ), np.int64(seq + 1))
     fence_release()
     for i in range(len(positions)):
-        for k in range(POSITION_WORDS):
-            mem[mem[T_POSITIONS_AT] + i * POSITION_WORDS + k] = positions[i, k]
-    mem[T_POSITION_COUNT] = len(positions)
-    store_release(mem, np.int64(T_POSITION_SEQ), np.int64(seq + 2))
+        for k in range(lay.POSITION_WORDS):
+            mem[mem[lay.T_POSITIONS_AT] + i * lay.POSITION_WORDS + k] = positions[i, k]
+    mem[lay.T_POSITION_COUNT] = len(positions)
+    store_release(mem, np.int64(lay.T_POSITION_SEQ), np.int64(seq + 2))

@@ -16,48 +16,9 @@ from freshet.files.owner_only import FILE
 from freshet.kernels.atomics import publish_word
 from freshet.state.salt import make_salt
 from freshet.state.seed import new_seed
+from freshet.state.served import layout as lay
 from freshet.state.served.ids import Ids, Texts, frozen, slice_of, text_bytes
-from freshet.state.served.layout import (
-    FOLDER_BYTES,
-    MAGIC,
-    PAGE,
-    POSITION_WORDS,
-    POSITIONS_MAX,
-    R_EPOCH,
-    R_LIVES,
-    SHM,
-    T_ARRIVED_US,
-    T_BEAT_US,
-    T_BOOT,
-    T_CAPACITY,
-    T_ENDED,
-    T_EPOCH,
-    T_FOLDER,
-    T_HEAP,
-    T_HEAP_USED,
-    T_INDEX,
-    T_JOB,
-    T_MAGIC,
-    T_POSITION_SEQ,
-    T_PUBLISHED_US,
-    T_REACH,
-    T_READABLE_US,
-    T_RING,
-    T_ROW_WORDS,
-    T_ROWS_AT,
-    T_SALT,
-    T_SOURCE_BEAT_US,
-    T_STRINGS,
-    T_SUPERSEDED,
-    T_TAIL_FAILURES,
-    T_TIMES,
-    T_USED,
-    T_VERSION,
-    T_WIDTH,
-    TIMES,
-    VERSION,
-    TableShape,
-)
+from freshet.state.served.layout import TableShape
 from freshet.state.served.mapped import Found
 from freshet.state.served.reader import TableReader
 from freshet.state.served.times import NOTHING_KNOWN, Moment, entries_of, note_times, times_so_far
@@ -103,17 +64,17 @@ class TableWriter:
             path.unlink(missing_ok=True)
             raise
         mem, salt = self.mem, make_salt(new_seed())
-        mem[[T_WIDTH, T_STRINGS, T_CAPACITY]] = shape.width, int(shape.strings), shape.capacity
-        mem[T_INDEX], mem[T_TIMES] = shape.places_of_ids, TIMES
-        mem[[T_RING, T_HEAP, T_JOB, T_BOOT, T_EPOCH]] = shape.ring, shape.heap, job, boot, -1
-        mem[T_SALT : T_SALT + 3] = np.array(salt, np.uint64).view(np.int64)
+        mem[[lay.T_WIDTH, lay.T_STRINGS, lay.T_CAPACITY]] = shape.width, int(shape.strings), shape.capacity
+        mem[lay.T_INDEX], mem[lay.T_TIMES] = shape.places_of_ids, lay.TIMES
+        mem[[lay.T_RING, lay.T_HEAP, lay.T_JOB, lay.T_BOOT, lay.T_EPOCH]] = shape.ring, shape.heap, job, boot, -1
+        mem[lay.T_SALT : lay.T_SALT + 3] = np.array(salt, np.uint64).view(np.int64)
         for at, value in shape.places.items():
             mem[at] = value
         name = os.fsencode(folder)
-        if len(name) <= FOLDER_BYTES:
-            self._data[8 * T_FOLDER : 8 * T_FOLDER + len(name)] = np.frombuffer(name, np.uint8)
-        mem[T_VERSION] = VERSION
-        publish_word(mem, T_MAGIC, MAGIC)
+        if len(name) <= lay.FOLDER_BYTES:
+            self._data[8 * lay.T_FOLDER : 8 * lay.T_FOLDER + len(name)] = np.frombuffer(name, np.uint8)
+        mem[lay.T_VERSION] = lay.VERSION
+        publish_word(mem, lay.T_MAGIC, lay.MAGIC)
 
     @classmethod
     def take_over(cls, path: Path) -> TableWriter:
@@ -128,11 +89,11 @@ class TableWriter:
         self = cls.__new__(cls)
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._map(path, file, os.fstat(file).st_size)
-        if self.mem[T_USED] < self.mem[T_CAPACITY]:
-            count_named(self.mem, bool(self.mem[T_STRINGS]))
+        if self.mem[lay.T_USED] < self.mem[lay.T_CAPACITY]:
+            count_named(self.mem, bool(self.mem[lay.T_STRINGS]))
         put_back(self.mem)
-        if self.mem[T_POSITION_SEQ] & 1:
-            self.set_positions(np.empty((0, POSITION_WORDS), np.int64))
+        if self.mem[lay.T_POSITION_SEQ] & 1:
+            self.set_positions(np.empty((0, lay.POSITION_WORDS), np.int64))
         return self
 
     def _map(self, path: Path, file: int, size: int) -> None:
@@ -140,7 +101,7 @@ class TableWriter:
         with suppress(OSError):  # of a file system without locks: there nobody can say that it is not held
             fcntl.flock(file, fcntl.LOCK_SH)
         # A page that is touched first while an epoch is applied costs more than the rows in it.
-        populate = mmap.MAP_POPULATE if path.is_relative_to(SHM) else 0
+        populate = mmap.MAP_POPULATE if path.is_relative_to(lay.SHM) else 0
         data = np.frombuffer(mmap.mmap(file, size, flags=mmap.MAP_SHARED | populate), np.uint8)
         self.path, self.mem, self.floats, self._data = path, data.view(np.int64), data.view(np.float32), data
         self._file = os.fdopen(file, "rb", buffering=0)  # closed with the writer
@@ -148,17 +109,17 @@ class TableWriter:
     @property
     def width(self) -> int:
         """Numbers of a row."""
-        return int(self.mem[T_WIDTH])
+        return int(self.mem[lay.T_WIDTH])
 
     @property
     def epoch(self) -> int:
         """The newest complete epoch."""
-        return int(self.mem[T_EPOCH])
+        return int(self.mem[lay.T_EPOCH])
 
     @property
     def reach(self) -> int:
         """The greatest epoch that a row may have."""
-        return int(self.mem[T_REACH]) - 1
+        return int(self.mem[lay.T_REACH]) - 1
 
     @property
     def can_go_on(self) -> bool:
@@ -168,7 +129,7 @@ class TableWriter:
     def _reach(self, epoch: int) -> None:
         """Say that rows may be of epochs up to this one, before one is."""
         if epoch > self.reach:
-            publish_word(self.mem, T_REACH, epoch + 1)
+            publish_word(self.mem, lay.T_REACH, epoch + 1)
 
     def word(self, at: int) -> int:
         """A word of the header."""
@@ -176,8 +137,8 @@ class TableWriter:
 
     def has_room(self, ids: int, text: int) -> bool:
         """Return whether `ids` new ids with `text` bytes of text fit."""
-        fits = self.mem[T_USED] + ids <= self.mem[T_CAPACITY]
-        return bool(fits and (not self.mem[T_STRINGS] or self.mem[T_HEAP_USED] + text <= self.mem[T_HEAP]))
+        fits = self.mem[lay.T_USED] + ids <= self.mem[lay.T_CAPACITY]
+        return bool(fits and (not self.mem[lay.T_STRINGS] or self.mem[lay.T_HEAP_USED] + text <= self.mem[lay.T_HEAP]))
 
     def put(self, epochs: np.ndarray | int, ids: Ids, rows: np.ndarray) -> None:
         """Set rows, each of its epoch; a row that is newer already stays.
@@ -186,7 +147,7 @@ class TableWriter:
             TableFullError: there is no room for as many new ids.
         """
         if not self.has_room(len(ids), text_bytes(ids)):
-            msg = f"{self.path}: no room for {len(ids)} ids beside {self.mem[T_USED]} of {self.mem[T_CAPACITY]}"
+            msg = f"{self.path}: no room for {len(ids)} ids beside {self.mem[lay.T_USED]} of {self.mem[lay.T_CAPACITY]}"
             raise TableFullError(msg)
         epochs = np.full(len(ids), epochs, np.int64) if isinstance(epochs, int) else epochs
         epochs, rows = frozen(epochs), frozen(rows)
@@ -212,7 +173,7 @@ class TableWriter:
 
     def set_positions(self, positions: np.ndarray) -> None:
         """Say what the input is read up to: (source, partition, next offset, epoch) rows."""
-        set_positions(self.mem, frozen(positions[:POSITIONS_MAX]))
+        set_positions(self.mem, frozen(positions[: lay.POSITIONS_MAX]))
 
     def publish(
         self, epoch: int, published_us: int = 0, own: Moment = NOTHING_KNOWN, so_far: Moment = NOTHING_KNOWN
@@ -231,11 +192,11 @@ class TableWriter:
         so_far = times_so_far(mem, self.epoch).latest(own).latest(so_far)
         note_times(mem, epoch, own, so_far)
         if so_far.arrived_ms is not None:
-            publish_word(mem, T_ARRIVED_US, 1000 * so_far.arrived_ms)
-        publish_word(mem, T_PUBLISHED_US, published_us)
+            publish_word(mem, lay.T_ARRIVED_US, 1000 * so_far.arrived_ms)
+        publish_word(mem, lay.T_PUBLISHED_US, published_us)
         self._reach(epoch)
-        publish_word(mem, T_EPOCH, epoch)
-        publish_word(mem, T_READABLE_US, time.time_ns() // 1000)
+        publish_word(mem, lay.T_EPOCH, epoch)
+        publish_word(mem, lay.T_READABLE_US, time.time_ns() // 1000)
 
     def note_epochs(self, own: Mapping[int, Moment]) -> None:
         """Note the times of epochs that came as part of a later one, which is not published yet."""
@@ -246,31 +207,31 @@ class TableWriter:
         """Take over the times of all epochs from a table of the same epoch."""
         there = entries_of(former.mem)
         entries_of(self.mem)[: len(there)] = there
-        self.mem[T_ARRIVED_US] = former.mem[T_ARRIVED_US]
+        self.mem[lay.T_ARRIVED_US] = former.mem[lay.T_ARRIVED_US]
 
     def beat(self, source_us: int, failures: int, ended: int) -> None:
         """Say that the writer lives, and what it knows of the job."""
-        publish_word(self.mem, T_SOURCE_BEAT_US, source_us)
-        publish_word(self.mem, T_TAIL_FAILURES, failures)
-        publish_word(self.mem, T_ENDED, ended)
-        publish_word(self.mem, T_BEAT_US, time.time_ns() // 1000)
+        publish_word(self.mem, lay.T_SOURCE_BEAT_US, source_us)
+        publish_word(self.mem, lay.T_TAIL_FAILURES, failures)
+        publish_word(self.mem, lay.T_ENDED, ended)
+        publish_word(self.mem, lay.T_BEAT_US, time.time_ns() // 1000)
 
     def supersede(self) -> None:
         """Have readers look for another file."""
-        publish_word(self.mem, T_SUPERSEDED, 1)
+        publish_word(self.mem, lay.T_SUPERSEDED, 1)
 
     def gone(self) -> tuple[Ids, np.ndarray]:
         """The ids that were deleted, and the epochs in which they were, (n,) int64: who may hear of them again."""
         rows = self._rows()
-        slots = np.flatnonzero(rows[:, R_LIVES] == 0)
-        return TableReader(self.path).ids_in(slots), rows[slots, R_EPOCH].copy()
+        slots = np.flatnonzero(rows[:, lay.R_LIVES] == 0)
+        return TableReader(self.path).ids_in(slots), rows[slots, lay.R_EPOCH].copy()
 
     def living(self) -> Ids:
         """The ids whose newest rows live, also of an epoch that is not complete: the ring need not reach so far."""
-        return TableReader(self.path).ids_in(np.flatnonzero(self._rows()[:, R_LIVES]))
+        return TableReader(self.path).ids_in(np.flatnonzero(self._rows()[:, lay.R_LIVES]))
 
     def _rows(self) -> np.ndarray:
-        words, at, used = self.word(T_ROW_WORDS), self.word(T_ROWS_AT), self.word(T_USED)
+        words, at, used = self.word(lay.T_ROW_WORDS), self.word(lay.T_ROWS_AT), self.word(lay.T_USED)
         return self.mem[at : at + used * words].reshape(used, words)
 
     def content(self) -> tuple[Ids, Found, np.ndarray]:
@@ -280,4 +241,4 @@ class TableWriter:
         return ids, found, reader.positions()
 
 
-assert PAGE > T_ENDED  # all words of the header fit into it
+assert lay.PAGE > lay.T_ENDED  # all words of the header fit into it

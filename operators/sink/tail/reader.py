@@ -10,39 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from freshet.kernels.atomics import read_word
-from freshet.operators.sink.tail.layout import (
-    B_BEAT_US,
-    B_BOOT,
-    B_EPOCH,
-    B_FAILURES,
-    B_JOB,
-    B_MAGIC,
-    B_VISIBLE,
-    EVENT_TS,
-    MAGIC,
-    OPEN,
-    PAGE,
-    R_ARRIVED_MS,
-    R_BYTES,
-    R_CHANGED,
-    R_DELETED,
-    R_EPOCH,
-    R_POSITIONS,
-    R_PUBLISHED_US,
-    R_TEXT,
-    RECORD_WORDS,
-    VERSION,
-    W_BOOT,
-    W_FIRST,
-    W_JOB,
-    W_LENGTH,
-    W_MAGIC,
-    W_STATE,
-    W_VERSION,
-    W_WIDTH,
-    boot_word,
-    padded,
-)
+from freshet.operators.sink.tail import layout as lay
+from freshet.operators.sink.tail.layout import boot_word, padded
 
 
 class NotATailError(ValueError):
@@ -71,7 +40,7 @@ class TailEpoch:
     @property
     def event_ts(self) -> int | None:
         """The largest `ts` of the epoch's events, None where none has any."""
-        found = self.positions[self.positions[:, 0] == EVENT_TS]
+        found = self.positions[self.positions[:, 0] == lay.EVENT_TS]
         return int(found[0, 2]) if len(found) else None
 
 
@@ -90,15 +59,15 @@ class TailReader:
         try:
             self._map()
             words = self._words
-            head = [int(words[at]) for at in (W_MAGIC, W_VERSION, W_JOB, W_BOOT)]
-            if head != [MAGIC, VERSION, job, boot_word()]:
+            head = [int(words[at]) for at in (lay.W_MAGIC, lay.W_VERSION, lay.W_JOB, lay.W_BOOT)]
+            if head != [lay.MAGIC, lay.VERSION, job, boot_word()]:
                 msg = f"{path}: not a tail of this job, version and start of the machine"
                 raise NotATailError(msg)
         except BaseException:
             os.close(self._file)
             raise
-        self.first_epoch, self.width = int(words[W_FIRST]), int(words[W_WIDTH])
-        self._at = PAGE
+        self.first_epoch, self.width = int(words[lay.W_FIRST]), int(words[lay.W_WIDTH])
+        self._at = lay.PAGE
 
     def close(self) -> None:
         """Let the file go; what was read stays mapped as long as somebody looks at it."""
@@ -109,13 +78,13 @@ class TailReader:
     @property
     def ended(self) -> bool:
         """True if its writer has finished it, and all was read."""
-        return read_word(self._words, W_STATE) != OPEN and self._at >= read_word(self._words, W_LENGTH)
+        return read_word(self._words, lay.W_STATE) != lay.OPEN and self._at >= read_word(self._words, lay.W_LENGTH)
 
     def next(self, wanted: int = 0) -> TailEpoch | None:
         """The next record of an epoch from `wanted` on; None while there is none."""
         while (size := self._whole()) is not None:
-            words = self._words[self._at // 8 : self._at // 8 + RECORD_WORDS]
-            if int(words[R_EPOCH]) >= wanted:
+            words = self._words[self._at // 8 : self._at // 8 + lay.RECORD_WORDS]
+            if int(words[lay.R_EPOCH]) >= wanted:
                 found = record_of(self._bytes[self._at : self._at + size], self.width)
                 self._at += size
                 return found
@@ -124,16 +93,16 @@ class TailReader:
 
     def _whole(self) -> int | None:
         """Bytes of the record at hand, None where there is none that is whole."""
-        length = read_word(self._words, W_LENGTH)
-        if self._at + 8 * RECORD_WORDS > length:
+        length = read_word(self._words, lay.W_LENGTH)
+        if self._at + 8 * lay.RECORD_WORDS > length:
             return None
         if length > len(self._bytes):
             self._map()
         length = min(length, len(self._bytes))  # of a file that was cut off, what is left
-        if self._at + 8 * RECORD_WORDS > length:
+        if self._at + 8 * lay.RECORD_WORDS > length:
             return None
-        size = int(self._words[self._at // 8 + R_BYTES])
-        return size if size >= 8 * RECORD_WORDS and self._at + size <= length else None
+        size = int(self._words[self._at // 8 + lay.R_BYTES])
+        return size if size >= 8 * lay.RECORD_WORDS and self._at + size <= length else None
 
     def _map(self) -> None:
         try:
@@ -141,7 +110,7 @@ class TailReader:
         except ValueError:
             msg = f"{self.path}: not a tail, it is empty"
             raise NotATailError(msg) from None
-        if (size := len(mapped)) < PAGE:
+        if (size := len(mapped)) < lay.PAGE:
             msg = f"{self.path}: not a tail, it has {size} bytes"
             raise NotATailError(msg)
         self._bytes = np.frombuffer(mapped, np.uint8, size - size % 8)
@@ -155,25 +124,25 @@ def record_of(raw: np.ndarray, width: int) -> TailEpoch:
         NotATailError: its counts and its size do not fit.
     """
     words = raw.view(np.int64)
-    changed, deleted, count, text_bytes = (int(words[at]) for at in (R_CHANGED, R_DELETED, R_POSITIONS, R_TEXT))
+    changed, deleted, text_bytes, count = words[lay.R_CHANGED : lay.R_POSITIONS + 1].tolist()
     ids_count, texts = changed + deleted + (text_bytes >= 0), max(text_bytes, 0)
     sizes = 8 * ids_count, padded(texts), padded(4 * changed * width), 32 * count
-    if min(changed, deleted, count) < 0 or 8 * RECORD_WORDS + sum(sizes) != raw.nbytes:
+    if min(changed, deleted, count) < 0 or 8 * lay.RECORD_WORDS + sum(sizes) != raw.nbytes:
         msg = f"a record of {raw.nbytes} bytes: expected {sizes} for ids, text, rows and positions"
         raise NotATailError(msg)
-    ids_at = 8 * RECORD_WORDS
+    ids_at = 8 * lay.RECORD_WORDS
     text_at, rows_at = ids_at + sizes[0], ids_at + sizes[0] + sizes[1]
     rows = raw[rows_at : rows_at + 4 * changed * width].view(np.float32).reshape(changed, width)
     return TailEpoch(
-        int(words[R_EPOCH]),
+        int(words[lay.R_EPOCH]),
         changed,
         deleted,
         words[ids_at // 8 : text_at // 8],
         raw[text_at : text_at + texts] if text_bytes >= 0 else None,
         rows,
         words[(rows_at + sizes[2]) // 8 :].reshape(count, 4),
-        int(words[R_ARRIVED_MS]),
-        int(words[R_PUBLISHED_US]),
+        int(words[lay.R_ARRIVED_MS]),
+        int(words[lay.R_PUBLISHED_US]),
         raw,
     )
 
@@ -192,9 +161,9 @@ def read_beat(path: Path, job: int) -> Beat | None:
     """The heartbeat of a part; None where there is none of this job and start of the machine."""
     try:
         with path.open("rb") as file:
-            words = np.frombuffer(file.read(PAGE), np.int64)
+            words = np.frombuffer(file.read(lay.PAGE), np.int64)
     except OSError:
         return None
-    if len(words) * 8 < PAGE or [int(words[at]) for at in (B_MAGIC, B_JOB, B_BOOT)] != [MAGIC, job, boot_word()]:
+    if len(words) * 8 < lay.PAGE or words[: lay.B_BEAT_US].tolist() != [lay.MAGIC, job, boot_word()]:
         return None
-    return Beat(*(int(words[at]) for at in (B_BEAT_US, B_VISIBLE, B_FAILURES, B_EPOCH)))
+    return Beat(*words[lay.B_BEAT_US : lay.B_EPOCH + 1].tolist())

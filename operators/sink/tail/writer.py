@@ -13,43 +13,8 @@ import numpy as np
 from freshet.files.owner_only import FILE
 from freshet.kernels.atomics import publish_word
 from freshet.operators.sink.epoch_rows import EpochRows
-from freshet.operators.sink.tail.layout import (
-    B_BEAT_US,
-    B_BOOT,
-    B_EPOCH,
-    B_FAILURES,
-    B_JOB,
-    B_MAGIC,
-    B_VISIBLE,
-    EVENT_TS,
-    MAGIC,
-    PAGE,
-    R_ARRIVED_MS,
-    R_BYTES,
-    R_CHANGED,
-    R_DELETED,
-    R_EPOCH,
-    R_POSITIONS,
-    R_PUBLISHED_US,
-    R_TEXT,
-    RECORD_WORDS,
-    SEALED,
-    VERSION,
-    W_BOOT,
-    W_FIRST,
-    W_JOB,
-    W_LAST,
-    W_LENGTH,
-    W_MAGIC,
-    W_NUMBER,
-    W_PART,
-    W_STATE,
-    W_STRINGS,
-    W_VERSION,
-    W_WIDTH,
-    boot_word,
-    padded,
-)
+from freshet.operators.sink.tail import layout as lay
+from freshet.operators.sink.tail.layout import boot_word, padded
 
 _STEP_BYTES, _STEP_MAX_BYTES = 1 << 20, 32 << 20
 _PADDING = np.zeros(7, np.uint8)
@@ -76,16 +41,16 @@ class TailFile:
             OSError: there is no space for it.
         """
         self.path = path
-        words = np.zeros(PAGE // 8, np.int64)
-        for at, value in {**header, W_MAGIC: MAGIC, W_VERSION: VERSION, W_LENGTH: PAGE, W_LAST: -1}.items():
+        words = np.zeros(lay.PAGE // 8, np.int64)
+        for at, value in header.items():
             words[at] = value
         aside = path.with_name(f".{path.name}")
         self._file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE)
         try:
             os.pwrite(self._file, words.tobytes(), 0)
-            self._size, self.length = PAGE, PAGE
-            self._reserve(PAGE + 1)
-            self._words = np.frombuffer(mmap.mmap(self._file, PAGE), np.int64)
+            self._size, self.length = lay.PAGE, lay.PAGE
+            self._reserve(lay.PAGE + 1)
+            self._words = np.frombuffer(mmap.mmap(self._file, lay.PAGE), np.int64)
             os.replace(aside, path)
         except OSError:
             os.close(self._file)
@@ -103,37 +68,35 @@ class TailFile:
         Raises:
             OSError: there is no space for it; the file is as it was.
         """
-        words = np.zeros(RECORD_WORDS, np.int64)
+        words = np.zeros(lay.RECORD_WORDS, np.int64)
         pieces: list[np.ndarray] = [words]
         for region in regions:
             nbytes = sum(piece.nbytes for piece in region)
             pieces += [*region, _PADDING[: padded(nbytes) - nbytes]]
         size = sum(piece.nbytes for piece in pieces)
         self._reserve(self.length + size)
-        changed, deleted, text, positions = counts
-        words[[R_BYTES, R_EPOCH, R_CHANGED, R_DELETED]] = size, epoch, changed, deleted
-        words[[R_TEXT, R_POSITIONS, R_ARRIVED_MS, R_PUBLISHED_US]] = text, positions, arrived_ms, now_us()
+        words[:] = size, epoch, *counts, arrived_ms, now_us()
         _write(self._file, pieces, self.length)
         self.length += size
-        publish_word(self._words, W_LAST, epoch)
-        publish_word(self._words, W_LENGTH, self.length)
+        publish_word(self._words, lay.W_LAST, epoch)
+        publish_word(self._words, lay.W_LENGTH, self.length)
 
-    def close(self, state: int = SEALED) -> None:
+    def close(self, state: int = lay.SEALED) -> None:
         """Say that nothing follows, and give back the space that was reserved for it."""
         if self._open:
             self._open = False
-            publish_word(self._words, W_STATE, state)
+            publish_word(self._words, lay.W_STATE, state)
             try:
                 os.ftruncate(self._file, self.length)
             finally:
                 os.close(self._file)
 
     def _reserve(self, length: int) -> None:
-        if length <= self._size and self._size > PAGE:
+        if length <= self._size and self._size > lay.PAGE:
             return
         step = min(max(_STEP_BYTES, self._size), _STEP_MAX_BYTES)
         size = max(length, self._size + step)
-        size += -size % PAGE
+        size += -size % lay.PAGE
         os.posix_fallocate(self._file, 0, size)
         self._size = size
 
@@ -154,15 +117,19 @@ def _write(file: int, pieces: Sequence[np.ndarray], at: int) -> None:
 
 
 def header_of(part: int, number: int, width: int, strings: bool, job: int, first_epoch: int) -> dict[int, int]:
-    """The words of a header that do not change."""
+    """Return the words of the header of a file without records."""
     return {
-        W_PART: part,
-        W_NUMBER: number,
-        W_WIDTH: width,
-        W_STRINGS: int(strings),
-        W_JOB: job,
-        W_BOOT: boot_word(),
-        W_FIRST: first_epoch,
+        lay.W_MAGIC: lay.MAGIC,
+        lay.W_VERSION: lay.VERSION,
+        lay.W_LENGTH: lay.PAGE,
+        lay.W_LAST: -1,
+        lay.W_PART: part,
+        lay.W_NUMBER: number,
+        lay.W_WIDTH: width,
+        lay.W_STRINGS: int(strings),
+        lay.W_JOB: job,
+        lay.W_BOOT: boot_word(),
+        lay.W_FIRST: first_epoch,
     }
 
 
@@ -181,7 +148,7 @@ def regions_of(rows: EpochRows) -> tuple[list[list[np.ndarray]], tuple[int, int,
     regions.append([np.asarray(one, np.float32) for one in rows.rows])
     places = [] if rows.positions is None else [np.asarray(rows.positions, np.int64)]
     if rows.event_ts is not None:
-        places.append(np.array([[EVENT_TS, 0, rows.event_ts, 0]], np.int64))
+        places.append(np.array([[lay.EVENT_TS, 0, rows.event_ts, 0]], np.int64))
     regions.append(places)
     return regions, (rows.changed, rows.deleted, text, sum(map(len, places)))
 
@@ -197,17 +164,17 @@ class BeatFile:
         """
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
         try:
-            os.posix_fallocate(file, 0, PAGE)
-            self._words = np.frombuffer(mmap.mmap(file, PAGE), np.int64)
+            os.posix_fallocate(file, 0, lay.PAGE)
+            self._words = np.frombuffer(mmap.mmap(file, lay.PAGE), np.int64)
         finally:
             os.close(file)
-        publish_word(self._words, B_BOOT, boot_word())
-        publish_word(self._words, B_JOB, job)
-        publish_word(self._words, B_MAGIC, MAGIC)
+        publish_word(self._words, lay.B_BOOT, boot_word())
+        publish_word(self._words, lay.B_JOB, job)
+        publish_word(self._words, lay.B_MAGIC, lay.MAGIC)
 
     def beat(self, visible: int, failures: int, epoch: int) -> None:
         """Show that the part lives, and what it has done."""
-        publish_word(self._words, B_VISIBLE, visible)
-        publish_word(self._words, B_FAILURES, failures)
-        publish_word(self._words, B_EPOCH, epoch)
-        publish_word(self._words, B_BEAT_US, now_us())
+        publish_word(self._words, lay.B_VISIBLE, visible)
+        publish_word(self._words, lay.B_FAILURES, failures)
+        publish_word(self._words, lay.B_EPOCH, epoch)
+        publish_word(self._words, lay.B_BEAT_US, now_us())

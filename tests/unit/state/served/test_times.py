@@ -20,7 +20,6 @@ NONE = [NO_TIME, NO_TIME]
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TableWriter:
     monkeypatch.setattr(layout, "TIMES", 8)
-    monkeypatch.setattr("freshet.state.served.writer.TIMES", 8)
     return TableWriter(tmp_path / "a.table", TableShape.of(2, False, 16, 0, 0), 1, 1)
 
 
