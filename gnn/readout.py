@@ -1,17 +1,53 @@
-"""Widths and heads of embeddings, by kind, without the layers that make them."""
+"""What is applied to stored rows at the read, by kind, without the layers that make the rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
+
+import numpy as np
 
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.kinds.names import head_name
 from freshet.gnn.layers.chain import LogitsHead
 from freshet.gnn.model import Model
 
+_ROWS_AT_ONCE = 8192  # what lies between may be much wider than the rows
 
-class Readout:
-    """The widths of a model's embeddings by kind, and its heads; the code of layers that a user wrote is not needed.
+
+class Readout(Protocol):
+    """A function that is applied, at the read, to the stored rows of one kind.
+
+    Contract:
+    - the values of a row depend on that row alone, and the same row gives the same bits, in any process;
+    - nothing of it is stored: another readout needs no new table.
+    """
+
+    width: int
+    """Numbers of float32 that it adds to a row: answers are bounded by them before they are made."""
+
+    def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Return its values by the names of their fields in answers, in this order; also of no rows.
+
+        Shapes: rows (n, width of the embedding) float32; a column (n,) or (n, k)
+        """
+
+
+class Logits:
+    """The readout of a head: its logits, and the class with the largest one."""
+
+    def __init__(self, head: LogitsHead) -> None:
+        self._head, self.width = head, head.width
+
+    def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Return `logits` (n, classes) float32 and `class` (n,) int64."""
+        some = range(0, max(len(rows), 1), _ROWS_AT_ONCE)
+        logits = np.concatenate([self._head.logits(rows[at : at + _ROWS_AT_ONCE]) for at in some])
+        return {"logits": logits, "class": logits.argmax(1) if logits.size else np.empty(0, np.int64)}
+
+
+class Readouts:
+    """The widths of a model's embeddings by kind, and its readouts; the code of layers that a user wrote is not needed.
 
     `widths`: under an empty name where the model returns one kind, or has none.
     """
@@ -28,16 +64,16 @@ class Readout:
         }
         one = len(widths) == 1
         self.widths = {"" if one else kind: width for kind, width in widths.items()}
-        self._heads = {"" if one else kind: head for kind, head in heads.items()}
+        self._readouts = {"" if one else kind: Logits(head) for kind, head in heads.items()}
 
-    def head(self, kind: str) -> LogitsHead | None:
-        """Return the head of a kind by its name in `widths`; None where it has none."""
-        return self._heads.get(kind)
+    def of(self, kind: str) -> Readout | None:
+        """Return the readout of a kind by its name in `widths`; None where it has none."""
+        return self._readouts.get(kind)
 
 
-def load_readout(folder: str | Path) -> Readout:
-    """Read a model folder, and return the widths and heads of its embeddings.
+def load_readouts(folder: str | Path) -> Readouts:
+    """Read a model folder, and return the widths and readouts of its embeddings.
 
     Raises: ModelError as `load_any_model`.
     """
-    return Readout(load_any_model(folder))
+    return Readouts(load_any_model(folder))

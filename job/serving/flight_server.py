@@ -21,23 +21,21 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from freshet.errors import FreshetError
-from freshet.job.serving.bounds.budget import FREE_BYTES, ONE_BYTES_MAX, Held
+from freshet.job.serving.bounds.budget import FREE_BYTES, Held
 from freshet.job.serving.bounds.calls import FAILED, GET, LOOKUP, OK, REFUSED, begin
-from freshet.job.serving.bounds.forms import Conditions, Nothing, Stream, Ticket, form_of_json
+from freshet.job.serving.bounds.forms import Conditions, Nothing, Stream, form_of_json
 from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import FEW, K_MAX, Answer, Lookup
-from freshet.job.serving.protocol.columns import ids_of_column, numbers, pieces_of, whole
-from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
+from freshet.job.serving.lookup import FEW, Answer, Lookup
+from freshet.job.serving.protocol.columns import ids_of_column, pieces_of, whole
+from freshet.job.serving.protocol.errors import BadRequestError, kind_of
 from freshet.job.serving.protocol.times import as_metadata
 from freshet.job.serving.protocol.tls import Certificate
 from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW
-from freshet.job.serving.requests import OPTIONS_BYTES_MAX, check_size, kind_of, nearest_of
+from freshet.job.serving.requests import OPTIONS_BYTES_MAX, Ticket, check_size
 from freshet.job.serving.served_job import TailsHere
 from freshet.job.serving.workers.one_sentence import as_flight, in_a_sentence, logged, pieces_in_a_sentence
 from freshet.state.served.ids import Ids, text_bytes
-from freshet.state.served.layout import T_USED
-from freshet.state.served.plain import PlainReader
 
 ALL, NO_OPTIONS = b'{"all":true}', b"{}"
 Streamed: TypeAlias = tuple[pa.Schema, Iterator[Any]]  # what an answer is of, and its batches
@@ -114,7 +112,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if asked.job not in (None, self._job_id):
             msg = f"changes of the job {asked.job!r}: this server is of the job {self._job_id!r}"
             raise BadRequestError(msg)
-        if self._lookup.consistency == ROW:
+        if self._lookup.job.consistency == ROW:
             msg = "this server feeds from a Kafka topic, whose rows are of no one epoch; feed from the topic as well"
             raise BadRequestError(msg)
         table = self._lookup.table
@@ -135,10 +133,11 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if asked.all:
             lookup.wait(wanted, gone)
             return self._all(logits)
-        if asked.nearest is not None:
-            held = self._held(min(asked.nearest.k, K_MAX), None, logits)
-            answer, scores = nearest_of(lookup, asked.nearest.model_dump(exclude_none=True), wanted, gone)
-            table = lookup.as_table(answer, logits=logits).append_column("score", numbers(scores))
+        if asked.computed is not None:
+            computed, form = asked.computed
+            held = self._held(computed.rows(form), None, logits)
+            answer, columns = computed.run(lookup, form.model_dump(exclude_none=True), wanted, gone)
+            table = lookup.as_table(answer, columns, logits=logits)
             return table.schema, _held_until_sent(table, held)
         ids = lookup.ids_of(asked.ids)
         lookup.wait(wanted, gone)
@@ -148,25 +147,18 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
 
     def _held(self, count: int, ids: Ids | None, logits: bool) -> Held:
         """Reserve room for an answer of `count` rows."""
-        size = count * self._lookup.row_shape(logits=logits).in_arrow + (0 if ids is None else text_bytes(ids))
+        size = count * self._lookup.served.row_shape(readout=logits).in_arrow + (0 if ids is None else text_bytes(ids))
         return self._lookup.budget.hold(size, f"the answer of {count:,} rows")
 
     def _all(self, logits: bool) -> Streamed:
         from freshet.job.serving.bounds.whole_table import WholeTable
 
-        lookup, table = self._lookup, self._lookup.table
-        if isinstance(table, PlainReader):  # for a moment, while a server takes over what another one left
-            if table.word(T_USED) * lookup.row_shape(logits=logits).in_arrow > ONE_BYTES_MAX:
-                msg = "the table is being taken over; try again in a moment"
-                raise NotReadyError(msg)
-            held = self._held(table.word(T_USED), None, logits)
-            found = lookup.as_table(lookup.all(), logits=logits)
-            return found.schema, _held_until_sent(found, held)
-        whole = WholeTable(table, lookup.budget)
+        lookup = self._lookup
+        whole, served = WholeTable(lookup.whole_table, lookup.budget), lookup.served
 
         def pieces() -> Iterator[pa.RecordBatch]:
             for part in whole:
-                answer = Answer(whole.epoch, part.ids, part.own, part.rows, len(part.own))
+                answer = Answer(whole.epoch, part.ids, part.own, part.rows, len(part.own), served)
                 if len(part.own):
                     yield from pieces_of(lookup.as_batch(answer, logits=logits))
 
@@ -250,7 +242,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         except FreshetError:
             if not fields.get("width"):
                 raise
-        return fields | {"sources": list(self._lookup.sources), "consistency": self._lookup.consistency}
+        return fields | {"sources": list(self._lookup.job.sources), "consistency": self._lookup.job.consistency}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = descriptor.command or ALL
@@ -260,10 +252,10 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
 
     def _nothing(self, logits: bool) -> pa.RecordBatch:
         """No rows."""
-        table = self._lookup.table
-        rows = np.empty((0, table.width), np.float32)
-        ids = self._lookup.ids_of([])
-        return self._lookup.as_batch(Answer(0, ids, np.empty(0, np.int64), rows, 0), logits=logits)
+        served = self._lookup.served
+        rows = np.empty((0, served.table.width), np.float32)
+        none = Answer(0, self._lookup.ids_of([]), np.empty(0, np.int64), rows, 0, served)
+        return self._lookup.as_batch(none, logits=logits)
 
 
 class _Exchange:
@@ -272,7 +264,7 @@ class _Exchange:
     def __init__(self, lookup: Lookup, logits: bool, nothing: pa.RecordBatch, gone: Callable[[], bool]) -> None:
         """`nothing`: an answer without rows; `gone`: whether the client has gone."""
         self._lookup, self._logits, self._nothing, self._gone = lookup, logits, nothing, gone
-        self._bytes = lookup.row_shape(logits=logits).in_arrow
+        self._bytes = lookup.served.row_shape(readout=logits).in_arrow
         self._more = b"".join(b',"%s":"%s"' % (key.encode(), value.encode()) for key, value in lookup.more.items())
         self._before, self._wanted, self._taken = b"", NOTHING_SPECIAL, 0
         self._epoch, self._metadata = -1, b""

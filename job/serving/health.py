@@ -12,22 +12,12 @@ from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.operators.output_folders import LogFolders
-from freshet.state.served.layout import (
-    ENDED,
-    STOPPED,
-    T_ARRIVED_US,
-    T_BEAT_US,
-    T_ENDED,
-    T_PUBLISHED_US,
-    T_READABLE_US,
-    T_SOURCE_BEAT_US,
-    T_TAIL_FAILURES,
-)
+from freshet.state.served import layout as lay
 
 STALE_AFTER_S = 10.0
 _ASK_S = 2.0
 _SILENT = "silent"
-_HOW_ENDED = {ENDED: "ended", STOPPED: "stopped"}
+_HOW_ENDED = {lay.ENDED: "ended", lay.STOPPED: "stopped"}
 
 
 def status_of(figures: dict[str, Any], path: str, stale_ok: bool = False) -> int:
@@ -45,7 +35,7 @@ class Health:
 
     def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S, kind: str = "", lacks: str = "") -> None:
         self._lookup, self._stale_after_s, self.lacks = lookup, stale_after_s, lacks
-        self.kind = kind or lookup.kind  # of the vertices, also where the model returns no other
+        self.kind = kind or lookup.job.kind  # of the vertices, also where the model returns no other
         self.trouble: Callable[[], str | None] = lambda: None  # what whoever keeps the table knows
         self._asked_s, self._found = float("-inf"), _SILENT
 
@@ -72,13 +62,14 @@ class Health:
         except NotReadyError as error:
             return {"ready": False, "reason": self.trouble() or str(error)}
         now_us = time.time_ns() // 1000
-        ended = table.word(T_ENDED)
-        server_s, source_us = (now_us - table.word(T_BEAT_US)) / 1e6, table.word(T_SOURCE_BEAT_US)
+        ended = table.word(lay.T_ENDED)
+        server_s, source_us = (now_us - table.word(lay.T_BEAT_US)) / 1e6, table.word(lay.T_SOURCE_BEAT_US)
         source_s = (now_us - source_us) / 1e6 if source_us else float("inf")
         behind_s = server_s if ended else max(server_s, source_s)
         stale = behind_s > self._stale_after_s
-        published, readable, arrived = (table.word(at) for at in (T_PUBLISHED_US, T_READABLE_US, T_ARRIVED_US))
-        row, failures = self._lookup.consistency == ROW, table.word(T_TAIL_FAILURES)
+        published, readable = table.word(lay.T_PUBLISHED_US), table.word(lay.T_READABLE_US)
+        arrived = table.word(lay.T_ARRIVED_US)
+        row, failures = self._lookup.job.consistency == ROW, table.word(lay.T_TAIL_FAILURES)
         return {
             "ready": not stale,
             "tables": str(self._lookup.folder),
@@ -87,7 +78,7 @@ class Health:
             **({"lacks": self.lacks} if self.lacks else {}),
             "epoch": table.epoch,
             "vertices": table.live,
-            "consistency": self._lookup.consistency,
+            "consistency": self._lookup.job.consistency,
             "job": _HOW_ENDED.get(ended, self._silence() if stale else "unknown" if row else "running"),
             "behind_s": None if behind_s == float("inf") else round(behind_s, 3),
             "age_of_last_event_s": round((now_us - arrived) / 1e6, 3) if arrived else None,
@@ -109,7 +100,7 @@ class Health:
         return self._found
 
     def _positions(self) -> list[dict[str, Any]]:
-        names = self._lookup.sources
+        names = self._lookup.job.sources
         return [
             {"source": names[a] if 0 <= a < len(names) else "", "partition": b, "next_offset": c, "epoch": d}
             for a, b, c, d in self._lookup.table.positions().tolist()

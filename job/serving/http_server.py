@@ -21,7 +21,6 @@ from freshet.job.serving.bounds.forms import (
     Form,
     FormError,
     Many,
-    Nearest,
     Nothing,
     One,
     OnlineFeatures,
@@ -44,10 +43,11 @@ from freshet.job.serving.bounds.sizes import OBJECT_BYTES
 from freshet.job.serving.health import Health, status_of
 from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, FORM_STATUS, RETRY, as_json
 from freshet.job.serving.lookup import K_MAX, Answer, Lookup
-from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError
+from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError, kind_of
 from freshet.job.serving.protocol.times import as_json_fields
 from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, Wanted
-from freshet.job.serving.requests import kind_of, nearest_of
+from freshet.job.serving.requests import REQUESTS
+from freshet.job.serving.requests import Request as Computed
 from freshet.job.serving.workers.one_sentence import logged
 
 if TYPE_CHECKING:
@@ -129,7 +129,9 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
     _add_description(app)
     apart = Apart()
     _add_lookups(app, lookup, health, apart)
-    _add_columns(app, lookup, apart)
+    _add_features(app, lookup, apart)
+    for name, computed in REQUESTS.items():
+        _add_computed(app, lookup, apart, name, computed)
     _add_health(app, lookup, health)
     return app
 
@@ -171,7 +173,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> 
         answer = lookup.get(ids)
         if not len(answer.epochs):
             return _json({"error": f"no vertex {asked.id!r}", "kind": "unknown", **_as_of(lookup, answer)}, 404)
-        return _json({**listed(lookup, answer, asked.ids_as is not None)[0], **_as_of(lookup, answer)})
+        return _json({**listed(answer, asked.ids_as is not None)[0], **_as_of(lookup, answer)})
 
     @app.post("/embeddings/", include_in_schema=False)
     @app.post("/embeddings", openapi_extra=_body(Many), responses=_OF_EPOCH)
@@ -185,7 +187,7 @@ def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> 
 
 def _check_kind(lookup: Lookup, health: Health, kind: str | None) -> None:
     """Refuse another kind than that of this server; one that feeds from a topic may not know its kind."""
-    if kind is None or kind == health.kind or (not health.kind and lookup.consistency == ROW):
+    if kind is None or kind == health.kind or (not health.kind and lookup.job.consistency == ROW):
         return
     known = f"the embeddings of {health.kind}" if health.kind else "embeddings of one kind, which has no name"
     cure = "ask the server of that kind" if health.kind else "leave it out"
@@ -193,7 +195,7 @@ def _check_kind(lookup: Lookup, health: Health, kind: str | None) -> None:
     raise BadRequestError(msg)
 
 
-def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
+def _add_features(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
     @app.post("/get-online-features", openapi_extra=_body(OnlineFeatures), responses={200: {"model": FeatureColumns}})
     async def online_features(request: Request) -> Response:
         """Answer like Feast's feature server: columns of values, with their statuses."""
@@ -210,14 +212,18 @@ def _add_columns(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
             raise
         return apart.answer(feast_parts(head, values, asked.columns, answer, moments), size, held)
 
-    @app.post("/nearest", openapi_extra=_body(Nearest), responses=_OF_EPOCH)
-    async def nearest(request: Request) -> Response:
-        """The k vertices whose embeddings are nearest, exactly."""
-        asked, _ = await _sent(apart, Nearest, request)
-        size = _bytes_of(lookup, min(max(asked.k, 0), K_MAX), 0)
-        lookup.budget.check(size, f"the answer of {asked.k:,} rows")
+
+def _add_computed(app: FastAPI, lookup: Lookup, apart: Apart, name: str, computed: Computed) -> None:
+    form = computed.over_http(name)
+
+    @app.post(f"/{name}", name=name, description=computed.about, openapi_extra=_body(form), responses=_OF_EPOCH)
+    async def answered(request: Request) -> Response:
+        asked, _ = await _sent(apart, form, request)
+        rows = computed.rows(asked)
+        size = _bytes_of(lookup, rows, 0)
+        lookup.budget.check(size, f"the answer of {computed.most(asked):,} rows")
         await _wait(lookup, asked.wanted)
-        parts, held = await apart(False, _nearest_parts, lookup, asked)
+        parts, held = await apart(False, _computed_parts, lookup, computed, asked, f"the {name} rows")
         return apart.answer(parts, size + held.size, held)
 
 
@@ -245,7 +251,7 @@ def _body(model: type[BaseModel]) -> dict[str, Any]:
 
 def _bytes_of(lookup: Lookup, rows: int, more: int) -> int:
     """Return the maximum bytes of an answer with `rows` rows and `more` other bytes."""
-    return rows * lookup.row_shape(logits=True).in_json + more
+    return rows * lookup.served.row_shape(readout=True).in_json + more
 
 
 async def found_in(lookup: Lookup, apart: Apart, values: list[Any], wanted: Wanted, size: int) -> tuple[Answer, Held]:
@@ -262,7 +268,7 @@ async def _wait(lookup: Lookup, wanted: Wanted) -> None:
 
 def _rows(lookup: Lookup, values: list[Any]) -> tuple[Answer, Held]:
     ids = lookup.ids_of(values)
-    row = lookup.row_shape(logits=True).in_arrow + OBJECT_BYTES
+    row = lookup.served.row_shape(readout=True).in_arrow + OBJECT_BYTES
     held = lookup.budget.hold(len(ids) * row, f"the rows of {len(ids):,} ids")
     return lookup.get(ids), held
 
@@ -271,17 +277,17 @@ def _found_parts(lookup: Lookup, answer: Answer, asked: Many) -> Iterator[bytes]
     known, as_text = set(ids_in(answer)), asked.ids_as is not None
     stored = as_stored(asked.ids, lookup.table.strings)
     unknown = [str(one) if as_text else one for one, id_ in zip(asked.ids, stored, strict=True) if id_ not in known]
-    of_each = lookup.row_shape(logits=True).in_json
-    rows = rows_of(lookup, answer, of_each, as_text=as_text)
+    of_each = lookup.served.row_shape(readout=True).in_json
+    rows = rows_of(answer, of_each, {}, as_text)
     lists = {"found": rows, "unknown": values_of(unknown, OBJECT_BYTES)}
     yield from object_of(_as_of(lookup, answer), lists)
 
 
-def _nearest_parts(lookup: Lookup, asked: Nearest) -> tuple[Iterator[bytes], Held]:
-    shape, as_text = lookup.row_shape(logits=True), asked.ids_as is not None
-    held = lookup.budget.hold(min(max(asked.k, 0), K_MAX) * (shape.in_arrow + OBJECT_BYTES), "the nearest rows")
-    answer, scores = nearest_of(lookup, asked.model_dump(exclude_none=True), Wanted())
-    rows = rows_of(lookup, answer, shape.in_json, lambda at, end: scores[at:end].tolist(), as_text)
+def _computed_parts(lookup: Lookup, computed: Computed, asked: Any, what: str) -> tuple[Iterator[bytes], Held]:
+    shape = lookup.served.row_shape(readout=True)
+    held = lookup.budget.hold(computed.rows(asked) * (shape.in_arrow + OBJECT_BYTES), what)
+    answer, columns = computed.run(lookup, asked.model_dump(exclude_none=True), Wanted())
+    rows = rows_of(answer, shape.in_json, columns, asked.ids_as is not None)
     return object_of(_as_of(lookup, answer), {"found": rows}), held
 
 

@@ -1,10 +1,10 @@
-"""Queries of a table, shared by all protocols: rows at one epoch, waiting, nearest neighbours, logits, limits."""
+"""Queries of a table, shared by all protocols: rows at one epoch, waiting, nearest neighbours, readouts, limits."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -30,7 +30,7 @@ from freshet.job.serving.protocol.columns import (
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
 from freshet.job.serving.protocol.times import as_metadata
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
-from freshet.job.serving.served_job import head_from
+from freshet.job.serving.served_job import readouts_of
 from freshet.operators.output_folders import LogFolders
 from freshet.state.served.ids import Ids, Texts, frozen, slice_of
 from freshet.state.served.mapped import Found, NoTableError
@@ -52,6 +52,40 @@ _DIGITS_MAX = 20  # of the number of a partition
 Metric = str
 
 
+class JobHere(NamedTuple):
+    """The job whose rows a table has, as answers need to know it: names of its inputs, consistency, kind of several."""
+
+    sources: tuple[str, ...] = ()
+    consistency: str = EPOCH
+    kind: str = ""
+
+
+_ANY_JOB = JobHere()
+
+
+class Served(NamedTuple):
+    """Source of an answer: all of it comes from one.
+
+    `generation` grows whenever another table, of whatever job or model, takes the place of the one before; `model`: the
+    folder, empty without one.
+    """
+
+    generation: int
+    job: JobHere
+    model: str
+    table: TableReader | PlainReader
+
+    @property
+    def readout(self) -> Readout | None:
+        """What is applied to rows at the read; None without a model, and of a model without a head."""
+        return readouts_of(self.model).of(self.job.kind) if self.model else None
+
+    def row_shape(self, *, readout: bool = False) -> RowShape:
+        """Return the contents of a row of an answer."""
+        found = self.readout if readout else None
+        return RowShape(self.table.width, 0 if found is None else found.width)
+
+
 class Answer(NamedTuple):
     """Rows of ids at one epoch, without those that have none.
 
@@ -63,6 +97,7 @@ class Answer(NamedTuple):
     epochs: np.ndarray
     rows: np.ndarray
     asked: int
+    served: Served
 
     def part(self, begin: int, end: int) -> Answer:
         """Some of its rows."""
@@ -79,10 +114,13 @@ class CurrentTable:
         self._lock = threading.Lock()
         self._looked = 0.0
         self._left: PlainReader | None = None
+        self._is_whole = threading.Event()
+        self._is_whole.set()
 
-    def begin_with(self, left: PlainReader) -> None:
+    def begin_with(self, left: Path) -> None:
         """Read the table that another server left, until `go_on`; nobody writes it before."""
-        self._reader = self._left = left
+        self._reader = self._left = PlainReader(left)
+        self._is_whole.clear()
 
     def go_on(self) -> None:
         """Note that rows may change from now on."""
@@ -95,6 +133,15 @@ class CurrentTable:
             reader.get(nothing)  # the kernels are loaded before anybody waits for them
             self._reader = reader
             left.hand_over(reader)
+            self._is_whole.set()
+
+    def whole(self) -> TableReader:
+        """The table with all that can be read of it; waits a moment while one that another server left is taken over.
+
+        Raises: NotReadyError while there is none.
+        """
+        self._is_whole.wait()
+        return cast("TableReader", self.reader())
 
     def reader(self) -> TableReader | PlainReader:
         """The table.
@@ -136,23 +183,26 @@ class CurrentTable:
 class Lookup:
     """Answers from a table, at its newest complete epoch."""
 
-    def __init__(
-        self,
-        table: CurrentTable,
-        sources: tuple[str, ...] = (),
-        model: Callable[[], Readout] | None = None,
-        consistency: str = EPOCH,
-        kind: str = "",
-    ) -> None:
-        """`sources` are the names of the job's inputs; `model` gives its heads, where there is one.
-
-        `consistency`: EPOCH, or ROW where rows come without saying when an epoch is complete. `kind`: of several.
-        """
-        self._table, self.sources, self._model, self.consistency, self.kind = table, sources, model, consistency, kind
+    def __init__(self, table: CurrentTable, job: JobHere = _ANY_JOB, model: str = "") -> None:
+        """`model`: the folder of the model whose readout answers may have; empty without."""
+        self._table, self.job, self._model = table, job, model
         self.ids_found = self.ids_missing = 0
-        self._neighbours = NearestRows(lambda: self.table, consistency == EPOCH)
+        self._served: Served | None = None
+        self._neighbours = NearestRows(lambda: self.whole_table, job.consistency == EPOCH)
         self._log_times: LogTimes | None = None
         self.budget, self.room = Budget(), cast(WaitingRoom[Wanted] | None, None)  # of a server: `as_server`
+
+    @property
+    def served(self) -> Served:
+        """Return what answers come from now.
+
+        Raises: NotReadyError while there is no table.
+        """
+        table, found = self.table, self._served
+        if found is None or found.table is not table:
+            found = Served(0 if found is None else found.generation + 1, self.job, self._model, table)
+            self._served = found
+        return found
 
     def as_server(self, budget: Budget | None = None) -> None:
         """Have calls wait in one room, and answers be counted in a budget, which other processes may share."""
@@ -166,21 +216,21 @@ class Lookup:
     @property
     def more(self) -> dict[str, str]:
         """Metadata of answers besides the epoch and its times: the consistency, unless it is by epochs."""
-        return {} if self.consistency == EPOCH else {"consistency": self.consistency}
+        return {} if self.job.consistency == EPOCH else {"consistency": self.job.consistency}
 
     def so_far(self, epoch: int) -> Moment:
         """Return the time up to which an answer's epoch has the input, and the largest `ts` of events up to it.
 
         Nothing is known of rows of no one epoch, and of epochs of earlier versions.
         """
-        return self.table.so_far(epoch) if self.consistency == EPOCH else NOTHING_KNOWN
+        return self.table.so_far(epoch) if self.job.consistency == EPOCH else NOTHING_KNOWN
 
     def times_of(self, epochs: np.ndarray) -> np.ndarray:
         """Return (arrived_ms, event_ts) of the epochs of rows, (n, 2) int64; NO_TIME where it is not known.
 
         Raises: DamagedFileError for a file of `epochs/` beside the table.
         """
-        if self.consistency == ROW:
+        if self.job.consistency == ROW:
             return np.full((len(epochs), 2), NO_TIME)
         found = self.table.times(epochs)
         lacking = np.flatnonzero((found == NO_TIME).all(axis=1))
@@ -202,9 +252,9 @@ class Lookup:
         return self._table.reader()
 
     @property
-    def head_width(self) -> int:
-        """Number of logits; 0 without a head."""
-        return 0 if (head := head_from(self._model, self.kind)) is None else head.width
+    def whole_table(self) -> TableReader:
+        """The table with all that can be read of it, which takes a moment longer after a start."""
+        return self._table.whole()
 
     def get(self, ids: Ids, wanted: Wanted = NOTHING_SPECIAL) -> Answer:
         """The rows of these ids; those that the table does not know are left out.
@@ -213,14 +263,15 @@ class Lookup:
         """
         self.check(ids)
         self.wait(wanted)
-        found = self.table.get(ids)
-        return self._answer(ids, found)
+        served = self.served
+        return self._answer(ids, served.table.get(ids), served)
 
     def all(self, wanted: Wanted = NOTHING_SPECIAL) -> Answer:
         """The rows of all ids."""
         self.wait(wanted)
-        ids, found = self.table.all()
-        return Answer(found.epoch, ids, found.own, found.rows, len(found.own))
+        table = self.whole_table
+        ids, found = table.all()
+        return Answer(found.epoch, ids, found.own, found.rows, len(found.own), self.served)
 
     def wait(self, wanted: Wanted, gone: Callable[[], bool] | None = None) -> None:
         """Return when the table is as far as wanted; `gone`: whether the caller has gone.
@@ -244,7 +295,7 @@ class Lookup:
         """
         if wanted.min_epoch <= 0 and not wanted.min_position:
             return None
-        if self.consistency == ROW:
+        if self.job.consistency == ROW:
             asked = "min_position" if wanted.min_position else "min_epoch"
             msg = (
                 f"{asked}: this server feeds from a Kafka topic, which does not say when an epoch is complete; ask a "
@@ -292,34 +343,27 @@ class Lookup:
             msg = f"vector: expected {self.table.width} finite numbers, got {query.shape[0]}"
             raise BadRequestError(msg)
         epoch, ids, own, rows, scores = self._neighbours.best(query, k, metric)
-        return Answer(epoch, ids, own, rows, len(own)), scores
+        return Answer(epoch, ids, own, rows, len(own), self.served), scores
 
-    def logits(self, rows: np.ndarray) -> np.ndarray:
-        """The head's output for rows, (n, 0) without a head."""
-        if (head := head_from(self._model, self.kind)) is None:
-            return np.empty((len(rows), 0), np.float32)
-        some = range(0, max(len(rows), 1), _ROWS_AT_ONCE)  # what lies between may be much wider
-        return np.concatenate([head.logits(rows[first : first + _ROWS_AT_ONCE]) for first in some])
-
-    def as_table(self, answer: Answer, *, logits: bool = False) -> pa.Table:
-        """An answer as id, epoch, embedding (and logits, class); the schema's metadata has its epoch."""
+    def as_table(
+        self, answer: Answer, more: Mapping[str, np.ndarray] | None = None, *, logits: bool = False
+    ) -> pa.Table:
+        """An answer as id, epoch, embedding (its readout, and `more` columns); the schema's metadata has its epoch."""
         parts = (answer.part(begin, end) for begin, end in spans_of(answer.ids))
         table = pa.Table.from_batches([self.as_batch(part, logits=logits) for part in parts])
+        for name, values in (more or {}).items():
+            table = table.append_column(name, numbers(values))
         return table.replace_schema_metadata(self.metadata(answer.epoch))
 
     def as_batch(self, answer: Answer, *, logits: bool = False) -> pa.RecordBatch:
-        """Return the answer as one batch without metadata, which is much faster."""
+        """Return the answer as one batch without metadata, which is much faster; `logits`: with its readout."""
         columns = [column_of_ids(answer.ids), numbers(answer.epochs), vectors(answer.rows)]
         names = list(_NAMES)
-        if logits and self.head_width:
-            found = self.logits(answer.rows)
-            columns += [vectors(found), numbers(found.argmax(1) if found.size else np.empty(0, np.int64))]
-            names += ["logits", "class"]
+        if logits and (readout := answer.served.readout) is not None:
+            for name, values in readout.columns(answer.rows).items():
+                names.append(name)
+                columns.append(vectors(values) if values.ndim > 1 else numbers(values))
         return pa.RecordBatch.from_arrays(columns, names)
-
-    def row_shape(self, *, logits: bool = False) -> RowShape:
-        """Return the contents of a row of an answer."""
-        return RowShape(self.table.width, self.head_width if logits else 0)
 
     def ids_of(self, values: object) -> Ids:
         """The ids of a list, of the kind that the table has; integers may be written as strings.
@@ -334,7 +378,7 @@ class Lookup:
         What `get` and `as_batch` would say otherwise, in less than half of the time.
         """
         table = self._table.at_hand()
-        if len(ids) > FEW or wanted.min_position or (wanted.min_epoch > 0 and self.consistency == ROW):
+        if len(ids) > FEW or wanted.min_position or (wanted.min_epoch > 0 and self.job.consistency == ROW):
             return None
         if table.strings or isinstance(table, PlainReader):
             return None
@@ -354,29 +398,30 @@ class Lookup:
             msg = f"ids: expected {'strings' if self.table.strings else 'integers of 64 bits'}"
             raise BadRequestError(msg)
 
-    def _answer(self, ids: Ids, found: Found) -> Answer:
+    def _answer(self, ids: Ids, found: Found, served: Served) -> Answer:
         there = found.own >= 0
         count = int(there.sum())
         self.ids_found += count
         self.ids_missing += len(ids) - count
         if count == len(ids):
-            return Answer(found.epoch, ids, found.own, found.rows, count)
+            return Answer(found.epoch, ids, found.own, found.rows, count, served)
         at = np.flatnonzero(there)
         for first in range(0, count, _ROWS_AT_ONCE):  # where they are: a second copy would not be in the budget
             some = at[first : first + _ROWS_AT_ONCE]
             found.rows[first : first + len(some)] = found.rows[some]
-        return Answer(found.epoch, taken(ids, at), found.own[at], found.rows[:count], len(ids))
+        return Answer(found.epoch, taken(ids, at), found.own[at], found.rows[:count], len(ids), served)
 
     def _place(self, key: str) -> tuple[int | None, int]:
         """The source (None: the only one) and the partition that a key of `min_position` means."""
+        sources = self.job.sources
         source, _, partition = str(key).rpartition(":")
         if not (partition.isdecimal() and partition.isascii()) or len(partition) > _DIGITS_MAX:
             msg = f"min_position: expected PARTITION or SOURCE:PARTITION, got {str(key)[:50]!r}"
             raise BadRequestError(msg)
-        if source and source not in self.sources:
-            msg = f"min_position: {source[:50]!r} is none of the sources {', '.join(self.sources)}"
+        if source and source not in sources:
+            msg = f"min_position: {source[:50]!r} is none of the sources {', '.join(sources)}"
             raise BadRequestError(msg)
-        if not source and len(self.sources) > 1:
-            msg = f"min_position: the job has several sources; write SOURCE:{partition}, of {', '.join(self.sources)}"
+        if not source and len(sources) > 1:
+            msg = f"min_position: the job has several sources; write SOURCE:{partition}, of {', '.join(sources)}"
             raise BadRequestError(msg)
-        return (self.sources.index(source) if source else None), int(partition)
+        return (sources.index(source) if source else None), int(partition)

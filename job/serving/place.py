@@ -24,7 +24,6 @@ from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import boot_word
 from freshet.state.served.layout import SHM, T_BOOT, T_JOB, TableShape
 from freshet.state.served.mapped import MappedTable, NoTableError, is_held
-from freshet.state.served.plain import PlainReader
 
 if TYPE_CHECKING:
     from freshet.state.served.writer import TableWriter
@@ -96,13 +95,13 @@ def show(job: ServedJob, tables: Path, table: TableWriter) -> None:
     _remove(job, tables, keep=table.path)
 
 
-def left_behind(job: ServedJob, tables: Path) -> PlainReader | None:
+def left_behind(job: ServedJob, tables: Path) -> MappedTable | None:
     """The table of a server that was killed, as it stands; None where there is none of use."""
     path = read_table_file(tables)
     if path is None:
         return None
     with suppress(FileNotFoundError, NoTableError):
-        found = PlainReader(path)
+        found = MappedTable(path)
         identity = found.word(T_JOB), found.word(T_BOOT), found.strings
         if identity == (job.word, boot_word(), job.strings) and not found.superseded and found.epoch >= 0:
             return found

@@ -31,8 +31,7 @@ from freshet.state.served import layout as served
 
 # The rest is loaded when it is needed: whatever brings numba in takes longer than a server needs to answer.
 if TYPE_CHECKING:
-    from freshet.gnn.layers.chain import LogitsHead
-    from freshet.gnn.readout import Readout
+    from freshet.gnn.readout import Readouts
     from freshet.operators.sink.tail.reader import Beat
 
 _POLL_S = 0.1
@@ -40,20 +39,11 @@ T = TypeVar("T")
 
 
 @lru_cache(maxsize=4)
-def _readout_of(model: str) -> Readout:
-    from freshet.gnn.readout import load_readout
+def readouts_of(model: str) -> Readouts:
+    """Return the readouts of a model folder, and the widths of its embeddings."""
+    from freshet.gnn.readout import load_readouts
 
-    return load_readout(model)
-
-
-def readout_of(model: str) -> Callable[[], Readout]:
-    """Return a loader of the heads of a model folder, and of the widths of embeddings."""
-    return lambda: _readout_of(model)
-
-
-def head_from(readout: Callable[[], Readout] | None, kind: str) -> LogitsHead | None:
-    """Return the head of a kind in what `readout` loads; None without a model, and of a model without a head."""
-    return None if readout is None else readout().head(kind)
+    return load_readouts(model)
 
 
 @dataclass(frozen=True)
@@ -148,14 +138,14 @@ class ServedJob:
         return LogFolders(self.out, self.kind)
 
     @property
-    def readout(self) -> Readout:
-        """Its model's heads and widths."""
-        return _readout_of(self.model)
+    def readouts(self) -> Readouts:
+        """Its model's readouts and widths."""
+        return readouts_of(self.model)
 
     @property
     def width(self) -> int:
         """Numbers of an embedding."""
-        return self.readout.widths[self.kind]
+        return self.readouts.widths[self.kind]
 
     @property
     def word(self) -> int:

@@ -21,7 +21,7 @@ from freshet.job.serving import place
 from freshet.job.serving.bounds.budget import Budget, shared_memory, unpack_few_at_once
 from freshet.job.serving.feeds.feed import feed_of
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob
 from freshet.job.serving.workers.answering import Answering, Doors
@@ -59,11 +59,10 @@ def serve(options: ServeOptions) -> NoReturn:
             allow_many_files()
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             current = CurrentTable(tables)
-            readout = (lambda: job.readout) if job.model else None
-            lookup = Lookup(current, job.sources, readout, feed.consistency, job.kind)
+            lookup = Lookup(current, JobHere(job.sources, feed.consistency, job.kind), job.model)
             left = place.left_behind(job, tables)
             if left is not None:
-                current.begin_with(left)
+                current.begin_with(left.path)
             health = Health(lookup, options.stale_after_s, job.kind_name, job.lacks)
             servers = _Servers(options, lookup, health, job)
             follower: Follower | None = None
@@ -158,7 +157,7 @@ class _Servers:
         budget = Budget(0, processes, shared)
         lookup.as_server(budget)
         self._answering = Answering(self._doors, 0, lookup, health)
-        common = lookup.sources, lookup.consistency, options.stale_after_s, health.kind, health.lacks
+        common = lookup.job.sources, lookup.job.consistency, options.stale_after_s, health.kind, health.lacks
         work = WorkerSettings(self._doors, 0, os.getpid(), str(lookup.folder), *common, shared)
         self._tables, self._workers, self._is_announced = lookup.folder, list[int](), False
         self._keeper = Keeper(work, self._changed, budget.forget)

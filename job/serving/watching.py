@@ -74,14 +74,15 @@ class Classes:
 
     def __init__(self, job: ServedJob, epoch: int) -> None:
         """Classes as of an epoch that the change log shows."""
-        self._head = job.readout.head(job.kind)
+        self._readout = job.readouts.of(job.kind)
         found = rows_between(job.log, -1, epoch, job.strings, job.width)
         self._of: dict[Any, int] = dict(zip(_listed(found.ids), self.of(found.rows).tolist(), strict=True))
 
     def of(self, rows: np.ndarray) -> np.ndarray:
         """The classes of rows."""
-        scores = rows if self._head is None else self._head.logits(rows)
-        return scores.argmax(1) if scores.size else np.empty(0, np.int64)
+        if self._readout is not None:
+            return self._readout.columns(rows)["class"]
+        return rows.argmax(1) if rows.size else np.empty(0, np.int64)
 
     def changed(self, change: dict[str, Any], row: np.ndarray | None) -> dict[str, Any] | None:
         """The change with `class` and `before`; None where the class is as it was."""

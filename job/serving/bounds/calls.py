@@ -15,10 +15,11 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 LOOKUP, GET = "flight lookup", "flight get"
+COMPUTED = ("nearest",)  # requests whose answers are computed: see requests.py
 _PATHS = {
     "embeddings": "http embeddings",
     "get-online-features": "http features",
-    "nearest": "http nearest",
+    **{name: f"http {name}" for name in COMPUTED},
     "healthz": "http health",
     "readyz": "http health",
     "metrics": "http metrics",

@@ -1,6 +1,7 @@
-"""Requests of all protocols: their fields, types and limits, read strictly from JSON or from the query of a URL.
+"""Fields of requests, with types and limits, read strictly from JSON or from the query of a URL.
 
-HTTP, its documentation and Flight read the same forms. Ids and vectors are checked where the table is known.
+HTTP, its documentation and Flight read the same forms. Ids and vectors are checked where the table is known. Forms of
+requests whose answers are computed, and Flight's ticket, are in `requests.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NoReturn, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import TIMEOUT_S, Wanted
@@ -35,6 +36,11 @@ class Form(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @classmethod
+    def part(cls, _name: str) -> type[Form]:
+        """Return the form of a field that is an object, else this one."""
+        return cls
+
 
 class Conditions(Form):
     """From when on an answer will do."""
@@ -49,34 +55,23 @@ class Conditions(Form):
         return Wanted(self.min_epoch, self.min_position, self.timeout)
 
 
-class _WithIds(Form):
+class WithIds(Form):
+    """A request whose answer has ids."""
+
     ids_as: Literal["string"] | None = Field(default=None, description=_IDS_AS)
 
 
-class One(Conditions, _WithIds):
+class One(Conditions, WithIds):
     """One vertex, over HTTP."""
 
     id: str = Field(description="the vertex")
     kind: str | None = Field(default=None, description="kind of the vertex; that of another server is refused")
 
 
-class Many(Conditions, _WithIds):
+class Many(Conditions, WithIds):
     """Several vertices, over HTTP."""
 
     ids: list[Any] = Field(description="the vertices; integers may be written as strings")
-
-
-class NearestRequest(Form):
-    """Neighbours of a vertex, or of a vector."""
-
-    id: Any = None
-    vector: list[float] | None = None
-    k: int = 10
-    metric: str = "cosine"
-
-
-class Nearest(NearestRequest, Conditions, _WithIds):
-    """Neighbours of a vertex, or of a vector, over HTTP."""
 
 
 class OnlineFeatures(Form):
@@ -109,32 +104,6 @@ class Stream(Form):
     """Command of a lookup stream over Flight; each of its requests has Conditions."""
 
     logits: bool = False
-
-
-class Ticket(Conditions, Stream):
-    """A request over Flight: ids, all rows, the nearest, or changes and tails for servers that feed from this one."""
-
-    ids: list[Any] | None = None
-    all: bool | None = None
-    nearest: NearestRequest | None = None
-    changes: bool | None = None
-    tails: list[int] | None = None
-    job: str | None = None
-    version: int | None = None
-
-    @model_validator(mode="after")
-    def _asks_one_thing(self) -> Ticket:
-        given = {name for name in self.model_fields_set if getattr(self, name) not in (None, False)}
-        asked = [name for name in ("ids", "all", "nearest", "changes", "tails") if name in given]
-        if len(asked) != 1:
-            msg = 'expected one of {"ids": [...]}, {"all": true} and {"nearest": {...}}'
-            raise ValueError(msg)
-        options = {*Conditions.model_fields, *Stream.model_fields}
-        own = {"changes": {"job"}, "tails": {"job", "version"}}.get(asked[0], options)
-        if alien := sorted(given - own - {asked[0]}):
-            msg = f"{alien[0]}: does not go with {asked[0]}; expected {', '.join(sorted(own))}"
-            raise ValueError(msg)
-        return self
 
 
 class Readiness(Form):
@@ -223,7 +192,7 @@ def _sentence(form: type[Form], wrong: Any) -> str:
     if wrong["type"] == "missing":
         return f"{name}: expected it, got none"
     if wrong["type"] == "extra_forbidden":
-        inner: Any = NearestRequest if wrong["loc"][:-1] == ("nearest",) else form
+        inner = form if len(wrong["loc"]) < 2 else form.part(str(wrong["loc"][0]))
         return unknown(ascii(name)[1:-1][: 2 * _SHOWN], inner.model_fields)
     return f"{name}: {wrong['msg']}, got {ascii(wrong['input'])[:_SHOWN]}"
 

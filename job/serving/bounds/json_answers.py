@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
@@ -16,7 +17,7 @@ from freshet.job.serving.http_front import as_json
 from freshet.state.served.ids import Texts
 
 if TYPE_CHECKING:
-    from freshet.job.serving.lookup import Answer, Lookup
+    from freshet.job.serving.lookup import Answer
 
 JSON = "application/json"
 PART_BYTES = INLINE_BYTES = 256 << 10  # what has no more is made in the event loop
@@ -78,21 +79,20 @@ def values_of(values: Sequence[Any], of_each: int) -> Iterator[bytes]:
 
 
 def rows_of(
-    lookup: Lookup,
     answer: Answer,
     of_each: int,
-    more: Callable[[int, int], list[Any]] | None = None,
+    columns: Mapping[str, np.ndarray],
     as_text: bool = False,
 ) -> Any:
-    """The rows of an answer as items; `more`: of a span of rows what else each has, `score`; `as_text`: of the ids."""
+    """The rows of an answer as items, and beside them the values of `columns`; `as_text`: of the ids."""
     step = max(1, PART_BYTES // of_each)
 
     def blocks() -> Iterator[list[dict[str, Any]]]:
         for at in range(0, len(answer.epochs), step):
             end = min(at + step, len(answer.epochs))
-            found = listed(lookup, answer.part(at, end), as_text)
-            if more is not None:
-                found = [{**one, "score": score} for one, score in zip(found, more(at, end), strict=True)]
+            found = listed(answer.part(at, end), as_text)
+            for name, values in columns.items():
+                found = [{**one, name: value} for one, value in zip(found, values[at:end].tolist(), strict=True)]
             yield found
 
     return items_of(blocks())
@@ -106,14 +106,14 @@ def ids_in(answer: Answer, as_text: bool = False) -> list[Any]:
     return list(map(str, found)) if as_text else found
 
 
-def listed(lookup: Lookup, answer: Answer, as_text: bool = False) -> list[dict[str, Any]]:
+def listed(answer: Answer, as_text: bool = False) -> list[dict[str, Any]]:
     """The rows of an answer as JSON objects; numbers that are not finite become null."""
     found = [
         {"id": id_, "epoch": epoch, "embedding": row}
         for id_, epoch, row in zip(ids_in(answer, as_text), answer.epochs.tolist(), answer.rows, strict=True)
     ]
-    if lookup.head_width and found:
-        logits = lookup.logits(answer.rows)
-        for one, row, winner in zip(found, logits, logits.argmax(1).tolist(), strict=True):
-            one |= {"logits": row, "class": winner}
+    if found and (readout := answer.served.readout) is not None:
+        for name, values in readout.columns(answer.rows).items():
+            for one, value in zip(found, values if values.ndim > 1 else values.tolist(), strict=True):
+                one[name] = value
     return found

@@ -14,7 +14,6 @@ from freshet.state.served.layout import T_POSITION_SEQ
 
 if TYPE_CHECKING:
     from freshet.state.served.mapped import Found
-    from freshet.state.served.plain import PlainReader
     from freshet.state.served.reader import TableReader
 
 COSINE, DOT = METRICS = ("cosine", "dot")
@@ -36,7 +35,7 @@ class NearestRows:
     Each turn takes the whole processor anyway, and calls at once would each hold a copy, of an epoch of its own.
     """
 
-    def __init__(self, table: Callable[[], TableReader | PlainReader], by_epochs: bool = True) -> None:
+    def __init__(self, table: Callable[[], TableReader], by_epochs: bool = True) -> None:
         """`by_epochs`: a row does not change without the epoch."""
         self._table, self._by_epochs = table, by_epochs
         self._rows: TableRows | None = None

@@ -13,7 +13,7 @@ from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, Exha
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.state.served.ids import Ids, Texts, frozen
 
-_ERRORS = {"bad-request": BadRequestError, "not-yet": NotYetError, "not-ready": NotReadyError}
+_ERRORS = {one.served_as: one for one in (BadRequestError, NotYetError, NotReadyError)}
 TOKEN_VARIABLE = "FRESHET_TOKEN"  # of the environment: a token that stands in no list of processes
 SOURCE_TOKEN_VARIABLE = "FRESHET_SOURCE_TOKEN"  # of the servers that a server feeds from, where it is another one
 AskedIds: TypeAlias = Sequence[int] | Sequence[str] | np.ndarray
@@ -33,8 +33,8 @@ class Transport(Protocol):
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
         """Like `rows`, if there is a fast path and the table has reached that epoch; else None."""
 
-    def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
-        """The epoch, and the neighbours with their scores."""
+    def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+        """The epoch, and the answer to a request of this name with these fields (`job/serving/requests.py`)."""
 
     def health(self) -> dict[str, Any]:
         """Return the freshness of the table."""

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import pyarrow as pa
-
-from freshet.job.serving.clients.asked import AskedIds
-from freshet.job.serving.clients.client import EmbeddingClient, Rows
+from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.protocol.wanted import TIMEOUT_S
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+def _on_thread(
+    method: Callable[Concatenate[EmbeddingClient, _P], _T],
+) -> Callable[Concatenate[AsyncEmbeddingClient, _P], Coroutine[Any, Any, _T]]:
+    """Return the method as a coroutine function, which runs on one of the client's threads."""
+
+    @wraps(method)
+    async def called(self: AsyncEmbeddingClient, *args: _P.args, **options: _P.kwargs) -> _T:
+        call = partial(method, self._client, *args, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    return called
 
 
 class AsyncEmbeddingClient:
@@ -38,29 +49,12 @@ class AsyncEmbeddingClient:
         self._client = EmbeddingClient(address, token=token, timeout=timeout, tls_roots=tls_roots)
         self._threads = ThreadPoolExecutor(at_once, "freshet-client")
 
-    async def get(self, ids: AskedIds, **options: Any) -> pa.Table:
-        """See EmbeddingClient.get."""
-        return await self._on_thread(partial(self._client.get, ids, **options))
-
-    async def rows(self, ids: AskedIds, **options: Any) -> Rows:
-        """See EmbeddingClient.rows."""
-        return await self._on_thread(partial(self._client.rows, ids, **options))
-
-    async def all(self, **options: Any) -> pa.Table:
-        """See EmbeddingClient.all."""
-        return await self._on_thread(partial(self._client.all, **options))
-
-    async def nearest(self, id: int | str | None = None, **options: Any) -> pa.Table:
-        """See EmbeddingClient.nearest."""
-        return await self._on_thread(partial(self._client.nearest, id, **options))
-
-    async def epoch(self) -> int:
-        """See EmbeddingClient.epoch."""
-        return await self._on_thread(self._client.epoch)
-
-    async def health(self) -> dict[str, Any]:
-        """See EmbeddingClient.health."""
-        return await self._on_thread(self._client.health)
+    get = _on_thread(EmbeddingClient.get)
+    rows = _on_thread(EmbeddingClient.rows)
+    all = _on_thread(EmbeddingClient.all)
+    nearest = _on_thread(EmbeddingClient.nearest)
+    epoch = _on_thread(EmbeddingClient.epoch)
+    health = _on_thread(EmbeddingClient.health)
 
     async def close(self) -> None:
         """Close open resources, once the calls under way have ended."""
@@ -74,6 +68,3 @@ class AsyncEmbeddingClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    async def _on_thread(self, call: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)

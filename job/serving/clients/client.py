@@ -126,8 +126,7 @@ class EmbeddingClient:
         asked: dict[str, Any] = {"k": k, "metric": metric}
         asked |= {"id": id} if id is not None else {}
         asked |= {"vector": np.asarray(vector, np.float32).tolist()} if vector is not None else {}
-        wanted = self._wanted(0, None, timeout)
-        return self._seen_table(self._asked(wanted, lambda now: self._transport.nearest(asked, now)))
+        return self._of_request("nearest", asked, timeout)
 
     def epoch(self) -> int:
         """The newest complete epoch."""
@@ -148,6 +147,10 @@ class EmbeddingClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _of_request(self, name: str, asked: dict[str, Any], timeout: float | None) -> pa.Table:
+        wanted = self._wanted(0, None, timeout)
+        return self._seen_table(self._asked(wanted, lambda now: self._transport.ask(name, asked, now)))
 
     def _quick(self, ids: Ids, min_epoch: int) -> Rows | None:
         try:

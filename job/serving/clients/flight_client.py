@@ -95,9 +95,9 @@ class FlightTransport:
         """There is no way but by a request."""
         return None
 
-    def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
-        """Ask for neighbours."""
-        return self._get({"nearest": asked}, wanted)
+    def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+        """Send a request of this name."""
+        return self._get({name: asked}, wanted)
 
     def health(self) -> dict[str, Any]:
         """Ask how fresh the table is."""

@@ -15,11 +15,10 @@ from freshet.job.folder import layout
 from freshet.job.folder.returned_kinds import KindChoiceError
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import FEW, Answer, CurrentTable, Lookup
-from freshet.job.serving.protocol.columns import numbers
+from freshet.job.serving.lookup import FEW, Answer, CurrentTable, JobHere, Lookup
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
-from freshet.job.serving.requests import nearest_of
+from freshet.job.serving.requests import REQUESTS
 from freshet.job.serving.served_job import ServedJob
 from freshet.kind_names import written_kind
 from freshet.operators.output_folders import LogFolders
@@ -49,7 +48,7 @@ class MappedTransport:
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
         """A look at the table and no more, if there are few ids and all are there."""
         if self._known is None or self.consistency == ROW:  # whose answers have no epoch to wait for
-            if self._lookup.consistency == ROW and min_epoch > 0:
+            if self._lookup.job.consistency == ROW and min_epoch > 0:
                 return None
         table = self._current.at_hand()
         if isinstance(ids, Texts) is not table.strings or len(ids) > FEW:
@@ -57,10 +56,10 @@ class MappedTransport:
         found = table.few(ids, min_epoch)
         return None if found is None else (found.epoch, ids, found.own, found.rows)
 
-    def nearest(self, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
-        """Compare all rows."""
-        answer, scores = nearest_of(self._lookup, asked, wanted)
-        return answer.epoch, self._lookup.as_table(answer).append_column("score", numbers(scores))
+    def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+        """Answer a request of this name here."""
+        answer, columns = REQUESTS[name].run(self._lookup, asked, wanted)
+        return answer.epoch, self._lookup.as_table(answer, columns)
 
     def health(self) -> dict[str, Any]:
         """Return the figures of the table's header."""
@@ -77,7 +76,7 @@ class MappedTransport:
         if self._known is None:
             with self._lock:
                 self._known = self._found()
-                self.consistency = self._known.consistency
+                self.consistency = self._known.job.consistency
         return self._known
 
     def _found(self) -> Lookup:
@@ -86,10 +85,10 @@ class MappedTransport:
         except KindChoiceError as error:
             raise _folder_of_a_kind(self._tables, error.returned) from None
         if job is not None:
-            return Lookup(self._current, job.sources, lambda: job.readout, kind=job.kind)
+            return Lookup(self._current, JobHere(job.sources, kind=job.kind), job.model)
         fed = FedJob.recorded(self._tables)
         if fed is not None:
-            return Lookup(self._current, fed.sources, fed.readout_of, fed.consistency, fed.kind)
+            return Lookup(self._current, JobHere(fed.sources, fed.consistency, fed.kind), fed.model)
         msg = (
             f"{self._tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`, or the "
             "folder in which a `freshet serve` keeps its table"

@@ -20,19 +20,8 @@ from freshet.job.serving.bounds.sizes import RowShape
 from freshet.job.serving.bounds.whole_table import WholeTable
 from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.protocol.columns import column_of_ids, numbers, pieces_of, vectors
-from freshet.job.serving.protocol.errors import NotReadyError
+from freshet.state.served import layout as lay
 from freshet.state.served.ids import Ids, slice_of
-from freshet.state.served.layout import (
-    ENDED,
-    RUNS,
-    STOPPED,
-    T_ARRIVED_US,
-    T_ENDED,
-    T_PUBLISHED_US,
-    T_SOURCE_BEAT_US,
-    T_TAIL_FAILURES,
-)
-from freshet.state.served.plain import PlainReader
 from freshet.state.served.reader import Change, ChangeReader
 from freshet.state.served.times import NO_TIME
 
@@ -62,11 +51,11 @@ def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change,
 
     Raises: NotReadyError while no table is kept; ExhaustedError, TooSlowError for a slow reader.
     """
-    reading, sent, newest = _reading(lookup), 0.0, -1
+    reading, sent, newest = ChangeReader(lookup.whole_table), 0.0, -1
     row, held = RowShape(reading.table.width, 0).in_arrow, Held(lookup.budget)
     while not until():
         if lookup.table is not reading.table:
-            reading = _reading(lookup)
+            reading = ChangeReader(lookup.whole_table)
         if reading.lost:
             whole = WholeTable(reading.table, lookup.budget)
             reading.start_at(newest := whole.epoch)
@@ -92,22 +81,14 @@ def _us(seconds: float) -> int:
     return int(seconds * 1e6)
 
 
-def _reading(lookup: Lookup) -> ChangeReader:
-    table = lookup.table
-    if isinstance(table, PlainReader):
-        msg = "the table is being taken over; try again in a moment"
-        raise NotReadyError(msg)
-    return ChangeReader(table)
-
-
 def end_fields(how: int) -> dict[str, bool]:
     """Return the end of the job, as reported to other servers."""
-    return {"ended": bool(how), "stopped": how == STOPPED}
+    return {"ended": bool(how), "stopped": how == lay.STOPPED}
 
 
 def ended_of(fields: Mapping[str, Any]) -> int:
     """The inverse of `end_fields`; servers of an earlier version do not say that a job was stopped."""
-    return STOPPED if fields.get("stopped") is True else ENDED if fields["ended"] is True else RUNS
+    return lay.STOPPED if fields.get("stopped") is True else lay.ENDED if fields["ended"] is True else lay.RUNS
 
 
 def end_of(lookup: Lookup, begin: int) -> ChangeEnd:
@@ -118,13 +99,13 @@ def end_of(lookup: Lookup, begin: int) -> ChangeEnd:
         [epoch, *(None if one == NO_TIME else one for one in own)]
         for epoch, own in zip(epochs.tolist(), table.times(epochs).tolist(), strict=True)
     ]
-    beat_us = table.word(T_SOURCE_BEAT_US)
-    ended = end_fields(table.word(T_ENDED))
+    beat_us = table.word(lay.T_SOURCE_BEAT_US)
+    ended = end_fields(table.word(lay.T_ENDED))
     return ChangeEnd(
-        table.word(T_ARRIVED_US),
-        table.word(T_PUBLISHED_US),
+        table.word(lay.T_ARRIVED_US),
+        table.word(lay.T_PUBLISHED_US),
         time.time_ns() // 1000 - beat_us if beat_us else None,
-        table.word(T_TAIL_FAILURES),
+        table.word(lay.T_TAIL_FAILURES),
         positions=table.positions().tolist(),
         event_ts=lookup.so_far(table.epoch).event_ts,
         times=[one for one in times if one[1:] != [None, None]],

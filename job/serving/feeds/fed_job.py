@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -25,9 +25,6 @@ from freshet.job.serving.served_job import ServedJob
 from freshet.operators.output_folders import TAIL, LogFolders, kind_of_log
 from freshet.operators.sink.tail.layout import VERSION
 from freshet.operators.sink.tail.note import TailNote
-
-if TYPE_CHECKING:
-    from freshet.gnn.readout import Readout
 
 _JOB = "source.json"  # beside the table: what it is of, for a start while no server answers
 RETRY_S = 0.2
@@ -100,11 +97,6 @@ class FedJob(ServedJob):
         tables.mkdir(parents=True, exist_ok=True)
         write_json(tables / _JOB, fields)
         return job
-
-    @property
-    def readout_of(self) -> Callable[[], Readout] | None:
-        """Loader of the model; None if no server has sent it."""
-        return (lambda: self.readout) if self.model else None
 
 
 @dataclass(frozen=True, slots=True)

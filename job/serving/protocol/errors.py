@@ -10,22 +10,37 @@ EXHAUSTED = "RESOURCE_EXHAUSTED"  # the kind of the refusal, by the name that gR
 class BadRequestError(FreshetError):
     """A request that can't be answered; the message says what was expected."""
 
+    served_as = "bad-request"
+
 
 class NotReadyError(FreshetError):
     """There is no table yet, or no more: try again later."""
+
+    served_as = "not-ready"
 
 
 class NotYetError(FreshetError):
     """The requested data did not arrive in time."""
 
+    served_as = "not-yet"
+
 
 class TooSlowError(FreshetError):
     """The table no longer has the rows of an epoch that a client has not taken yet."""
+
+    served_as = "too-slow"
 
 
 class ExhaustedError(FreshetError):
     """A request or an answer that is too large for one, or beside those in flight; `again`: later it may do."""
 
+    served_as = EXHAUSTED
+
     def __init__(self, text: str, again: bool) -> None:
         super().__init__(f"{EXHAUSTED}: {text}")
         self.again = again
+
+
+def kind_of(error: FreshetError) -> str:
+    """Return the kind of an error, as answers name it."""
+    return str(getattr(error, "served_as", "failed"))

@@ -18,8 +18,7 @@ import pyarrow.flight as flight
 
 from freshet.errors import FreshetError
 from freshet.job.console import say
-from freshet.job.serving.protocol.errors import ExhaustedError
-from freshet.job.serving.requests import kind_of
+from freshet.job.serving.protocol.errors import ExhaustedError, kind_of
 from freshet.log_lines import log_exception
 
 T = TypeVar("T")

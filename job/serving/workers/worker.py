@@ -17,8 +17,8 @@ from freshet.job.console import say
 from freshet.job.machine.processes import STOPS, die_with_parent
 from freshet.job.serving.bounds.budget import Budget, unpack_few_at_once
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, Lookup
-from freshet.job.serving.served_job import TailsHere, readout_of
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.served_job import TailsHere
 from freshet.job.serving.workers.answering import Answering, Doors
 from freshet.log_lines import begin_inherited
 from freshet.operators.output_folders import kind_of_log
@@ -72,10 +72,8 @@ def main() -> int:
         return 0
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     doors = work.doors
-    readout = readout_of(doors.model) if doors.model else None
-    lookup = Lookup(
-        CurrentTable(Path(work.tables)), work.sources, readout, work.consistency, kind_of_log(doors.job_id, work.kind)
-    )
+    job = JobHere(work.sources, work.consistency, kind_of_log(doors.job_id, work.kind))
+    lookup = Lookup(CurrentTable(Path(work.tables)), job, doors.model)
     unpack_few_at_once()
     lookup.as_server(Budget(work.number, len(doors.flight_ports), work.budget))
     answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s, work.kind, work.lacks))

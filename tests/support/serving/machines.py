@@ -15,7 +15,7 @@ from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, HandJob
@@ -30,7 +30,7 @@ class Merging:
         self._stop, self.tables, self.at = threading.Event(), tables, at
         sources = FedServers(others, "secret")
         self.job = own or sources.job(tables, self._stop.is_set, 20)
-        self.lookup = Lookup(CurrentTable(tables), self.job.sources)
+        self.lookup = Lookup(CurrentTable(tables), JobHere(self.job.sources))
         self.health = Health(self.lookup, stale_after_s=1.0)
         self.follower = kind(self.job, tables, sources, self._stop.is_set, 1 << 20)
         self.health.trouble = lambda: self.follower.trouble

@@ -16,7 +16,7 @@ from freshet.job.serving.follower import Follower
 from freshet.job.serving.health import Health
 from freshet.job.serving.http_front import Front
 from freshet.job.serving.http_server import make_app
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, HandJob
 
@@ -33,7 +33,7 @@ class Served:
         assert job is not None
         self.follower = Follower(job, out / "tables", 1 << 20)
         self.follower.start()
-        self.lookup = Lookup(CurrentTable(out / "tables"), job.sources, lambda: job.readout)
+        self.lookup = Lookup(CurrentTable(out / "tables"), JobHere(job.sources), job.model)
         self.health = Health(self.lookup, stale_after_s=60.0)  # more than this process ever waits for a core
         self.port = server_port()
         self.flights = EmbeddingFlights(

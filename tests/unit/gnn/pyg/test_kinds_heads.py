@@ -20,8 +20,7 @@ from freshet.gnn.kind_layers.plans import KindsPlan  # noqa: E402
 from freshet.gnn.kinds.model import KindsModel, load_any_model  # noqa: E402
 from freshet.gnn.oracles import whole_kinds  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
-from freshet.gnn.readout import Readout  # noqa: E402
-from freshet.job.serving.lookup import Lookup  # noqa: E402
+from freshet.gnn.readout import Readouts  # noqa: E402
 from tests.support.graphs import hetero_modules as of  # noqa: E402
 from tests.support.graphs.hetero_modules import Layers, hetero  # noqa: E402
 from tests.unit.gnn.pyg.test_kinds_export import inputs, sized  # noqa: E402
@@ -74,13 +73,14 @@ def test_logits(form: str, tmp_path: Path) -> None:
         out = module(x, given["edge_index"])
     out = out if isinstance(out, dict) else {model.out[0]: out}
     assert [kind for kind in model.out if kind in model.heads] == kinds
-    readout = Readout(model)
+    readouts = Readouts(model)
     for one, name in zip(returned_of(plan), model.out, strict=True):
         found, want = rows[one.number], out[name].numpy()
-        if (made := readout.head(one.kind)) is not None:
-            found = made.logits(found)
-            lookup = Lookup(cast(Any, None), (), lambda: readout, kind=one.kind)
-            assert np.array_equal(lookup.logits(rows[one.number]), found)
+        if (made := readouts.of(one.kind)) is not None:
+            columns = made.columns(found)
+            found = columns["logits"]
+            assert found.shape[1] == made.width
+            assert columns["class"].tolist() == found.argmax(1).tolist()
         if form.startswith("that"):
             want = module.classifier(out[name]).detach().numpy()
         np.testing.assert_allclose(found, want, rtol=2e-4, atol=2e-4)

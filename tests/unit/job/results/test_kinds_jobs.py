@@ -36,7 +36,7 @@ from freshet.job.serving.feeds.feed import feed_of
 from freshet.job.serving.follower import Follower
 from freshet.job.serving.health import Health
 from freshet.job.serving.http_server import make_app
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob
 from freshet.kind_names import read_kind, written_kind
@@ -249,7 +249,7 @@ def assert_served(out: Path, kind: str, want: dict[Any, np.ndarray]) -> None:
         with EmbeddingClient(job.log.tables) as client:
             found = client.all()
             assert client.health()["kind"] == kind
-        lookup = Lookup(CurrentTable(job.log.tables), job.sources, kind=job.kind)
+        lookup = Lookup(CurrentTable(job.log.tables), JobHere(job.sources, kind=job.kind))
         door, some = TestClient(make_app(lookup, Health(lookup))), next(iter(want))
         assert door.get(f"/embeddings/{some}", params={"kind": kind}).json()["id"] == some
         other = door.get(f"/embeddings/{some}", params={"kind": "shop"})

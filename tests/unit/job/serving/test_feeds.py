@@ -19,7 +19,7 @@ from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.sent_model import digest_of, folder_of, take
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.state.served.times import Moment
 from tests.support.serving.fed import FedFollower
 from tests.support.serving.hand_job import JOB_ID, WIDTH
@@ -35,7 +35,7 @@ class Fed:
         self.job = sources.job(tables, self._stop.is_set, 60)
         self.follower = FedFollower(self.job, tables, sources, self._stop.is_set, 1 << 20)
         self.follower.start()
-        self.lookup = Lookup(CurrentTable(tables), self.job.sources, self.job.readout_of)
+        self.lookup = Lookup(CurrentTable(tables), JobHere(self.job.sources), self.job.model)
         self.health = Health(self.lookup, stale_after_s=1.0)
         self._thread = threading.Thread(target=self.follower.run, args=(self._stop.is_set,))
         self._thread.start()
@@ -128,17 +128,21 @@ def test_a_source_that_is_behind_takes_nothing_back(source, tmp_path):
     fed.close()
 
 
+def logits_of(lookup, rows):
+    return lookup.served.readout.columns(rows)["logits"]
+
+
 def test_logits_by_the_model_that_is_sent(source, tmp_path, capsys):
     tables = tmp_path / "fed" / "tables"
     fed = Fed(tables, [f"127.0.0.1:{source.port}"], "secret")
     rows = fed.lookup.all().rows
-    assert np.array_equal(fed.lookup.logits(rows), source.hand.plan.logits(rows))
-    assert fed.lookup.head_width == 3
+    assert np.array_equal(logits_of(fed.lookup, rows), source.hand.plan.logits(rows))
+    assert fed.lookup.served.row_shape(readout=True).logits == 3
     port = server_port()
     told = f"grpc://127.0.0.1:{port}", fed.lookup, fed.health, "secret", JOB_ID, None
     between = EmbeddingFlights(*told, fed.job.model)
     third = Fed(tmp_path / "third" / "tables", [f"127.0.0.1:{port}"], "secret")
-    assert np.array_equal(third.lookup.logits(rows), source.hand.plan.logits(rows))
+    assert np.array_equal(logits_of(third.lookup, rows), source.hand.plan.logits(rows))
     with EmbeddingClient(tmp_path / "third" / "tables") as client:
         assert client.all(logits=True).column_names[-2:] == ["logits", "class"]
     third.close()

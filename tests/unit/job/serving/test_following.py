@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -167,14 +168,14 @@ from freshet.job.serving import flight_server, server
 from freshet.job.serving.clients.asked import as_batch, ids_of
 from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.place import left_behind
 from freshet.job.serving.served_job import ServedJob
 
 out = Path(sys.argv[1])
 job, current = ServedJob.read(out), CurrentTable(out / "tables")
-current.begin_with(left_behind(job, out / "tables"))
-lookup = Lookup(current, job.sources, lambda: job.readout)
+current.begin_with(left_behind(job, out / "tables").path)
+lookup = Lookup(current, JobHere(job.sources), job.model)
 asked = flight_server.ids_of_column(as_batch(ids_of([2, 3])).column(0))
 answer = lookup.get(asked)
 table = lookup.as_table(answer)
@@ -200,12 +201,15 @@ def test_a_new_server_answers_before_it_has_loaded_what_is_slow(hand):
     assert job is not None
     left = place.left_behind(job, hand.out / "tables")
     assert left is not None
-    current.begin_with(left)
+    current.begin_with(left.path)
     lookup = Lookup(current)
     early = lookup.table
     assert isinstance(early, PlainReader)
+    later = ThreadPoolExecutor(1).submit(lookup.all)  # what needs the whole table waits for it
     hand.apply(2, ({2: 2.0}, []))
+    assert not later.done()
     current.go_on()
+    assert later.result(timeout=60).ids.tolist() == [2, 3]
     again = follower_of(hand)
     catch_up(again, 2)
     assert not isinstance(lookup.table, PlainReader)

@@ -137,7 +137,7 @@ def test_a_lookup_stream_is_read_strictly(served: Served) -> None:
 
 def test_a_query_has_positions_as_a_body_has(served: Served) -> None:
     upto = served.health.figures()["positions"][0]["next_offset"]
-    for asked in (f"min_position=0:{upto - 1}", f"min_position={served.lookup.sources[0]}:0:{upto - 1}"):
+    for asked in (f"min_position=0:{upto - 1}", f"min_position={served.lookup.job.sources[0]}:0:{upto - 1}"):
         assert get(served, 2, asked).status_code == 200, asked
     late = get(served, 2, f"min_position=0:{upto}&timeout=0.05")
     assert (late.status_code, late.json()["kind"]) == (504, "not-yet")

@@ -41,7 +41,7 @@ def test_few_ids(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lookup.few(pa.array([2] * FEW)) is not None
     assert lookup.few(pa.array([2] * (FEW + 1))) is None
     assert lookup.few(column[:0], NOTHING_SPECIAL) is not None
-    monkeypatch.setattr(lookup, "consistency", ROW)
+    monkeypatch.setattr(lookup, "job", lookup.job._replace(consistency=ROW))
     assert lookup.few(column, Wanted(min_epoch=1)) is None, "rows are of no epoch"
     assert lookup.few(column) is not None
 

@@ -204,7 +204,7 @@ def test_tails_alone_are_served(tmp_path):
         follower.step()
     answer = Lookup(CurrentTable(tables)).all()
     assert sorted(answer.ids.tolist()) == [2, 3]
-    assert feed.job.readout.widths[""] == feed.job.width, "the model is where the TaskManager has it"
+    assert feed.job.readouts.widths[""] == feed.job.width, "the model is where the TaskManager has it"
     follower.close(forget=True)
     hand.close()
     with pytest.raises(UsageError, match="holds no job"):

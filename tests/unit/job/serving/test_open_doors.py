@@ -15,7 +15,7 @@ from freshet import EmbeddingClient
 from freshet.job.errors import UsageError
 from freshet.job.serving import place
 from freshet.job.serving.http_front import Front
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.served_job import ServedJob
 from freshet.job.serving.server import _Servers, check_token, serve
@@ -111,7 +111,7 @@ def test_the_loopback_address_of_ipv6(tmp_path: Path) -> None:
     one = Served(tmp_path / "O", "int")
     job = ServedJob.read(tmp_path / "O")
     assert job is not None
-    lookup = Lookup(CurrentTable(tmp_path / "O" / "tables"), job.sources, lambda: job.readout)
+    lookup = Lookup(CurrentTable(tmp_path / "O" / "tables"), JobHere(job.sources), job.model)
     servers = _Servers(ServeOptions(tmp_path / "O" / "tables", "::1", port=0, http_port=0), lookup, one.health, job)
     try:
         servers.start()

@@ -12,7 +12,7 @@ from freshet.job.serving.follower import Follower
 from freshet.job.serving.health import Health
 from freshet.job.serving.http_front import Front
 from freshet.job.serving.http_server import make_app
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.control import LAST
 from tests.support.serving.served import Served
@@ -59,7 +59,7 @@ def test_answers_and_rows_have_the_times_of_their_epochs(tmp_path):
         assert job is not None
         follower = Follower(job, one.hand.out / "tables", 1 << 20)
         follower.start()
-        lookup = Lookup(CurrentTable(one.hand.out / "tables"), job.sources)
+        lookup = Lookup(CurrentTable(one.hand.out / "tables"), JobHere(job.sources))
         health = Health(lookup)
         assert times(TestClient(Front(health, None, make_app(lookup, health)))) == expected
         follower.close(forget=True)

@@ -30,7 +30,7 @@ from freshet.job.serving.feeds.topic_reader import OffsetsGoneError
 from freshet.job.serving.feeds.topic_records import Kind, Record, rows_of_records
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.operators.record_blocks import TopicMark
@@ -308,7 +308,7 @@ def test_what_answers_say(script, strings):
     topic, job, tables = script
     topic.batches = [records((1, 1, 1.0), (2, 3, 2.0), strings=strings)]
     follower = following(*script)
-    lookup = Lookup(CurrentTable(tables), job.sources, None, ROW)
+    lookup = Lookup(CurrentTable(tables), JobHere(job.sources, ROW))
     health = Health(lookup, lacks="only changes")
     assert health.figures()["lacks"] == "only changes"
     port = server_port()
@@ -339,7 +339,7 @@ def test_neighbours_are_those_of_the_newest_rows(script, strings):
     topic, job, tables = script
     topic.batches = [records((1, 1, 1.0), (2, 3, 2.0), strings=strings)]
     follower = following(*script)
-    lookup = Lookup(CurrentTable(tables), job.sources, None, ROW)
+    lookup = Lookup(CurrentTable(tables), JobHere(job.sources, ROW))
     one = np.ones(lookup.table.width, np.float32)
     assert lookup.nearest(one, 3, "dot")[0].epochs.tolist() == [3, 1]
     topic.batches = [records((1, 3, 5.0), (4, 3, 4.0), strings=strings)]

@@ -11,7 +11,7 @@ import pytest
 
 from freshet.job.serving import place
 from freshet.job.serving.feeds.peer_tails import _checked
-from freshet.job.serving.lookup import CurrentTable, Lookup
+from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.served_job import ServedJob
 from freshet.operators.sink.tail.layout import RECORD_WORDS, boot_word
@@ -61,7 +61,7 @@ def test_a_position_counts_when_its_epoch_can_be_read(hand: HandJob) -> None:
     """The table has positions up to the epoch that is being applied: its rows are not shown yet."""
     follower = follower_of(hand)
     catch_up(follower, 1)
-    lookup = Lookup(CurrentTable(hand.out / "tables"), ("events.jsonl",))
+    lookup = Lookup(CurrentTable(hand.out / "tables"), JobHere(("events.jsonl",)))
     wanted = Wanted(min_position={"0": 15}, timeout_s=0.0)
     follower.table.set_positions(np.array([[0, 0, 20, 2]]))
     reason = lookup.lacks(wanted)

@@ -131,6 +131,8 @@ def assert_shows(reader, oracle, epoch, strings):
         assert own < 0 or row == [own] * 3
     if isinstance(reader, TableReader):
         assert_few(reader, [key for key, name in zip(keys, names, strict=True) if name in oracle], found, strings)
+    if isinstance(reader, PlainReader):
+        return
     ids, found = reader.all()
     listed = ids.decode() if strings else ids.tolist()
     assert dict(zip(listed, found.own.tolist(), strict=True)) == oracle
@@ -227,7 +229,6 @@ def assert_plain_reads(path, own, lives):
     there = lives[found.epoch]
     assert np.array_equal(found.own, np.where(there, own[found.epoch], -1))
     assert np.array_equal(found.rows[there], row_of(np.flatnonzero(there), found.own[there]))
-    assert sorted(reader.all()[0].tolist()) == np.flatnonzero(there).tolist()
 
 
 @pytest.mark.parametrize("killed", ["before its epoch", "amid the vector", "set again", "set again for a shown epoch"])
@@ -344,7 +345,6 @@ def test_another_reader_takes_the_place_of_the_plain_one(path):
     table.put(1, Texts.encode(["b"]), np.ones((1, 2), np.float32))
     table.publish(1)
     assert reader.get(asked).own.tolist() == [0, 1, 0]
-    assert len(reader.all()[0]) == 4
     assert reader.positions().tolist() == [[0, 1, 20, 3]]
 
 
