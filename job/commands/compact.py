@@ -41,6 +41,6 @@ def compact(
 
     import orjson
 
-    from freshet.job.serving.compaction import compact_log
+    from freshet.job.serving.tables.compaction import compact_log
 
     print(orjson.dumps(asdict(compact_log(out.absolute(), keep_s, kind=kind))).decode(), flush=True)

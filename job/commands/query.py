@@ -85,7 +85,7 @@ def at_kind(at: str, kind: str | None) -> str:
     tables = Path(at).absolute()
     if not tables.is_dir():
         return at
-    from freshet.job.serving.served_job import ServedJob
+    from freshet.job.serving.tables.served_job import ServedJob
 
     job = ServedJob.of_tables(tables, kind)
     if job is None:  # perhaps the tables of a server that feeds from others

@@ -154,7 +154,7 @@ def serve(
 
 
 def _compact(tables: Path, kind: str | None, keep_s: float | None) -> object:
-    from freshet.job.serving.compaction import compact_log
+    from freshet.job.serving.tables.compaction import compact_log
     from freshet.operators.output_folders import LogFolders
 
     log = LogFolders.of_tables(tables)

@@ -42,8 +42,8 @@ def watch(
 
     from freshet.job.machine.processes import stop_signals
     from freshet.job.serving.feeds.fed_job import FedJob
-    from freshet.job.serving.served_job import await_job
-    from freshet.job.serving.watching import Classes, Watch, changes
+    from freshet.job.serving.tables.served_job import await_job
+    from freshet.job.serving.tables.watching import Classes, Watch, changes
 
     tables = _tables(at, tls_roots, kind)
     if FedJob.recorded(tables) is not None:

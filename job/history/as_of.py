@@ -18,7 +18,7 @@ from freshet.job.folder.run_file import glimpse_run
 from freshet.job.history.epoch_at import UNKNOWN, By, EpochsAt, epochs_at
 from freshet.job.history.newest_rows import Newest
 from freshet.job.history.past_log import PastLog, codes_of
-from freshet.job.serving.change_log_rows import again, times_upto
+from freshet.job.serving.tables.change_log_rows import again, times_upto
 from freshet.operators.output_folders import LogFolders
 from freshet.partitioner.times.units import (
     MS,

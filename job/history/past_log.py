@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.job.errors import UsageError
-from freshet.job.serving.change_log_rows import known_from
 from freshet.job.serving.protocol.columns import rows_of
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.change_log_rows import known_from
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.log_proof import BASE_PREFIX, epoch_of_base, reading
 
 _ROW = ["id", "epoch", "deleted"]

@@ -11,8 +11,8 @@ import pyarrow as pa
 from freshet.job.errors import UsageError
 from freshet.job.history.as_of import with_nulls
 from freshet.job.history.past_log import PastLog, codes_of
-from freshet.job.serving.change_log_rows import again
-from freshet.job.serving.log_times import LogTimes
+from freshet.job.serving.tables.change_log_rows import again
+from freshet.job.serving.tables.log_times import LogTimes
 from freshet.state.served.times import NO_TIME
 
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from freshet.files.json_file import DamagedFileError
 from freshet.job.console import say
-from freshet.job.serving import place
-from freshet.job.serving.change_log_rows import positions_at, rows_between, times_upto
-from freshet.job.serving.part_tails import PartTails
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.change_log_rows import positions_at, rows_between, times_upto
+from freshet.job.serving.tables.part_tails import PartTails
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.log_proof import newest_base
 from freshet.operators.sink.tail.reader import Beat, TailEpoch
 from freshet.state.served.ids import Ids, Texts, slice_of, text_bytes

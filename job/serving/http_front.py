@@ -13,8 +13,8 @@ import orjson
 from freshet.job.serving.bounds.budget import RETRY_S, Held
 from freshet.job.serving.bounds.calls import begin, end_of_status, kind_of_path
 from freshet.job.serving.bounds.sizes import parsed
-from freshet.job.serving.health import Health, status_of
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError
+from freshet.job.serving.tables.health import Health, status_of
 
 BODY_BYTES_MAX = 4 << 20
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for orchestrators, which have no token

@@ -40,14 +40,14 @@ from freshet.job.serving.bounds.json_answers import (
     values_of,
 )
 from freshet.job.serving.bounds.sizes import OBJECT_BYTES
-from freshet.job.serving.health import Health, status_of
 from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, FORM_STATUS, RETRY, as_json
-from freshet.job.serving.lookup import K_MAX, Answer, Lookup
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError, kind_of
 from freshet.job.serving.protocol.times import as_json_fields
 from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, Wanted
-from freshet.job.serving.requests import REQUESTS
-from freshet.job.serving.requests import Request as Computed
+from freshet.job.serving.tables.health import Health, status_of
+from freshet.job.serving.tables.lookup import K_MAX, Answer, Lookup
+from freshet.job.serving.tables.requests import REQUESTS
+from freshet.job.serving.tables.requests import Request as Computed
 from freshet.job.serving.workers.one_sentence import logged
 
 if TYPE_CHECKING:

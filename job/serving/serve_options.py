@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from freshet.job.serving.health import STALE_AFTER_S
 from freshet.job.serving.protocol.tls import Certificate
+from freshet.job.serving.tables.health import STALE_AFTER_S
 from freshet.state.served.layout import HISTORY_BYTES
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from freshet.job.console import say
 from freshet.job.errors import EXIT_DONE, UsageError
 from freshet.job.machine.ports import free_port, try_to_bind
 from freshet.job.machine.processes import allow_many_files, began_s, stop_signals
-from freshet.job.serving import place
 from freshet.job.serving.bounds.budget import Budget, shared_memory, unpack_few_at_once
 from freshet.job.serving.feeds.feed import feed_of
-from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.serve_options import ServeOptions
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.job.serving.workers.answering import Answering, Doors
 from freshet.job.serving.workers.keeper import Keeper
 from freshet.job.serving.workers.worker import WorkerSettings

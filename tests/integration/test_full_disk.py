@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.compaction import compact_log
-from freshet.job.serving.place import read_server
+from freshet.job.serving.tables.compaction import compact_log
+from freshet.job.serving.tables.place import read_server
 from tests.support.runs.jobs import ROOT
 from tests.support.serving.hand_job import HandJob
 from tests.support.serving.server import START_S

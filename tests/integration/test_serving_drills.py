@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from freshet.job.run.summary import progress
-from freshet.job.serving import place
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.protocol.errors import NotReadyError
+from freshet.job.serving.tables import place
 from tests.support.runs.jobs import Input, Job, make_input
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.serving.server import Judge, Sampler, Server

@@ -53,7 +53,7 @@ def jobs(given: Given, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str
         assert 0 < json.loads((made["stopped"] / "run.json").read_bytes())["epoch"] < 25
         for out in made.values():
             with monkeypatch.context() as patched:
-                patched.setattr("freshet.job.serving.place.forget", lambda *_: None)
+                patched.setattr("freshet.job.serving.tables.place.forget", lambda *_: None)
                 with served(out):
                     pass
     return made

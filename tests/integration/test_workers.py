@@ -17,8 +17,8 @@ import pyarrow.flight as flight
 import pytest
 
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.place import SHM, mark_of, read_server
 from freshet.job.serving.protocol.tls import Address
+from freshet.job.serving.tables.place import SHM, mark_of, read_server
 from tests.support.serving.hand_job import WIDTH, HandJob
 from tests.support.serving.server import Server
 

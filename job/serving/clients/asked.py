@@ -34,7 +34,7 @@ class Transport(Protocol):
         """Like `rows`, if there is a fast path and the table has reached that epoch; else None."""
 
     def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
-        """The epoch, and the answer to a request of this name with these fields (`job/serving/requests.py`)."""
+        """The epoch, and the answer to a request of this name with these fields (`job/serving/tables/requests.py`)."""
 
     def health(self) -> dict[str, Any]:
         """Return the freshness of the table."""

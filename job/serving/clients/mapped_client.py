@@ -14,12 +14,12 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.returned_kinds import KindChoiceError
 from freshet.job.serving.feeds.fed_job import FedJob
-from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import FEW, Answer, CurrentTable, JobHere, Lookup
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
-from freshet.job.serving.requests import REQUESTS
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import FEW, Answer, CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.requests import REQUESTS
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.kind_names import written_kind
 from freshet.operators.output_folders import LogFolders
 from freshet.state.served.ids import Ids, Texts

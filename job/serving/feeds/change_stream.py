@@ -18,8 +18,8 @@ import pyarrow as pa
 from freshet.job.serving.bounds.budget import Held
 from freshet.job.serving.bounds.sizes import RowShape
 from freshet.job.serving.bounds.whole_table import WholeTable
-from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.protocol.columns import column_of_ids, numbers, pieces_of, vectors
+from freshet.job.serving.tables.lookup import Lookup
 from freshet.state.served import layout as lay
 from freshet.state.served.ids import Ids, slice_of
 from freshet.state.served.reader import Change, ChangeReader

@@ -21,7 +21,7 @@ from freshet.job.serving.feeds.checked import job_fields, parsed, whole_batches
 from freshet.job.serving.feeds.sent_model import folder_of, take
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.output_folders import TAIL, LogFolders, kind_of_log
 from freshet.operators.sink.tail.layout import VERSION
 from freshet.operators.sink.tail.note import TailNote

@@ -13,7 +13,7 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.job.serving.serve_options import ServeOptions
-from freshet.job.serving.served_job import ServedJob, await_tables
+from freshet.job.serving.tables.served_job import ServedJob, await_tables
 from freshet.kernels.user_cache import user_cache
 from freshet.kind_names import read_kind, written_kind
 from freshet.operators.output_folders import TAIL, LogFolders

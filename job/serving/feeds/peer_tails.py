@@ -19,7 +19,7 @@ from freshet.job.serving.feeds.change_stream import ended_of
 from freshet.job.serving.feeds.checked import is_integer, is_row_of_integers
 from freshet.job.serving.feeds.fed_job import FAILURES, RETRY_S, FedServer, FedServers, reason_of
 from freshet.job.serving.protocol.tls import Address
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import R_BYTES
 from freshet.operators.sink.tail.reader import Beat, NotATailError, TailEpoch, record_of
 from freshet.state.served.layout import RUNS

@@ -14,7 +14,7 @@ from freshet.job.serving.feeds.change_stream import schema_of
 from freshet.job.serving.feeds.checked import change_head, check_rows
 from freshet.job.serving.feeds.fed_job import FAILURES, RETRY_S, FedServer, FedServers, reason_of
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of, values_of
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served.ids import Ids, text_bytes
 
 

@@ -17,12 +17,12 @@ import orjson
 import pyarrow as pa
 
 from freshet.job.serving.feeds.change_stream import end_fields
-from freshet.job.serving.lookup import Lookup
-from freshet.job.serving.part_tails import PartTails
 from freshet.job.serving.protocol.columns import PIECE_BYTES
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
-from freshet.job.serving.requests import Ticket
-from freshet.job.serving.served_job import TailsHere
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.part_tails import PartTails
+from freshet.job.serving.tables.requests import Ticket
+from freshet.job.serving.tables.served_job import TailsHere
 from freshet.operators.sink.tail.layout import VERSION, beat_name, job_word
 from freshet.operators.sink.tail.reader import TailEpoch, read_beat
 from freshet.state.served.layout import RUNS, T_ENDED

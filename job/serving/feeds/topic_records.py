@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from freshet.job.serving.change_log_rows import NewestRows
 from freshet.job.serving.feeds.checked import WIDTH_MAX
+from freshet.job.serving.tables.change_log_rows import NewestRows
 from freshet.operators.record_blocks import BINARY_HEAD, BINARY_VERSION, EPOCH_HEADER
 from freshet.state.served.ids import Ids, Texts, frozen
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from freshet.job.serving.flight_server import EmbeddingFlights
-from freshet.job.serving.health import Health
 from freshet.job.serving.http_front import Front
-from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.protocol.tls import Address, Certificate
-from freshet.job.serving.served_job import TailsHere
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served_job import TailsHere
 
 END_S = 1.0
 _KEEP_ALIVE_S = 75  # a connection over which nothing comes

@@ -36,7 +36,7 @@ from freshet.job.dev.broker import start_broker
 from freshet.job.dev.script import unwind_at_signals
 from freshet.job.machine.ports import free_port
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.place import read_server
+from freshet.job.serving.tables.place import read_server
 from scripts.bench.arxiv_stream import WIDTH as FEATURES
 from scripts.bench.arxiv_stream import generate_once
 from scripts.bench.latency import DEADLINE_S, WARM_UP_S, Figures, await_epochs

@@ -16,7 +16,7 @@ import pyarrow.flight as flight
 import pytest
 
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX
-from freshet.job.serving.place import read_server
+from freshet.job.serving.tables.place import read_server
 from freshet.state.block_columns import DTYPES, POSITIONS, ROWS
 from freshet.state.codec import Block, Header
 from tests.support.runs.jobs import ROOT

@@ -12,7 +12,7 @@ import pytest
 
 from freshet.job.folder.run_file import running_process, this_process, update_run
 from freshet.job.machine.processes import began_s
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.serving.hand_job import HandJob
 
 

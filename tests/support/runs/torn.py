@@ -23,9 +23,9 @@ import pytest
 from freshet.gnn.model import save_model
 from freshet.job import cli
 from freshet.job.run.watching import RejectWatch
-from freshet.job.serving import place
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.served_job import await_job
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.served_job import await_job
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.models import IN_WIDTH, conv, make_model

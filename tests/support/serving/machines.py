@@ -14,10 +14,10 @@ from freshet.job.machine.ports import server_port
 from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.flight_server import EmbeddingFlights
-from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.protocol.errors import NotReadyError
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, HandJob
 
 

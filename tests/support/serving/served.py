@@ -13,11 +13,11 @@ from freshet import EmbeddingClient
 from freshet.job.machine.ports import server_port
 from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.health import Health
 from freshet.job.serving.http_front import Front
 from freshet.job.serving.http_server import make_app
-from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, HandJob
 
 ANSWER_S = 60.0  # for an answer: this process may wait long for a core

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from freshet.job.serving import place
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.place import SHM, read_server
 from freshet.job.serving.protocol.errors import NotReadyError, NotYetError
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.place import SHM, read_server
 from tests.support.runs.jobs import ROOT, Log, read_log
 
 START_S = 300.0  # on a machine that does nothing else, two

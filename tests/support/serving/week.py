@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.job.serving.compaction import compact_log
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.compaction import compact_log
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.control import ARRIVAL_MS, LAST_ARRIVAL_MS
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.settings import TailConfig

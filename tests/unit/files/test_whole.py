@@ -10,7 +10,7 @@ import pytest
 from freshet.files import whole
 from freshet.files.whole import remove_all_left_behind, remove_left_behind, write_whole
 from freshet.job.embed import folder
-from freshet.job.serving.place import only_server
+from freshet.job.serving.tables.place import only_server
 
 
 def left_by_a_kill(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -21,8 +21,8 @@ from freshet.errors import InputError
 from freshet.job import cli
 from freshet.job.folder import layout
 from freshet.job.history.as_of import join_as_of
-from freshet.job.serving.compaction import compact_log
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.compaction import compact_log
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.control import PUBLISH
 from tests.support.serving.hand_job import WIDTH, HandJob
 

@@ -14,7 +14,7 @@ import freshet
 from freshet.job import cli
 from freshet.job.folder import layout
 from freshet.job.history.as_of import Joined, join_as_of
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.serving.hand_job import HandJob
 
 DAY, T = 86_400_000, 1_700_000_000_000

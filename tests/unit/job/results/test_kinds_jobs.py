@@ -30,15 +30,15 @@ from freshet.job.run import runner
 from freshet.job.run.new_job import prepare
 from freshet.job.run.summary import closing_summary
 from freshet.job.serving.clients.client import EmbeddingClient
-from freshet.job.serving.compaction import compact_log
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.feeds.feed import feed_of
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.health import Health
 from freshet.job.serving.http_server import make_app
-from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.serve_options import ServeOptions
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.compaction import compact_log
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.kind_names import read_kind, written_kind
 from freshet.kinds import Kinds, KindsError
 from freshet.operators.sink.change_log_reader import ChangeLogReader

@@ -23,7 +23,7 @@ from freshet.job.results.export import export
 from freshet.job.results.full_pass import module_faults
 from freshet.job.run import runner
 from freshet.job.run.model import read_model
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import open_snapshot
 from tests.support.graphs.kind_streams import random_records as records_of_kinds

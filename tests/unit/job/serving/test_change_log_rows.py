@@ -11,8 +11,8 @@ import pytest
 
 from freshet.files.json_file import DamagedFileError
 from freshet.job.folder import layout
-from freshet.job.serving import change_log_rows
-from freshet.job.serving.change_log_rows import NewestRows, positions_at, rows_between
+from freshet.job.serving.tables import change_log_rows
+from freshet.job.serving.tables.change_log_rows import NewestRows, positions_at, rows_between
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log import embeddings_schema
 from freshet.state.checksums.sealed import SealedFile

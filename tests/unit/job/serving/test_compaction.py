@@ -14,10 +14,10 @@ import pytest
 
 from freshet.job.errors import EXIT_USAGE, UsageError
 from freshet.job.folder import layout
-from freshet.job.serving import compaction
-from freshet.job.serving.change_log_rows import rows_between
 from freshet.job.serving.protocol import columns
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables import compaction
+from freshet.job.serving.tables.change_log_rows import rows_between
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.support.runs.jobs import ROOT

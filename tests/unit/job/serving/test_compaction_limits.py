@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from freshet.job.serving.change_log_rows import epochs_of, rows_between
-from freshet.job.serving.compaction import Compacted, compact_log
+from freshet.job.serving.tables.change_log_rows import epochs_of, rows_between
+from freshet.job.serving.tables.compaction import Compacted, compact_log
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from tests.support.serving.hand_job import WIDTH, HandJob

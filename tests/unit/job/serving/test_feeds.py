@@ -14,12 +14,12 @@ from freshet import EmbeddingClient
 from freshet.gnn.model import ModelError
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
-from freshet.job.serving import place
 from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.sent_model import digest_of, folder_of, take
 from freshet.job.serving.flight_server import EmbeddingFlights
-from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
 from freshet.state.served.times import Moment
 from tests.support.serving.fed import FedFollower
 from tests.support.serving.hand_job import JOB_ID, WIDTH

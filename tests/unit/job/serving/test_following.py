@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from freshet.job.errors import UsageError
-from freshet.job.serving import place
-from freshet.job.serving.compaction import KEEP_AT_LEAST_S, compact_log
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.lookup import CurrentTable, Lookup
-from freshet.job.serving.part_tails import PartTails
 from freshet.job.serving.protocol.errors import NotReadyError
-from freshet.job.serving.served_job import ServedJob, await_job
-from freshet.job.serving.watching import Classes, Watch, changes
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.compaction import KEEP_AT_LEAST_S, compact_log
+from freshet.job.serving.tables.lookup import CurrentTable, Lookup
+from freshet.job.serving.tables.part_tails import PartTails
+from freshet.job.serving.tables.served_job import ServedJob, await_job
+from freshet.job.serving.tables.watching import Classes, Watch, changes
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.sink.tail.reader import Beat
 from freshet.state.served.layout import FOLDER_BYTES, T_BEAT_US, T_FOLDER, T_TAIL_FAILURES
@@ -104,7 +104,7 @@ def test_the_next_file_of_a_tail_is_looked_for_at_once(hand, monkeypatch):
     hand.apply(1, ({2: 1.0}, []))
     follower = follower_of(hand)
     catch_up(follower, 1)
-    monkeypatch.setattr("freshet.job.serving.part_tails._LOOK_S", 1e9)
+    monkeypatch.setattr("freshet.job.serving.tables.part_tails._LOOK_S", 1e9)
     for part in follower._parts:
         part._looked = time.monotonic()
     before = set((hand.out / "tables" / "tail").glob("*.tail"))
@@ -167,10 +167,10 @@ from pathlib import Path
 from freshet.job.serving import flight_server, server
 from freshet.job.serving.clients.asked import as_batch, ids_of
 from freshet.job.serving.protocol.columns import rows_of
-from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
-from freshet.job.serving.place import left_behind
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.place import left_behind
+from freshet.job.serving.tables.served_job import ServedJob
 
 out = Path(sys.argv[1])
 job, current = ServedJob.read(out), CurrentTable(out / "tables")

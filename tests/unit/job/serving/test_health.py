@@ -10,9 +10,9 @@ import pytest
 
 from freshet.job.folder import run_file
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.health import Health
-from freshet.job.serving.lookup import CurrentTable, Lookup
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import CurrentTable, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.serving.hand_job import HandJob
 
 
@@ -63,7 +63,7 @@ def test_a_server_that_sees_the_folder_alone_is_ready(hand: HandJob) -> None:
 
 
 def test_a_job_that_nobody_works_on_is_not_waited_for_either(hand: HandJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.job.serving.health._ASK_S", 1e9)
+    monkeypatch.setattr("freshet.job.serving.tables.health._ASK_S", 1e9)
     run_file.update_run(hand.out, state=run_file.FAILED)
     server = Server(hand.out)
     figures = server.figures(1)

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.job.serving import place
 from freshet.job.serving.feeds.change_stream import schema_of
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.protocol.columns import numbers, vectors
 from freshet.job.serving.protocol.errors import NotReadyError
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.lookup import CurrentTable, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served import writer as table_writer
 from freshet.state.served.mapped import HistoryTooShortError
 from tests.support.serving.fed import FedFollower
@@ -283,7 +283,7 @@ def test_a_table_that_waits_for_what_readers_have_seen_says_so(
     follow(first, Readers(hand.out / "tables", states(changes)), 3)
     first.table._reach(5)
     monkeypatch.setattr("freshet.job.serving.follower._WAITS_S", 0)
-    monkeypatch.setattr("freshet.job.serving.part_tails.PartTails.get", lambda *_: None)
+    monkeypatch.setattr("freshet.job.serving.tables.part_tails.PartTails.get", lambda *_: None)
     job = ServedJob.read(hand.out)
     assert job is not None
     again, looks = Follower(job, hand.out / "tables", 1024), iter(range(20))

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.job.serving.lookup import FEW
 from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW, Wanted
+from freshet.job.serving.tables.lookup import FEW
 from tests.support.serving.served import Served
 
 

@@ -14,13 +14,13 @@ import pytest
 
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
-from freshet.job.serving import place
 from freshet.job.serving.feeds.feed import feed_of
 from freshet.job.serving.feeds.peer_tails import _checked
-from freshet.job.serving.lookup import CurrentTable, Lookup
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.serve_options import ServeOptions
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.lookup import CurrentTable, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import R_CHANGED, TailName
 from freshet.operators.sink.tail.reader import NotATailError, TailReader
 from tests.support.serving.fed import FedFollower

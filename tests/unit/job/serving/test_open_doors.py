@@ -13,12 +13,12 @@ from fastapi.testclient import TestClient
 
 from freshet import EmbeddingClient
 from freshet.job.errors import UsageError
-from freshet.job.serving import place
 from freshet.job.serving.http_front import Front
-from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.serve_options import ServeOptions
-from freshet.job.serving.served_job import ServedJob
 from freshet.job.serving.server import _Servers, check_token, serve
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.runs.listening import has_ipv6
 from tests.support.serving.served import Served
 

@@ -9,9 +9,9 @@ import numpy as np
 import orjson
 import pytest
 
-from freshet.job.serving import part_tails
 from freshet.job.serving.feeds import tail_stream
-from freshet.job.serving.part_tails import PartTails
+from freshet.job.serving.tables import part_tails
+from freshet.job.serving.tables.part_tails import PartTails
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.sink.tail import writer
 from freshet.operators.sink.tail.layout import TailName, job_word

@@ -7,13 +7,13 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from freshet.job.serving.compaction import compact_log
 from freshet.job.serving.follower import Follower
-from freshet.job.serving.health import Health
 from freshet.job.serving.http_front import Front
 from freshet.job.serving.http_server import make_app
-from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.compaction import compact_log
+from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.control import LAST
 from tests.support.serving.served import Served
 

@@ -15,9 +15,9 @@ from freshet.job.commands.watch import watch
 from freshet.job.errors import UsageError
 from freshet.job.flink.rest import FlinkRest, FlinkRestError
 from freshet.job.folder import run_file
-from freshet.job.serving import served_job
-from freshet.job.serving.served_job import ServedJob
-from freshet.job.serving.watching import Watch
+from freshet.job.serving.tables import served_job
+from freshet.job.serving.tables.served_job import ServedJob
+from freshet.job.serving.tables.watching import Watch
 from tests.support.serving.hand_job import HandJob
 
 

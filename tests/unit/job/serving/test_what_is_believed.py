@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from freshet.job.serving import place
 from freshet.job.serving.feeds.peer_tails import _checked
-from freshet.job.serving.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.protocol.wanted import Wanted
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import RECORD_WORDS, boot_word
 from freshet.operators.sink.tail.reader import NotATailError
 from tests.support.serving.hand_job import JOB_ID, HandJob

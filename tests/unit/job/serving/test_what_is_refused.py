@@ -7,10 +7,10 @@ import pytest
 
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.serving import place
 from freshet.job.serving.feeds import topic_reader
 from freshet.job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
 from freshet.job.serving.feeds.topic_records import Record, rows_of_records
+from freshet.job.serving.tables import place
 from tests.support.serving.hand_job import HandJob
 from tests.unit.job.serving.test_following import catch_up, follower_of, hand, seen  # noqa: F401
 from tests.unit.job.serving.test_topic_feed import KIND, records

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from freshet.job.machine.ports import server_port
-from freshet.job.serving.served_job import TailsHere
+from freshet.job.serving.tables.served_job import TailsHere
 from freshet.job.serving.workers import answering
 from freshet.job.serving.workers.answering import Answering, Doors
 from freshet.job.serving.workers.worker import WorkerSettings

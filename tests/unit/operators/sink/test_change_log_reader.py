@@ -3,7 +3,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from freshet.job.serving.change_log_rows import positions_at
+from freshet.job.serving.tables.change_log_rows import positions_at
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.files.json_file import DamagedFileError
-from freshet.job.serving.change_log_rows import positions_at
+from freshet.job.serving.tables.change_log_rows import positions_at
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log import ChangeLog

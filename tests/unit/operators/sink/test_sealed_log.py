@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.files.json_file import DamagedFileError
-from freshet.job.serving.change_log_rows import positions_at, rows_between
+from freshet.job.serving.tables.change_log_rows import positions_at, rows_between
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log import ChangeLog
 from freshet.operators.sink.change_log_reader import ChangeLogReader

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from freshet.job.serving.bounds.budget import Budget
-from freshet.job.serving.lookup import Lookup
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import ROW
+from freshet.job.serving.tables.lookup import Lookup
 from freshet.operators.output_folders import LogFolders
 from freshet.state.served import layout as lay
 

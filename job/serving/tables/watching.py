@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from freshet.job.serving.change_log_rows import rows_between
-from freshet.job.serving.part_tails import PartTails
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.change_log_rows import rows_between
+from freshet.job.serving.tables.part_tails import PartTails
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.reader import TailEpoch
 from freshet.state.served.ids import Ids, Texts
 

@@ -20,7 +20,7 @@ from freshet.files.owner_only import close_to_others
 from freshet.files.whole import remove_left_behind
 from freshet.job.console import say
 from freshet.job.errors import UsageError
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import boot_word
 from freshet.state.served.layout import SHM, T_BOOT, T_JOB, TableShape
 from freshet.state.served.mapped import MappedTable, NoTableError, is_held

@@ -17,7 +17,6 @@ from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.bounds.neighbours import METRICS, NearestRows
 from freshet.job.serving.bounds.sizes import RowShape
 from freshet.job.serving.bounds.waiting import WaitingRoom
-from freshet.job.serving.place import read_table_file
 from freshet.job.serving.protocol.columns import (
     column_of_ids,
     numbers,
@@ -30,7 +29,8 @@ from freshet.job.serving.protocol.columns import (
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
 from freshet.job.serving.protocol.times import as_metadata
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
-from freshet.job.serving.served_job import readouts_of
+from freshet.job.serving.tables.place import read_table_file
+from freshet.job.serving.tables.served_job import readouts_of
 from freshet.operators.output_folders import LogFolders
 from freshet.state.served.ids import Ids, Texts, frozen, slice_of
 from freshet.state.served.mapped import Found, NoTableError
@@ -39,7 +39,7 @@ from freshet.state.served.times import NO_TIME, NOTHING_KNOWN, Moment
 
 if TYPE_CHECKING:
     from freshet.gnn.readout import Readout
-    from freshet.job.serving.log_times import LogTimes
+    from freshet.job.serving.tables.log_times import LogTimes
     from freshet.state.served.reader import TableReader
 
 FEW = 1024  # ids that are looked up while other threads of the process wait: that takes less than their taking turns
@@ -235,7 +235,7 @@ class Lookup:
         found = self.table.times(epochs)
         lacking = np.flatnonzero((found == NO_TIME).all(axis=1))
         if len(lacking) and (log := LogFolders.of_tables(self.folder)).epochs.is_dir():
-            from freshet.job.serving.log_times import LogTimes  # it reads Parquet, which takes long to load
+            from freshet.job.serving.tables.log_times import LogTimes  # it reads Parquet, which takes long to load
 
             self._log_times = self._log_times or LogTimes(log)
             found[lacking] = self._log_times.of(epochs[lacking])

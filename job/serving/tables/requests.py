@@ -14,9 +14,9 @@ from pydantic import create_model, model_validator
 
 from freshet.job.serving.bounds.calls import COMPUTED
 from freshet.job.serving.bounds.forms import Conditions, Form, Stream, WithIds
-from freshet.job.serving.lookup import K_MAX, Answer, Lookup
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import Wanted
+from freshet.job.serving.tables.lookup import K_MAX, Answer, Lookup
 
 _REQUEST_BYTES_MAX = 16 << 20
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors

@@ -22,7 +22,8 @@ from freshet.files.whole import remove_left_behind
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.lock import locked
-from freshet.job.serving.change_log_rows import (
+from freshet.job.serving.protocol.columns import column_of_ids, numbers, spans_of, vectors
+from freshet.job.serving.tables.change_log_rows import (
     KNOWN_FROM,
     POSITIONS,
     TIMES,
@@ -32,8 +33,7 @@ from freshet.job.serving.change_log_rows import (
     rows_between,
     times_upto,
 )
-from freshet.job.serving.protocol.columns import column_of_ids, numbers, spans_of, vectors
-from freshet.job.serving.served_job import ServedJob
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.change_log import embeddings_schema
 from freshet.operators.sink.direct_file import DirectFile, replace_whole
 from freshet.operators.sink.log_proof import BASE_PREFIX, epochs_of

@@ -1,0 +1,1 @@
+"""Tables that are served: their jobs, places and rows, lookups in them, and the requests that these answer."""
