@@ -123,8 +123,8 @@ def serve(
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
     from freshet.job.options.config_file import load_properties
     from freshet.job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
+    from freshet.job.serving.feeds.feed import ServeOptions
     from freshet.job.serving.protocol.tls import Certificate, read_roots
-    from freshet.job.serving.serve_options import ServeOptions
     from freshet.job.serving.server import serve as serving
 
     token = token or os.environ.get(TOKEN_VARIABLE) or None

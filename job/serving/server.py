@@ -18,19 +18,18 @@ from freshet.job.errors import EXIT_DONE, UsageError
 from freshet.job.machine.ports import free_port, try_to_bind
 from freshet.job.machine.processes import allow_many_files, began_s, stop_signals
 from freshet.job.serving.bounds.budget import Budget, shared_memory, unpack_few_at_once
-from freshet.job.serving.feeds.feed import feed_of
-from freshet.job.serving.serve_options import ServeOptions
+from freshet.job.serving.doors.answering import Answering, Doors
+from freshet.job.serving.doors.keeper import Keeper
+from freshet.job.serving.doors.worker import WorkerSettings
+from freshet.job.serving.feeds.feed import ServeOptions, feed_of
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.tables.served_job import ServedJob
-from freshet.job.serving.workers.answering import Answering, Doors
-from freshet.job.serving.workers.keeper import Keeper
-from freshet.job.serving.workers.worker import WorkerSettings
 
 # What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.
 if TYPE_CHECKING:
-    from freshet.job.serving.follower import Follower
+    from freshet.job.serving.feeds.follower import Follower
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
 _STDERR = 2  # the descriptor: what stands in for sys.stderr need have none

@@ -89,7 +89,7 @@ _CHANNELS, _REREADING = (_EXTREMA.replace("kernels", one) for one in ("channels"
 _ATTENTION = "operators/aggregates/attention/kernels.py"
 _SIDES, _AFRESH, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "afresh", "reading"))
 _SEGMENTS, _CUT_TOPIC = "operators/epochs/cut_segments.py", "operators/epochs/cut_topic.py"
-_FEAST, _SERVER = "job/serving/bounds/feast.py", "job/serving/http_server.py"
+_FEAST, _SERVER = "job/serving/doors/feast.py", "job/serving/doors/http_server.py"
 _PAST, _PROTOBUF = "job/history/past_rows.py", "operators/parser/registry/protobuf.py"
 TESTS[_FEAST] = TESTS[_SERVER] = "tests/unit/job/serving/test_feast_bytes.py"
 TESTS[_PAST], TESTS[_PROTOBUF] = (

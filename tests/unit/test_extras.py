@@ -17,8 +17,8 @@ from freshet.job.options.run_config import RunConfig
 from freshet.job.run.preflight import check_run
 from tests.unit.test_imports import ROOT, TORCH_NAMES, imported_name, imports_of, package_files
 
-HTTP = {"job.serving.http_server", "job.serving.bounds.json_answers", "job.serving.bounds.feast"}
-HTTP |= {"job.serving.workers.timed_http", "job.serving.job_metrics"}
+HTTP = {"job.serving.doors.http_server", "job.serving.doors.json_answers", "job.serving.doors.feast"}
+HTTP |= {"job.serving.doors.timed_http", "job.serving.doors.job_metrics"}
 
 
 def test_extras_are_those_of_the_distribution() -> None:

@@ -23,7 +23,7 @@ def _on_thread(
     """Return the method as a coroutine function, which runs on one of the client's threads."""
 
     @wraps(method)
-    async def called(self: AsyncEmbeddingClient, *args: _P.args, **options: _P.kwargs) -> _T:
+    async def called(self: AsyncEmbeddingClient, /, *args: _P.args, **options: _P.kwargs) -> _T:
         call = partial(method, self._client, *args, **options)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 

@@ -1,4 +1,4 @@
-"""Feed of a server: the job's own folder, other servers, or the output topic."""
+"""Options of `freshet serve`, and the feed that they name: the job's own folder, other servers, or the output topic."""
 
 from __future__ import annotations
 
@@ -11,18 +11,46 @@ from typing import TYPE_CHECKING, Any
 from freshet.gnn.kinds.names import check_kinds
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
+from freshet.job.serving.protocol.tls import Certificate
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
-from freshet.job.serving.serve_options import ServeOptions
+from freshet.job.serving.tables.health import STALE_AFTER_S
 from freshet.job.serving.tables.served_job import ServedJob, await_tables
 from freshet.kernels.user_cache import user_cache
 from freshet.kind_names import read_kind, written_kind
 from freshet.operators.output_folders import TAIL, LogFolders
 from freshet.operators.sink.tail.note import TailNote
+from freshet.state.served.layout import HISTORY_BYTES
 
 # What follows brings numba in, and clients of Kafka: they are loaded when Flight answers already.
 if TYPE_CHECKING:
     from freshet.job.kafka.address import KafkaAddress
-    from freshet.job.serving.follower import Follower
+    from freshet.job.kafka.client import ClientProperties
+    from freshet.job.serving.feeds.follower import Follower
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Options of a server; default ports (None) fall back to the next free one, 0 is any."""
+
+    tables: Path | None
+    host: str = "127.0.0.1"
+    port: int | None = None
+    http_port: int | None = None
+    workers: int = 1  # processes that answer, this one among them
+    token: str | None = None
+    without_token: bool = False  # also where others than this machine reach it
+    certificate: Certificate | None = None  # None: no TLS
+    history_bytes: int = HISTORY_BYTES
+    stale_after_s: float = STALE_AFTER_S
+    wait_s: float = 60.0
+    compact: Callable[[], object] | None = None
+    compact_every_s: float = 0.0
+    sources: tuple[str, ...] = ()  # HOST:PORT of servers to feed from
+    source_token: str | None = None
+    source_roots: bytes | None = None  # certificates that those servers are trusted by
+    topic: KafkaAddress | None = None  # to feed from
+    kafka_properties: ClientProperties | None = None
+    kind: str | None = None  # of the vertices, where the model returns several
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +87,7 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
     tables = job.log.tables
 
     def follower() -> Follower:
-        from freshet.job.serving.follower import Follower
+        from freshet.job.serving.feeds.follower import Follower
 
         return Follower(job, tables, options.history_bytes)
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from freshet.job.console import say
 from freshet.job.serving.feeds.fed_job import FedJob, FedServer, FedServers
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.feeds.peer_tails import PeerTails, newest_beat
 from freshet.job.serving.feeds.table_flow import TableChange, TableFlow
-from freshet.job.serving.follower import Follower
 from freshet.job.serving.tables.part_tails import PartTails
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.note import TailNote

@@ -16,10 +16,10 @@ from confluent_kafka import KafkaException
 from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.serving.feeds.fed_job import RETRY_S, FedJob
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.feeds.topic import Topic
 from freshet.job.serving.feeds.topic_reader import POLL_S, OffsetsGoneError, TopicReader
 from freshet.job.serving.feeds.topic_records import Kind, rows_of_records
-from freshet.job.serving.follower import Follower
 from freshet.job.serving.protocol.columns import taken
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.change_log_rows import NewestRows

@@ -23,7 +23,7 @@ import pytest
 from freshet.gnn.model import save_model
 from freshet.job import cli
 from freshet.job.run.watching import RejectWatch
-from freshet.job.serving.follower import Follower
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.served_job import await_job
 from freshet.operators.sink.change_log_reader import ChangeLogReader

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from freshet.job.serving.feeds.change_stream import ended_of
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.feeds.table_flow import TableChange
-from freshet.job.serving.follower import Follower
 from freshet.state.served.writer import TableWriter
 
 

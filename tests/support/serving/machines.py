@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from freshet.job.machine.ports import server_port
+from freshet.job.serving.doors.flight_server import EmbeddingFlights
 from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.merging_follower import MergingFollower
-from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup

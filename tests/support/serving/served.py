@@ -11,10 +11,10 @@ from fastapi.testclient import TestClient
 
 from freshet import EmbeddingClient
 from freshet.job.machine.ports import server_port
-from freshet.job.serving.flight_server import EmbeddingFlights
-from freshet.job.serving.follower import Follower
-from freshet.job.serving.http_front import Front
-from freshet.job.serving.http_server import make_app
+from freshet.job.serving.doors.flight_server import EmbeddingFlights
+from freshet.job.serving.doors.http_front import Front
+from freshet.job.serving.doors.http_server import make_app
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
 from freshet.job.serving.tables.served_job import ServedJob

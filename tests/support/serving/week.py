@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from freshet.job.serving.follower import Follower
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.compaction import compact_log
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.control import ARRIVAL_MS, LAST_ARRIVAL_MS

@@ -30,11 +30,10 @@ from freshet.job.run import runner
 from freshet.job.run.new_job import prepare
 from freshet.job.run.summary import closing_summary
 from freshet.job.serving.clients.client import EmbeddingClient
+from freshet.job.serving.doors.http_server import make_app
 from freshet.job.serving.feeds.fed_job import FedJob
-from freshet.job.serving.feeds.feed import feed_of
-from freshet.job.serving.follower import Follower
-from freshet.job.serving.http_server import make_app
-from freshet.job.serving.serve_options import ServeOptions
+from freshet.job.serving.feeds.feed import ServeOptions, feed_of
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.compaction import compact_log
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup

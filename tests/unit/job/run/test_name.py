@@ -17,7 +17,7 @@ from freshet.job.run.job_states import JobStates
 from freshet.job.run.new_job import prepare
 from freshet.job.run.resume import resume
 from freshet.job.run.runner import run, spec_of
-from freshet.job.serving.job_metrics import of_job
+from freshet.job.serving.doors.job_metrics import of_job
 from freshet.job.status.report import report
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from freshet.job.serving.bounds import json_answers, waiting, whole_table
+from freshet.job.serving.bounds import waiting, whole_table
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, KEPT_FOR_SMALL, ONE_BYTES_MAX, SMALL_BYTES
-from freshet.job.serving.bounds.feast import feast_bytes
 from freshet.job.serving.bounds.whole_table import WholeTable
+from freshet.job.serving.doors import json_answers
+from freshet.job.serving.doors.feast import feast_bytes
 from freshet.job.serving.protocol.errors import ExhaustedError, TooSlowError
 from tests.support.serving.hand_job import WIDTH
 from tests.support.serving.served import Served, key
@@ -122,9 +123,9 @@ def test_large_answers_are_what_small_ones_are(served, monkeypatch, missing):
     small = answers()
     for name in ("FREE_BYTES", "INLINE_BYTES", "PART_BYTES"):
         monkeypatch.setattr(json_answers, name, 300)
-    monkeypatch.setattr("freshet.job.serving.http_server.INLINE_BYTES", 300)
-    monkeypatch.setattr("freshet.job.serving.bounds.feast._PART_BYTES", 300)
-    monkeypatch.setattr("freshet.job.serving.http_server.FREE_BYTES", 0)
+    monkeypatch.setattr("freshet.job.serving.doors.http_server.INLINE_BYTES", 300)
+    monkeypatch.setattr("freshet.job.serving.doors.feast._PART_BYTES", 300)
+    monkeypatch.setattr("freshet.job.serving.doors.http_server.FREE_BYTES", 0)
     large = answers()
     assert lengths == [True] * 4 + [False] * 4
     for one, other in zip(small, large, strict=True):

@@ -10,7 +10,6 @@ import threading
 import numpy as np
 import pytest
 
-from freshet.job.serving import http_front
 from freshet.job.serving.bounds import budget as rules
 from freshet.job.serving.bounds.budget import (
     ALL_BYTES_MAX,
@@ -22,7 +21,8 @@ from freshet.job.serving.bounds.budget import (
     shared_memory,
 )
 from freshet.job.serving.bounds.sizes import OBJECT_BYTES, parsed
-from freshet.job.serving.http_front import Front
+from freshet.job.serving.doors import http_front
+from freshet.job.serving.doors.http_front import Front
 from freshet.job.serving.protocol.columns import taken
 from freshet.job.serving.protocol.errors import ExhaustedError
 from freshet.state.served.ids import Texts

@@ -9,8 +9,8 @@ import numpy as np
 import orjson
 import pytest
 
-from freshet.job.serving import http_server
-from freshet.job.serving.bounds.feast import feast_bytes, feast_parts
+from freshet.job.serving.doors import http_server
+from freshet.job.serving.doors.feast import feast_bytes, feast_parts
 from tests.support.serving.served import Served, key
 
 LONGEST = "2023-11-14T22:13:20.123Z"

@@ -14,9 +14,9 @@ from freshet import EmbeddingClient
 from freshet.gnn.model import ModelError
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
+from freshet.job.serving.doors.flight_server import EmbeddingFlights
 from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.sent_model import digest_of, folder_of, take
-from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from freshet.job.errors import UsageError
-from freshet.job.serving.follower import Follower
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.compaction import KEEP_AT_LEAST_S, compact_log
@@ -164,7 +164,8 @@ def test_strings_growth_and_a_killed_server(tmp_path):
 _FIRST_ANSWERS = """
 import sys
 from pathlib import Path
-from freshet.job.serving import flight_server, server
+from freshet.job.serving import server
+from freshet.job.serving.doors import flight_server
 from freshet.job.serving.clients.asked import as_batch, ids_of
 from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.tables.health import Health

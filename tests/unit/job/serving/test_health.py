@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from freshet.job.folder import run_file
-from freshet.job.serving.follower import Follower
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import CurrentTable, Lookup
 from freshet.job.serving.tables.served_job import ServedJob

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from freshet.job.serving.bounds.budget import Budget
-from freshet.job.serving.http_front import BODY_BYTES_MAX, Front
+from freshet.job.serving.doors.http_front import BODY_BYTES_MAX, Front
 
 
 def answered(headers: list[tuple[bytes, bytes]], path: str = "/embeddings", body: bytes | None = None) -> int:

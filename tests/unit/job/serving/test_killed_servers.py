@@ -18,7 +18,7 @@ import pytest
 
 from freshet.job.serving.feeds.change_stream import schema_of
 from freshet.job.serving.feeds.fed_job import FedJob
-from freshet.job.serving.follower import Follower
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.protocol.columns import numbers, vectors
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables import place
@@ -282,7 +282,7 @@ def test_a_table_that_waits_for_what_readers_have_seen_says_so(
     first = follower_of(hand)
     follow(first, Readers(hand.out / "tables", states(changes)), 3)
     first.table._reach(5)
-    monkeypatch.setattr("freshet.job.serving.follower._WAITS_S", 0)
+    monkeypatch.setattr("freshet.job.serving.feeds.follower._WAITS_S", 0)
     monkeypatch.setattr("freshet.job.serving.tables.part_tails.PartTails.get", lambda *_: None)
     job = ServedJob.read(hand.out)
     assert job is not None
@@ -311,7 +311,7 @@ def test_a_disk_without_room_for_the_tables_name(tmp_path: Path, monkeypatch: py
         show(job, tables, table)
 
     monkeypatch.setattr(place, "show", full)
-    monkeypatch.setattr("freshet.job.serving.follower._AGAIN_S", 0)
+    monkeypatch.setattr("freshet.job.serving.feeds.follower._AGAIN_S", 0)
     follower = Follower(job, hand.out / "tables", 1024)
     follower.start()
     assert there == [1, 1, 1, 1]

@@ -14,10 +14,9 @@ import pytest
 
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
-from freshet.job.serving.feeds.feed import feed_of
+from freshet.job.serving.feeds.feed import ServeOptions, feed_of
 from freshet.job.serving.feeds.peer_tails import _checked
 from freshet.job.serving.protocol.errors import NotReadyError
-from freshet.job.serving.serve_options import ServeOptions
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.lookup import CurrentTable, Lookup
 from freshet.job.serving.tables.served_job import ServedJob

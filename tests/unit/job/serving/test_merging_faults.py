@@ -17,9 +17,9 @@ import pytest
 from freshet.job.folder import run_file
 from freshet.job.machine.processes import allow_many_files
 from freshet.job.serving.feeds.fed_job import FedJob, FedServer, FedServers
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.feeds.peer_tails import PeerTails
-from freshet.job.serving.follower import Follower
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.lookup import CurrentTable, Lookup

@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 
 from freshet.errors import FreshetError
 from freshet.job.serving.clients import flight_client
-from freshet.job.serving.http_front import Front
+from freshet.job.serving.doors.http_front import Front
+from freshet.job.serving.doors.one_sentence import logged
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables.lookup import Lookup
-from freshet.job.serving.workers.one_sentence import logged
 from freshet.state.served.mapped import HistoryTooShortError, WriterGoneError
 from freshet.state.served.reader import TableReader
 from tests.support.serving.served import Served

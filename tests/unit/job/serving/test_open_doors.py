@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 
 from freshet import EmbeddingClient
 from freshet.job.errors import UsageError
-from freshet.job.serving.http_front import Front
-from freshet.job.serving.serve_options import ServeOptions
+from freshet.job.serving.doors.http_front import Front
+from freshet.job.serving.feeds.feed import ServeOptions
 from freshet.job.serving.server import _Servers, check_token, serve
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from freshet import AsyncEmbeddingClient, BadRequestError, EmbeddingClient, NotReadyError, NotYetError
 from freshet.job.folder import run_file
 from freshet.job.machine.ports import server_port
-from freshet.job.serving.http_front import BODY_BYTES_MAX
+from freshet.job.serving.doors.http_front import BODY_BYTES_MAX
 from freshet.job.serving.protocol import columns
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from freshet.job.serving.http_front import Front
-from freshet.job.serving.workers import timed_http
-from freshet.job.serving.workers.answering import Answering
+from freshet.job.serving.doors import timed_http
+from freshet.job.serving.doors.answering import Answering
+from freshet.job.serving.doors.http_front import Front
 from tests.support.serving.served import Served
 from tests.unit.job.serving.test_workers import doors
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from freshet.job.serving.follower import Follower
-from freshet.job.serving.http_front import Front
-from freshet.job.serving.http_server import make_app
+from freshet.job.serving.doors.http_front import Front
+from freshet.job.serving.doors.http_server import make_app
+from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.compaction import compact_log
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup

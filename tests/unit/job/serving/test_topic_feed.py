@@ -21,13 +21,13 @@ from freshet.job.errors import UsageError
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.machine.ports import server_port
+from freshet.job.serving.doors.flight_server import EmbeddingFlights
 from freshet.job.serving.feeds import topic as topic_module
 from freshet.job.serving.feeds.fed_job import FedJob, FedServers
 from freshet.job.serving.feeds.topic import Topic
 from freshet.job.serving.feeds.topic_follower import TopicFollower
 from freshet.job.serving.feeds.topic_reader import OffsetsGoneError
 from freshet.job.serving.feeds.topic_records import Kind, Record, rows_of_records
-from freshet.job.serving.flight_server import EmbeddingFlights
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables import place

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from freshet.job.machine.ports import server_port
+from freshet.job.serving.doors import answering
+from freshet.job.serving.doors.answering import Answering, Doors
+from freshet.job.serving.doors.worker import WorkerSettings
 from freshet.job.serving.tables.served_job import TailsHere
-from freshet.job.serving.workers import answering
-from freshet.job.serving.workers.answering import Answering, Doors
-from freshet.job.serving.workers.worker import WorkerSettings
 from tests.support.serving.hand_job import JOB_ID, WIDTH
 from tests.support.serving.served import Served
 

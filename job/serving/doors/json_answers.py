@@ -13,7 +13,7 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from freshet.job.serving.bounds.budget import FREE_BYTES, Held
-from freshet.job.serving.http_front import as_json
+from freshet.job.serving.doors.http_front import as_json
 from freshet.state.served.ids import Texts
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from freshet.job.serving.flight_server import EmbeddingFlights
-from freshet.job.serving.http_front import Front
+from freshet.job.serving.doors.flight_server import EmbeddingFlights
+from freshet.job.serving.doors.http_front import Front
 from freshet.job.serving.protocol.tls import Address, Certificate
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
@@ -64,7 +64,7 @@ class Answering:
         """Answer over HTTP, too."""
         import uvicorn
 
-        from freshet.job.serving.workers.timed_http import TimedLoop, TimedProtocol
+        from freshet.job.serving.doors.timed_http import TimedLoop, TimedProtocol
 
         front = Front(self._health, self._doors.token)
         config = uvicorn.Config(
@@ -91,7 +91,7 @@ class Answering:
         deadline = time.monotonic() + 10
         while not self._http.started and self._thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
-        from freshet.job.serving.http_server import make_app
+        from freshet.job.serving.doors.http_server import make_app
 
         front.app = make_app(self._lookup, self._health)
 

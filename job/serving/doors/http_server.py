@@ -15,7 +15,6 @@ from starlette.routing import Route
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.asked_ids import as_stored
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, FREE_BYTES, ONE_BYTES_MAX, Held
-from freshet.job.serving.bounds.feast import feast_bytes, feast_parts, moments_of
 from freshet.job.serving.bounds.forms import (
     TIMEOUT_MAX_S,
     Form,
@@ -29,7 +28,10 @@ from freshet.job.serving.bounds.forms import (
     form_of_json,
     form_of_query,
 )
-from freshet.job.serving.bounds.json_answers import (
+from freshet.job.serving.bounds.sizes import OBJECT_BYTES
+from freshet.job.serving.doors.feast import feast_bytes, feast_parts, moments_of
+from freshet.job.serving.doors.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, FORM_STATUS, RETRY, as_json
+from freshet.job.serving.doors.json_answers import (
     INLINE_BYTES,
     JSON,
     Apart,
@@ -39,8 +41,7 @@ from freshet.job.serving.bounds.json_answers import (
     rows_of,
     values_of,
 )
-from freshet.job.serving.bounds.sizes import OBJECT_BYTES
-from freshet.job.serving.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, FORM_STATUS, RETRY, as_json
+from freshet.job.serving.doors.one_sentence import logged
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError, kind_of
 from freshet.job.serving.protocol.times import as_json_fields
 from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, Wanted
@@ -48,7 +49,6 @@ from freshet.job.serving.tables.health import Health, status_of
 from freshet.job.serving.tables.lookup import K_MAX, Answer, Lookup
 from freshet.job.serving.tables.requests import REQUESTS
 from freshet.job.serving.tables.requests import Request as Computed
-from freshet.job.serving.workers.one_sentence import logged
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -335,7 +335,7 @@ class _Collector:
     def collect(self) -> list[Metric]:
         from prometheus_client.core import GaugeMetricFamily
 
-        from freshet.job.serving.job_metrics import of_job, of_requests
+        from freshet.job.serving.doors.job_metrics import of_job, of_requests
 
         figures = self._health.in_flight() | self._health.figures()
         found = [GaugeMetricFamily("freshet_ready", "1: there is a table, and it is fresh", float(figures["ready"]))]

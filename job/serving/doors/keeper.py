@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from freshet.job.console import say
 from freshet.job.machine.python_path import python_environ
-from freshet.job.serving.workers.worker import READY, WorkerSettings
+from freshet.job.serving.doors.worker import READY, WorkerSettings
 
 _POLL_S = 0.05
 _END_S = 5.0
@@ -77,7 +77,7 @@ class Keeper:
     def _started(self, number: int) -> subprocess.Popen[bytes]:
         # Without a function before exec: gRPC's threads run here.
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "freshet.job.serving.workers.worker"],
+            [sys.executable, "-P", "-m", "freshet.job.serving.doors.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=python_environ(),

@@ -48,7 +48,7 @@ class Front:
         try:
             await self._let_pass(scope, receive, sent)
         except Exception as error:
-            from freshet.job.serving.workers.one_sentence import logged
+            from freshet.job.serving.doors.one_sentence import logged
 
             sentence = logged(error)
             if not status:
