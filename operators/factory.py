@@ -27,10 +27,9 @@ from freshet.operators.sink.core import Sink
 from freshet.operators.sink.kafka_records import RecordBlocks
 from freshet.operators.sink.kind_outputs import KindOutputs
 from freshet.operators.sink.log_output import FileLimits, LogOutput
-from freshet.operators.sink.outlet import Outlet
-from freshet.operators.sink.outlet_stage import OutletStage
+from freshet.operators.sink.outlet import Outlet, OutletStage
 from freshet.operators.sink.output import Output
-from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.layout import TailNote
 from freshet.operators.sink.tail.output import TailOutput
 from freshet.operators.sink.task import TaskSink, of_task
 from freshet.operators.stage import Stage

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from freshet.operators.control import FLUSH, LAST, REPLAY, control_values
 from freshet.operators.sink.kafka_records import RecordBlocks
-from freshet.operators.sink.outlet import Outlet
-from freshet.operators.sink.outlet_stage import OutletStage
+from freshet.operators.sink.outlet import Outlet, OutletStage
 from freshet.state.block_columns import ROWS
 from freshet.state.codec import Block, Header
 from tests.support.kafka.records import parse, split

@@ -1,4 +1,7 @@
-"""Bytes of the requests and answers in flight: one budget for HTTP and Flight, in all processes of a server."""
+"""Bytes of requests and answers: upper bounds, computed before either is made, and one budget for those in flight.
+
+HTTP and Flight share the budget, in all processes of a server.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import mmap
 import os
 import threading
 from types import TracebackType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -19,9 +22,36 @@ FREE_BYTES = 64 << 10  # what takes less is not counted: its thread or connectio
 SMALL_BYTES = 1 << 20
 KEPT_FOR_SMALL = ALL_BYTES_MAX // 8  # which larger ones can't take: who reads nothing must not stop single lookups
 RETRY_S = 1  # after which a client may ask again
+OBJECT_BYTES = 256  # of an id in the lists and sets that a JSON answer is made from, and of a nested list or object
+_PARSED = 16  # bytes of Python's numbers and strings, for each character of JSON
+NUMBER = 21  # characters of an integer of 64 bits, with a comma
+FLOAT = 16  # of a float of 32 bits, with a comma
+_OF_ROW = 64  # the names of a JSON row's fields, and what stands around them
 _UNPACKED_AT_ONCE = 2
 _WORD = 8
 _BYTES, _REFUSED, _WORDS = 0, 1, 2
+
+
+class RowShape(NamedTuple):
+    """Contents of a row of an answer: the numbers of its embedding and of its logits."""
+
+    width: int
+    logits: int
+
+    @property
+    def in_arrow(self) -> int:
+        """Bytes of a row as Arrow columns, but for the text of its id."""
+        return 16 + 4 * self.width + (4 * self.logits + 8 if self.logits else 0)
+
+    @property
+    def in_json(self) -> int:
+        """Characters of a row as a JSON object, but for its id."""
+        return _OF_ROW + NUMBER + FLOAT * self.width + (FLOAT * self.logits + NUMBER if self.logits else 0)
+
+
+def parsed(raw: bytes) -> int:
+    """Bytes of what JSON of these bytes becomes in Python."""
+    return _PARSED * len(raw) + OBJECT_BYTES * (raw.count(b"[") + raw.count(b"{"))
 
 
 class Budget:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.bounds.calls import add_waited
+from freshet.job.serving.protocol.wanted import Wanted
 from freshet.state.served.layout import T_POSITION_SEQ
 from freshet.state.served.mapped import MappedTable
 
@@ -21,22 +22,9 @@ TASKS_MAX = 2048  # over HTTP: each is a task of the event loop
 _POLL_S, _LOOK_S = 0.001, 0.25
 _LATE_S = 5.0
 _NOTHING = (-1, -1, 0.0)
-W = TypeVar("W", bound="Wants", contravariant=True)
 
 
-class Wants(Protocol):
-    """Condition on the table for an answer."""
-
-    @property
-    def min_epoch(self) -> int:
-        """The epoch that the table must have."""
-
-    @property
-    def timeout_s(self) -> float:
-        """Maximum time to wait."""
-
-
-class Looks(Protocol[W]):
+class Looks(Protocol):
     """Interface to the progress of the table: a Lookup."""
 
     budget: Budget
@@ -45,19 +33,19 @@ class Looks(Protocol[W]):
     def table(self) -> MappedTable:
         """The table as it is mapped now."""
 
-    def lacks(self, wanted: W, /) -> str | None:
+    def lacks(self, wanted: Wanted, /) -> str | None:
         """Describe what is still missing; None if nothing is."""
 
-    def lacks_now(self, wanted: W, /) -> str | None:
+    def lacks_now(self, wanted: Wanted, /) -> str | None:
         """Like `lacks`; raise the reason as an error if waiting makes no sense."""
 
-    def expect(self, wanted: W, /) -> None:
+    def expect(self, wanted: Wanted, /) -> None:
         """An error where something is missing."""
 
 
 @dataclass(eq=False)
-class _Waiter(Generic[W]):
-    wanted: W
+class _Waiter:
+    wanted: Wanted
     deadline: float
     wake: Callable[[], None]
     gone: Callable[[], bool]
@@ -67,12 +55,12 @@ def _stays() -> bool:
     return False
 
 
-class WaitingRoom(Generic[W]):
+class WaitingRoom:
     """Waiting calls of this process; a thread of its own polls the table, only while a call waits."""
 
-    def __init__(self, lookup: Looks[W]) -> None:
+    def __init__(self, lookup: Looks) -> None:
         self._lookup = lookup
-        self._waiters: dict[bool, set[_Waiter[W]]] = {True: set(), False: set()}  # those with a thread, and the others
+        self._waiters: dict[bool, set[_Waiter]] = {True: set(), False: set()}  # those with a thread, and the others
         self._lock = threading.Lock()
         self._somebody = threading.Event()
         self._thread: threading.Thread | None = None
@@ -81,7 +69,7 @@ class WaitingRoom(Generic[W]):
     def __len__(self) -> int:
         return sum(map(len, self._waiters.values()))
 
-    def wait(self, wanted: W, gone: Callable[[], bool] | None = None) -> None:
+    def wait(self, wanted: Wanted, gone: Callable[[], bool] | None = None) -> None:
         """Return when the table is as far as wanted; `gone`: whether nobody waits for the answer any more.
 
         Raises: NotYetError at the timeout, or what the table's look raises; ExhaustedError where too many wait.
@@ -98,7 +86,7 @@ class WaitingRoom(Generic[W]):
             add_waited(time.perf_counter() - began_s)
         self._lookup.expect(wanted)
 
-    async def wait_as_task(self, wanted: W) -> None:
+    async def wait_as_task(self, wanted: Wanted) -> None:
         """Like `wait`, in an event loop."""
         if self._lookup.lacks_now(wanted) is None:
             return
@@ -119,7 +107,7 @@ class WaitingRoom(Generic[W]):
             add_waited(time.perf_counter() - began_s)
         self._lookup.expect(wanted)
 
-    def _enter(self, wanted: W, wake: Callable[[], None], thread: bool, gone: Callable[[], bool]) -> _Waiter[W]:
+    def _enter(self, wanted: Wanted, wake: Callable[[], None], thread: bool, gone: Callable[[], bool]) -> _Waiter:
         waiter = _Waiter(wanted, time.monotonic() + wanted.timeout_s, wake, gone)
         most, waiting = THREADS_MAX if thread else TASKS_MAX, self._waiters[thread]
         with self._lock:
@@ -135,7 +123,7 @@ class WaitingRoom(Generic[W]):
             f"min_epoch, min_position: {most} calls wait already; try again in a moment", again=True
         )
 
-    def _leave(self, waiter: _Waiter[W], thread: bool) -> None:
+    def _leave(self, waiter: _Waiter, thread: bool) -> None:
         with self._lock:
             self._waiters[thread].discard(waiter)
 
@@ -152,7 +140,7 @@ class WaitingRoom(Generic[W]):
             self._look(waiters)
             time.sleep(_POLL_S)
 
-    def _look(self, waiters: list[_Waiter[W]]) -> None:
+    def _look(self, waiters: list[_Waiter]) -> None:
         """Wake those whose time has come; whoever is woken looks for himself."""
         now = time.monotonic()
         try:
@@ -167,7 +155,7 @@ class WaitingRoom(Generic[W]):
             if now >= one.deadline or (changed and (one.gone() or self._is_served(one, epoch))):
                 one.wake()
 
-    def _is_served(self, one: _Waiter[W], epoch: int) -> bool:
+    def _is_served(self, one: _Waiter, epoch: int) -> bool:
         if 0 <= epoch < one.wanted.min_epoch:
             return False
         try:

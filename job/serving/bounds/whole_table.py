@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.job.serving.bounds.budget import Budget, Held
-from freshet.job.serving.bounds.sizes import RowShape
+from freshet.job.serving.bounds.budget import Budget, Held, RowShape
 from freshet.job.serving.protocol.errors import ExhaustedError, TooSlowError
 from freshet.state.served.ids import Ids, text_bytes
 from freshet.state.served.layout import T_RESERVED, T_RING, T_USED

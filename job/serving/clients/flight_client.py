@@ -18,9 +18,8 @@ from freshet.job.serving.clients.asked import as_batch, error_of
 from freshet.job.serving.clients.patience import Patient, late
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of, values_of, whole
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, NotReadyError
-from freshet.job.serving.protocol.times import ANSWERED
 from freshet.job.serving.protocol.tls import Address
-from freshet.job.serving.protocol.wanted import EPOCH, NOTHING_SPECIAL, Wanted
+from freshet.job.serving.protocol.wanted import ANSWERED, EPOCH, NOTHING_SPECIAL, Wanted
 from freshet.state.served.ids import Ids, Texts
 
 # A server that was started again is found at once: gRPC would try after 1, 1.6, 2.6, ... seconds.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from freshet.job.serving.bounds.asked_ids import as_stored
-from freshet.job.serving.bounds.sizes import FLOAT, NUMBER
+from freshet.job.serving.bounds.budget import FLOAT, NUMBER
 from freshet.job.serving.doors.http_front import as_json
 from freshet.job.serving.doors.json_answers import PART_BYTES as _PART_BYTES
 from freshet.job.serving.doors.json_answers import ids_in, items_of, object_of, values_of

@@ -21,16 +21,14 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from freshet.errors import FreshetError
-from freshet.job.serving.bounds.budget import FREE_BYTES, Held
+from freshet.job.serving.bounds.budget import FREE_BYTES, Held, parsed
 from freshet.job.serving.bounds.calls import FAILED, GET, LOOKUP, OK, REFUSED, begin
 from freshet.job.serving.bounds.forms import Conditions, Nothing, Stream, form_of_json
-from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.doors.one_sentence import as_flight, in_a_sentence, logged, pieces_in_a_sentence
 from freshet.job.serving.protocol.columns import ids_of_column, pieces_of, whole
 from freshet.job.serving.protocol.errors import BadRequestError, kind_of
-from freshet.job.serving.protocol.times import as_metadata
 from freshet.job.serving.protocol.tls import Certificate
-from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW
+from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW, as_metadata
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import FEW, Answer, Lookup
 from freshet.job.serving.tables.requests import OPTIONS_BYTES_MAX, Ticket, check_size

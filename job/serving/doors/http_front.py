@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from freshet.job.serving.bounds.budget import RETRY_S, Held
+from freshet.job.serving.bounds.budget import RETRY_S, Held, parsed
 from freshet.job.serving.bounds.calls import begin, end_of_status, kind_of_path
-from freshet.job.serving.bounds.sizes import parsed
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError
 from freshet.job.serving.tables.health import Health, status_of
 

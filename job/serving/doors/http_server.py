@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.asked_ids import as_stored
-from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, FREE_BYTES, ONE_BYTES_MAX, Held
+from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, FREE_BYTES, OBJECT_BYTES, ONE_BYTES_MAX, Held
 from freshet.job.serving.bounds.forms import (
     TIMEOUT_MAX_S,
     Form,
@@ -28,7 +28,6 @@ from freshet.job.serving.bounds.forms import (
     form_of_json,
     form_of_query,
 )
-from freshet.job.serving.bounds.sizes import OBJECT_BYTES
 from freshet.job.serving.doors.feast import feast_bytes, feast_parts, moments_of
 from freshet.job.serving.doors.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, FORM_STATUS, RETRY, as_json
 from freshet.job.serving.doors.json_answers import (
@@ -43,8 +42,7 @@ from freshet.job.serving.doors.json_answers import (
 )
 from freshet.job.serving.doors.one_sentence import logged
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError, kind_of
-from freshet.job.serving.protocol.times import as_json_fields
-from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, Wanted
+from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, Wanted, as_json_fields
 from freshet.job.serving.tables.health import Health, status_of
 from freshet.job.serving.tables.lookup import K_MAX, Answer, Lookup
 from freshet.job.serving.tables.requests import REQUESTS

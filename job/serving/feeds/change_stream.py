@@ -15,8 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from freshet.job.serving.bounds.budget import Held
-from freshet.job.serving.bounds.sizes import RowShape
+from freshet.job.serving.bounds.budget import Held, RowShape
 from freshet.job.serving.bounds.whole_table import WholeTable
 from freshet.job.serving.protocol.columns import column_of_ids, numbers, pieces_of, vectors
 from freshet.job.serving.tables.lookup import Lookup

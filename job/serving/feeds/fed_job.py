@@ -23,8 +23,7 @@ from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.output_folders import TAIL, LogFolders, kind_of_log
-from freshet.operators.sink.tail.layout import VERSION
-from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.layout import VERSION, TailNote
 
 _JOB = "source.json"  # beside the table: what it is of, for a start while no server answers
 RETRY_S = 0.2

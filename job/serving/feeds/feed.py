@@ -18,7 +18,7 @@ from freshet.job.serving.tables.served_job import ServedJob, await_tables
 from freshet.kernels.user_cache import user_cache
 from freshet.kind_names import read_kind, written_kind
 from freshet.operators.output_folders import TAIL, LogFolders
-from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.layout import TailNote
 from freshet.state.served.layout import HISTORY_BYTES
 
 # What follows brings numba in, and clients of Kafka: they are loaded when Flight answers already.

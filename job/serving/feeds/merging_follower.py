@@ -20,7 +20,7 @@ from freshet.job.serving.feeds.peer_tails import PeerTails, newest_beat
 from freshet.job.serving.feeds.table_flow import TableChange, TableFlow
 from freshet.job.serving.tables.part_tails import PartTails
 from freshet.job.serving.tables.served_job import ServedJob
-from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.layout import TailNote
 from freshet.operators.sink.tail.reader import Beat, TailEpoch
 from freshet.state.served.ids import Ids, Texts, frozen
 from freshet.state.served.layout import HISTORY_BYTES, RUNS

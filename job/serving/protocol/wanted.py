@@ -1,14 +1,22 @@
-"""Conditions of a request, and the two kinds of consistency that answers have."""
+"""Conditions of a request, and what all answers have: their consistency and the times of their epoch.
+
+Times are `as_of_ms` and `event_ts`, both in ms since 1970.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # which clients do not have
+    from freshet.state.served.times import Moment
 
 IDS_MAX = 100_000  # of a request
 TIMEOUT_S = 5.0
 # What the rows of an answer have in common: an epoch, or nothing: each is the newest of its own that is known.
 EPOCH, ROW = "epoch", "row"
+AS_OF_MS, EVENT_TS = "as_of_ms", "event_ts"
+ANSWERED = ("epoch", AS_OF_MS, EVENT_TS, "consistency")  # what stands in the metadata of an answer, where it is known
 
 
 class Wanted(NamedTuple):
@@ -23,3 +31,13 @@ class Wanted(NamedTuple):
 
 
 NOTHING_SPECIAL = Wanted()
+
+
+def as_json_fields(times: Moment) -> dict[str, int | None]:
+    """Return both times, null where nothing is known."""
+    return {AS_OF_MS: times.arrived_ms, EVENT_TS: times.event_ts}
+
+
+def as_metadata(times: Moment) -> dict[str, str]:
+    """Return the times that are known, as text."""
+    return {name: str(value) for name, value in as_json_fields(times).items() if value is not None}

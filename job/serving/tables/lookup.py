@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.job.serving.bounds.asked_ids import ids_of_values
-from freshet.job.serving.bounds.budget import Budget
+from freshet.job.serving.bounds.budget import Budget, RowShape
 from freshet.job.serving.bounds.neighbours import METRICS, NearestRows
-from freshet.job.serving.bounds.sizes import RowShape
 from freshet.job.serving.bounds.waiting import WaitingRoom
 from freshet.job.serving.protocol.columns import (
     column_of_ids,
@@ -27,8 +26,7 @@ from freshet.job.serving.protocol.columns import (
     vectors,
 )
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
-from freshet.job.serving.protocol.times import as_metadata
-from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
+from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted, as_metadata
 from freshet.job.serving.tables.place import read_table_file
 from freshet.job.serving.tables.served_job import readouts_of
 from freshet.operators.output_folders import LogFolders
@@ -190,7 +188,7 @@ class Lookup:
         self._served: Served | None = None
         self._neighbours = NearestRows(lambda: self.whole_table, job.consistency == EPOCH)
         self._log_times: LogTimes | None = None
-        self.budget, self.room = Budget(), cast(WaitingRoom[Wanted] | None, None)  # of a server: `as_server`
+        self.budget, self.room = Budget(), cast(WaitingRoom | None, None)  # of a server: `as_server`
 
     @property
     def served(self) -> Served:

@@ -1,4 +1,4 @@
-"""The byte layout of a tail file and of a part's beat file, both mapped; all words are little-endian int64.
+"""Files of a folder of tails: tail files and beat files, both mapped, and a note of the job.
 
 A tail file holds the epochs of one file of the change log, by its number, as one attempt has written them: what it
 holds is the same in every attempt, so a reader may take an epoch from whichever it sees first.
@@ -11,7 +11,8 @@ Layout of a tail file:
              rows: n x width float32, padded to 8
              positions: p x 4 int64 (source, partition, next_offset, events); in the row of the source EVENT_TS the
              third is the largest `ts` of the epoch's events, and earlier versions overlook it
-A beat file is one page of words: the part's heartbeat and counts.
+A beat file is one page of words: the part's heartbeat and counts. All words are little-endian int64. A server on the
+machine needs no other folder than that of the tails: `job.json`, the note beside them, identifies their job.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 
 MAGIC, VERSION = 0x4C49415446, 1  # "FTAIL"
 PAGE = 4096
@@ -44,6 +48,7 @@ B_MAGIC, B_JOB, B_BOOT, B_BEAT_US, B_VISIBLE, B_FAILURES, B_EPOCH = range(7)
 _NAME = re.compile(r"part-(\d+)-(\d{8})\.([0-9a-f]{8})\.tail")
 _BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
 _WORD = 2**63 - 1
+_NOTE = "job.json"
 
 
 class TailName(NamedTuple):
@@ -85,3 +90,34 @@ def boot_word() -> int:
 def padded(size: int) -> int:
     """The next multiple of 8."""
     return -(-size // 8) * 8
+
+
+@dataclass(frozen=True, slots=True)
+class TailNote:
+    """The job that the tails of a folder are of; every part and attempt writes the same."""
+
+    job_id: str
+    parts: int
+    width: int
+    strings: bool
+    sources: tuple[str, ...] = ()
+    model_folder: str = ""
+    begins_empty: bool = False  # epoch 0 has no rows
+    kind_name: str = ""  # of the vertices: of one of several kinds, or of the only one that the model returns
+
+    def write(self, folder: Path) -> None:
+        """Have it beside the tails; readers find a whole one.
+
+        Raises:
+            OSError: there is no space for it.
+        """
+        write_json(folder / _NOTE, asdict(self), synced=False)
+
+    @staticmethod
+    def read(folder: Path) -> dict[str, Any] | None:
+        """Return its fields, by name; None if there is none, or one damaged by a power loss."""
+        try:
+            found = read_json(folder / _NOTE, TailNote, "the job writes another one")
+        except DamagedFileError:
+            return None
+        return None if found is None else asdict(found) | {"sources": list(found.sources)}

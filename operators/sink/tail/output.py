@@ -22,8 +22,7 @@ from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.outcome import Message
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.sink.output import SinkPart
-from freshet.operators.sink.tail.layout import FAILED, W_JOB, W_LAST, TailName, beat_name, job_word
-from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.layout import FAILED, W_JOB, W_LAST, TailName, TailNote, beat_name, job_word
 from freshet.operators.sink.tail.writer import BeatFile, TailFile, header_of, regions_of
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.traffic import Traffic

@@ -41,7 +41,7 @@ from freshet.job.serving.tables.served_job import ServedJob
 from freshet.kind_names import read_kind, written_kind
 from freshet.kinds import Kinds, KindsError
 from freshet.operators.sink.change_log_reader import ChangeLogReader
-from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.layout import TailNote
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.kind_streams import embeddings_of, graph_of, random_records
 from tests.support.graphs.kinds import (

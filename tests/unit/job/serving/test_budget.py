@@ -15,12 +15,13 @@ from freshet.job.serving.bounds.budget import (
     ALL_BYTES_MAX,
     FREE_BYTES,
     KEPT_FOR_SMALL,
+    OBJECT_BYTES,
     ONE_BYTES_MAX,
     SMALL_BYTES,
     Budget,
+    parsed,
     shared_memory,
 )
-from freshet.job.serving.bounds.sizes import OBJECT_BYTES, parsed
 from freshet.job.serving.doors import http_front
 from freshet.job.serving.doors.http_front import Front
 from freshet.job.serving.protocol.columns import taken

@@ -25,8 +25,7 @@ from freshet.job.serving.tables import place
 from freshet.job.serving.tables.lookup import CurrentTable, Lookup
 from freshet.job.serving.tables.part_tails import PartTails
 from freshet.job.serving.tables.served_job import ServedJob
-from freshet.operators.sink.tail.layout import TailName
-from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.layout import TailName, TailNote
 from freshet.operators.sink.tail.reader import TailReader
 from freshet.state.served.layout import RUNS
 from freshet.state.served.mapped import HistoryTooShortError

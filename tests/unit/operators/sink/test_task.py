@@ -10,8 +10,7 @@ from freshet.operators.sink.dealing import BadEpochError, deal
 from freshet.operators.sink.kafka_records import RecordBlocks
 from freshet.operators.sink.kind_outputs import KindOutputs
 from freshet.operators.sink.log_output import LogOutput
-from freshet.operators.sink.outlet import Outlet
-from freshet.operators.sink.outlet_stage import OutletStage
+from freshet.operators.sink.outlet import Outlet, OutletStage
 from freshet.operators.sink.task import TaskSink, of_task
 from freshet.state.block_columns import ROWS
 from freshet.state.codec import Block, Header, decode, encode

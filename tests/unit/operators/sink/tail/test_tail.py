@@ -16,8 +16,7 @@ import pytest
 from freshet.kernels import atomics
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.sink.tail import writer
-from freshet.operators.sink.tail.layout import PAGE, W_LENGTH, TailName, beat_name, job_word
-from freshet.operators.sink.tail.note import TailNote
+from freshet.operators.sink.tail.layout import PAGE, W_LENGTH, TailName, TailNote, beat_name, job_word
 from freshet.operators.sink.tail.output import TailOutput
 from freshet.operators.sink.tail.reader import NotATailError, TailReader, read_beat
 from freshet.state.served.ids import Texts
