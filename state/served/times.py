@@ -48,17 +48,17 @@ def times_so_far(mem: np.ndarray, epoch: int) -> Moment:
     if not mem[T_TIMES] or epoch < 0:
         return NOTHING_KNOWN
     at = int(mem[T_TIMES_AT]) + epoch % int(mem[T_TIMES]) * TIME_WORDS
-    found, *_, arrived, event_ts = mem[at : at + TIME_WORDS].tolist()
-    return Moment(*(None if one == NO_TIME or found != epoch else one for one in (arrived, event_ts)))
+    found, *told = mem[at : at + TIME_WORDS].tolist()
+    return Moment(*(None if one == NO_TIME or found != epoch else one for one in told[len(NOTHING_KNOWN) :]))
 
 
 def times_of(mem: np.ndarray, epochs: np.ndarray) -> np.ndarray:
     """Return (arrived_ms, event_ts) of each epoch itself, (n, 2) int64; NO_TIME in both where it has no entry."""
-    out = np.full((len(epochs), 2), NO_TIME)
+    out = np.full((len(epochs), len(NOTHING_KNOWN)), NO_TIME)
     if mem[T_TIMES]:
         entries = entries_of(mem)[epochs % mem[T_TIMES]]
         there = (entries[:, 0] == epochs) & (epochs >= 0)
-        out[there] = entries[there, 1:3]
+        out[there] = entries[there, 1 : 1 + len(NOTHING_KNOWN)]
     return out
 
 

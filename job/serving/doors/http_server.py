@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Route
 
@@ -42,7 +42,7 @@ from freshet.job.serving.doors.json_answers import (
 )
 from freshet.job.serving.doors.one_sentence import logged
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError, kind_of
-from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, Wanted, as_json_fields
+from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, TIMES, Wanted, as_json_fields
 from freshet.job.serving.tables.health import Health, status_of
 from freshet.job.serving.tables.lookup import K_MAX, Answer, Lookup
 from freshet.job.serving.tables.requests import REQUESTS
@@ -93,19 +93,19 @@ class _AnyText(Convertor[str]):
 register_url_convertor("any", _AnyText())
 
 
-class AsOf(BaseModel):
-    """The epoch that all rows of an answer are of, and its times, in ms since 1970."""
-
-    model_config = ConfigDict(extra="allow")
-    as_of: int
-    as_of_ms: int | None = Field(description="when the last event up to that epoch came; null where it is not known")
-    event_ts: int | None = Field(description="the largest ts of the events up to it; null where none has any")
+AsOf: Any = create_model(
+    "AsOf",
+    __config__=ConfigDict(extra="allow"),
+    __doc__="The epoch that all rows of an answer are of, and its times, in ms since 1970.",
+    as_of=int,
+    **{name: (int | None, Field(description=about)) for name, about in TIMES.items()},
+)
 
 
 class FeatureColumns(BaseModel):
     """An answer of Feast's; event_timestamps are those of the epochs in which rows changed last."""
 
-    metadata: AsOf
+    metadata: AsOf  # type: ignore[valid-type]  # made of a table
     results: list[dict[str, Any]]
 
 

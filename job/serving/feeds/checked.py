@@ -16,6 +16,7 @@ import pyarrow as pa
 from freshet.gnn.kinds.names import check_kinds
 from freshet.job.serving.protocol.columns import whole
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
+from freshet.state.served.times import NOTHING_KNOWN
 
 WIDTH_MAX = 1 << 16  # numbers of an embedding
 PARTS_MAX = 1 << 15  # Flink's largest parallelism
@@ -73,7 +74,7 @@ def _is_time(value: object) -> bool:
 def _is_times(value: object) -> bool:
     return isinstance(value, list) and all(
         isinstance(row, list)
-        and len(row) == 3
+        and len(row) == 1 + len(NOTHING_KNOWN)
         and _is_word(row[0])
         and all(one is None or _is_time(one) for one in row[1:])
         for row in value

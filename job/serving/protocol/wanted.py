@@ -1,6 +1,6 @@
 """Conditions of a request, and what all answers have: their consistency and the times of their epoch.
 
-Times are `as_of_ms` and `event_ts`, both in ms since 1970.
+Times are in ms since 1970.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ IDS_MAX = 100_000  # of a request
 TIMEOUT_S = 5.0
 # What the rows of an answer have in common: an epoch, or nothing: each is the newest of its own that is known.
 EPOCH, ROW = "epoch", "row"
-AS_OF_MS, EVENT_TS = "as_of_ms", "event_ts"
-ANSWERED = ("epoch", AS_OF_MS, EVENT_TS, "consistency")  # what stands in the metadata of an answer, where it is known
+# Times in every answer, in the order of a Moment; HTTP, its description, Flight and clients have them from here.
+TIMES = {
+    "as_of_ms": "when the last event up to that epoch came; null where it is not known",
+    "event_ts": "the largest ts of the events up to it; null where none has any",
+}
+ANSWERED = ("epoch", *TIMES, "consistency")  # what stands in the metadata of an answer, where it is known
 
 
 class Wanted(NamedTuple):
@@ -34,8 +38,8 @@ NOTHING_SPECIAL = Wanted()
 
 
 def as_json_fields(times: Moment) -> dict[str, int | None]:
-    """Return both times, null where nothing is known."""
-    return {AS_OF_MS: times.arrived_ms, EVENT_TS: times.event_ts}
+    """Return all times, null where nothing is known."""
+    return dict(zip(TIMES, times, strict=True))
 
 
 def as_metadata(times: Moment) -> dict[str, str]:
