@@ -24,7 +24,8 @@ from freshet.job.serving.doors.worker import WorkerSettings
 from freshet.job.serving.feeds.feed import ServeOptions, feed_of
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
 
 # What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.

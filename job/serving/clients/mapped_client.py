@@ -17,8 +17,9 @@ from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import FEW, Answer, CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import FEW, Lookup
 from freshet.job.serving.tables.requests import REQUESTS
+from freshet.job.serving.tables.served import Answer, CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.kind_names import written_kind
 from freshet.operators.output_folders import LogFolders

@@ -16,7 +16,8 @@ from freshet.job.serving.bounds.budget import FLOAT, NUMBER
 from freshet.job.serving.doors.http_front import as_json
 from freshet.job.serving.doors.json_answers import PART_BYTES as _PART_BYTES
 from freshet.job.serving.doors.json_answers import ids_in, items_of, object_of, values_of
-from freshet.job.serving.tables.lookup import Answer, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import Answer
 from freshet.state.served.ids import Texts
 from freshet.state.served.times import NO_TIME
 

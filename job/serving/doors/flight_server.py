@@ -30,8 +30,9 @@ from freshet.job.serving.protocol.errors import BadRequestError, kind_of
 from freshet.job.serving.protocol.tls import Certificate
 from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW, as_metadata
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import FEW, Answer, Lookup
+from freshet.job.serving.tables.lookup import FEW, Lookup
 from freshet.job.serving.tables.requests import OPTIONS_BYTES_MAX, Ticket, check_size
+from freshet.job.serving.tables.served import Answer
 from freshet.job.serving.tables.served_job import TailsHere
 from freshet.state.served.ids import Ids, text_bytes
 

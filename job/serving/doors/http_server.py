@@ -44,9 +44,10 @@ from freshet.job.serving.doors.one_sentence import logged
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError, kind_of
 from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, TIMES, Wanted, as_json_fields
 from freshet.job.serving.tables.health import Health, status_of
-from freshet.job.serving.tables.lookup import K_MAX, Answer, Lookup
+from freshet.job.serving.tables.lookup import K_MAX, Lookup
 from freshet.job.serving.tables.requests import REQUESTS
 from freshet.job.serving.tables.requests import Request as Computed
+from freshet.job.serving.tables.served import Answer
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -93,19 +94,20 @@ class _AnyText(Convertor[str]):
 register_url_convertor("any", _AnyText())
 
 
+_TIMES: dict[str, Any] = {name: (int | None, Field(description=about)) for name, about in TIMES.items()}
 AsOf: Any = create_model(
     "AsOf",
     __config__=ConfigDict(extra="allow"),
     __doc__="The epoch that all rows of an answer are of, and its times, in ms since 1970.",
     as_of=int,
-    **{name: (int | None, Field(description=about)) for name, about in TIMES.items()},
+    **_TIMES,
 )
 
 
 class FeatureColumns(BaseModel):
     """An answer of Feast's; event_timestamps are those of the epochs in which rows changed last."""
 
-    metadata: AsOf  # type: ignore[valid-type]  # made of a table
+    metadata: AsOf
     results: list[dict[str, Any]]
 
 

@@ -17,7 +17,7 @@ from freshet.job.serving.doors.http_front import as_json
 from freshet.state.served.ids import Texts
 
 if TYPE_CHECKING:
-    from freshet.job.serving.tables.lookup import Answer
+    from freshet.job.serving.tables.served import Answer
 
 JSON = "application/json"
 PART_BYTES = INLINE_BYTES = 256 << 10  # what has no more is made in the event loop

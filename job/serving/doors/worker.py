@@ -18,7 +18,8 @@ from freshet.job.machine.processes import STOPS, die_with_parent
 from freshet.job.serving.bounds.budget import Budget, unpack_few_at_once
 from freshet.job.serving.doors.answering import Answering, Doors
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import TailsHere
 from freshet.log_lines import begin_inherited
 from freshet.operators.output_folders import kind_of_log

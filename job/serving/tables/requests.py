@@ -16,7 +16,8 @@ from freshet.job.serving.bounds.calls import COMPUTED
 from freshet.job.serving.bounds.forms import Conditions, Form, Stream, WithIds
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import Wanted
-from freshet.job.serving.tables.lookup import K_MAX, Answer, Lookup
+from freshet.job.serving.tables.lookup import K_MAX, Lookup
+from freshet.job.serving.tables.served import Answer
 
 _REQUEST_BYTES_MAX = 16 << 20
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors

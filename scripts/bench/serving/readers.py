@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from freshet.job.serving.clients.client import EmbeddingClient, Rows
-from freshet.job.serving.tables.lookup import CurrentTable
+from freshet.job.serving.tables.served import CurrentTable
 from freshet.state.served.layout import T_PUBLISHED_US, T_READABLE_US
 from scripts.bench.serving.oracle import Sample
 

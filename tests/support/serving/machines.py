@@ -16,7 +16,8 @@ from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, HandJob
 

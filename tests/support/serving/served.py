@@ -16,7 +16,8 @@ from freshet.job.serving.doors.http_front import Front
 from freshet.job.serving.doors.http_server import make_app
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.serving.hand_job import JOB_ID, HandJob
 

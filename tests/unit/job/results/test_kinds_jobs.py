@@ -36,7 +36,8 @@ from freshet.job.serving.feeds.feed import ServeOptions, feed_of
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.compaction import compact_log
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.kind_names import read_kind, written_kind
 from freshet.kinds import Kinds, KindsError

@@ -19,7 +19,8 @@ from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.feeds.sent_model import digest_of, folder_of, take
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.state.served.times import Moment
 from tests.support.serving.fed import FedFollower
 from tests.support.serving.hand_job import JOB_ID, WIDTH

@@ -17,8 +17,9 @@ from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.compaction import KEEP_AT_LEAST_S, compact_log
-from freshet.job.serving.tables.lookup import CurrentTable, Lookup
+from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.part_tails import PartTails
+from freshet.job.serving.tables.served import CurrentTable
 from freshet.job.serving.tables.served_job import ServedJob, await_job
 from freshet.job.serving.tables.watching import Classes, Watch, changes
 from freshet.operators.sink.change_log_reader import ChangeLogReader
@@ -169,7 +170,8 @@ from freshet.job.serving.doors import flight_server
 from freshet.job.serving.clients.asked import as_batch, ids_of
 from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.place import left_behind
 from freshet.job.serving.tables.served_job import ServedJob
 

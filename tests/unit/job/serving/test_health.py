@@ -11,7 +11,8 @@ import pytest
 from freshet.job.folder import run_file
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import CurrentTable, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable
 from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.serving.hand_job import HandJob
 

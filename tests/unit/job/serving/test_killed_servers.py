@@ -22,7 +22,8 @@ from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.protocol.columns import numbers, vectors
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables import place
-from freshet.job.serving.tables.lookup import CurrentTable, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served import writer as table_writer
 from freshet.state.served.mapped import HistoryTooShortError

@@ -18,7 +18,8 @@ from freshet.job.serving.feeds.feed import ServeOptions, feed_of
 from freshet.job.serving.feeds.peer_tails import _checked
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables import place
-from freshet.job.serving.tables.lookup import CurrentTable, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import R_CHANGED, TailName
 from freshet.operators.sink.tail.reader import NotATailError, TailReader

@@ -22,8 +22,9 @@ from freshet.job.serving.feeds.merging_follower import MergingFollower
 from freshet.job.serving.feeds.peer_tails import PeerTails
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.tables import place
-from freshet.job.serving.tables.lookup import CurrentTable, Lookup
+from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.part_tails import PartTails
+from freshet.job.serving.tables.served import CurrentTable
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import TailName, TailNote
 from freshet.operators.sink.tail.reader import TailReader

@@ -17,7 +17,8 @@ from freshet.job.serving.doors.http_front import Front
 from freshet.job.serving.feeds.feed import ServeOptions
 from freshet.job.serving.server import _Servers, check_token, serve
 from freshet.job.serving.tables import place
-from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
 from tests.support.runs.listening import has_ipv6
 from tests.support.serving.served import Served

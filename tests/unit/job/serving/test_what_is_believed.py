@@ -12,7 +12,8 @@ import pytest
 from freshet.job.serving.feeds.peer_tails import _checked
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.tables import place
-from freshet.job.serving.tables.lookup import CurrentTable, JobHere, Lookup
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import RECORD_WORDS, boot_word
 from freshet.operators.sink.tail.reader import NotATailError
