@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW, Wanted
-from freshet.job.serving.tables.lookup import FEW
+from freshet.job.serving.tables.lookup import FEW, Lookup
+from freshet.job.serving.tables.served import CurrentTable
 from tests.support.serving.served import Served
 
 
@@ -52,3 +54,14 @@ def test_what_is_no_column_of_numbers_goes_the_long_way(served: Served) -> None:
         for ids in ([], [2], [2, 99], [3] * (FEW + 1)):
             table = client.get([key(one) for one in ids])
             assert table["id"].to_pylist() == [key(one) for one in ids if one != 99]
+
+
+def test_what_needs_the_whole_table_waits_until_it_is_taken_over(served: Served) -> None:
+    current, asked = CurrentTable(served.hand.out / "tables"), served.lookup.ids_of([])
+    current.begin_with(served.lookup.table.path)
+    lookup, epoch = Lookup(current), served.lookup.table.epoch
+    later = ThreadPoolExecutor(1).submit(lookup.all)
+    assert lookup.get(asked).epoch == epoch
+    assert not later.done()
+    current.go_on()
+    assert later.result(timeout=60).epoch == epoch
