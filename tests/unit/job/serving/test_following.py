@@ -203,14 +203,14 @@ def test_a_new_server_answers_before_it_has_loaded_what_is_slow(hand):
     assert left is not None
     current.begin_with(left.path)
     lookup = Lookup(current)
-    assert isinstance(early := lookup.table, PlainReader)
+    early = lookup.table
+    assert isinstance(early, PlainReader)
     hand.apply(2, ({2: 2.0}, []))
     current.go_on()
     again = follower_of(hand)
     catch_up(again, 2)
     assert not isinstance(lookup.table, PlainReader)
-    for reader in (early, lookup.table):  # who has taken the early one goes on with it
-        assert reader.get(lookup.ids_of([2])).own.tolist() == [2]
+    assert [one.get(lookup.ids_of([2])).own[0] for one in (early, lookup.table)] == [2, 2]  # both go on
     hand.close()
     again.close(forget=True)
 
