@@ -1,4 +1,4 @@
-"""What is applied to stored rows at the read, by kind, without the layers that make the rows."""
+"""Functions of stored rows at the read, by kind, without the layers that make the rows."""
 
 from __future__ import annotations
 

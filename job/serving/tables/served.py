@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from freshet.state.served.reader import TableReader
 
 _LOOK_S = 0.2
+_WHOLE_S = 10.0  # for a table that is being taken over, which takes less than one
 
 
 class JobHere(NamedTuple):
@@ -48,7 +49,7 @@ class Served(NamedTuple):
 
     @property
     def readout(self) -> Readout | None:
-        """What is applied to rows at the read; None without a model, and of a model without a head."""
+        """The function that is applied to rows at the read; None without a model, and of a model without a head."""
         return readouts_of(self.model).of(self.job.kind) if self.model else None
 
     def row_shape(self, *, readout: bool = False) -> RowShape:
@@ -111,7 +112,9 @@ class CurrentTable:
 
         Raises: NotReadyError while there is none.
         """
-        self._is_whole.wait()
+        if not self._is_whole.wait(_WHOLE_S):
+            msg = "the table is being taken over; try again in a moment"
+            raise NotReadyError(msg)
         return cast("TableReader", self.reader())
 
     def reader(self) -> TableReader | PlainReader:

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from freshet import NotReadyError
 from freshet.job.serving.protocol.wanted import NOTHING_SPECIAL, ROW, Wanted
+from freshet.job.serving.tables import served as tables_served
 from freshet.job.serving.tables.lookup import FEW, Lookup
 from freshet.job.serving.tables.served import CurrentTable
 from tests.support.serving.served import Served
@@ -65,3 +67,11 @@ def test_what_needs_the_whole_table_waits_until_it_is_taken_over(served: Served)
     assert not later.done()
     current.go_on()
     assert later.result(timeout=60).epoch == epoch
+
+
+def test_the_wait_for_the_whole_table_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables_served, "_WHOLE_S", 0.01)
+    current = CurrentTable(served.hand.out / "tables")
+    current.begin_with(served.lookup.table.path)
+    with pytest.raises(NotReadyError, match="is being taken over; try again"):
+        Lookup(current).all()
