@@ -14,7 +14,7 @@ from freshet.log_lines import is_json, log
 if TYPE_CHECKING:
     from rich.live import Live
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 LOG_INTERVAL_S = 10.0
 LIVE_INTERVAL_S = 0.2
@@ -156,7 +156,7 @@ class CheckProgress:
         self._thread.join()
         self._progress.close()
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Set the status text."""
         self._text = text
 

@@ -89,13 +89,13 @@ def hold(job: Processor, *, or_any: bool = True) -> None:
     if here != job:
         all_the_same = "; or go on all the same with --resume ... --processor any" if or_any else ""
         msg = (
-            f"the job computes with {told(job)}, this process with {told(here)}: the last bits of rows would "
+            f"the job computes with {named(job)}, this process with {named(here)}: the last bits of rows would "
             f"differ. {_cure(job, here)}{all_the_same}"
         )
         raise ProcessorError(msg)
 
 
-def told(processor: Processor) -> str:
+def named(processor: Processor) -> str:
     """Describe a processor, for people."""
     return ", ".join(f"{name} {value}" for name, value in processor.items()) or "nothing that was recorded"
 

@@ -13,7 +13,7 @@ from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.kinds.names import head_name
 from freshet.gnn.oracles.attention import Attended, attention_over
 from freshet.gnn.oracles.edges import SortedEdges
-from freshet.gnn.oracles.own_scale import conv, dense_by_rows, head_logits, join_by_rows, step_of, tell_share
+from freshet.gnn.oracles.own_scale import conv, dense_by_rows, head_logits, join_by_rows, report_share, step_of
 from freshet.gnn.oracles.scaled import Scaled, exact, multiplied, wide
 from freshet.gnn.rows.jumps import Join, Keep, Operation
 from freshet.kinds_graph import KindsGraph
@@ -25,17 +25,17 @@ _JOINED: dict[Grouping, Operation] = {"sum": "sum", "mean": "sum", "min": "min",
 
 
 def forward(
-    model: KindsModel, graph: KindsGraph, *, tolerance: float = 1e-4, tell: Callable[[str], None] = lambda where: None
+    model: KindsModel, graph: KindsGraph, *, tolerance: float = 1e-4, report: Callable[[str], None] = lambda where: None
 ) -> Rows:
     """Return the embeddings of the kinds that the model returns, and the scale of each of their values.
 
-    `tolerance` and `tell` are those of own_scale.forward, and so is what the scales promise.
+    `tolerance` and `report` are those of own_scale.forward, and so is what the scales promise.
     """
-    pass_ = _FullPass(model, graph, step_of(tolerance), tell)
+    pass_ = _FullPass(model, graph, step_of(tolerance), report)
     with np.errstate(all="ignore"):
         for i, layer in enumerate(model.layers):
             where = f"layer {i + 1} of {len(model.layers)}"
-            tell(where)
+            report(where)
             if isinstance(layer, ByKind):
                 pass_.by_kind(layer, i)
             else:
@@ -55,8 +55,8 @@ def logits(model: KindsModel, rows: Rows, *, tolerance: float = 1e-4) -> list[Sc
 class _FullPass:
     """The rows of all kinds, from layer to layer."""
 
-    def __init__(self, model: KindsModel, graph: KindsGraph, step: float, tell: Callable[[str], None]) -> None:
-        self._model, self._step, self._tell = model, step, tell
+    def __init__(self, model: KindsModel, graph: KindsGraph, step: float, report: Callable[[str], None]) -> None:
+        self._model, self._step, self._report = model, step, report
         self._sizes = {kind: len(x) for kind, x in zip(model.kinds, graph.x, strict=True)}
         self.rows, self._kept = dict[str, Scaled](), dict[str, dict[str, Scaled]]()
         for (kind, width), x in zip(model.kinds.items(), graph.x, strict=True):
@@ -89,8 +89,8 @@ class _FullPass:
         for c, one in enumerate(layer.convs):
             relation, edges = self._model.relations[one.relation], self._edges[one.relation]
             here = f"{where}, {relation}"
-            self._tell(here)
-            edges.passed = partial(tell_share, self._tell, here, edges.vertices)
+            self._report(here)
+            edges.passed = partial(report_share, self._report, here, edges.vertices)
             weights = self._weights(f"layers.{index}.convs.{c}")
             source = self.rows[relation.source]
             target = source if relation.source == relation.target else self._own(relation.target)

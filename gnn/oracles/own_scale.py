@@ -90,13 +90,13 @@ def forward(
     graph: Graph,
     *,
     tolerance: float = 1e-4,
-    tell: Callable[[str], None] = lambda where: None,
+    report: Callable[[str], None] = lambda where: None,
     after: Callable[[Layer, Scaled], None] = lambda layer, at: None,
 ) -> Scaled:
     """Return the embeddings of a graph, and the scale of each of their values.
 
     `tolerance` is the allowed error: the scale of an activation is the change of its output for such an error of its
-    input. `tell` is called with the progress, `after` with the rows after each layer, which are valid until it returns.
+    input. `report` gets the progress, `after` the rows after each layer, which are valid until it returns.
 
     Invariant: inputs within the tolerance of their scales lead to outputs within it, save for the rounding of sums.
     """
@@ -107,8 +107,8 @@ def forward(
     with np.errstate(all="ignore"):
         for i, layer in enumerate(model.layers):
             where = f"layer {i + 1} of {len(model.layers)}"
-            tell(where)
-            edges.passed = partial(tell_share, tell, where, edges.vertices)
+            report(where)
+            edges.passed = partial(report_share, report, where, edges.vertices)
             weights = {name: w.astype(np.float64) for name, w in model.weights_of(f"layers.{i}").items()}
             if isinstance(layer, Conv):
                 at = conv(layer, weights, at, at, edges, step)
@@ -145,9 +145,9 @@ def step_of(tolerance: float) -> float:
     return max(tolerance, _TOLERANCE_MIN)
 
 
-def tell_share(tell: Callable[[str], None], where: str, vertices: int, passed: int) -> None:
-    """Tell the progress of a layer."""
-    tell(f"{where}, {passed / max(1, vertices):.0%}")
+def report_share(report: Callable[[str], None], where: str, vertices: int, passed: int) -> None:
+    """Report the progress of a layer."""
+    report(f"{where}, {passed / max(1, vertices):.0%}")
 
 
 def conv(layer: Conv, weights: Weights, x: Scaled, own: Scaled, edges: SortedEdges, step: float) -> Scaled:

@@ -62,11 +62,11 @@ def watch(
             for change, row in changes(epoch, parts, job.strings):
                 if wanted and str(change["id"]) not in wanted:
                     continue
-                told = classes.changed(change, row) if classes is not None else change
-                if told is not None:
+                line = classes.changed(change, row) if classes is not None else change
+                if line is not None:
                     if row is not None and classes is None:
-                        told["embedding"] = row.tolist()
-                    print(orjson.dumps(told).decode(), flush=True)
+                        line["embedding"] = row.tolist()
+                    print(orjson.dumps(line).decode(), flush=True)
             if epochs is not None and number >= epochs:
                 break
     following.close()

@@ -64,10 +64,10 @@ def build(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     letters = {"letters": spec.letters_to is not None}
     sources = loaded_sources()
     stage = spec.stage | ({"layers": sources} if sources else {})
-    told = {"factory": spec.factory, "stage": stage, **places, **letters}
-    config = json.dumps(told)
+    settings = {"factory": spec.factory, "stage": stage, **places, **letters}
+    config = json.dumps(settings)
     login = ClientProperties(spec.kafka_properties).registry_login() if spec.topics else {}
-    of_parsers = json.dumps(told | {"stage": stage | {"registry_login": login}}) if login else config
+    of_parsers = json.dumps(settings | {"stage": stage | {"registry_login": login}}) if login else config
     events, parsers = _events(env, spec, of_parsers, *pipeline.place_of(PARSER))
     chained = chained_operators(spec, flow, pipeline)
     partitioner = PartitionerShell(with_secrets(spec, config), keys, spec.epoch_ms, FEATURES in chained)

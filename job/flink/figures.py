@@ -83,10 +83,10 @@ def look(out: Path, rest: FlinkRest, parts: int, sources: Iterable[str]) -> bool
     StatusFile(out, REASONS_PREFIX).write({**reasons, **_marks(now_s)}, now_s * 1e3)
     for source in sources:
         topic = re.sub(r"[^\w-]", "_", source.rpartition("/")[2])
-        told = [(partition, at, int(now_s * 1e3)) for partition, at in figures["offsets"].get(topic, {}).items()]
-        if told:
+        offsets = [(partition, at, int(now_s * 1e3)) for partition, at in figures["offsets"].get(topic, {}).items()]
+        if offsets:
             name = f"{POSITIONS_PREFIX}{list(sources).index(source)}"
-            StatusFile(out, name).write({"source": source, "next": told, FROM_FLINK: True}, now_s * 1e3)
+            StatusFile(out, name).write({"source": source, "next": offsets, FROM_FLINK: True}, now_s * 1e3)
     return True
 
 

@@ -98,7 +98,7 @@ class OperatorGroups:
         slots = "default" if group < max(1, self._with_readers) else f"pipeline-{group}"
         return slots, f"group-{group}" if group < self._with_readers else None
 
-    def told(self, subtasks: int) -> str:
+    def words(self, subtasks: int) -> str:
         """Describe, for people, the operators of each process; `subtasks` is the number of each layer."""
         ends = [f"storage{first - 1}" for first in self._first[1:]] + [SINK]
         begins = ["parser"] + [f"storage{first}" for first in self._first[1:]]
@@ -136,10 +136,10 @@ class Division:
         """Number of slots of the first group, which reads."""
         return self.operators.slots[0]
 
-    def told(self) -> str:
+    def words(self) -> str:
         """Describe it for people; empty where one process has all, or each has a share of all layers."""
         if not self.differs:
-            return self.operators.told(self.by_layer[0]) if self.groups > 1 else ""
+            return self.operators.words(self.by_layer[0]) if self.groups > 1 else ""
         layers = "; ".join(f"layer {number} has {count}" for number, count in enumerate(self.by_layer, 1))
         stages = f" in {self.groups} pipeline stages" if self.groups > 1 else ""
         unused = f"; {self.idle} of --parallelism are not needed" if self.idle else ""

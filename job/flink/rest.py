@@ -205,8 +205,8 @@ def _refuse_connector(address: str) -> None:
         raise UsageError(msg)
 
 
-def await_slots(address: str, wanted: int, tell: Callable[[str], None], is_stopped: Callable[[], bool]) -> bool:
-    """Wait for that many free slots, for any length of time; `tell` is called with what it waits for, again and again.
+def await_slots(address: str, wanted: int, report: Callable[[str], None], is_stopped: Callable[[], bool]) -> bool:
+    """Wait for that many free slots, for any length of time; `report` gets what it waits for, again and again.
 
     A job without them would fail again and again, and use up its restarts in seconds. Returns False if `is_stopped`
     did first.
@@ -218,7 +218,7 @@ def await_slots(address: str, wanted: int, tell: Callable[[str], None], is_stopp
             if is_stopped():
                 return False
             noun = "slot" if free == 1 else "slots"
-            tell(f"cluster has {free} free {noun}, {wanted} wanted; waiting until there are more")
+            report(f"cluster has {free} free {noun}, {wanted} wanted; waiting until there are more")
             time.sleep(_SLOTS_POLL_S)
     finally:
         rest.close()

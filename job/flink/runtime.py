@@ -331,13 +331,13 @@ def _has_slots(
         return True
     say_once = lru_cache(maxsize=256)(say)
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         say_once(text)
         if waiting is not None:
             waiting(text)
 
     run_file.record_start(spec.out_path)
-    if await_slots(spec.cluster, spec.slots_of_cluster, tell, is_stopped):
+    if await_slots(spec.cluster, spec.slots_of_cluster, report, is_stopped):
         return True
     run_file.record_no_start(spec.out_path)
     return False

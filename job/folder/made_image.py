@@ -15,7 +15,7 @@ from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.options.run_config import RunConfig, with_value
-from freshet.kernels.processor import told
+from freshet.kernels.processor import named
 from freshet.partitioner.config import PartitionerConfig
 from freshet.state.checksums.files import FileChecksums
 from freshet.state.image import IMAGE_FORMAT, image_id
@@ -108,8 +108,8 @@ class MadeImage:
             raise UsageError(msg)
         if processor and dict(processor) != self.processor:
             msg = (
-                f"--snapshot {self.folder}: its state was computed with {told(self.processor)}, this process computes "
-                f"with {told(processor)}; embed the snapshot here, or give the one that was embedded"
+                f"--snapshot {self.folder}: its state was computed with {named(self.processor)}, this process computes "
+                f"with {named(processor)}; embed the snapshot here, or give the one that was embedded"
             )
             raise UsageError(msg)
 

@@ -194,17 +194,17 @@ def original_of(out: Path, run: Mapping[str, Any]) -> Path | None:
 
     A folder that was moved is no copy, nor is one that another machine sees at another path.
     """
-    told = run.get("folder")
-    if told is None or str(out.resolve()) == told["path"]:
+    folder = run.get("folder")
+    if folder is None or str(out.resolve()) == folder["path"]:
         return None
-    original, here = Path(told["path"]), out.stat()
+    original, here = Path(folder["path"]), out.stat()
     try:
         there = original.stat()
     except OSError:
         there = None
-    if there is not None and there.st_ino == told["inode"]:
+    if there is not None and there.st_ino == folder["inode"]:
         return None if os.path.samestat(there, here) else original
-    return None if here.st_ino == told["inode"] or told["host"] == socket.gethostname() else original
+    return None if here.st_ino == folder["inode"] or folder["host"] == socket.gethostname() else original
 
 
 def record_start(out: Path, **fields: Any) -> None:

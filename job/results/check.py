@@ -14,7 +14,7 @@ import orjson
 from freshet.gnn.any_plan import AnyPlan, compile_any
 from freshet.gnn.kinds.model import load_any_model
 from freshet.gnn.model import ModelError
-from freshet.job.console import CheckProgress, Tell, say
+from freshet.job.console import CheckProgress, Report, say
 from freshet.job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from freshet.job.folder.returned_kinds import folder_name
 from freshet.job.folder.run_file import ENDED, has_finished, read_run
@@ -127,7 +127,7 @@ def check(
     question = Question(out, loaded, run, oracle, tolerance, every, returned if kind is None else [kind])
     held, faults = module_faults(Path(model), loaded, tolerance)
     with CheckProgress() as progress:
-        findings = _findings(question, given, progress.tell)
+        findings = _findings(question, given, progress.report)
     findings.module_answers, findings.faults = held, [*faults, *findings.faults]
     for fault in findings.faults:
         say(f"wrong: {fault}")
@@ -141,7 +141,7 @@ def _rules_of_run(plan: AnyPlan, run: dict[str, Any], undirected: bool | None) -
     return replace(rules, edge_ttl_ms=run.get("edge_ttl_ms", 0), ts_jump_ms=run.get("ts_jump_ms", 0))
 
 
-def _findings(question: Question, given: Given, tell: Tell) -> Findings:
+def _findings(question: Question, given: Given, report: Report) -> Findings:
     """Look at the logs as a whole, then at the epochs in question one by one as the input is replayed."""
     # A run that goes on has at least what is read of it before its files are listed, and no more than what is after.
     has_ended = question.run.get("state") in ENDED
@@ -150,7 +150,7 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     last = slowest.last_epoch() or 0
     last = last if has_ended else min(last, upto)
     statuses = read_statuses(question.out, needs=STATUS_FIELDS)
-    log = audit(list(readers.values()), question.run, before, statuses, tell)
+    log = audit(list(readers.values()), question.run, before, statuses, report)
     found = Findings(last, question.oracle or OWN, nonfinite=log.nonfinite, faults=list(log.faults))
     found.approximate = question.model.is_approximate
     if found.approximate:
@@ -158,7 +158,7 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
             "the model is approximate: norms over all vertices keep the statistics of its export; it is what is checked"
         )
     found.faults += _of_positions(readers.values(), slowest, last)
-    replay = PlainReplay(given, slowest.positions(), tell)
+    replay = PlainReplay(given, slowest.positions(), report)
     if given.snapshot is not None:
         say(f"snapshot: {len(replay.graph):,} vertices")
         for kind in question.kinds:
@@ -170,17 +170,17 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
         found.oracle = question.oracle or fitting(question.model, graph)
         if epoch == last:
             say(f"{size}; full pass ({found.oracle})")
-        tell(f"{size} of {last:,}: full pass")
-        behind = partial(_tell_behind, tell, size)
+        report(f"{size} of {last:,}: full pass")
+        behind = partial(_report_behind, report, size)
         expected = full_pass(question.model, graph, found.oracle, question.tolerance, behind)
-        tell(f"{size} of {last:,}: comparing")
+        report(f"{size} of {last:,}: comparing")
         found.duplicates = 0
         for kind in question.kinds:
             state, wanted = readers[kind].state_at(epoch), expected[kind]
             difference = compare(state.ids, state.vectors, ids_of(graph, kind), wanted.rows, wanted.scale)
             found.differences.append(Compared(epoch, difference, readers[kind].kind))
             found.duplicates += state.duplicates  # of all rows up to this epoch
-    tell("reading the input to its end")
+    report("reading the input to its end")
     found.faults += replay.faults
     found.events, found.rejected = _read_to_the_end(question, replay, found)
     found.faults += _of_totals(question.run, statuses, found) + _of_rejected(question, found)
@@ -194,8 +194,8 @@ def _findings(question: Question, given: Given, tell: Tell) -> Findings:
     return found
 
 
-def _tell_behind(tell: Tell, size: str, where: str) -> None:
-    tell(f"{size}: {where}")
+def _report_behind(report: Report, size: str, where: str) -> None:
+    report(f"{size}: {where}")
 
 
 def _read_to_the_end(question: Question, replay: PlainReplay, found: Findings) -> tuple[int, int]:
@@ -211,33 +211,33 @@ def _read_to_the_end(question: Question, replay: PlainReplay, found: Findings) -
     accepted, rejected = replay.accepted, replay.rejected
     if replay.has_more:
         say(f"the run stopped before the end of its input: checking what it applied, {accepted:,} events")
-    told = sum(read_reasons(question.out).values())
-    replay.read_on(told)
-    rejected = max(rejected, min(told, replay.rejected))
+    stated = sum(read_reasons(question.out).values())
+    replay.read_on(stated)
+    rejected = max(rejected, min(stated, replay.rejected))
     return accepted + rejected, rejected
 
 
 def _of_totals(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]], found: Findings) -> list[str]:
     """Compare the totals that a finished run reports with its input."""
-    told = run.get(SUMMARY) or max(statuses, key=lambda one: one["events"], default=None)
-    if not has_finished(run) or not told:
+    stated = run.get(SUMMARY) or max(statuses, key=lambda one: one["events"], default=None)
+    if not has_finished(run) or not stated:
         return []
     return [
-        f"the run tells of {told[name]:,} {name}, its input has {count:,}"
+        f"the run tells of {stated[name]:,} {name}, its input has {count:,}"
         for name, count in (("events", found.events), ("rejected", found.rejected))
-        if told[name] != count
+        if stated[name] != count
     ]
 
 
 def _of_noted(question: Question, counted: Mapping[str, int]) -> list[str]:
     """Compare what a finished run's summary says of its events with its input; an earlier version counted nothing."""
-    told = question.run.get(SUMMARY) or {}
+    stated = question.run.get(SUMMARY) or {}
     if not has_finished(question.run) or read_noted(question.out)[NOTED_LATE]:
         return []
     return [
-        f"the run tells of {name}: {told[name]:,}, its input has {count:,}"
+        f"the run tells of {name}: {stated[name]:,}, its input has {count:,}"
         for name, count in counted.items()
-        if told.get(name, count) != count
+        if stated.get(name, count) != count
     ]
 
 
@@ -248,10 +248,10 @@ def _of_rejected(question: Question, found: Findings) -> list[str]:
         counts = max(counts, read_counts(question.out))
     if counts.share <= SAID_ABOVE:
         return []
-    told = in_words(counts, read_reasons(question.out))
+    stated = in_words(counts, read_reasons(question.out))
     if counts.rejected == counts.read:
-        return [f"no record was accepted: {told}"]
-    say(told)
+        return [f"no record was accepted: {stated}"]
+    say(stated)
     return []
 
 

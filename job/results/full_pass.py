@@ -16,7 +16,7 @@ from freshet.gnn.module_answers import ModuleAnswer, convs_of, has_own_messages,
 from freshet.gnn.oracles import kinds as scales_by_kind
 from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled
-from freshet.job.console import Tell, say
+from freshet.job.console import Report, say
 from freshet.job.errors import UsageError
 from freshet.job.results.compare import compare
 from freshet.job.results.plain_graph import PlainGraph
@@ -100,35 +100,39 @@ def fitting(model: AnyModel, arrays: AnyArrays) -> str:
     return OWN
 
 
-def full_pass(model: AnyModel, arrays: AnyArrays, oracle: str, tolerance: float, tell: Tell) -> Mapping[str, Scaled]:
+def full_pass(
+    model: AnyModel, arrays: AnyArrays, oracle: str, tolerance: float, report: Report
+) -> Mapping[str, Scaled]:
     """Return the embeddings in float64 by kind, by the oracle, and the scale of each value, which is always our own."""
     if isinstance(model, KindsModel):
         assert isinstance(arrays, KindsArrays)
         arrays = with_learned(model, arrays)
-        scaled = scales_by_kind.forward(model, arrays.graph, tolerance=tolerance, tell=tell)
-        return scaled if oracle == OWN else _by_pyg(model, arrays, scaled, tell)
+        scaled = scales_by_kind.forward(model, arrays.graph, tolerance=tolerance, report=report)
+        return scaled if oracle == OWN else _by_pyg(model, arrays, scaled, report)
     assert isinstance(arrays, GraphArrays)
-    return {"": _of_one_kind(model, arrays, oracle, tolerance, tell)}
+    return {"": _of_one_kind(model, arrays, oracle, tolerance, report)}
 
 
-def _by_pyg(model: KindsModel, arrays: KindsArrays, scaled: Mapping[str, Scaled], tell: Tell) -> Mapping[str, Scaled]:
+def _by_pyg(
+    model: KindsModel, arrays: KindsArrays, scaled: Mapping[str, Scaled], report: Report
+) -> Mapping[str, Scaled]:
     """Return the embeddings by PyTorch Geometric, with our own scales."""
-    tell("PyTorch Geometric")
+    report("PyTorch Geometric")
     from freshet.gnn.pyg.kinds import oracle as torch_oracle
 
     made = torch_oracle.forward(model, arrays.graph)
     return {kind: Scaled(made[kind], one.scale) for kind, one in scaled.items()}
 
 
-def _of_one_kind(model: Model, arrays: GraphArrays, oracle: str, tolerance: float, tell: Tell) -> Scaled:
+def _of_one_kind(model: Model, arrays: GraphArrays, oracle: str, tolerance: float, report: Report) -> Scaled:
     if not len(arrays.ids):
         nothing = np.empty((0, model.out_width))
         return Scaled(nothing, nothing)
     given = model, arrays.graph
-    scaled = own_scale.forward(*given, tolerance=tolerance, tell=tell)
+    scaled = own_scale.forward(*given, tolerance=tolerance, report=report)
     if oracle == OWN:
         return scaled
-    tell("PyTorch Geometric")
+    report("PyTorch Geometric")
     from freshet.gnn.pyg import oracle as torch_oracle
 
     return Scaled(torch_oracle.forward(*given, dtype=np.float64)[-1], scaled.scale)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from freshet.job.console import Tell
+from freshet.job.console import Report
 from freshet.job.folder import run_file
 from freshet.operators.output_folders import STATUS
 from freshet.operators.sink.change_log_reader import ChangeLogReader
@@ -32,7 +32,7 @@ def audit(
     run: Mapping[str, Any],
     before: Sequence[Mapping[str, Any]],
     statuses: Sequence[Mapping[str, Any]],
-    tell: Tell,
+    report: Report,
 ) -> Audit:
     """Hold the change log of each kind, or the only one, against what `run.json` and `status/` say of them.
 
@@ -44,7 +44,7 @@ def audit(
         recorded = np.unique(reader.epochs())
         last = int(recorded.max(initial=0))
         faults += _of_epochs(f"epochs/{reader.kind}", recorded[recorded > 0], last, run, before)
-        tell("reading the change log")
+        report("reading the change log")
         rows, where = reader.scan(), f"embeddings/{reader.kind}"
         faults += _of_rows(where, rows.epochs, rows.counts, last, run, statuses)
         if rows.dead_nonzero:
@@ -66,10 +66,10 @@ def _of_epochs(
         faults.append(f"{where}: {last - len(recorded):,} of {last:,} epochs are not there, the first is {first:,}")
     summary = run.get(SUMMARY) or {}
     at_least = [("run.json", run["epoch"])] if run.get("epoch") is not None else []
-    told = [("status/", min(one["visible"] for one in statuses))] if statuses else []
-    told += [("the summary in run.json", summary["epochs"])] if "epochs" in summary else []
-    for by, epoch in at_least + told:
-        if last < epoch or (run_file.has_finished(run) and (by, epoch) in told and last > epoch):
+    stated = [("status/", min(one["visible"] for one in statuses))] if statuses else []
+    stated += [("the summary in run.json", summary["epochs"])] if "epochs" in summary else []
+    for by, epoch in at_least + stated:
+        if last < epoch or (run_file.has_finished(run) and (by, epoch) in stated and last > epoch):
             faults.append(f"{where}: the last epoch is {last:,}, by {by} it is {epoch:,}")
     return faults
 
@@ -118,11 +118,11 @@ def _of_summary(run: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -
     if lost := _lost(run, statuses):
         names = ", ".join(f"{STATUS}/{SINK_PREFIX}{part}.json" for part in lost)
         return [f"status/: {len(statuses)} of {run['parts']} files of the sink are there (lost or damaged: {names})"]
-    told = run.get(SUMMARY) or {}
+    stated = run.get(SUMMARY) or {}
     found = {name: max(one[name] for one in statuses) for name in ("events", "rejected")}
     found["rows"] = sum(one["rows"] for one in statuses)
     return [
-        f"status/: {found[name]:,} {name}, by the {SUMMARY} in run.json it is {told[name]:,}"
+        f"status/: {found[name]:,} {name}, by the {SUMMARY} in run.json it is {stated[name]:,}"
         for name in _HELD
-        if name in told and told[name] != found[name]
+        if name in stated and stated[name] != found[name]
     ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from freshet.job.console import Tell
+from freshet.job.console import Report
 from freshet.job.errors import UsageError
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
@@ -55,8 +55,8 @@ class Given:
     def rules(self) -> PlainRules:
         """The rules that decide which records are events."""
         of = PlainRules if self.features.kinds is None else PlainKindsRules
-        told = self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max
-        return of(*told, self.cast_ids, self.ts_unit)
+        known = self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max
+        return of(*known, self.cast_ids, self.ts_unit)
 
     def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:
         """Return the sources to read again, by the names that the run recorded, in reading order.
@@ -127,13 +127,13 @@ class PlainReplay:
     `faults` describes events of `epochs/` that the input does not have.
     """
 
-    def __init__(self, given: Given, positions: Positions, tell: Tell) -> None:
+    def __init__(self, given: Given, positions: Positions, report: Report) -> None:
         """Apply the snapshot, if there is one.
 
         Raises: UsageError when it is none, or the events are not those of the run.
         """
         self.given = given
-        self._positions, self._tell = positions, tell
+        self._positions, self._report = positions, report
         self._rules = given.rules()
         self.graph = self._begin()
         recorded = list(given.recorded) or list(dict.fromkeys(positions.source.tolist()))
@@ -238,7 +238,7 @@ class PlainReplay:
         """The snapshot as a whole; None where it has to be taken row by row."""
         if self.given.snapshot is None:
             return None
-        self._tell("reading the snapshot")
+        self._report("reading the snapshot")
         return read_snapshot(self.given.snapshot, self._rules, self.given.graph)
 
     def _events_of(self, piece: Piece) -> Iterator[Event]:
@@ -271,7 +271,7 @@ class PlainReplay:
     def _count(self, what: str = "") -> None:
         self._read += 1
         if self._read % _TELL_EVERY == 0:
-            self._tell(f"{self._read:,} events read {what}".rstrip())
+            self._report(f"{self._read:,} events read {what}".rstrip())
 
 
 @contextmanager

@@ -90,16 +90,16 @@ def make_image(settings: Settings, start: Start | None) -> None:
 def _compute(settings: Settings, graph: Snapshot, work: Path) -> ImageReport:
     """Compute the image of a graph."""
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         if not line.startswith("reading"):  # one a block
             say(line)
 
     try:
-        report = write_initial_image(settings, graph.blocks, work, available_memory() // 2, tell)
+        made = write_initial_image(settings, graph.blocks, work, available_memory() // 2, report)
     except EmbedError as error:
         raise JobFailed(str(error)) from None
     shutil.rmtree(work, ignore_errors=True)
-    return report
+    return made
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def _watch(running: Running, lag: Lag, bar: ProgressDisplay) -> Callable[[], Non
     """A callback that shows the newest figures, at most five times a second."""
     job, out, clock, rejects = running.job, running.out, running.clock, running.rejects
     last, window = [0.0], Window(EVENTS_S)
-    told = set() if learned_rows_of(load_plan(job.settings.model)) else {UNLEARNED}
+    said = set() if learned_rows_of(load_plan(job.settings.model)) else {UNLEARNED}
     before = progress(out)["epochs"]
 
     def update() -> None:
@@ -205,8 +205,8 @@ def _watch(running: Running, lag: Lag, bar: ProgressDisplay) -> Callable[[], Non
         last[0] = now
         figures = progress(out)
         events = figures["events"]
-        for name, words in live_remarks(out, told):
-            told.add(name)
+        for name, words in live_remarks(out, said):
+            said.add(name)
             say(words)
         if figures["epochs"] > before:
             clock.reached("first_epoch")
@@ -334,7 +334,7 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
     """
     layers = len(load_plan(job.settings.model).layers)
     division = division_of(*config.processes, layers, job.settings.parts)
-    if shares := division.told():
+    if shares := division.words():
         say(shares)
     if config.cluster is not None and (idle := of_processes(config.flink)):
         say(f"-D {', '.join(idle)}: no effect on the processes of --cluster, which have their own configuration")

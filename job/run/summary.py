@@ -80,11 +80,11 @@ def complete_epoch(out: str | Path) -> int:
     statuses = read_statuses(out, needs=_VISIBLE)
     if statuses and all(one.get(FROM_FLINK) for one in statuses):  # there is no change log here
         return min(int(one["visible"]) for one in statuses)
-    run, told = read_run(out), {one["part"]: one["visible"] for one in statuses}
-    parts = run.get("parts") or len(told) or 1
+    run, known = read_run(out), {one["part"]: one["visible"] for one in statuses}
+    parts = run.get("parts") or len(known) or 1
     finished, noted = has_finished(run), run.get("epoch")
     logs = logs_of(out)
-    return max(0, min(log_proof.complete_epoch(log, parts, told, has_finished=finished, noted=noted) for log in logs))
+    return max(0, min(log_proof.complete_epoch(log, parts, known, has_finished=finished, noted=noted) for log in logs))
 
 
 def closing_summary(out: str | Path) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
         names = ", ".join(f"{STATUS}/{SINK_PREFIX}{part}.json" for part in lost)
         say(f"{out}: {names}: lost or damaged; what the summary says of them comes from the change log")
         figures |= _of_log(out, figures, sum(reasons.values()))
-    # Of a run that was stopped, no epoch has told of the newest ones.
+    # Of a run that was stopped, no epoch has reported the newest ones.
     rejected = sum(reasons.values()) or figures["rejected"]
     seconds, events = figures["seconds"], figures["events"] - figures["rejected"] + rejected
     vertices = figures["vertices"]
@@ -151,18 +151,18 @@ def unusual_ts_in_words(out: Path) -> str:
     )
 
 
-def live_remarks(out: Path, told: Collection[str]) -> Iterator[tuple[str, str]]:
+def live_remarks(out: Path, known: Collection[str]) -> Iterator[tuple[str, str]]:
     """Lines for people about a run, by name, as soon as they are due; each once."""
     from freshet.job.run.model import unlearned_in_words  # with libraries that take a while
 
-    if ATTR not in told and read_attrs(out):
+    if ATTR not in known and read_attrs(out):
         yield (
             ATTR,
             "edges come with attr: it is checked and not kept, no layer reads it and no export of this job has it",
         )
-    if UNLEARNED not in told and (words := unlearned_in_words(read_figures(out).gauges)):
+    if UNLEARNED not in known and (words := unlearned_in_words(read_figures(out).gauges)):
         yield UNLEARNED, words
-    if UNUSUAL_TS not in told and (words := unusual_ts_in_words(out)):
+    if UNUSUAL_TS not in known and (words := unusual_ts_in_words(out)):
         yield UNUSUAL_TS, words
 
 

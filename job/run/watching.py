@@ -209,8 +209,8 @@ class RejectWatch:
     def verdict(self, summary: Mapping[str, Any], code: int) -> int:
         """The exit code of a run that has ended, with a reason on stderr where it is no success."""
         self._look_at_deletions(1)
-        told = ReadCounts(summary["events"], summary["rejected"])
-        counts = max(told, read_counts(self._out))
+        final = ReadCounts(summary["events"], summary["rejected"])
+        counts = max(final, read_counts(self._out))
         if counts.share > SAID_ABOVE:
             self._say(counts, summary["reasons"])
         if code != EXIT_DONE or not counts.rejected:

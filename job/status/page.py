@@ -49,40 +49,40 @@ def _again(out: Path) -> Iterator[Report]:
         time.sleep(max(0.0, EVERY_S - (time.monotonic() - began_s)))
 
 
-def page(out: Path, told: Mapping[str, Any]) -> str:
+def page(out: Path, status: Mapping[str, Any]) -> str:
     """Return a status for people."""
-    reasons = [f"  {count:>12,}  {reason}" for reason, count in told["reasons"].items()]
+    reasons = [f"  {count:>12,}  {reason}" for reason, count in status["reasons"].items()]
     rows = [
-        ("job", f"{told['state']}: {told['detail']}"),
-        ("name", told["name"]),
+        ("job", f"{status['state']}: {status['detail']}"),
+        ("name", status["name"]),
         ("folder", str(out)),
-        ("epoch", f"{told['epoch']:,}  ({told['vertices']:,} vertices, {told['rows']:,} rows written)"),
-        ("events", f"{told['events']:,}  ({_events_per_s(told)})"),
-        ("lag", _lag(told)),
-        ("freshness", f"p50 {_ms(told['freshness_ms_p50'])}, p99 {_ms(told['freshness_ms_p99'])}, until readable"),
-        ("checkpoint", _or_dash(told["checkpoint_age_s"], ",.1f", " s ago")),
-        ("shape", f"parts: {_or_dash(told['parts'], ',')}, processes: {told['processes']}"),
-        ("rejected", f"{told['rejected']:,}"),
+        ("epoch", f"{status['epoch']:,}  ({status['vertices']:,} vertices, {status['rows']:,} rows written)"),
+        ("events", f"{status['events']:,}  ({_events_per_s(status)})"),
+        ("lag", _lag(status)),
+        ("freshness", f"p50 {_ms(status['freshness_ms_p50'])}, p99 {_ms(status['freshness_ms_p99'])}, until readable"),
+        ("checkpoint", _or_dash(status["checkpoint_age_s"], ",.1f", " s ago")),
+        ("shape", f"parts: {_or_dash(status['parts'], ',')}, processes: {status['processes']}"),
+        ("rejected", f"{status['rejected']:,}"),
     ]
     lines = [f"{name:<11} {text}" for name, text in rows] + reasons
-    if noted := [f"{name.replace('_', ' ')} {told[name]:,}" for name in NOTED if told.get(name)]:
+    if noted := [f"{name.replace('_', ' ')} {status[name]:,}" for name in NOTED if status.get(name)]:
         lines.append(f"{'noted':<11} {', '.join(noted)}")
-    lines += [f"{'server':<11} Flight {one['flight']}, HTTP http://{one['http']}" for one in told["servers"]]
-    if told["operators"]:
-        lines += ["", f"{'':<12} busy  mean", *_layers(told["layers"]), *_loads(told["operators"])]
+    lines += [f"{'server':<11} Flight {one['flight']}, HTTP http://{one['http']}" for one in status["servers"]]
+    if status["operators"]:
+        lines += ["", f"{'':<12} busy  mean", *_layers(status["layers"]), *_loads(status["operators"])]
     return "\n".join(lines)
 
 
-def _events_per_s(told: Mapping[str, Any]) -> str:
-    mean = f"{_or_dash(told['events_per_s_mean'], ',.0f')}/s since the start"
-    return f"{told['events_per_s']:,.0f}/s now, {mean}" if told["state"] == RUNNING else mean
+def _events_per_s(status: Mapping[str, Any]) -> str:
+    mean = f"{_or_dash(status['events_per_s_mean'], ',.0f')}/s since the start"
+    return f"{status['events_per_s']:,.0f}/s now, {mean}" if status["state"] == RUNNING else mean
 
 
-def _lag(told: Mapping[str, Any]) -> str:
-    if told["lag"] is None:
-        return f"-  ({told['lag_unknown']})" if told.get("lag_unknown") else "-"
-    parts = ", ".join(f"{name}: {left:,}" for name, left in told["lag"].items())
-    return f"{told['lag_total']:,}" + (f"  ({parts})" if len(told["lag"]) > 1 else "")
+def _lag(status: Mapping[str, Any]) -> str:
+    if status["lag"] is None:
+        return f"-  ({status['lag_unknown']})" if status.get("lag_unknown") else "-"
+    parts = ", ".join(f"{name}: {left:,}" for name, left in status["lag"].items())
+    return f"{status['lag_total']:,}" + (f"  ({parts})" if len(status["lag"]) > 1 else "")
 
 
 def _layers(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:

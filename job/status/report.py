@@ -127,8 +127,8 @@ def _beside_checkpoints(out: Path, run: Mapping[str, Any]) -> Path:
 
 def _servers(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the servers that are known: the one that the run has started. Others do not report to the job."""
-    told = run.get("serving")
-    return [dict(told)] if told else []
+    serving = run.get("serving")
+    return [dict(serving)] if serving else []
 
 
 def _operators(out: Path, run: Mapping[str, Any], spec: JobSpec | None, running: bool) -> dict[str, dict[str, Any]]:

@@ -62,14 +62,14 @@ class Journal:
         Raises:
             UnknownFormatError: the state does not have it.
         """
-        told = {0: _Marker(0, {})}
+        found = {0: _Marker(0, {})}
         for at, lanes in orjson.loads(markers) if markers is not None else ():
-            told[at] = _Marker(at, {(source, partition): end for source, partition, end in lanes})
-        if epoch not in told:
+            found[at] = _Marker(at, {(source, partition): end for source, partition, end in lanes})
+        if epoch not in found:
             msg = f"the state does not say where the input stood at epoch {epoch}: another version wrote it"
             raise UnknownFormatError(msg)
-        self._markers = [told[epoch]]
-        return told[epoch].ends
+        self._markers = [found[epoch]]
+        return found[epoch].ends
 
     @property
     def restored_to(self) -> int:

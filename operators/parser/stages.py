@@ -312,8 +312,8 @@ class MessageStage:
 
     def _tell(self, now_ms: float) -> None:
         if self._status is not None and self._status_behind and self._status.is_due(now_ms):
-            told = [(partition, *found) for partition, found in self._next.items()]
-            self._status.write({"source": self._origin.name, "next": told}, now_ms)
+            offsets = [(partition, *found) for partition, found in self._next.items()]
+            self._status.write({"source": self._origin.name, "next": offsets}, now_ms)
             self._status_behind = False
 
     def close(self) -> None:

@@ -48,8 +48,8 @@ def times_so_far(mem: np.ndarray, epoch: int) -> Moment:
     if not mem[T_TIMES] or epoch < 0:
         return NOTHING_KNOWN
     at = int(mem[T_TIMES_AT]) + epoch % int(mem[T_TIMES]) * TIME_WORDS
-    found, *told = mem[at : at + TIME_WORDS].tolist()
-    return Moment(*(None if one == NO_TIME or found != epoch else one for one in told[len(NOTHING_KNOWN) :]))
+    found, *words = mem[at : at + TIME_WORDS].tolist()
+    return Moment(*(None if one == NO_TIME or found != epoch else one for one in words[len(NOTHING_KNOWN) :]))
 
 
 def times_of(mem: np.ndarray, epochs: np.ndarray) -> np.ndarray:

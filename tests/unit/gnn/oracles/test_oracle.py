@@ -140,7 +140,7 @@ def test_it_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edges, "_CHUNK_VERTICES", 3)
     told: list[str] = []
     model = make_model(1, [conv("graph_conv", 6, 3), {"type": "relu"}, conv("gat_conv", 3, 2)])
-    own_scale.forward(model, random_graph(2), tell=told.append)
+    own_scale.forward(model, random_graph(2), report=told.append)
     assert {"layer 1 of 3", "layer 2 of 3", "layer 3 of 3"} <= set(told)
     assert len([one for one in told if one.startswith("layer 1 of 3, ") and one.endswith("%")]) > 3
 

@@ -26,15 +26,15 @@ def test_groups_are_neighbours_in_the_order_of_the_flow(layers: int, parts: int,
     assert pipeline.last_of_first == first[-1]
     assert {pipeline.place_of(name)[1] for name in flow} == {None}
     assert len({pipeline.place_of(name) for name in flow}) == groups
-    assert pipeline.told(1).count(";") == groups - 1
+    assert pipeline.words(1).count(";") == groups - 1
 
 
 def test_groups_have_about_the_same_to_do() -> None:
-    assert OperatorGroups(2, 2).told(1) == "2 processes share the layers: parser to storage1; storage2 to sink"
+    assert OperatorGroups(2, 2).words(1) == "2 processes share the layers: parser to storage1; storage2 to sink"
     assert (
-        OperatorGroups(2, 3).told(1) == "3 processes share the layers: parser to storage0; storage1; storage2 to sink"
+        OperatorGroups(2, 3).words(1) == "3 processes share the layers: parser to storage0; storage1; storage2 to sink"
     )
-    assert OperatorGroups(1, 3).told(2) == "3 processes share the layers, 2 of each: parser to storage0; storage1; sink"
+    assert OperatorGroups(1, 3).words(2) == "3 processes share the layers, 2 of each: parser to storage0; storage1; sink"
     assert OperatorGroups(4, 2).group_of("tail2") == 0
     assert OperatorGroups(4, 2).group_of("storage3") == OperatorGroups(4, 2).group_of(SINK) == 1
 
@@ -62,7 +62,7 @@ def test_what_is_given_must_fit() -> None:
 
 def test_each_layer_has_its_own_subtasks() -> None:
     assert [subtasks_of(name, (1, 2, 4)) for name in Dataflow(3, 4)] == [1, 1, 1, 1, 1, 2, 2, 4, 4, 4]
-    assert division_of(1, None, (1, 2, 4), 3, 4).told() == "4 processes: layer 1 has 1; layer 2 has 2; layer 3 has 4"
+    assert division_of(1, None, (1, 2, 4), 3, 4).words() == "4 processes: layer 1 has 1; layer 2 has 2; layer 3 has 4"
 
 
 @pytest.mark.parametrize(

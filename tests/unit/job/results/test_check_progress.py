@@ -14,7 +14,7 @@ def test_what_goes_on_is_shown_while_the_caller_is_busy() -> None:
     progress = CheckProgress(ProgressDisplay("freshet check", shown, lambda: float(next(seconds))), clock=lambda: 0.0)
     deadline = time.monotonic() + 60
     with progress:
-        progress.tell("full pass over 3 vertices")
+        progress.report("full pass over 3 vertices")
         while shown.getvalue().count("full pass") < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
