@@ -34,7 +34,8 @@ def test_groups_have_about_the_same_to_do() -> None:
     assert (
         OperatorGroups(2, 3).words(1) == "3 processes share the layers: parser to storage0; storage1; storage2 to sink"
     )
-    assert OperatorGroups(1, 3).words(2) == "3 processes share the layers, 2 of each: parser to storage0; storage1; sink"
+    of_each = "3 processes share the layers, 2 of each: parser to storage0; storage1; sink"
+    assert OperatorGroups(1, 3).words(2) == of_each
     assert OperatorGroups(4, 2).group_of("tail2") == 0
     assert OperatorGroups(4, 2).group_of("storage3") == OperatorGroups(4, 2).group_of(SINK) == 1
 
