@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         torch.manual_seed(_TORCH_SEED)
 
 
-def pytest_collection_finish() -> None:
-    """What is loaded by now stays: looking through it for garbage again and again took a tenth of the time."""
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while tests are collected, nor later among what is loaded by then, which all stays.
+
+    It took a quarter of the time of collecting, and a tenth of that of the tests.
+    """
+    gc.disable()
+    yield
+    gc.enable()
     gc.collect()
     gc.freeze()
 

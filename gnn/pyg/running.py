@@ -17,6 +17,9 @@ from torch.nn import Module
 from freshet.gnn.pyg.errors import ExportError
 
 _CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
+_TIMES = (
+    "_use_segment_matmul_heuristic_output",
+)  # RGCNConv notes which product is faster; its rows do not depend on it
 
 
 def copy_of(module: Module) -> Module:
@@ -159,7 +162,8 @@ def what_is_kept(module: Module) -> list[Any]:
     """Return what a module's calls may change of it: its numbers, and what else it keeps of which type and length."""
     names = sorted({kind.__module__ for part in module.modules() for kind in type(part).__mro__})
     homes = [sys.modules[name] for name in names if name.split(".")[0] not in _NO_HOMES]
-    kept = [value for holder in (*module.modules(), *homes) for value in vars(holder).values()]
+    holders = (*module.modules(), *homes)
+    kept = [value for holder in holders for name, value in vars(holder).items() if name not in _TIMES]
     lengths = [(type(value), len(value) if isinstance(value, list | dict | set) else 0) for value in kept]
     buffers = [str(float(one.detach().double().sum())) for one in module.buffers()]
     return [*((name, one.value) for name, one in kept_numbers(module).items()), *lengths, *buffers]

@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from freshet.job.dev import local_cluster
-from freshet.job.machine.java import flink_home
+from freshet.job.machine.java import find_java_home, flink_home
+from tests.support.flink.scripts_java import java_home_of_scripts
 
 FOLDER_VARIABLE = "FRESHET_TESTS_CLASSES"
 _OPTIONS_VARIABLE = "JVM_ARGS"
@@ -43,7 +44,8 @@ _make_plain_folders = local_cluster.make_folders
 
 
 def _make_folders(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
-    return _make_plain_folders(folder, options) | {_OPTIONS_VARIABLE: _options(_CLUSTER)}
+    java = java_home_of_scripts(find_java_home(), Path(os.environ[FOLDER_VARIABLE]))
+    return _make_plain_folders(folder, options) | {_OPTIONS_VARIABLE: _options(_CLUSTER), "JAVA_HOME": str(java)}
 
 
 class ArchiveMaker:

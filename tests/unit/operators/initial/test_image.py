@@ -183,18 +183,18 @@ def returning(model: KindsModel, *kinds: str) -> KindsModel:
 
 
 @pytest.mark.parametrize(
-    ("model", "parts", "id_of"),
+    ("make", "parts", "id_of"),
     [
-        (two_layers("item"), 3, int),
-        (returning(different_convs(), "item"), 1, text_id),
-        (returning(different_convs(), "user"), 3, text_id),
-        (side_by_side(), 3, int),
-        (by_degrees(), 1, text_id),
-        (by_degrees(), 3, int),
-        (exported("max")[1], 3, int),
-        (exported("sum")[1], 1, text_id),
-        (without_features(), 1, int),
-        (with_attributes(), 3, text_id),
+        (lambda: two_layers("item"), 3, int),
+        (lambda: returning(different_convs(), "item"), 1, text_id),
+        (lambda: returning(different_convs(), "user"), 3, text_id),
+        (side_by_side, 3, int),
+        (by_degrees, 1, text_id),
+        (by_degrees, 3, int),
+        (lambda: exported("max")[1], 3, int),
+        (lambda: exported("sum")[1], 1, text_id),
+        (without_features, 1, int),
+        (with_attributes, 3, text_id),
     ],
     ids=[
         "sums",
@@ -210,8 +210,9 @@ def returning(model: KindsModel, *kinds: str) -> KindsModel:
     ],
 )
 def test_images_with_kinds_are_those_made_in_memory(
-    model: KindsModel, parts: int, id_of: Callable[[int], object], tmp_path: Path
+    make: Callable[[], KindsModel], parts: int, id_of: Callable[[int], object], tmp_path: Path
 ) -> None:
+    model = make()
     assert model.features.kinds is not None
     save_records(tmp_path, random_records(model.features.kinds, 5, 400, id_of))
     made = []
