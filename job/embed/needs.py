@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.gnn.edge_reads import EdgeReads
-from freshet.gnn.kind_layers.plans import KindsPlan
-from freshet.gnn.plan import LayerPlan, Plan
+from freshet.gnn.any_plan import AnyPlan, aggregated, aggregates_of, returned_of, without_kinds
+from freshet.gnn.kind_layers.plans import KindsLayer, KindsPlan, RelationPlan
+from freshet.gnn.plan import LayerPlan
 from freshet.job.errors import JobFailed, UsageError
+from freshet.job.options.partitioning_options import PartitioningOptions
+from freshet.job.options.run_config import option_values
 from freshet.job.units import format_size, readable
 from freshet.kinds import NO_MIRROR, Kinds
 from freshet.operators.embed.engine import EngineOptions
@@ -33,40 +34,56 @@ from freshet.operators.embed.memory_plan import (
 )
 from freshet.operators.embed.prepare import sorting_bytes
 from freshet.operators.snapshot.reader import Snapshot
+from freshet.partitioner.config import STREAM, PartitionerConfig
 from freshet.partitioner.events import INT
-from freshet.schema import Features
+from freshet.partitioner.placement.whole_graph import EDGE_BYTES, EDGES_MAX
 
-_EDGE_BYTES = 16  # while edges are sorted
+_SORTED_EDGE_BYTES = 16  # while edges are sorted
 _MIB = 1 << 20
 # Of the streaming job (docs/reference/memory.md): the Partitioner's tables and its hash index; adjacency at a layer,
 # both ways.
-JOB_EDGE_BYTES, _EDGE_LAYER_BYTES = 72, 12
-JOB_VERTEX_BYTES, JOB_VERTEX_LAYER_BYTES = 84, 60
+_JOB_EDGE_BYTES, _EDGE_LAYER_BYTES = 72, 12
+_JOB_VERTEX_BYTES, _VERTEX_LAYER_BYTES = 84, 60
 _RELATION_BYTES = 28  # of a vertex at each end of a relation: places in lists, and a count
+# While the graph is placed: of an edge its rows, log, record and column of a block, and its entries of the hash index;
+# of a vertex its log, record and columns; of each part that it may have a row in the record. Measured by
+# scripts/bench/image.py.
+_PLACED_EDGE_BYTES, _REPLICATED_EDGE_BYTES, _PLACED_VERTEX_BYTES, _ROW_BYTES = 64, 48, 120, 16
+_RELATION_EDGE_BYTES = 8  # of an edge where vertices have kinds
+_WHOLE_EDGE_BYTES = 32  # of it while METIS works (partitioner/placement/whole_graph.py): log and index alone
+_EVENT_BYTES = 33  # on the disk
 _BATCH = 1 << 17
-
-
-def layer_edge_bytes(edge: EdgeReads) -> int:
-    """Bytes of an edge in the tables of a layer whose messages read this of it."""
-    return _EDGE_LAYER_BYTES + (12 + 4 * edge.row_width if edge.row_width else 0)
 
 
 @dataclass(frozen=True)
 class Needs:
-    """An embedding's size, by what the snapshot's files say of themselves.
+    """Size of an embedding by kind and relation, as the snapshot's files say; without kinds there is one of each.
 
-    Units: bytes; `edges` with both ways of an undirected one.
+    Units: bytes; `by_relation` has both ways of undirected edges, and the edges of mirrors.
     """
 
-    vertices: int
-    edges: int
+    plan: AnyPlan
+    by_kind: tuple[int, ...]
+    by_relation: tuple[int, ...]
     text: int
-    shapes: list[LayerColumns]
-    layers: list[LayerPlan]
-    features: Features
-    weighted: bool
+    """All ids that are strings."""
     files: int
     """The snapshot's own files, which S2 gets too."""
+
+    @property
+    def vertices(self) -> int:
+        """Number of vertices of all kinds."""
+        return sum(self.by_kind)
+
+    @property
+    def edges(self) -> int:
+        """Number of edges of all relations."""
+        return sum(self.by_relation)
+
+    @property
+    def shapes(self) -> list[LayerColumns]:
+        """Columns of each layer, of a model that is embedded in passes."""
+        return [shape_of(layer) for layer in without_kinds(self.plan, "an embedding in passes").layers]
 
     @property
     def prepare_memory(self) -> int:
@@ -74,33 +91,28 @@ class Needs:
         return dictionary_bytes(self.vertices, self.text) + 4 * self.vertices + 2 * _MIB
 
     @property
-    def edge_width(self) -> int:
-        """Width of the attributes of edges."""
-        return self.features.edge_width
-
-    @property
     def feature_bytes(self) -> int:
         """Features of all vertices."""
-        return self.features.row_bytes * self.vertices
+        return self._row_bytes(self.plan.features.widths)
 
     @property
     def out_bytes(self) -> int:
         """All embeddings."""
-        return 4 * self.shapes[-1].out * self.vertices
+        return sum(4 * one.width * self.by_kind[one.number] for one in returned_of(self.plan))
 
     @property
     def passed_bytes(self) -> int:
         """The most that vertices send to a layer, with the rows that they have there."""
-        return 4 * max(self.features.width, *(shape.sent + shape.out for shape in self.shapes)) * self.vertices
+        return max(self.feature_bytes, *(rows for _, rows in map(self._vertices_of, self.plan.layers)))
 
     @property
     def operator_bytes(self) -> list[int]:
         """Approximate size of the tables of a streaming job's operators: Partitioner, features, and each layer."""
-        found = [JOB_VERTEX_BYTES * self.vertices + JOB_EDGE_BYTES * self.edges, self.feature_bytes]
-        for shape, layer in zip(self.shapes, self.layers, strict=True):
-            rows = 12 * shape.message + 4 * (shape.sent - shape.message) + 4 * shape.out
-            vertices = (JOB_VERTEX_LAYER_BYTES + rows) * self.vertices
-            found.append(vertices + layer_edge_bytes(layer.edge) * self.edges)
+        widths = self.plan.row_widths if isinstance(self.plan, KindsPlan) else self.plan.features.widths
+        found = [_JOB_VERTEX_BYTES * self.vertices + _JOB_EDGE_BYTES * self.edges, self._row_bytes(widths)]
+        for layer in self.plan.layers:
+            vertices, rows = self._vertices_of(layer)
+            found.append(_VERTEX_LAYER_BYTES * vertices + rows + sum(map(self._edges_of, aggregates_of(layer))))
         return found
 
     @property
@@ -108,44 +120,66 @@ class Needs:
         """Approximate size of the tables of a streaming job on this graph."""
         return sum(self.operator_bytes)
 
+    def _row_bytes(self, widths: Sequence[int]) -> int:
+        return sum(4 * width * n for width, n in zip(widths, self.by_kind, strict=True))
+
+    def _vertices_of(self, layer: LayerPlan | KindsLayer) -> tuple[int, int]:
+        """Return the vertices that have a part in a layer, and the bytes of the rows that they send and have there."""
+        kinds = layer.kinds if isinstance(layer, KindsLayer) else [layer]
+        there = [(n, one) for n, one in zip(self.by_kind, kinds, strict=True) if one is not None]
+        widths = [one.message_width + one.self_width + one.out_width for _, one in there]
+        return sum(n for n, _ in there), sum(4 * width * n for width, (n, _) in zip(widths, there, strict=True))
+
+    def _edges_of(self, aggregated: LayerPlan | RelationPlan) -> int:
+        """Return the bytes of edges and synopses in the tables of a layer, or of one of its relations."""
+        wide = aggregated.edge.row_width
+        edge = _EDGE_LAYER_BYTES + (12 + 4 * wide if wide else 0)
+        if not isinstance(aggregated, RelationPlan):
+            return edge * self.edges + 8 * aggregated.message_width * self.vertices
+        sources, targets = self.by_kind[aggregated.source], self.by_kind[aggregated.target]
+        edges = sum(self.by_relation[number] for number in aggregated.numbers)
+        kept = min(edges, len(aggregated.numbers) * targets)  # pairs with edges
+        synopses = kept * aggregated.synopsis.state_bytes(aggregated.message_width)
+        return edge * edges + synopses + _RELATION_BYTES * (sources + targets)
+
     def disk(self, options: EngineOptions, order: str, linked: bool) -> int:
-        """The most that lies on the disk at a time; a cold store counts with every row that it can get."""
+        """The most that lies on the disk at a time in passes; a cold store counts with every row that it can get."""
+        shapes, is_weighted = self.shapes, any(one.edge.weighted for one in aggregated(self.plan))
         ids = 8 * self.vertices + self.text
-        topology = (4 + 4 * self.weighted) * self.edges + 40 * self.vertices
+        topology = (4 + 4 * is_weighted) * self.edges + 40 * self.vertices
         topology += 4 * (self.edges + self.vertices) * (options.eviction == "next-use")
-        features = self.features.row_bytes * self.vertices * (1 + (order == "completion"))
-        most = features + ids + 2 * _EDGE_BYTES * self.edges + topology
-        before = self.features.row_bytes
-        for shape in self.shapes:
+        most = self.feature_bytes * (1 + (order == "completion"))
+        most += ids + 2 * _SORTED_EDGE_BYTES * self.edges + topology
+        before = self.plan.features.row_bytes
+        for shape in shapes:
             rows = before + 4 * shape.out + 8 + (0 if options.passes not in (1, None) else 8 * shape.columns)
             most = max(most, ids + topology + rows * self.vertices)
             before = 4 * shape.out + 4
-        last = ids + topology + (8 * self.shapes[-1].out + 30) * self.vertices + self.text
+        last = ids + topology + (8 * shapes[-1].out + 30) * self.vertices + self.text
         return max(most, last) + (0 if linked else self.files)
 
 
-def needs_of(plan: Plan, snapshot: Snapshot, *, undirected: bool) -> Needs:
-    """The needs of embedding a snapshot."""
-    return Needs(
-        snapshot.vertices,
-        snapshot.edges * (1 + undirected),
-        text_bytes(snapshot),
-        [shape_of(layer) for layer in plan.layers],
-        plan.layers,
-        plan.features,
-        any(layer.edge.weighted for layer in plan.layers),
-        file_bytes(snapshot),
-    )
+def needs_of(plan: AnyPlan, snapshot: Snapshot, *, undirected: bool) -> Needs:
+    """Return the needs of embedding a snapshot; rows of no kind or relation of the model are refused as they are read.
 
-
-def text_bytes(snapshot: Snapshot) -> int:
-    """Return the bytes of all ids that are strings."""
-    return 0 if snapshot.id_kind == INT else _bytes_of_column(snapshot.folder / "vertices.parquet", "id")
-
-
-def file_bytes(snapshot: Snapshot) -> int:
-    """Return the bytes of the snapshot's own files."""
-    return sum((snapshot.folder / name).stat().st_size for name in ("vertices.parquet", "edges.parquet"))
+    Raises: KindsError where edges between two kinds are to be undirected.
+    """
+    vertices, edges = snapshot.folder / "vertices.parquet", snapshot.folder / "edges.parquet"
+    text = 0 if snapshot.id_kind == INT else _bytes_of_column(vertices, "id")
+    by_kind, counts = [snapshot.vertices], [snapshot.edges * (1 + undirected)]
+    if (kinds := plan.features.kinds) is not None:
+        if kinds.are_named:
+            found = _counted(vertices, ("kind",))
+            by_kind = [found[(name,)] for name in kinds.names]
+        counts = [0] * len(kinds.relations)
+        for names, many in _counted(edges, ("type", "src_kind", "dst_kind")).items():
+            for number in _relation_of(kinds, names):
+                counts[number] += many
+        for number, mirror in enumerate(kinds.mirrors(undirected=undirected).tolist()):
+            if mirror != NO_MIRROR:
+                counts[mirror] += counts[number]
+    files = vertices.stat().st_size + edges.stat().st_size
+    return Needs(plan, tuple(by_kind), tuple(counts), text, files)
 
 
 def _bytes_of_column(path: Path, name: str) -> int:
@@ -156,7 +190,7 @@ def _bytes_of_column(path: Path, name: str) -> int:
         return sum(one.total_uncompressed_size for one in columns if one.path_in_schema == name)
 
 
-def memory_lines(
+def lines_of_passes(
     needs: Needs, options: EngineOptions, side_by_side: int = 1, passes: Sequence[int] | None = None
 ) -> list[str]:
     """Describe, for people, the share of each step in the budget, and the memory of a later job.
@@ -165,27 +199,70 @@ def memory_lines(
     is settled.
     Raises: UsageError when a step does not fit.
     """
-    least = max(needs.prepare_memory, side_by_side * least_memory(needs.vertices, needs.shapes))
-    of_pass = replace(options, memory=options.memory // side_by_side)
+    memory, shapes = options.memory, needs.shapes
+    of_pass = replace(options, memory=memory // side_by_side)
     spread = f", {side_by_side} passes at a time, each" if side_by_side > 1 else ""
-    preparing = max(needs.prepare_memory, sorting_bytes(options.memory, needs.vertices))
-    lines = [f"memory: {readable(options.memory)}, beside what Python and its libraries take"]
+    preparing = max(needs.prepare_memory, sorting_bytes(memory, needs.vertices))
+    lines = [f"reading and sorting: up to {readable(min(memory, preparing))}"]
     try:
-        if options.memory < needs.prepare_memory:
+        if memory < needs.prepare_memory:
             raise BudgetError
-        lines.append(f"  reading and sorting: up to {readable(min(options.memory, preparing))}")
-        for number, shape in enumerate(needs.shapes, 1):
+        for number, shape in enumerate(shapes, 1):
             of_layer = of_pass if passes is None else replace(of_pass, passes=passes[number - 1])
-            lines.append(f"  layer {number}{spread}: {_layer_line(needs, of_layer, shape)}")
+            lines.append(f"layer {number}{spread}: {_layer_line(needs, of_layer, shape)}")
     except BudgetError:
-        msg = (
-            f"--memory {format_size(options.memory)}: too little for {needs.vertices:,} vertices and "
-            f"{needs.edges:,} edges; give {format_size(-(-least // _MIB) * _MIB)} or more"
-        )
+        least = max(needs.prepare_memory, side_by_side * least_memory(needs.vertices, shapes))
+        msg = f"{_too_little(needs, memory, 'for')}; {_give(least)}"
         raise UsageError(msg) from None
-    job = readable(needs.job_memory)
-    lines.append(f"  a later `freshet run` on this graph: about {job} in its tables")
-    return lines
+    return _described(needs, memory, lines)
+
+
+def placing_memory(needs: Needs, placement: PartitioningOptions) -> int:
+    """The private memory of the step that takes most: the graph's topology is placed as a whole."""
+    parts = placement.parts or 1
+    edge = _PLACED_EDGE_BYTES + _REPLICATED_EDGE_BYTES * (parts > 1)
+    edge += 0 if needs.plan.features.kinds is None else _RELATION_EDGE_BYTES
+    if (
+        parts > 1
+        and PartitionerConfig(**option_values(placement, PartitionerConfig)).places_whole
+        and needs.edges <= EDGES_MAX
+    ):
+        edge = max(edge, EDGE_BYTES + _WHOLE_EDGE_BYTES)
+    rows = min(parts * needs.vertices, needs.vertices + 2 * needs.edges)  # an edge brings two replicas at most
+    return edge * needs.edges + _PLACED_VERTEX_BYTES * needs.vertices + _ROW_BYTES * rows + 2 * needs.text + 4 * _MIB
+
+
+def lines_of_placing(
+    needs: Needs, memory: int, placement: PartitioningOptions, other_ways: Sequence[str] = ()
+) -> list[str]:
+    """Describe, for people, the shares of the steps in the budget where a graph is placed, and of a later job.
+
+    `other_ways`: what else to advise where the budget is too small.
+    Raises: UsageError when it is.
+    """
+    placing = placing_memory(needs, placement)
+    if placing > memory:
+        stream = placement.model_copy(update={"snapshot_placement": STREAM})
+        ways = ["or --snapshot-placement stream"] if placing_memory(needs, stream) <= memory else []
+        held = f"{_too_little(needs, memory, 'to place')}, which are held in memory"
+        msg = f"{held}; {', '.join([_give(placing), *ways, *other_ways])}"
+        raise UsageError(msg)
+    layers = f"tables in mapped files, of which sums in {readable(memory // 2)} are written at random at a time"
+    return _described(needs, memory, [f"placing the graph: up to {readable(placing)}", f"layers: {layers}"])
+
+
+def _described(needs: Needs, memory: int, steps: Sequence[str]) -> list[str]:
+    later = f"a later `freshet run` on this graph: about {readable(needs.job_memory)} in its tables"
+    first = f"memory: {readable(memory)}, beside what Python and its libraries take"
+    return [first, *(f"  {one}" for one in (*steps, later))]
+
+
+def _too_little(needs: Needs, memory: int, what: str) -> str:
+    return f"--memory {format_size(memory)}: too little {what} {needs.vertices:,} vertices and {needs.edges:,} edges"
+
+
+def _give(least: int) -> str:
+    return f"give {format_size(-(-least // _MIB) * _MIB)} or more"
 
 
 def _layer_line(needs: Needs, options: EngineOptions, shape: LayerColumns) -> str:
@@ -196,15 +273,27 @@ def _layer_line(needs: Needs, options: EngineOptions, shape: LayerColumns) -> st
     next_use = options.eviction == "next-use"
     planned = layer_memory(options.memory, needs.vertices, shape, passes or 1, block_rows, next_use=next_use)
     share = 100.0 * planned.slots / max(1, planned.destinations)
-    told = "passes as they turn out cheapest" if passes is None else f"{planned.passes} passes"
+    in_passes = "passes as they turn out cheapest" if passes is None else f"{planned.passes} passes"
     state = readable(CONTEXT_BYTES * needs.vertices)
     if shape.held:
         held = f"all {planned.destinations:,} destinations of a pass"
-        return f"{readable(planned.bytes)}: contexts {state}, {held}, {told}"
+        return f"{readable(planned.bytes)}: contexts {state}, {held}, {in_passes}"
     return (
         f"{readable(planned.bytes)}: contexts {state}, hot store {planned.slots:,} of {planned.destinations:,} "
-        f"destinations ({share:.0f}%), {told}"
+        f"destinations ({share:.0f}%), {in_passes}"
     )
+
+
+def disk_bytes(needs: Needs, linked: bool, parts: int, *, rows_alone: bool = False) -> int:
+    """The most that lies on the disk at a time where operators embed.
+
+    With `rows_alone` it has one operator's tables, and partial synopses of it.
+    """
+    tables = max(needs.operator_bytes) * (1 + (parts > 1)) if rows_alone else needs.job_memory
+    kept = tables + needs.out_bytes
+    events = (_EVENT_BYTES + 8 * needs.plan.features.edge_width) * needs.edges + _EVENT_BYTES * needs.vertices
+    events += needs.feature_bytes + 2 * needs.text
+    return kept + kept // 2 + 2 * needs.passed_bytes + events + (0 if linked else needs.files)
 
 
 def check_disk(needed: int, out: Path, used: int) -> str:
@@ -220,107 +309,6 @@ def check_disk(needed: int, out: Path, used: int) -> str:
         )
         raise JobFailed(msg)
     return f"disk: up to {readable(needed)} while it works, {readable(free + used)} are free"
-
-
-@dataclass(frozen=True)
-class KindsNeeds:
-    """Size of an embedding by kind and relation, as the snapshot's files say.
-
-    Units: bytes; `by_relation` has the edges of mirrors, too.
-    """
-
-    plan: KindsPlan
-    by_kind: tuple[int, ...]
-    by_relation: tuple[int, ...]
-    text: int
-    files: int
-    """The snapshot's own files, which S2 gets too."""
-
-    @property
-    def vertices(self) -> int:
-        """Number of vertices of all kinds."""
-        return sum(self.by_kind)
-
-    @property
-    def edges(self) -> int:
-        """Number of edges of all relations."""
-        return sum(self.by_relation)
-
-    @property
-    def edge_width(self) -> int:
-        """Largest width of attributes."""
-        return self.plan.features.edge_width
-
-    @property
-    def feature_bytes(self) -> int:
-        """Features of all vertices."""
-        return 4 * sum(np.multiply(self.by_kind, self.plan.features.widths).tolist())
-
-    @property
-    def out_bytes(self) -> int:
-        """All embeddings."""
-        kinds = self.plan.features.kinds
-        assert kinds is not None  # as each such model has them
-        return sum(4 * width * self.by_kind[kinds.kind_codes[kind]] for kind, width in self.plan.out.items())
-
-    @property
-    def passed_bytes(self) -> int:
-        """The most that vertices send to a layer, with the rows that they have there."""
-        layers = [
-            sum(
-                4 * (one.message_width + one.self_width + one.out_width) * n
-                for one, n in zip(layer.kinds, self.by_kind, strict=True)
-                if one is not None
-            )
-            for layer in self.plan.layers
-        ]
-        return max(self.feature_bytes, *layers)
-
-    @property
-    def operator_bytes(self) -> list[int]:
-        """Approximate size of the tables of a streaming job's operators: Partitioner, features, and each layer."""
-        found = [JOB_VERTEX_BYTES * self.vertices + JOB_EDGE_BYTES * self.edges]
-        found.append(4 * sum(np.multiply(self.by_kind, self.plan.row_widths).tolist()))
-        for layer in self.plan.layers:
-            total = 0
-            for one, n in zip(layer.kinds, self.by_kind, strict=True):
-                if one is not None:
-                    rows = 4 * (one.message_width + one.self_width + one.out_width)
-                    total += n * (JOB_VERTEX_LAYER_BYTES + rows)
-            for relation in layer.relations:
-                ends = self.by_kind[relation.source] + self.by_kind[relation.target]
-                edges = sum(self.by_relation[number] for number in relation.numbers)
-                kept = min(edges, len(relation.numbers) * self.by_kind[relation.target])  # pairs with edges
-                total += _RELATION_BYTES * ends + layer_edge_bytes(relation.edge) * edges
-                total += kept * relation.synopsis.state_bytes(relation.message_width)
-            found.append(total)
-        return found
-
-    @property
-    def job_memory(self) -> int:
-        """Approximate size of the tables of a streaming job on this graph."""
-        return sum(self.operator_bytes)
-
-
-def kinds_needs(plan: KindsPlan, snapshot: Snapshot, text: int, files: int, *, undirected: bool) -> KindsNeeds:
-    """Count vertices by kind and edges by relation; rows that name none of the model's are refused as they are read.
-
-    Raises: KindsError where edges between two kinds are to be undirected.
-    """
-    kinds = plan.features.kinds
-    assert kinds is not None  # as each such model has them
-    by_kind = [snapshot.vertices]
-    if kinds.are_named:
-        found = _counted(snapshot.folder / "vertices.parquet", ("kind",))
-        by_kind = [found[(name,)] for name in kinds.names]
-    counts = [0] * len(kinds.relations)
-    for names, many in _counted(snapshot.folder / "edges.parquet", ("type", "src_kind", "dst_kind")).items():
-        for number in _relation_of(kinds, names):
-            counts[number] += many
-    for number, mirror in enumerate(kinds.mirrors(undirected=undirected).tolist()):
-        if mirror != NO_MIRROR:
-            counts[mirror] += counts[number]
-    return KindsNeeds(plan, tuple(by_kind), tuple(counts), text, files)
 
 
 def _counted(path: Path, columns: Sequence[str]) -> Counter[tuple[str | None, ...]]:

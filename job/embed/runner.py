@@ -18,7 +18,7 @@ from freshet.gnn.plan import Plan
 from freshet.job.console import ProgressDisplay, say
 from freshet.job.embed import folder, serving, streaming
 from freshet.job.embed.batch_job import Spread
-from freshet.job.embed.needs import check_disk, needs_of
+from freshet.job.embed.needs import check_disk, disk_bytes, lines_of_placing, needs_of
 from freshet.job.embed.serving import Serve
 from freshet.job.embed.streaming import partitioning_of
 from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
@@ -150,16 +150,16 @@ def _by_operators(
 ) -> dict[str, Any]:
     """Compute embeddings by the operators of a streaming job, whose base image is kept for a stream; the JSON line."""
     placement, made_for, rows_alone = options.placement, options.made_for, options.made_for == SERVING
-    needs = streaming.needs_to_stream(plan, snapshot, undirected=mirror)
+    needs = needs_of(plan, snapshot, undirected=mirror)
     say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.features}")
     why = why_not_in_passes(plan)
     if rows_alone:
         say(f"--model {options.model}: {why}: its edges are held in memory, as for a stream")
     other_ways = ["or --for serving"] if why is None else []
-    for line in streaming.memory_lines(needs, memory, placement, other_ways):
+    for line in lines_of_placing(needs, memory, placement, other_ways):
         say(line)
     linked = snapshot.folder.stat().st_dev == work.stat().st_dev
-    needed = streaming.disk_bytes(needs, linked, placement.parts or 1, rows_alone=rows_alone)
+    needed = disk_bytes(needs, linked, placement.parts or 1, rows_alone=rows_alone)
     say(check_disk(needed, work.parent, folder.used_bytes(work)))
     seed = folder.told_before(work.parent).get(streaming.HASH_SEED, new_seed())
     parts, partitioning = placement.parts or 1, partitioning_of(placement, plan, snapshot, seed, undirected=mirror)

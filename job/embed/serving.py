@@ -12,7 +12,7 @@ from freshet.gnn.plan import Plan
 from freshet.job.console import ProgressDisplay, say
 from freshet.job.embed import folder
 from freshet.job.embed.batch_job import Spread, of_runtime, run_on_flink
-from freshet.job.embed.needs import Needs, check_disk, memory_lines
+from freshet.job.embed.needs import Needs, check_disk, lines_of_passes
 from freshet.job.embed.step import Serving, StepSettings
 from freshet.job.errors import JobFailed
 from freshet.operators.embed.embedding import Embedding, EmbeddingReport
@@ -53,9 +53,9 @@ class Serve:
 def check(needs: Needs, serve: Serve, snapshot: Snapshot, work: Path) -> None:
     """Report the memory and disk needed; refuse to start if they are not available."""
     drawn = None
-    with suppress(BudgetError), _clear_ends():  # of too little memory `memory_lines` says more
+    with suppress(BudgetError), _clear_ends():  # of too little memory `lines_of_passes` says more
         drawn = None if serve.spread is None else drawn_passes(needs, serve, FinishedSteps(work))
-    for line in memory_lines(needs, serve.engine, serve.side_by_side, drawn):
+    for line in lines_of_passes(needs, serve.engine, serve.side_by_side, drawn):
         say(line)
     linked = snapshot.folder.stat().st_dev == work.stat().st_dev
     needed = needs.disk(serve.engine, serve.order, linked)

@@ -1,48 +1,33 @@
-"""Embeddings by the operators of a streaming job, with its initial state or alone: options, needs and computation.
+"""Embeddings by the operators of a streaming job, with its initial state or alone: options and computation.
 
 Alone they are for serving, of models that the passes of operators/embed do not take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from freshet.gnn.any_plan import AnyPlan
-from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.job.embed.batch_job import Spread, of_runtime, run_on_flink
-from freshet.job.embed.needs import KindsNeeds, Needs, file_bytes, kinds_needs, needs_of, text_bytes
 from freshet.job.embed.step import StepSettings, initial_image, settings_of
-from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MadeImage
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.run_config import option_values, written
-from freshet.job.units import format_size, readable
 from freshet.kernels.processor import running
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.initial.image import ImageReport
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.operators.storage.kinds.learned import UNKNOWN
 from freshet.operators.telemetry.figures import LEARNED, UNLEARNED
-from freshet.partitioner.config import STREAM, PartitionerConfig
-from freshet.partitioner.placement.whole_graph import EDGE_BYTES, EDGES_MAX
+from freshet.partitioner.config import PartitionerConfig
 from freshet.state.memory.mapped_file import mapped
 
-AnyNeeds: TypeAlias = Needs | KindsNeeds
-
 HASH_SEED = "hash seed"  # in what was told
-_MIB = 1 << 20
-# While the graph is placed: of an edge its rows, log, record and column of a block, and its entries of the hash index;
-# of a vertex its log, record and columns; of each part that it may have a row in the record. Measured by
-# scripts/bench/image.py.
-_EDGE_BYTES, _REPLICATED_EDGE_BYTES, _VERTEX_BYTES, _ROW_BYTES = 64, 48, 120, 16
-_RELATION_EDGE_BYTES = 8  # of an edge where vertices have kinds
-_WHOLE_EDGE_BYTES = 32  # of it while METIS works (partitioner/placement/whole_graph.py): log and index alone
-_EVENT_BYTES = 33  # on the disk
 
 
 def partitioning_of(
@@ -52,66 +37,6 @@ def partitioning_of(
     placed = option_values(options, PartitionerConfig)
     placed |= {"id_kind": snapshot.id_kind, "hash_seed": hash_seed}
     return PartitionerConfig.of(graph_rules(plan, undirected=undirected), **placed)
-
-
-def needs_to_stream(plan: AnyPlan, snapshot: Snapshot, *, undirected: bool) -> AnyNeeds:
-    """Return the needs of embedding a snapshot for a stream.
-
-    Raises: KindsError where edges between two kinds are to be undirected.
-    """
-    if isinstance(plan, KindsPlan):
-        return kinds_needs(plan, snapshot, text_bytes(snapshot), file_bytes(snapshot), undirected=undirected)
-    return needs_of(plan, snapshot, undirected=undirected)
-
-
-def placing_memory(needs: AnyNeeds, placement: PartitioningOptions) -> int:
-    """The private memory of the step that takes most: the graph's topology is placed as a whole."""
-    parts = placement.parts or 1
-    edge = _EDGE_BYTES + _REPLICATED_EDGE_BYTES * (parts > 1) + _RELATION_EDGE_BYTES * isinstance(needs, KindsNeeds)
-    if (
-        parts > 1
-        and PartitionerConfig(**option_values(placement, PartitionerConfig)).places_whole
-        and needs.edges <= EDGES_MAX
-    ):
-        edge = max(edge, EDGE_BYTES + _WHOLE_EDGE_BYTES)
-    rows = min(parts * needs.vertices, needs.vertices + 2 * needs.edges)  # an edge brings two replicas at most
-    return edge * needs.edges + _VERTEX_BYTES * needs.vertices + _ROW_BYTES * rows + 2 * needs.text + 4 * _MIB
-
-
-def memory_lines(
-    needs: AnyNeeds, memory: int, placement: PartitioningOptions, other_ways: Sequence[str] = ()
-) -> list[str]:
-    """Describe, for people, the shares of the steps in the budget.
-
-    `other_ways`: what else to advise where the budget is too small.
-    Raises: UsageError when it is.
-    """
-    placing = placing_memory(needs, placement)
-    if placing > memory:
-        ways = [f"give {format_size(-(-placing // _MIB) * _MIB)} or more"]
-        stream = placement.model_copy(update={"snapshot_placement": STREAM})
-        ways += ["or --snapshot-placement stream"] if placing_memory(needs, stream) <= memory else []
-        ways += other_ways
-        msg = (
-            f"--memory {format_size(memory)}: too little to place {needs.vertices:,} vertices and {needs.edges:,} "
-            f"edges, which are held in memory; {', '.join(ways)}"
-        )
-        raise UsageError(msg)
-    return [
-        f"memory: {readable(memory)}, beside what Python and its libraries take",
-        f"  placing the graph: up to {readable(placing)}",
-        f"  layers: tables in mapped files, of which sums in {readable(memory // 2)} are written at random at a time",
-        f"  a later `freshet run` on this graph: about {readable(needs.job_memory)} in its tables",
-    ]
-
-
-def disk_bytes(needs: AnyNeeds, linked: bool, parts: int, *, rows_alone: bool = False) -> int:
-    """The most that lies on the disk at a time: with `rows_alone` one operator's tables, and partial synopses of it."""
-    tables = max(needs.operator_bytes) * (1 + (parts > 1)) if rows_alone else needs.job_memory
-    kept = tables + needs.out_bytes
-    events = (_EVENT_BYTES + 8 * needs.edge_width) * needs.edges + _EVENT_BYTES * needs.vertices
-    events += needs.feature_bytes + 2 * needs.text
-    return kept + kept // 2 + 2 * needs.passed_bytes + events + (0 if linked else needs.files)
 
 
 def make_image(

@@ -161,14 +161,11 @@ def held_passes(memory: int, vertices: int, shape: LayerColumns, least: int) -> 
 
     Raises: BudgetError where no number of passes does.
     """
-    for passes in range(least, max(least, _PASSES_MAX) + 1):
-        block_rows = output_block_rows(memory, vertices, shape, passes)
-        try:
-            layer_memory(memory, vertices, shape, passes, block_rows, next_use=False)
-        except BudgetError:
-            continue
-        return passes
-    raise _too_little(memory, vertices, max(least, _PASSES_MAX))
+    most = max(least, _PASSES_MAX)
+    found = passes_without_cold_store(memory, vertices, shape, None, most, least)
+    if not found:
+        raise _too_little(memory, vertices, most)
+    return found
 
 
 def block_rows_bytes(width: int, rows: int) -> int:
@@ -176,11 +173,17 @@ def block_rows_bytes(width: int, rows: int) -> int:
     return rows * (4 * width + 12)
 
 
-def passes_without_cold_store(memory: int, vertices: int, shape: LayerColumns, block_rows: int, most: int) -> int:
-    """The fewest passes in which every destination has a slot; 0 if `most` are not enough."""
-    for passes in range(1, most + 1):
+def passes_without_cold_store(
+    memory: int, vertices: int, shape: LayerColumns, block_rows: int | None, most: int, least: int = 1
+) -> int:
+    """The fewest passes, from `least` on, in which every destination has a slot; 0 if `most` are not enough.
+
+    `block_rows` None: as `output_block_rows`.
+    """
+    for passes in range(least, most + 1):
+        rows = block_rows or output_block_rows(memory, vertices, shape, passes)
         try:
-            if not layer_memory(memory, vertices, shape, passes, block_rows, next_use=False).needs_cold_store:
+            if not layer_memory(memory, vertices, shape, passes, rows, next_use=False).needs_cold_store:
                 return passes
         except BudgetError:
             continue
@@ -201,10 +204,10 @@ def least_memory(vertices: int, shapes: list[LayerColumns]) -> int:
 
 def _fits(memory: int, vertices: int, shape: LayerColumns) -> bool:
     try:
-        passes = held_passes(memory, vertices, shape, 1) if shape.held else 1
-        layer_memory(
-            memory, vertices, shape, passes, output_block_rows(memory, vertices, shape, passes), next_use=False
-        )
+        if shape.held:
+            held_passes(memory, vertices, shape, 1)
+        else:
+            layer_memory(memory, vertices, shape, 1, output_block_rows(memory, vertices, shape, 1), next_use=False)
     except BudgetError:
         return False
     return True

@@ -14,7 +14,7 @@ from freshet.gnn.any_plan import names_of_returned
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import save_model
 from freshet.job.embed.batch_job import Spread
-from freshet.job.embed.needs import kinds_needs
+from freshet.job.embed.needs import needs_of
 from freshet.job.embed.runner import SERVING, STREAMING, EmbedOptions, embed
 from freshet.job.errors import UsageError
 from freshet.job.options.config_file import load_run_config
@@ -152,7 +152,7 @@ def test_needs_are_by_kind_and_relation(tmp_path: Path) -> None:
     rows = graph_for(tmp_path, model, text_id)
     plan = load_plan(str(tmp_path / "model"))
     snapshot = open_snapshot(tmp_path / "S", plan.features, edge_types=plan.edge_types)
-    needs = kinds_needs(plan, snapshot, 0, 0, undirected=False)  # type: ignore[arg-type]
+    needs = needs_of(plan, snapshot, undirected=False)
     edges = [one for one in rows if one["op"] == "add_edge"]
     of_users = sum(one["src_kind"] == "user" for one in edges)
     assert needs.by_relation == (of_users, of_users, len(edges) - of_users, len(edges) - of_users)

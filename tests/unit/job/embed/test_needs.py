@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from freshet.gnn.plan import compile_plan
-from freshet.job.embed.needs import Needs, check_disk, memory_lines, needs_of
+from freshet.job.embed.needs import Needs, check_disk, lines_of_passes, needs_of
 from freshet.job.errors import JobFailed, UsageError
 from freshet.job.units import readable
 from freshet.operators.embed.engine import EngineOptions
@@ -40,32 +40,32 @@ def open_edges() -> int:
 
 
 def test_every_step_is_told(needs: Needs) -> None:
-    lines = memory_lines(needs, EngineOptions(64 * MIB, None))
+    lines = lines_of_passes(needs, EngineOptions(64 * MIB, None))
     assert [line.split(":")[0].strip() for line in lines[:4]] == ["memory", "reading and sorting", "layer 1", "layer 2"]
     assert "hot store 50 of 50 destinations (100%)" in lines[2]
     assert "a later `freshet run`" in lines[4]
 
 
 def test_passes_side_by_side_share_the_budget(needs: Needs) -> None:
-    lines = memory_lines(needs, EngineOptions(64 * MIB, None), 2, [2, 4])
+    lines = lines_of_passes(needs, EngineOptions(64 * MIB, None), 2, [2, 4])
     assert lines[2].startswith("  layer 1, 2 passes at a time, each: ") and "25 of 25" in lines[2]
     assert lines[3].endswith("hot store 16 of 16 destinations (100%), 4 passes")
     enough = int(told_to_give(needs, 1)) * MIB
-    assert memory_lines(needs, EngineOptions(enough))
+    assert lines_of_passes(needs, EngineOptions(enough))
     assert int(told_to_give(needs, 4)) * MIB > enough
 
 
 def told_to_give(needs: Needs, side_by_side: int) -> str:
     with pytest.raises(UsageError) as refused:
-        memory_lines(needs, EngineOptions(64 << 10), side_by_side)
+        lines_of_passes(needs, EngineOptions(64 << 10), side_by_side)
     return str(refused.value).split("give ")[1].split("MiB")[0]
 
 
 def test_a_small_budget_is_refused_with_one_that_would_do(needs: Needs) -> None:
     with pytest.raises(UsageError, match=r"--memory 64KiB: too little for 50 vertices .* give .* or more") as refused:
-        memory_lines(needs, EngineOptions(64 << 10))
+        lines_of_passes(needs, EngineOptions(64 << 10))
     enough = int(str(refused.value).split("give ")[1].split("MiB")[0]) * MIB
-    assert memory_lines(needs, EngineOptions(enough))
+    assert lines_of_passes(needs, EngineOptions(enough))
 
 
 def test_a_full_disk_is_foreseen(needs: Needs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from freshet.job.embed.needs import Needs
-from freshet.job.embed.streaming import memory_lines, placing_memory
+from freshet.gnn.plan import compile_plan
+from freshet.job.embed.needs import Needs, lines_of_placing, placing_memory
 from freshet.job.errors import UsageError
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.partitioner.placement.whole_graph import EDGES_MAX
-from freshet.schema import Features
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
 
 MIB = 1 << 20
 PLACED = PartitioningOptions(parts=4)
@@ -17,9 +17,8 @@ EDGE_BY_EDGE = PartitioningOptions(parts=4, snapshot_placement="stream")
 
 
 def needs(edges: int) -> Needs:
-    return Needs(
-        vertices=1000, edges=edges, text=0, shapes=[], layers=[], features=Features(8), weighted=False, files=0
-    )
+    plan = compile_plan(make_model(1, [conv("sage_conv", IN_WIDTH, 4)]))
+    return Needs(plan, by_kind=(1000,), by_relation=(edges,), text=0, files=0)
 
 
 def test_a_graph_that_is_placed_whole_takes_more_memory() -> None:
@@ -37,7 +36,7 @@ def test_a_graph_that_is_placed_whole_takes_more_memory() -> None:
 def test_the_other_placement_is_named_where_it_would_do() -> None:
     some = needs(1_000_000)
     with pytest.raises(UsageError, match=r"give 29\dMiB or more, or --snapshot-placement stream, or --for serving"):
-        memory_lines(some, 200 * MIB, PLACED, ["or --for serving"])
-    assert "placing the graph" in memory_lines(some, 200 * MIB, EDGE_BY_EDGE)[1]
+        lines_of_placing(some, 200 * MIB, PLACED, ["or --for serving"])
+    assert "placing the graph" in lines_of_placing(some, 200 * MIB, EDGE_BY_EDGE)[1]
     with pytest.raises(UsageError, match=r"[0-9]MiB or more$"):
-        memory_lines(some, MIB, PLACED)
+        lines_of_placing(some, MIB, PLACED)
