@@ -34,6 +34,8 @@ class Plan:
     head: LogitsHead
     checks: Sequence[LayerAnswers] = ()
     """Findings of the export about the layers."""
+    learned = ()
+    """There are learned rows by kind alone."""
 
     @property
     def head_width(self) -> int:

@@ -41,14 +41,14 @@ class BlockKind(NamedTuple):
     columns: tuple[Column, ...]
 
 
-def kind_prefix(kind: int) -> str:
-    """Return what the names of columns of vertices of a kind begin with."""
-    return f"k{kind}."
+def kind_prefix(kind: int | None) -> str:
+    """Return what the names of columns of vertices of a kind begin with; nothing where there are no kinds."""
+    return "" if kind is None else f"k{kind}."
 
 
-def relation_prefix(relation: int) -> str:
-    """Return what the names of columns of edges of a relation begin with."""
-    return f"r{relation}."
+def relation_prefix(relation: int | None) -> str:
+    """Return what the names of columns of edges of a relation begin with; nothing where there are no kinds."""
+    return "" if relation is None else f"r{relation}."
 
 
 @lru_cache(maxsize=1 << 14)

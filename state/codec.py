@@ -99,6 +99,8 @@ def views(block: Block) -> dict[str, Block]:
     Their names are without it, so that each is read as a block of one kind is. Columns without a prefix, such as the
     control values, are under the empty one.
     """
+    if "." not in "".join(block.columns):
+        return {"": block}
     found: dict[str, Columns] = {}
     for name, column in block.columns.items():
         prefix, plain = split_name(name)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
-from freshet.gnn.layers.base import Context
+from freshet.gnn.layers.base import Contexts
 from freshet.gnn.layers.chain import linear
 from freshet.gnn.numerics.dense import Rows
 
-Contexts = Mapping[int, Context]
-"""Of some vertices their degrees in relations, by the numbers of these."""
 NO_CONTEXTS: Contexts = {}
 _Step = Callable[[Rows, Contexts], Rows]
 

@@ -80,7 +80,8 @@ class _LayerCompiler:
             group = Group(stretch.conv.aggr, convs, self._width_of(kind), self._sent[kind], carries)
         own = Columns(group.reads if group is not None else [])
         segments = self._segment(before), self._segment(stretch.layers[kind])
-        plan = KindPlan(kind, (self._sent[kind], own), group, carry, segments)
+        number = list(self._model.kinds).index(kind)
+        plan = KindPlan(number, (self._sent[kind], own), group, carry, segments)
         return plan if plan.sends or plan.updates else None
 
     def _width_of(self, kind: str) -> int:

@@ -9,12 +9,12 @@ import numpy as np
 
 from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.edge_reads import EdgeReads
-from freshet.gnn.kind_layers.columns import NO_CONTEXTS, Columns, Contexts
+from freshet.gnn.kind_layers.columns import NO_CONTEXTS, Columns
 from freshet.gnn.kind_layers.grouping import Group, ReadSums
 from freshet.gnn.kind_layers.relation_conv import InEdges, RelationConvPlan
 from freshet.gnn.kind_layers.typed_sums import TypedSums
 from freshet.gnn.kinds.learned import LearnedRows
-from freshet.gnn.layers.base import Context
+from freshet.gnn.layers.base import Context, Contexts
 from freshet.gnn.layers.carrying import Carry
 from freshet.gnn.layers.chain import LogitsHead
 from freshet.gnn.layers.segment import Segment
@@ -43,6 +43,12 @@ class RelationPlan:
     source_columns: slice
     target_columns: slice
     conv: RelationConvPlan
+    reads_in_edges = True
+
+    @property
+    def has_pairs(self) -> bool:
+        """True if a store has synopses of (vertex, relation) pairs, for many relations."""
+        return isinstance(self.conv, TypedSums)
 
     @property
     def number(self) -> int:
@@ -77,7 +83,7 @@ class RelationPlan:
     @property
     def state_width(self) -> int:
         """Width of what update reads of a vertex's synopses: of one, or of the fold of many."""
-        return self.conv.out_width if isinstance(self.conv, TypedSums) else self.synopsis_width
+        return self.conv.out_width if self.has_pairs else self.synopsis_width
 
     @property
     def edge(self) -> EdgeReads:
@@ -105,14 +111,14 @@ class KindPlan:
     tests/unit/gnn/kinds/test_kinds_plan.py checks. Rows' bits depend on the row (and its counts or degrees) alone.
     """
 
-    one_loop = False
     reads_out_degrees = False
+    scales_by_loops = False
     root_width = 0
     epilogue = None
 
     def __init__(
         self,
-        kind: str,
+        number: int,
         columns: tuple[Columns, Columns],
         group: Group | None,
         carry: Carry,
@@ -120,9 +126,9 @@ class KindPlan:
     ) -> None:
         """Take the columns of a message, and those of the self input; the layers before the conv and behind it.
 
-        `group` None: the kind makes rows of what it has kept alone, or none.
+        `number` is that of the kind. `group` None: the kind makes rows of what it has kept alone, or none.
         """
-        self.kind, self._group, self._carry, self._segments = kind, group, carry, segments
+        self.number, self._group, self._carry, self._segments = number, group, carry, segments
         self._message, self._own = columns
         self.relations: list[int] = []
         """The relations into the kind, as places in `KindsLayer.relations`, in the order that update takes them in."""

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.declarations import Conv
-from freshet.gnn.kind_layers.columns import Contexts, RowPiece
+from freshet.gnn.kind_layers.columns import RowPiece
 from freshet.gnn.kind_layers.relation_conv import RelationConvPlan
-from freshet.gnn.layers.base import Context
+from freshet.gnn.layers.base import NO_CONTEXT, Context, Contexts
 from freshet.gnn.layers.chain import Chain
 from freshet.gnn.layers.registry import PLANS
 from freshet.gnn.model import WeightedModel
 from freshet.gnn.numerics.dense import Rows
-
-_NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float32))
 
 
 class WithinKind(RelationConvPlan):
@@ -41,7 +39,7 @@ class WithinKind(RelationConvPlan):
     def _piece(self, key: tuple[str, str], columns: slice) -> RowPiece:
         """Return the piece that has these columns of what a vertex sends."""
 
-        def made(x: Rows, ctx: Context = _NO_CONTEXT) -> Rows:
+        def made(x: Rows, ctx: Context = NO_CONTEXT) -> Rows:
             sent = self._conv.send(x, ctx)
             return sent if columns == slice(sent.shape[1]) else np.ascontiguousarray(sent[:, columns])
 
@@ -53,5 +51,5 @@ class WithinKind(RelationConvPlan):
 
     def update(self, agg: Rows, own: Sequence[Rows], count: Any) -> Rows:
         """Return what the layer makes of the messages and its own; `count` is the context if it reads degrees."""
-        context = count if isinstance(count, Context) else _NO_CONTEXT
+        context = count if isinstance(count, Context) else NO_CONTEXT
         return self._conv.update(agg, own[0] if own else np.empty((len(agg), 0), np.float32), context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,12 @@ class Context(NamedTuple):
     def in_weight(self) -> NDArray[np.float64]:
         """The sum of in-edge weights, self-loops and all types included; (n,)."""
         return self.degree + np.nan_to_num(self.loop.astype(np.float64), nan=0.0)
+
+
+NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float32))
+"""The context where none is read."""
+Contexts = Mapping[int | None, Context]
+"""Contexts by relation; without kinds there is one alone, which has no number."""
 
 
 class Epilogue(NamedTuple):
@@ -107,6 +114,12 @@ class LayerPlan:
     out_channels: int
     """Width of the conv's own rows, before what follows it."""
 
+    # As the one relation of a layer, from vertices to vertices of the one kind (see RelationPlan):
+    number = None
+    source = target = 0
+    target_columns = slice(0, 0)
+    has_pairs = reads_in_edges = False
+
     def __init__(self, spec: Conv, before: Chain, after: Chain) -> None:
         """Take the declaration, the dense layers in front of the conv (layer 1 only) and those after it."""
         self._before, self._after = before, after
@@ -118,6 +131,21 @@ class LayerPlan:
     def synopsis_width(self) -> int:
         """Width of a synopsis row."""
         return self.synopsis.width(self.message_width)
+
+    @property
+    def source_columns(self) -> slice:
+        """The columns of sent rows that are messages."""
+        return slice(0, self.message_width)
+
+    @property
+    def relations(self) -> list[LayerPlan]:
+        """The relations of the layer: itself."""
+        return [self]
+
+    @property
+    def kinds(self) -> list[OnlyKind]:
+        """The plans of the layer's kinds of vertices, of which there is one."""
+        return [OnlyKind(self)]
 
     def send(self, x: Rows, ctx: Context) -> Rows:
         """Return what vertices send: the message, then the self input.
@@ -158,3 +186,34 @@ class LayerPlan:
 
     def _update_from_root(self, agg: Rows, root: Rows, ctx: Context) -> Rows:
         raise NotImplementedError
+
+
+class OnlyKind:
+    """A layer's plan as that of its vertices, which have no kinds (see VertexPlan): they have one relation."""
+
+    number = None
+    sums = ()
+    updates = sends = True
+
+    def __init__(self, layer: LayerPlan) -> None:
+        self.layer, self.relations = layer, [0]
+        self.read_degrees = [None] if layer.reads_context else []
+        self.sent_degrees = [None] if layer.source_scaled else []
+        self.in_width, self.out_width = layer.in_width, layer.out_width
+        self.message_width, self.self_width = layer.message_width, layer.self_width
+        self.source_scaled, self.reads_out_degrees = layer.source_scaled, layer.reads_out_degrees
+        self.scales_by_loops = layer.source_scaled and not layer.edge.skip_loops
+        self.reads_self, self.self_is_message = layer.reads_self, layer.self_is_message
+        self.root_width, self.epilogue, self.root = layer.root_width, layer.epilogue, layer.root
+
+    def send(self, x: Rows, ctx: Contexts) -> Rows:
+        """Return what vertices send (see `LayerPlan.send`)."""
+        return self.layer.send(x, ctx.get(None, NO_CONTEXT))
+
+    def update(self, aggregates: Sequence[Rows], own: Rows, counts: Sequence[Any]) -> Rows:
+        """Return what `LayerPlan.update` makes of the one aggregate; `counts` has the context, where it is read."""
+        return self.layer.update(aggregates[0], own, counts[0])
+
+    def update_from_root(self, aggregates: Sequence[Rows], root: Rows, counts: Sequence[Any]) -> Rows:
+        """Return what `update` does from what `root` has made of self inputs."""
+        return self.layer.update_from_root(aggregates[0], root, counts[0])
