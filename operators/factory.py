@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from freshet.gnn.any_plan import AnyPlan, Returned, load_any_plan, returned_of
-from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.gnn.own.loading import install_layers
 from freshet.operators.core import Core
 from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
@@ -33,14 +32,12 @@ from freshet.operators.sink.tail.layout import TailNote
 from freshet.operators.sink.tail.output import TailOutput
 from freshet.operators.sink.task import TaskSink, of_task
 from freshet.operators.stage import Stage
-from freshet.operators.storage.kinds.layer import KindsFeatureStorage, KindsLayerStorage
-from freshet.operators.storage.kinds.tail import KindsTail
-from freshet.operators.storage.kinds.vertices import KindsShape
-from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
+from freshet.operators.storage.features import FeatureStorage
+from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.shape import LayerOfKinds, LayerShape
 from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.core import Partitioner
 from freshet.state.block_columns import kind_prefix
-from freshet.state.task_parts import TaskParts
 
 _SINK_INBOXES = 4  # a Sink of so many parts or more may have as many times the memory for blocks that wait
 
@@ -146,24 +143,12 @@ def make_core(settings: Settings, plan: AnyPlan, row: Operator, task: int) -> Co
     if row.kind == SINK:
         return of_task([make_sink(settings, plan, part) for part in tasks.parts_of[task]], settings.parts)
     receivers = settings.task_parts.of(row.receivers[STORAGE if row.layer < len(plan.layers) else SINK])
-    if isinstance(plan, KindsPlan):
-        return _core_of_kinds(plan, row, task, tasks, receivers)
-    layers = plan.layers
+    layers: Sequence[LayerOfKinds] = plan.layers
     if row.layer == 0:
-        return FeatureStorage(task, tasks, plan.features, layers[0], receivers)
+        return FeatureStorage(task, tasks, plan.features, layers[0], receivers, plan.learned)
     following = layers[row.layer] if row.layer < len(layers) else None
     shape = LayerShape(task, tasks, row.layer, layers[row.layer - 1], following, receivers)
     return LayerTail(shape) if row.kind == TAIL else LayerStorage(shape)
-
-
-def _core_of_kinds(plan: KindsPlan, row: Operator, task: int, tasks: TaskParts, receivers: TaskParts) -> Core:
-    """The core of a task of a Storage or a Tail where vertices have kinds."""
-    layers = plan.layers
-    if row.layer == 0:
-        return KindsFeatureStorage(task, tasks, plan.features.widths, layers[0], receivers, plan.learned)
-    following = layers[row.layer] if row.layer < len(layers) else None
-    shape = KindsShape(task, tasks, row.layer, layers[row.layer - 1], following, receivers)
-    return KindsTail(shape) if row.kind == TAIL else KindsLayerStorage(shape)
 
 
 def make_sink(settings: Settings, plan: AnyPlan, part: int) -> Sink:

@@ -30,3 +30,35 @@ class RelationMessages(Protocol):
     @property
     def edge(self) -> EdgeReads:
         """Description of what messages read of an edge; self-loops are left out only within one kind."""
+
+
+class Relation(RelationMessages, Protocol):
+    """A relation of a layer: `RelationPlan`, or `LayerPlan` where vertices have no kinds."""
+
+    @property
+    def number(self) -> int | None:
+        """Number of the relation, None where there are no kinds."""
+
+    @property
+    def source(self) -> int:
+        """Place of the plan of its sources among those of the layer's kinds."""
+
+    @property
+    def target(self) -> int:
+        """Place of that of its targets."""
+
+    @property
+    def source_columns(self) -> slice:
+        """Columns of what sources send that messages read."""
+
+    @property
+    def target_columns(self) -> slice:
+        """Columns of what targets send that messages read, none where targets have no rows of their own."""
+
+    @property
+    def has_pairs(self) -> bool:
+        """True if its store is one of many relations (see storage/pairs.py)."""
+
+    @property
+    def reads_in_edges(self) -> bool:
+        """True if UPDATE gets the numbers of its in-edges where it reads no context."""

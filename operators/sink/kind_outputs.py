@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from freshet.operators.graph.tables import with_prefix
 from freshet.operators.outcome import Message
 from freshet.operators.sink import output as at
 from freshet.operators.sink.dealing import Dealt
 from freshet.operators.sink.epoch_rows import EpochRows
 from freshet.operators.sink.output import Output, SinkPart
 from freshet.operators.sink.string_ids import Names
-from freshet.operators.storage.kinds.tables import PrefixedTables
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import AnyLevel, joint
 from freshet.operators.threads import weakly
@@ -48,7 +48,7 @@ class KindOutputs:
 
     def keep(self, tables: TableSet, scalars: Table, id_kind: str) -> None:
         """Add the tables that are needed to those of the part; `scalars` are the part's own."""
-        mine = PrefixedTables(tables, self.prefix) if self.prefix else tables
+        mine = with_prefix(tables, self.prefix)
         self.scalars = scalars
         if self.prefix:
             self.scalars = mine.add("scalars", "i8")

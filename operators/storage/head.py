@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from freshet.operators.dataflow import SINK, STORAGE
@@ -9,8 +12,9 @@ from freshet.operators.graph.part_rows import PartRows, frozen
 from freshet.operators.graph.routing import Replicas, route_rows
 from freshet.operators.graph.row_kernels import deal, gather, pick
 from freshet.operators.outcome import Message
+from freshet.operators.storage.epoch_topology import EPOCH, EpochTopology, prefixed
 from freshet.operators.storage.owner import Changed, Owner
-from freshet.operators.storage.travelling import share_of, some_of
+from freshet.operators.storage.travelling import some_of
 from freshet.partitioner.events import STRING, Ids
 from freshet.state.block_columns import POSITIONS, ROWS, SYNC, Columns
 from freshet.state.codec import Block, Header, seal
@@ -19,25 +23,57 @@ from freshet.state.task_parts import grouped, in_groups
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
 
 
-def hand_on(owner: Owner, epoch: int, changed: Changed, topology: Block) -> list[Message]:
-    """The blocks that an epoch sends on: to each task of the next layer's Storage, or of the Sink.
+class Handed(NamedTuple):
+    """Changed rows of one kind."""
 
-    A tail sends rows alone; the storage of the same task passes on what comes from the Partitioner.
+    prefix: str
+    owner: Owner
+    changed: Changed
+
+
+def hand_on(
+    handed: Sequence[Handed], owners: Sequence[Owner], epoch: int, topology: EpochTopology, *, last: bool
+) -> list[Message]:
+    """The blocks that an epoch sends on: to each task of the next layer's Storage, or of the Sink after the last one.
+
+    `owners` are all of the operator's. A tail sends rows alone; the storage of the same task passes on what comes from
+    the Partitioner.
     """
-    if owner.following is None:
-        return _publish(owner, epoch, changed, None if owner.is_tail else topology)
-    header, at, messages = header_of(owner, SYNC, epoch, owner.number + 1), owner.at, []
-    for task, found in enumerate(sent_columns(owner, changed, topology)):
-        there = owner.to.parts_of[task]
-        if not owner.is_tail and overlap(at.here, there):
-            found = share_of(topology, at.here, there) | found
-        messages.append(Message(STORAGE, task, epoch, seal(header, found)))
+    some = owners[0]
+    find = _published if last else _sent
+    found: list[Columns] = [{} for _ in range(some.to.tasks)]
+    for one in handed:
+        for columns, more in zip(found, find(one, topology.of(one.prefix)), strict=True):
+            prefix = EPOCH if last and len(owners) == 1 else one.prefix
+            columns.update(prefixed(prefix, more))
+    flags = FROM_TAIL if some.is_tail else 0
+    kind, number = (ROWS, some.number) if last else (SYNC, some.number + 1)
+    header, messages = Header(kind, epoch, number, some.at.task, flags), []
+    for task, (there, columns) in enumerate(zip(some.to.parts_of, found, strict=True)):
+        if not some.is_tail:
+            columns = _of_epoch(topology, some.at.here, there, last=last) | columns
+        messages.append(Message(SINK if last else STORAGE, task, epoch, seal(header, columns)))
     return messages
 
 
-def header_of(owner: Owner, kind: int, epoch: int, layer: int) -> Header:
-    """Return the header of a block for operators of this layer."""
-    return Header(kind, epoch, layer, owner.at.task, FROM_TAIL if owner.is_tail else 0)
+def _of_epoch(topology: EpochTopology, here: range, there: range, *, last: bool) -> Columns:
+    if last:
+        return some_of(topology.of(EPOCH), ("ctl", *POSITIONS) if 0 in there else ("ctl",))
+    return topology.share(here, there) if overlap(here, there) else {}
+
+
+def _published(one: Handed, section: Block) -> list[Columns]:
+    if not one.changed.slots.size and (one.owner.is_tail or not section.columns):
+        return [{} for _ in range(one.owner.to.tasks)]
+    return published_columns(one.owner, one.changed, None if one.owner.is_tail else section)
+
+
+def _sent(one: Handed, section: Block) -> list[Columns]:
+    """Return what a kind sends; nothing where none of its rows or contexts changed, nor got a replica."""
+    owner, some = one.owner, one.changed.slots.size > 0 or "ra_slot" in section.columns
+    if owner.following is None or not (some or owner.masters.rescaled.size):
+        return [{} for _ in range(owner.to.tasks)]
+    return sent_columns(one.owner, one.changed, section)
 
 
 def sent_columns(owner: Owner, rows: Changed, topology: Block) -> list[Columns]:
@@ -48,14 +84,14 @@ def sent_columns(owner: Owner, rows: Changed, topology: Block) -> list[Columns]:
     layer, at, changed, x = owner.following, owner.at, rows.slots, rows.x
     assert layer is not None
     if layer.source_scaled:
-        degrees = owner.mine(owner.masters.rescaled(topology))
+        degrees = owner.mine(owner.masters.rescaled)
         degrees = degrees[~owner.are_in(degrees, changed)]
         changed, x = np.concatenate([changed, degrees]), np.concatenate([x, owner.rows(degrees)])
     new = _new_replicas(owner, changed, topology)
     sent = changed
     if new.row.size:  # their vertices send, too, though they have not changed
         sent, x = np.concatenate([changed, new.row]), np.concatenate([x, owner.rows(new.row)])
-    made = layer.send(x, owner.send_context(sent))
+    made = owner.send(sent, x)
     if at.tasks.parts == 1:
         return [at.place_columns("o", changed) | {"zo": made}]
     return _replica_rows(owner, changed, made, new)
@@ -143,19 +179,6 @@ def _with_masters(
     if all_sent.size:
         columns["zo"] = gather(frozen(rows), frozen(all_sent))
     return columns
-
-
-def _publish(owner: Owner, epoch: int, changed: Changed, topology: Block | None) -> list[Message]:
-    """Return the messages to the Sink's tasks: embeddings of their parts' vertices; with the topology also deletions.
-
-    A vertex has the sink part of its key.
-    """
-    header, messages = header_of(owner, ROWS, epoch, owner.number), []
-    every = published_columns(owner, changed, topology)
-    for task, (parts, found) in enumerate(zip(owner.to.parts_of, every, strict=True)):
-        columns = {} if topology is None else some_of(topology, ("ctl", *POSITIONS) if 0 in parts else ("ctl",))
-        messages.append(Message(SINK, task, epoch, seal(header, columns | found)))
-    return messages
 
 
 def published_columns(owner: Owner, changed: Changed, topology: Block | None) -> list[Columns]:

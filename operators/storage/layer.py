@@ -1,199 +1,182 @@
-"""The Storage cores of one task: layer 0 (raw features) and layer l (edges, replicated source values, synopses)."""
+"""The Storage core of layer l in one task: edges, replicated source values and synopses by relation, rows by kind."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
-from freshet.gnn.plan import LayerPlan
 from freshet.operators.core import Core
 from freshet.operators.dataflow import TAIL
-from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.routing import route_partials
-from freshet.operators.graph.sources import read_sources
-from freshet.operators.graph.topology import SPLIT, Masters, Topology
+from freshet.operators.graph.row_kernels import gather, put
+from freshet.operators.graph.sources import NO_SOURCES, SourceRows
+from freshet.operators.graph.topology import MASTER, SPLIT
 from freshet.operators.outcome import Message
-from freshet.operators.storage.featured import Featured
-from freshet.operators.storage.head import hand_on
-from freshet.operators.storage.owner import Changed, Owner
-from freshet.operators.storage.partial_rows import partial_columns
-from freshet.operators.storage.travelling import joined, topology_of
-from freshet.operators.storage.values import Values
-from freshet.operators.telemetry.figures import Figures
+from freshet.operators.storage.epoch_topology import EpochTopology, prefixed
+from freshet.operators.storage.head import Handed, hand_on
+from freshet.operators.storage.pairs import synopses_of
+from freshet.operators.storage.relations import RelationSynopses
+from freshet.operators.storage.shape import LayerShape
+from freshet.operators.storage.vertices import Vertices
 from freshet.operators.telemetry.level import Level
-from freshet.operators.telemetry.sum_report import SumReport
-from freshet.schema import Features
-from freshet.state.block_columns import PARTIAL
-from freshet.state.codec import Block, Header, seal
-from freshet.state.table import TableSet
-from freshet.state.task_parts import TaskParts
+from freshet.operators.telemetry.sum_report import SumReport, all_sums
+from freshet.state.block_columns import PARTIAL, Columns
+from freshet.state.codec import Block, Header, seal, views
+from freshet.state.table import Table, TableSet
 
 EMPTY_SLOTS = np.empty(0, np.int32)
 
 
-class FeatureStorage(Core):
-    """Storage 0: the raw features of a task's masters; sends what layer 1 reads of the changed ones."""
-
-    def __init__(
-        self,
-        task: int,
-        tasks: TaskParts,
-        features: Features,
-        following: LayerPlan,
-        receivers: TaskParts | None = None,
-    ) -> None:
-        """`receivers`: the tasks of layer 1, by default the same."""
-        self._features, self.at = features, PartRows(task, tasks)
-        self.tables = TableSet(len(self.at.here))
-        self.masters = Masters(self.tables, self.at, None, following)
-        self.owner = Owner(self.tables, self.masters, features.width, None, following, 0, receivers=receivers)
-        self._featured = Featured([(self.owner, features.width)])
-        self.touched = 0
-
-    def after_restore(self) -> None:
-        """Have the rows of all tables where the restored ones have them."""
-        self.at.restore()
-
-    @property
-    def figures(self) -> Figures:
-        """The gauge of vertices with features."""
-        return Figures(gauges=self._featured.gauges)
-
-    def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
-        """Set features, and fan out those of new and changed vertices."""
-        (block,) = blocks
-        owner, at = self.owner, self.at
-        at.reserve(block, "m")
-        self.masters.take_over(block)
-        self._featured.see(block.get("x0"))
-        changed = set_features(owner, block, self._features)
-        self.touched = int(changed.slots.size)
-        messages = hand_on(owner, epoch, changed, block)
-        dead = at.of(block, "d")
-        owner.clear(dead)
-        self.masters.clear(dead)
-        return messages
-
-
-def set_features(owner: Owner, block: Block, features: Features) -> Changed:
-    """Set the raw features that a block brings; the rows of new and changed vertices."""
-    at = owner.at
-    slots, x = at.of(block, "x0"), block.get("x0")
-    born = at.of(block, "m")
-    changed = owner.store(slots, x, born) if slots.size else Changed(slots, features.empty())
-    if born.size and (featureless := born[~owner.are_in(born, slots)]).size:
-        x = np.concatenate([changed.x, features.zeros(featureless.size)])
-        changed = Changed(np.concatenate([changed.slots, featureless]), x)
-    return changed
-
-
-class LayerShape(NamedTuple):
-    """Position of a Storage or Tail: its task, the parts of each task, its layer's number and plan, the next one's.
-
-    `receivers` are the tasks of the next layer, or of the Sink; None: the same.
-    """
-
-    task: int
-    tasks: TaskParts
-    number: int
-    layer: LayerPlan
-    following: LayerPlan | None
-    receivers: TaskParts | None = None
-
-    def __str__(self) -> str:
-        return f"storage {self.number} task {self.task}"
-
-
 class LayerStorage(Core):
-    """Storage l: merges the messages of its parts' edges and updates its whole vertices."""
+    """Storage l: merges the messages of its parts' edges by relation, and updates its whole vertices by kind.
+
+    Where vertices have no kinds, there is one kind and one relation, whose numbers are None.
+    """
 
     def __init__(self, shape: LayerShape) -> None:
         self.shape = shape
-        layer, following = shape.layer, shape.following
-        self.at = PartRows(shape.task, shape.tasks)
-        self.tables = tables = TableSet(len(self.at.here))
-        self.topology = Topology(tables, self.at, layer, following)
-        place = layer, following, shape.number
-        self.owner = Owner(tables, self.topology.masters, layer.out_width, *place, receivers=shape.receivers)
-        self.values = Values(tables, self.topology, layer, str(shape))
+        self.tables = TableSet(len(shape.tasks.parts_of[shape.task]))
+        plans = enumerate(shape.layer.kinds)
+        self.kinds = {k: Vertices(self.tables, shape, k, one, MASTER) for k, one in plans if one is not None}
+        self.relations, self._sharing = list[RelationSynopses](), dict[tuple[int, int, int], list[int]]()
+        self._own = dict[int, Table]()  # by relation, where the store puts self inputs beside messages
+        self._make_relations()
+        self.owners = [one.owner for one in self.kinds.values() if one.owner is not None]
+        self._deals = shape.following is None and shape.tasks.parts > 1
         self.touched = 0
         self._index_bytes = Level()
         self.levels = {"index_bytes": self._index_bytes}
 
+    def _make_relations(self) -> None:
+        """Make the stores; those whose messages read the same rows of sources share a table of these."""
+        for place, one in enumerate(self.shape.layer.relations):
+            columns = one.source, one.source_columns.start, one.source_columns.stop
+            same = self._sharing.setdefault(columns, [])
+            z = self.relations[same[0]].store.z if same else None
+            ends = self.kinds[one.source].at, self.kinds[one.target].at
+            self.relations.append(synopses_of(self.tables, one, ends, str(self.shape), z))
+            same.append(place)
+        for kind, vertices in self.kinds.items():
+            whole = self._sharing.get((kind, 0, vertices.plan.message_width))
+            is_there = whole is not None and vertices.plan.self_is_message
+            vertices.keep_own(self.relations[whole[0]].store.z if whole is not None and is_there else None)
+            if whole is not None and vertices.keeps_own and vertices.own is not None:
+                self._own[whole[0]] = vertices.own
+
     def after_restore(self) -> None:
         """Have the rows of all tables where the restored ones have them."""
-        self.at.restore()
-        self.values.after_restore()
+        for one in self.kinds.values():
+            one.after_restore()
+        for relation in self.relations:
+            relation.after_restore()
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the tables and by the indexes of long lists."""
-        return super().nbytes + self.topology.edges.index_bytes
+        return super().nbytes + self._held_by_indexes
+
+    @property
+    def _held_by_indexes(self) -> int:
+        return sum(one.lists.index_bytes for one in self.relations)
 
     @property
     def sums(self) -> SumReport | None:
         """Report on the sums of these parts, if synopses are sums."""
-        return self.values.synopses.report
+        return all_sums(one.store.report for one in self.relations)
 
     def apply(self, epoch: int, blocks: list[Block]) -> list[Message]:
         """Merge the messages of an epoch, update the active whole vertices, and hand on what changed."""
-        block = joined(blocks)
-        self.topology.take_over(block)
-        sources = read_sources(blocks, self.at, self.shape.layer.message_width)
-        self.values.merge(epoch, block, sources)
-        touched, own = self.values.synopses.touched(), sources.masters
-        if epoch == 0:
-            touched.sort()  # a snapshot's, which may be merged in several passes (operators/initial)
-        messages = self._update(epoch, block, touched, own)
+        brought = [views(block) for block in blocks]
+        topology, sent = EpochTopology(brought), dict[int, SourceRows]()
+        for kind, one in self.kinds.items():
+            if (section := topology.of(one.prefix)).columns:
+                one.take_over(section)
+            one.take_degrees(topology)
+            if rows := [views[one.prefix] for views in brought if one.prefix in views]:
+                sent[kind] = one.read(rows)
+        touched = self._merge(epoch, topology, sent)
+        messages = self._update(epoch, topology, touched, sent)
         if self.shape.tasks.parts > 1:
-            messages += self._partials(epoch, block, touched, own)
-        self._index_bytes.set(self.topology.edges.index_bytes)
-        self._clear(block)
-        self._index_bytes.set(self.topology.edges.index_bytes)
+            messages += self._partials(epoch, topology, touched, sent)
+        self._index_bytes.set(self._held_by_indexes)
+        self._clear(topology)
         return messages
 
-    def _update(self, epoch: int, block: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
+    def _merge(self, epoch: int, topology: EpochTopology, sent: dict[int, SourceRows]) -> list[np.ndarray]:
+        """Merge edges and rows; of each relation the targets whose synopses changed."""
+        every, put_by_stores = [EMPTY_SLOTS] * len(self.relations), set[int]()
+        for (kind, *_), places in self._sharing.items():
+            z, sources = self.relations[places[0]].store.z, sent.get(kind, NO_SOURCES)
+            shares = len(places) > 1 and sources.slots.size > 0
+            before = frozen(gather(z.data, sources.slots.copy())) if shares else None
+            for place in places:
+                one, own = self.relations[place], self._own.get(place)
+                if own is not None:
+                    put_by_stores.add(kind)
+                if before is not None and place != places[0]:  # each store takes messages back by the old rows
+                    put(z.view, sources.slots, before, 0)
+                touched = one.merge(epoch, topology, sources, sent.get(one.plan.target, NO_SOURCES), own)
+                if touched is not None:
+                    every[place] = np.sort(touched) if epoch == 0 else touched  # a snapshot's may come in passes
+        for kind in sent.keys() - put_by_stores:
+            for slots, rows in sent[kind].selves:
+                self.kinds[kind].keep_selves(slots, rows)
+        return every
+
+    def _update(
+        self, epoch: int, topology: EpochTopology, touched: list[np.ndarray], sent: dict[int, SourceRows]
+    ) -> list[Message]:
         """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
-        layer, owner, rows_of = self.shape.layer, self.owner, self.at.of
-        born, whole_again = rows_of(block, "m"), rows_of(block, "u")
-        candidates = [touched, born, whole_again]
-        if layer.reads_self:
-            candidates.append(own)
-        if layer.reads_context:
-            candidates.append(rows_of(block, "c"))
-        active = owner.choose(epoch, candidates)
-        self.touched = int(active.size)
-        dealt = owner.following is None and self.shape.tasks.parts > 1
-        forced = np.concatenate([born, whole_again])
-        changed = self.values.update(owner, active, forced, keep_roots=epoch > 0, dealt=dealt)
-        return hand_on(owner, epoch, changed, block)
+        handed, self.touched = list[Handed](), 0
+        for kind, one in self.kinds.items():
+            if one.owner is None:
+                continue
+            section, forced = topology.of(one.prefix), EMPTY_SLOTS
+            if section.columns:
+                forced = np.concatenate([one.at.of(section, "m"), one.at.of(section, "u")])
+            candidates = [*(touched[place] for place in one.plan.relations), forced]
+            if one.plan.reads_self and kind in sent:
+                candidates.append(sent[kind].masters)
+            into, active = [self.relations[place] for place in one.plan.relations], one.choose(epoch, candidates)
+            changed = one.new_rows(active, forced, into, keep_roots=epoch > 0, dealt=self._deals)
+            self.touched += int(active.size)
+            handed.append(Handed(one.prefix, one.owner, changed))
+        return hand_on(handed, self.owners, epoch, topology, last=self.shape.following is None)
 
-    def new_rows(self, slots: np.ndarray) -> Changed:
-        """UPDATE these whole vertices of a snapshot; all of them."""
-        return self.values.update(self.owner, slots, slots, keep_roots=False, dealt=False)
-
-    def _partials(self, epoch: int, block: Block, touched: np.ndarray, own: np.ndarray) -> list[Message]:
+    def _partials(
+        self, epoch: int, topology: EpochTopology, touched: list[np.ndarray], sent: dict[int, SourceRows]
+    ) -> list[Message]:
         """The partial synopses of touched split vertices, to the tails of their masters."""
-        owner, at, tasks, flags = self.owner, self.at, self.shape.tasks, self.topology.masters.flags.data
-        values, splits = self.values, at.of(block, "s")
-        slots = np.concatenate([touched, splits[~owner.are_in(splits, touched)]]) if splits.size else touched
-        partials = route_partials(slots, flags, owner.owned | SPLIT, self.topology.home.data, at)
-        mine = np.concatenate([own, splits])
-        mine = np.unique(mine[flags[mine] == owner.owned | SPLIT])
-        header = Header(PARTIAL, epoch, self.shape.number, self.shape.task)
-        messages = []
-        for task in range(tasks.tasks):
-            columns = partial_columns(partials, values.synopses, task, tasks)
-            if task == self.shape.task:
-                columns |= {**topology_of(block), **at.place_columns("t", mine), "t": values.own_rows(mine)}
-            messages.append(Message(TAIL, task, epoch, seal(header, columns)))
-        return messages
+        shape, tasks = self.shape, self.shape.tasks
+        found: list[Columns] = [{} for _ in range(tasks.tasks)]
+        found[shape.task] = topology.share(tasks.parts_of[shape.task], tasks.parts_of[shape.task])
+        for kind, one in self.kinds.items():
+            if one.owner is None:
+                continue
+            flags, splits = one.owner.masters.flags.data, one.at.of(topology.of(one.prefix), "s")
+            for place in one.plan.relations:
+                if (touched[place].size or splits.size) and one.home is not None:
+                    relation = self.relations[place]
+                    route = partial(route_partials, flags=flags, split=MASTER | SPLIT, home=one.home.data, at=one.at)
+                    routed = relation.routed(touched[place], splits, route)
+                    for task, columns in enumerate(found):
+                        for section in relation.partials(routed, task, tasks):
+                            columns |= section
+            mine = np.concatenate([sent.get(kind, NO_SOURCES).masters, splits])
+            mine = np.unique(mine[flags[mine] == MASTER | SPLIT])
+            if mine.size and one.own is not None:
+                own = one.at.place_columns("t", mine) | {"t": one.own_rows(mine)}
+                found[shape.task] |= prefixed(one.prefix, own)
+        header = Header(PARTIAL, epoch, shape.number, shape.task)
+        return [Message(TAIL, task, epoch, seal(header, columns)) for task, columns in enumerate(found)]
 
-    def _clear(self, block: Block) -> None:
+    def _clear(self, topology: EpochTopology) -> None:
         """Clear the rows of dropped masters and replicas at the end of the epoch."""
-        dead = self.at.of(block, "d")
-        gone = np.concatenate([dead, self.at.of(block, "f")])
-        self.values.clear(gone)
-        self.owner.clear(dead)
-        self.topology.clear(gone, dead)
+        gone = {
+            kind: one.clear(section) for kind, one in self.kinds.items() if (section := topology.of(one.prefix)).columns
+        }
+        for one in self.relations:
+            one.clear(gone.get(one.plan.source, EMPTY_SLOTS), gone.get(one.plan.target, EMPTY_SLOTS))
+        self._index_bytes.set(self._held_by_indexes)

@@ -7,19 +7,17 @@ is up to the iteration head (operators/storage/head.py).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.plan import Context
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import choose, deal, find_among, gather, store
-from freshet.operators.graph.topology import MASTER, SPLIT, Masters, VertexRules
+from freshet.operators.graph.topology import MASTER, SPLIT, Masters
+from freshet.operators.storage.shape import VertexPlan
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
-
-_NO_CONTEXT = Context(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float32))
 
 
 class Changed(NamedTuple):
@@ -35,21 +33,6 @@ class Changed(NamedTuple):
     ends: np.ndarray | None = None
 
 
-class Sender(Protocol):
-    """Plan by which vertices make their sent rows for the next layer."""
-
-    @property
-    def source_scaled(self) -> bool:
-        """Sent rows depend on the context of their vertex."""
-
-    @property
-    def message_width(self) -> int:
-        """Width of what goes to every replica; more columns go to the own task alone."""
-
-    def send(self, x: np.ndarray, ctx: Any) -> np.ndarray:
-        """Return what vertices send; `ctx` is what `Masters.send_context` returns."""
-
-
 class Owner:
     """The rows of those masters of a task's parts whose flags are `owned`. Shapes: x (rows, width) float32."""
 
@@ -58,8 +41,7 @@ class Owner:
         tables: TableSet,
         masters: Masters,
         width: int,
-        layer: VertexRules | None,
-        following: Sender | None,
+        following: VertexPlan | None,
         number: int,
         owned: int = MASTER,
         receivers: TaskParts | None = None,
@@ -68,8 +50,6 @@ class Owner:
         self.masters, self.at = masters, masters.at
         self.to = receivers or self.at.tasks
         self.number, self.following, self.owned = number, following, owned
-        self._reads_context = layer is not None and layer.reads_context
-        self._sends_context = following is not None and following.source_scaled
         self.x = tables.add("x", "f4", width)
         self.at.keep(self.x)
         self._stamp = np.zeros(0, np.int64)  # by slot: the epoch after the last one that chose it
@@ -79,13 +59,9 @@ class Owner:
         """Return the rows of these vertices, (n, width) float32."""
         return gather(self.x.data, slots)
 
-    def read_context(self, slots: np.ndarray) -> Context:
-        """Return the contexts of these vertices that UPDATE reads; empty if it reads none."""
-        return self.masters.context(slots) if self._reads_context else _NO_CONTEXT
-
-    def send_context(self, slots: np.ndarray) -> Any:
-        """Return the contexts of these vertices that the next layer's `send` reads; empty if it reads none."""
-        return self.masters.send_context(slots) if self._sends_context else _NO_CONTEXT
+    def send(self, slots: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Return what these vertices, whose rows are `x`, send to the next layer; without one the rows."""
+        return x if self.following is None else self.following.send(x, self.masters.send_context(slots))
 
     def clear(self, dead: np.ndarray) -> None:
         """Clear the rows of dropped masters at the end of the epoch."""

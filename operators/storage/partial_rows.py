@@ -32,16 +32,9 @@ def _keep(partial: View, places: np.ndarray, kept: np.ndarray, rows: np.ndarray)
 
 
 def partial_columns(
-    partials: Partials, store: SynopsisStore, task: int, tasks: TaskParts, rows: np.ndarray | None = None
+    partials: Partials, store: SynopsisStore, chosen: slice, rows: np.ndarray, task: int, tasks: TaskParts
 ) -> Columns:
-    """Return the columns of partial synopses for one task's tail; none where it gets none.
-
-    `rows` are those of the store, where they are not those of the vertices.
-    """
-    chosen = slice(*partials.ends[task : task + 2])
-    rows = partials.rows[chosen] if rows is None else rows
-    if not rows.size:
-        return {}
+    """Return the columns of some partial synopses for a task's tail; `rows` are those of the store."""
     columns = {"p_slot": partials.slot[chosen], "p": store.read(rows), "p_count": store.in_edges(rows)}
     if len(tasks.parts_of[task]) > 1:
         columns["p_to"] = partials.to[chosen]

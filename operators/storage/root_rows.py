@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.plan import LayerPlan
+from freshet.gnn.layers.base import OnlyKind
 from freshet.operators.graph.row_kernels import gather
 from freshet.state.memory.table_memory import allocate
 
@@ -17,18 +17,18 @@ from freshet.state.memory.table_memory import allocate
 class RootRows:
     """The root rows of one layer, by row of its Storage's tables.
 
-    Invariant: where `_here` is True, a row is `layer.root` of the vertex's self input.
+    Invariant: where `_here` is True, a row is `plan.root` of the vertex's self input.
     """
 
-    def __init__(self, layer: LayerPlan) -> None:
-        self._layer = layer
-        self._rows = np.empty((0, layer.root_width), np.float32)
+    def __init__(self, plan: OnlyKind) -> None:
+        self._plan = plan
+        self._rows = np.empty((0, plan.root_width), np.float32)
         self._here = np.zeros(0, bool)
 
     def reserve(self, rows: int) -> None:
         """Reserve room for this many rows; if it grows, all rows are dropped."""
         if rows > self._here.size:  # tables grow by half at a time, and several parts change places then
-            self._rows = allocate((rows, self._layer.root_width), np.dtype(np.float32), 1)
+            self._rows = allocate((rows, self._plan.root_width), np.dtype(np.float32), 1)
             self._here = np.zeros(rows, bool)
 
     def clear(self) -> None:
@@ -43,6 +43,6 @@ class RootRows:
         """Rows, (n, root_width) float32, made of the self inputs `own[slots]` where they are not here."""
         missing = slots[~self._here[slots]]
         if missing.size:
-            self._rows[missing] = self._layer.root(gather(own, missing))
+            self._rows[missing] = self._plan.root(gather(own, missing))
             self._here[missing] = True
         return gather(self._rows, slots)

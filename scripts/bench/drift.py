@@ -28,7 +28,8 @@ from freshet.gnn.plan import compile_plan
 from freshet.operators.aggregates.sums.store import SumStore
 from freshet.operators.control import control_values
 from freshet.operators.graph.part_rows import frozen
-from freshet.operators.storage.layer import LayerShape, LayerStorage
+from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.shape import LayerShape
 from freshet.state.block_columns import SYNC
 from freshet.state.codec import Block, Header
 from freshet.state.task_parts import TaskParts
@@ -88,7 +89,7 @@ class Sums:
         scale = np.zeros(self.values.shape, np.float64)
         np.add.at(true, dst, self.values[src].astype(np.longdouble))
         np.add.at(scale, dst, np.abs(self.values[src].astype(np.float64)))
-        kept = self.core.values.synopses
+        kept = self.core.relations[0].store
         assert isinstance(kept, SumStore)
         got = kept.s.data[: len(true)]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -128,7 +129,7 @@ class Softmaxes(Sums):
         true, scale = np.zeros((n, width), np.longdouble), np.zeros((n, width), np.longdouble)
         np.add.at(true, dst, alpha * wide[src, :width])
         np.add.at(scale, dst, alpha * np.abs(wide[src, :width]))
-        state = self.core.values.synopses.read(np.arange(n, dtype=np.int32))
+        state = self.core.relations[0].store.read(np.arange(n, dtype=np.int32))
         got = self.layer.synopsis.read(state, np.empty(0, np.int32))
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))
@@ -154,7 +155,7 @@ class Variances(Sums):
         np.add.at(true, dst, (messages - mean[dst]) ** 2 / count[dst])
         np.add.at(scale, dst, messages**2 / count[dst])
         scale = true + scale * 2.0**-24
-        state = self.core.values.synopses.read(np.arange(n, dtype=np.int32))
+        state = self.core.relations[0].store.read(np.arange(n, dtype=np.int32))
         got = self.layer.synopsis.read(state, np.empty(0, np.int32))
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(scale > 0, np.abs(got - true) / scale, np.where(got != 0, np.inf, 0.0))

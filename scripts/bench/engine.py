@@ -121,7 +121,8 @@ class Engine:
 
     def embeddings(self) -> np.ndarray:
         """The last layer's rows, by vertex."""
-        owner = self.layers[-1].owner
+        owner = self.layers[-1].kinds[0].owner
+        assert owner is not None
         rows = owner.masters.key.data.size
         live = np.flatnonzero(owner.masters.flags.data[:rows])
         out = np.empty((self.workload.n, owner.x.data.shape[1]), np.float32)
@@ -132,7 +133,7 @@ class Engine:
     def edge_bytes(layer: LayerStorage) -> float:
         """Return the bytes that a layer's lists and tables of edges hold for each of its edges."""
         held = sum(table.nbytes for table in layer.tables if table.name.split(".")[0] in ("out", "in", "edge"))
-        return held / max(1, len(layer.topology.edges.inn.entries()[0]))
+        return held / max(1, len(layer.relations[0].lists.inn.entries()[0]))
 
     def counts(self) -> dict[str, int]:
         """Return the counters of the folds of all layers."""

@@ -42,7 +42,7 @@ DELETIONS = "reread_per_deletion", "reread_per_deletion_of_its_end", "reread_per
 
 def folds_of(layer: LayerStorage) -> Sequence[Fold]:
     """The folds of a layer; none where a SumStore keeps it."""
-    store = layer.values.synopses
+    store = layer.relations[0].store
     if not isinstance(store, FoldStore):
         return ()
     return store.fold.folds if isinstance(store.fold, ProductFold) else (store.fold,)
@@ -101,12 +101,12 @@ class Watch:
     def end(self) -> None:
         """Count no more."""
         for layer in self._layers:
-            del layer.values.synopses.merge  # the instance's: the class has the real one
+            del layer.relations[0].store.merge  # the instance's: the class has the real one
             for fold in _extrema_of(layer):
                 del fold.settle
 
     def _wrap(self, number: int, layer: LayerStorage) -> None:
-        merge, lost = layer.values.synopses.merge, np.empty(0, np.int32)
+        merge, lost = layer.relations[0].store.merge, np.empty(0, np.int32)
         for fold in _extrema_of(layer):
             fold.settle = self._settling(number, fold, lambda: lost)  # type: ignore[method-assign]
 
@@ -115,14 +115,14 @@ class Watch:
         ) -> None:
             nonlocal lost
             lost = topology.get("del_dst")
-            moved = _moved(layer.values.synopses, sources)
-            before, recomputed = counts_of(layer), getattr(layer.values.synopses, "recomputed", 0)
+            moved = _moved(layer.relations[0].store, sources)
+            before, recomputed = counts_of(layer), getattr(layer.relations[0].store, "recomputed", 0)
             merge(epoch, topology, sources, own, targets)
             counts = {name: value - before[name] for name, value in counts_of(layer).items()}
-            counts["afresh"] = counts.get("afresh", 0) + getattr(layer.values.synopses, "recomputed", 0) - recomputed
+            counts["afresh"] = counts.get("afresh", 0) + getattr(layer.relations[0].store, "recomputed", 0) - recomputed
             self._count(number, layer, topology, moved, counts)
 
-        layer.values.synopses.merge = counting  # type: ignore[method-assign]
+        layer.relations[0].store.merge = counting  # type: ignore[method-assign]
 
     def _settling(self, number: int, fold: ExtremaFold, lost: Callable[[], np.ndarray]) -> Callable[..., np.ndarray]:
         """Count the work of a fold at the end of an epoch, and before it the in-edges that it will read."""
@@ -140,7 +140,7 @@ class Watch:
         self, number: int, layer: LayerStorage, topology: Block, moved: np.ndarray, counts: dict[str, int]
     ) -> None:
         """Count what an epoch has done."""
-        synopses, work = layer.values.synopses, self.works[number]
+        synopses, work = layer.relations[0].store, self.works[number]
         row_bytes = _VALUE_BYTES * synopses.z.data.shape[1]
         ends = np.concatenate([topology.get("del_dst"), topology.get("add_dst")])
         before = moved if number == 0 else self._reached

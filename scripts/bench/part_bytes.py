@@ -32,7 +32,8 @@ from freshet.operators.factory import dataflow_of, stages_of
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
-from freshet.operators.storage.layer import FeatureStorage, LayerStorage
+from freshet.operators.storage.features import FeatureStorage
+from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, Events, Ids

@@ -16,9 +16,9 @@ _TABLES = {
     "LayerTail": ["partial", "index", "flags", "x"],
 }
 _TABLES_OF_KINDS = {  # of the first kind and relation
-    "KindsFeatureStorage": ["k0.x", "k0.flags"],
-    "KindsLayerStorage": ["r0.z", "r0.s", "r0.in.head", "k0.flags", "k0.x"],
-    "KindsTail": ["r0.partial", "k0.flags", "k0.x"],
+    "FeatureStorage": ["k0.x", "k0.flags"],
+    "LayerStorage": ["r0.z", "r0.s", "r0.in.head", "k0.flags", "k0.x"],
+    "LayerTail": ["r0.partial", "k0.flags", "k0.x"],
 }
 
 

@@ -13,9 +13,10 @@ from freshet.operators.control import control_values
 from freshet.operators.core import Core
 from freshet.operators.dataflow import SINK, STORAGE, TAIL
 from freshet.operators.outcome import Message
-from freshet.operators.storage.kinds.layer import KindsFeatureStorage, KindsLayerStorage
-from freshet.operators.storage.kinds.tail import KindsTail
-from freshet.operators.storage.kinds.vertices import KindsShape
+from freshet.operators.storage.features import FeatureStorage
+from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.shape import LayerShape
+from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
@@ -52,13 +53,13 @@ class KindCores:
         for number, layer in enumerate(self.plan.layers, 1):
             following = self.plan.layers[number] if number < len(self.plan.layers) else None
             here, there = self.dealt[number], self.dealt[number + 1]
-            shapes = [KindsShape(task, here, number, layer, following, there) for task in range(here.tasks)]
-            self.storages.append([KindsLayerStorage(shape) for shape in shapes])
-            self.tails.append([KindsTail(shape) for shape in shapes] if here.parts > 1 else [])
+            shapes = [LayerShape(task, here, number, layer, following, there) for task in range(here.tasks)]
+            self.storages.append([LayerStorage(shape) for shape in shapes])
+            self.tails.append([LayerTail(shape) for shape in shapes] if here.parts > 1 else [])
 
     def _features(self, task: int) -> Core:
-        given = self.features.widths, self.plan.layers[0], self.dealt[1], self.plan.learned
-        return KindsFeatureStorage(task, self.dealt[0], *given)
+        given = self.features, self.plan.layers[0], self.dealt[1], self.plan.learned
+        return FeatureStorage(task, self.dealt[0], *given)
 
     @property
     def cores(self) -> list[Core]:

@@ -23,7 +23,7 @@ from freshet.job.results.check import check
 from freshet.job.run import runner
 from freshet.kinds import KindsError
 from freshet.operators.factory import load_plan
-from freshet.operators.initial.kind_layers import KindLayerImages
+from freshet.operators.initial.layers import LayerImages
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.snapshot.reader import open_snapshot
 from tests.support.graphs.kind_streams import embeddings_of, graph_of, random_records, save_records
@@ -126,15 +126,15 @@ def test_it_goes_on_where_an_attempt_was_killed(
 
     model, made = of_two(), list[str]()
     graph = graph_of(kinds_of(model), graph_for(tmp_path, model, int))
-    make = KindLayerImages.make
+    make = LayerImages.make
 
-    def until(images: KindLayerImages, operator: str, part: int) -> dict[str, int]:
+    def until(images: LayerImages, operator: str, part: int) -> dict[str, int]:
         made.append(operator)
         if len(made) == 6:
             raise Killed
         return make(images, operator, part)
 
-    monkeypatch.setattr(KindLayerImages, "make", until)
+    monkeypatch.setattr(LayerImages, "make", until)
     with pytest.raises(Killed):
         embed(asked(tmp_path, made_for=made_for))
     with pytest.raises(UsageError, match=f"an embedding is under way there with --for '{made_for}'"):

@@ -15,7 +15,8 @@ from freshet.gnn.model import build_model
 from freshet.gnn.plan import compile_plan
 from freshet.operators.aggregates import exact_sums
 from freshet.operators.aggregates.sums.kernels import SCRUBBED_PER_EPOCH
-from freshet.operators.storage.layer import LayerShape, LayerStorage
+from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.shape import LayerShape
 from freshet.state.task_parts import TaskParts
 from tests.support.stages.blocks import sent, sync
 
@@ -68,7 +69,7 @@ class Star:
         """The largest error of the hub's sum beside the true one, each channel for itself, past what one sum rounds."""
         worst = 0.0
         for channel in range(self.width):
-            terms, got = self.terms(channel), float(self.core.values.synopses.s.data[HUB, channel])
+            terms, got = self.terms(channel), float(self.core.relations[0].store.s.data[HUB, channel])
             if not np.isfinite(terms).all():
                 assert not math.isfinite(got)
                 continue
@@ -87,7 +88,7 @@ def test_small_steps_of_many_neighbours_are_not_lost(weighted: bool) -> None:
     for step in range(1, 21):
         star.step(dict.fromkeys(sources, 10.0 + 0.003 * step))
     assert star.error() == 0.0
-    assert star.core.values.synopses.recomputed == 0
+    assert star.core.relations[0].store.recomputed == 0
 
 
 def test_a_heavy_neighbour_that_comes_and_goes_leaves_nothing_behind() -> None:
@@ -101,7 +102,7 @@ def test_a_heavy_neighbour_that_comes_and_goes_leaves_nothing_behind() -> None:
     assert star.error() == 0.0
     star.step({}, drop=[k for k in small if k > 3])
     assert star.error() == 0.0
-    assert star.core.values.synopses.recomputed == 0
+    assert star.core.relations[0].store.recomputed == 0
 
 
 def test_a_channel_is_judged_by_itself() -> None:
@@ -112,7 +113,7 @@ def test_a_channel_is_judged_by_itself() -> None:
         star.step({2: [0.0, spike]}, add=[2])
         star.step({}, drop=[2])
         assert star.error() <= 2.0**-20, spike
-    assert star.core.values.synopses.recomputed > 0
+    assert star.core.relations[0].store.recomputed > 0
 
 
 def test_terms_that_cancel_within_an_epoch_are_noticed() -> None:
@@ -122,17 +123,17 @@ def test_terms_that_cancel_within_an_epoch_are_noticed() -> None:
     star.step({2: [1.0, 1e20], 3: [1.0, -1e20]}, add=[2, 3])
     assert star.error() <= 2.0**-20
     star.step({}, drop=[2, 3])
-    assert float(star.core.values.synopses.s.data[HUB, 1]) == float(np.float32(18.7))
+    assert float(star.core.relations[0].store.s.data[HUB, 1]) == float(np.float32(18.7))
 
 
 def test_what_a_fresh_sum_rounds_away_is_not_forgotten() -> None:
     star = Star(3)
     star.step({1: 1e20, 2: 1.0, 3: 1e-30}, add=[1, 2, 3])
     star.step({}, drop=[1])
-    kept = star.core.values.synopses
+    kept = star.core.relations[0].store
     assert (kept.recomputed, kept.s.data[HUB, 0]) == (1, 1.0), "1e-30 is rounded away"
     star.step({}, drop=[2])
-    assert (star.core.values.synopses.recomputed, star.error()) == (2, 0.0)
+    assert (star.core.relations[0].store.recomputed, star.error()) == (2, 0.0)
 
 
 def test_a_difference_that_is_rounded_counts_as_lost() -> None:
@@ -143,7 +144,7 @@ def test_a_difference_that_is_rounded_counts_as_lost() -> None:
         for value in (1e20, 18.7, -3e38, 18.7):
             star.step({1: [1.0, value]})
         assert star.error() <= 2.0**-20, weighted
-        assert star.core.values.synopses.recomputed > 0
+        assert star.core.relations[0].store.recomputed > 0
 
 
 OPERATIONS = st.lists(
@@ -190,15 +191,15 @@ def test_no_history_changes_a_bit() -> None:
     order = draw.sample(sorted(star.weights), len(star.weights))
     fresh.step({k: star.values[k] for k in order if k in star.values}, add=order)
     assert star.weights
-    assert star.core.values.synopses.s.data[HUB].tobytes() == fresh.core.values.synopses.s.data[HUB].tobytes()
-    assert star.core.values.synopses.recomputed == 0
+    assert star.core.relations[0].store.s.data[HUB].tobytes() == fresh.core.relations[0].store.s.data[HUB].tobytes()
+    assert star.core.relations[0].store.recomputed == 0
 
 
 def test_the_scrubber_finds_what_no_note_says() -> None:
     star = Star(40, width=2)
     star.step({1: [1.0, 2.0]}, add=[1])
     assert star.core.sums["differed"] == 0
-    star.core.values.synopses.s.data[HUB, 1] += 0.5
+    star.core.relations[0].store.s.data[HUB, 1] += 0.5
     assert published(star.step({}, add=[2])) == [[1.0, 2.5]], "a neighbour without values has the row looked at"
     rows = [row for _ in range(2 + 41 // SCRUBBED_PER_EPOCH) for row in published(star.step({}))]
     assert rows == [[1.0, 2.0]], "what was seen of it is put right"
@@ -215,7 +216,7 @@ def test_a_row_without_terms_is_zero_and_has_lost_nothing() -> None:
     star = Star(2)
     star.step({1: [1e20, 1e-30], 2: [0.1, 0.2]}, add=[1, 2])
     star.step({}, drop=[1, 2])
-    note = star.core.values.synopses.note.data[HUB]
-    assert not star.core.values.synopses.s.data[HUB].any()
+    note = star.core.relations[0].store.note.data[HUB]
+    assert not star.core.relations[0].store.s.data[HUB].any()
     assert note[exact_sums.LOST] == 0
     assert note[exact_sums.LOSSY] == 0

@@ -10,7 +10,8 @@ import pytest
 from freshet.operators.aggregates.attention import kernels
 from freshet.operators.aggregates.exact_sums import LOSSY
 from freshet.operators.aggregates.sums.kernels import SCRUBBED_PER_EPOCH
-from freshet.operators.storage.layer import LayerShape, LayerStorage
+from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.shape import LayerShape
 from freshet.state.task_parts import TaskParts
 from tests.support.stages.blocks import sync
 from tests.support.stages.twin import twin_of
@@ -35,7 +36,7 @@ def test_a_sum_that_lost_less_is_kept() -> None:
     beside.step({1: 32 + 2.0**-18}, add=[1])
     beside.step({2: 2.0**36}, add=[2])  # an ulp is 2^-16: a bound of 2^-21 of 32
     beside.step({}, drop=[2])
-    kept = beside.core.values.synopses
+    kept = beside.core.relations[0].store
     assert kept.note.data[HUB, LOSSY] != 0
     assert 0 < beside.error() <= 2.0**-20
     assert kept.recomputed == 0
@@ -84,7 +85,7 @@ def rings(star: Star, vertices: list[int]) -> LayerStorage:
 def test_the_scrubber_comes_to_every_row_of_every_part_and_again(vertices: list[int]) -> None:
     """By turns; a row that nothing else touches is put right in the time that the largest part takes."""
     core, epoch = rings(Star(1), vertices), 1
-    data, shift = core.values.synopses.s.data, core.values.synopses.lists.targets.shift
+    data, shift = core.relations[0].store.s.data, core.relations[0].store.lists.targets.shift
     rows = np.array([(part << shift) + k for part, count in enumerate(vertices) for k in range(count)])
     right = data[rows].copy()
     assert (right > 0).all()

@@ -7,8 +7,11 @@ import pytest
 
 from freshet.gnn.plan import compile_plan
 from freshet.operators.graph.part_rows import PartRows
-from freshet.operators.graph.topology import MASTER, SPLIT, Masters, Topology
-from freshet.operators.storage.layer import LayerShape, LayerStorage
+from freshet.operators.graph.topology import MASTER, SPLIT, Masters
+from freshet.operators.storage.epoch_topology import EpochTopology
+from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.shape import LayerShape
+from freshet.operators.storage.vertices import Vertices
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.models import Spec, conv, make_model
@@ -63,34 +66,39 @@ def test_it_is_the_same_for_every_model(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_and_contexts_are_kept_for_layers_that_read_them(name: str) -> None:
     core, spec = of_model(MODELS[name]), MODELS[name]
-    inn, masters = core.topology.edges.inn, core.topology.masters
+    inn, masters = core.relations[0].lists.inn, core.kinds[0].masters
     assert inn.of(1).tolist() == [0]
     if "no weights" in name or spec["type"] == "sage_conv" or name == "maxima":
         assert inn.weight is None
     else:
         assert inn.weight is not None and inn.weight.data[inn.head.data[1, 0]] == 4.0
-    if core.shape.layer.reads_context:
-        context = masters.context(np.array([1]))
+    if core.kinds[0].plan.read_degrees:
+        context = masters.contexts(np.array([1]))[None]
         assert (context.count[0], context.degree[0], context.loop[0]) == (1, 4.0, 2.0)
     else:
         assert not masters.count.data.size
 
 
 def test_what_goes_leaves_nothing() -> None:
-    tables, at = TableSet(), PartRows(0, ONE)
     (layer,) = compile_plan(make_model(0, [MODELS["contexts"]])).layers
-    known = Topology(tables, at, layer, None)
-    known.take_over(sync(1, **FIRST, s_slot=[2], r_slot=[4], r_part=[0], r_home=[9]))
-    assert known.masters.flags.data[:4].tolist() == [MASTER, MASTER, MASTER | SPLIT, MASTER]
-    known.take_over(sync(2, d_slot=[2]))
-    known.clear(np.array([2, 4], np.int32), np.array([2], np.int32))
+    tables, shape = TableSet(), LayerShape(0, ONE, 1, layer, None)
+    known = Vertices(tables, shape, 0, layer.kinds[0], MASTER)
+    for block in (
+        sync(1, **FIRST, s_slot=[2], r_slot=[4], r_part=[0], r_home=[9], ctl=[0]),
+        sync(2, d_slot=[2], f_slot=[4], ctl=[0]),
+    ):
+        known.take_over(block)
+        known.take_degrees(EpochTopology([{"": block}]))
+        if block.header.epoch == 1:
+            assert known.masters.flags.data[:4].tolist() == [MASTER, MASTER, MASTER | SPLIT, MASTER]
+    known.clear(block)
     for name in ("key", "flags", "count", "degree", "loop", "home"):
         table = tables[name]
         np.testing.assert_array_equal(table.data[4 if name == "home" else 2], table.fill, err_msg=name)
 
 
 def test_storage_0_does_not_ask_which_vertices_are_split() -> None:
-    masters = Masters(TableSet(), at := PartRows(0, ONE), None, None)
+    masters = Masters(TableSet(), at := PartRows(0, ONE), None, None, None)
     at.reserve(sync(1, **FIRST), "m")
     masters.take_over(sync(1, **FIRST, s_slot=[2]))
     assert masters.flags.data[:4].tolist() == [MASTER] * 4

@@ -21,7 +21,8 @@ from freshet.operators.factory import dataflow_of, load_plan, make_partitioner, 
 from freshet.operators.network import Network
 from freshet.operators.settings import Settings
 from freshet.operators.stage import Stage
-from freshet.operators.storage.layer import FeatureStorage, LayerStorage
+from freshet.operators.storage.features import FeatureStorage
+from freshet.operators.storage.layer import LayerStorage
 from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.config import STRATEGIES
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
@@ -65,7 +66,7 @@ class Counts:
 
             stage._seal = sealed  # type: ignore[method-assign]
         elif isinstance(stage.core, FeatureStorage | LayerStorage | LayerTail):
-            act, layer = stage.act, stage.core.owner.number
+            act, layer = stage.act, stage.core.owners[0].number
 
             def acted(blocks: list[bytes]) -> Any:
                 outcome = act(blocks)

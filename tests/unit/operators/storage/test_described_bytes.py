@@ -7,7 +7,8 @@ from pathlib import Path
 from freshet.gnn.describe import describe_data
 from freshet.gnn.model import save_model
 from freshet.gnn.plan import compile_plan
-from freshet.operators.storage.layer import LayerShape, LayerStorage
+from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.shape import LayerShape
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.models import all_small_models
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from freshet.gnn.kinds.model import KindsModel
-from freshet.operators.storage.kinds.layer import KindsLayerStorage
+from freshet.operators.storage.layer import LayerStorage
 from freshet.state.task_parts import TaskParts
 from tests.support.graphs.kind_streams import random_rows
 from tests.support.graphs.kinds import (
@@ -121,7 +121,7 @@ def test_convs_of_all_kinds_are_those_of_a_full_pass(make: Callable[[], KindsMod
 def test_relations_that_send_the_same_rows_share_them() -> None:
     cores = KindCores(two_layers("user", "item"), DEALT["several in a task"])
     storage = cores.storages[1][0]
-    assert isinstance(storage, KindsLayerStorage)
+    assert isinstance(storage, LayerStorage)
     names = {table.name for table in storage.tables}
     tables = {one.plan.number: one.store.z for one in storage.relations}
     assert tables[0] is tables[4] and tables[1] is tables[3], "users buy and follow; items have two mirrors"

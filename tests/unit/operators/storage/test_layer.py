@@ -10,7 +10,9 @@ import pytest
 from freshet.gnn.model import build_model
 from freshet.gnn.plan import LayerPlan, compile_plan
 from freshet.operators.graph.edge_lists import LostUpdateError
-from freshet.operators.storage.layer import FeatureStorage, LayerShape, LayerStorage
+from freshet.operators.storage.features import FeatureStorage
+from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.shape import LayerShape
 from freshet.operators.storage.tail import LayerTail
 from freshet.operators.telemetry.figures import FEATURED
 from freshet.schema import Features
@@ -99,8 +101,8 @@ def test_a_task_knows_whether_any_vertex_has_features() -> None:
         core.apply(epoch, [topology(epoch, **(STAR if epoch == 1 else {}), x0_slot=[1], x0=[[x]])])
         assert core.figures.gauges == {FEATURED: featured}
     restored = FeatureStorage(0, TaskParts.dealt(1, 1), Features(1), plan(SUM)[0])
-    restored.owner.x.reserve(4)
-    restored.owner.x.data[2] = 7
+    restored.owners[0].x.reserve(4)
+    restored.owners[0].x.data[2] = 7
     assert restored.figures.gauges == {FEATURED: 1}, "those of a snapshot, or of an earlier run"
 
 
@@ -168,9 +170,9 @@ def test_an_edge_that_is_not_here_is_a_lost_update() -> None:
 def test_a_sum_that_has_lost_bits_is_recomputed() -> None:
     core = started()
     core.apply(2, [sync(2, **own({2: 1e20}))])
-    assert core.values.synopses.recomputed == 0
+    assert core.relations[0].store.recomputed == 0
     assert published(core.apply(3, [sync(3, **own({2: 0.1}))]))[10] == np.float32(20) + np.float32(3) * np.float32(0.1)
-    assert core.values.synopses.recomputed == 1
+    assert core.relations[0].store.recomputed == 1
 
 
 def test_rows_that_are_not_finite_are_recomputed() -> None:
@@ -184,8 +186,8 @@ def test_a_dropped_vertex_leaves_nothing_behind() -> None:
     gone = {"del_src": [1, 2], "del_dst": [0, 0], "del_w": [2, 3], "d_slot": [0, 1], "d_key": [10, 11]}
     messages = core.apply(2, [sync(2, **gone)])
     assert sent(messages, "sink")[0] == {"del_key": [10, 11]}
-    assert not core.values.synopses.s.data[[0, 1]].any()
-    assert not core.values.synopses.z.data[[0, 1]].any()
+    assert not core.relations[0].store.s.data[[0, 1]].any()
+    assert not core.relations[0].store.z.data[[0, 1]].any()
     messages = core.apply(3, [sync(3, m_slot=[0], m_key=[77], o_slot=[0], zo=[[1, 0]])])
     assert published(messages) == {77: 0}
 
@@ -272,7 +274,7 @@ def test_the_vertex_becomes_whole_and_split_again() -> None:
     assert published(messages) == {10: 21}, "from the storage's own partial, which was always kept"
     blocks = [partial(2, 0, own=True, u_slot=[0]), partial(2, 1, p_slot=[0], p=[[0]], p_count=[0])]
     assert published(tail.apply(2, blocks)) == {}, "only the new owner says so"
-    assert not tail.partials.index.held(np.zeros(1, np.int32))[0].size
+    assert not tail.kinds[0][2][0].index.held(np.zeros(1, np.int32))[0].size
     messages = home.apply(3, [sync(3, s_slot=[0]), replica_sync(3, 1)])
     assert published(messages) == {}
     assert sent(messages, "tail")[0]["p"] == [[20]]
@@ -308,7 +310,7 @@ def test_rows_of_partials_are_used_again() -> None:
             partial(epoch, 0, own=True, s_slot=[slot], t_slot=[slot], t=[[0]], p_slot=[slot], p=[[1]], p_count=[1]),
             partial(epoch, 1, p_slot=[slot], p=[[epoch]], p_count=[1]),
         ])  # fmt: skip
-        assert tail.owner.x.data[slot, 0] == 1 + epoch
+        assert tail.tables["x"].data[slot, 0] == 1 + epoch
         tail.apply(epoch + 1, [partial(epoch + 1, 0, own=True, u_slot=[slot]), partial(epoch + 1, 1)])
     assert tail.tables["scalars"].data[0] == 2, "two rows served them all"
 
@@ -317,8 +319,8 @@ def test_a_vertex_that_dies_split_takes_its_partials_along() -> None:
     _, _, tail = parts_of_a_split_vertex()
     away = partial(2, 1, p_slot=[0], p=[[0]], p_count=[0])
     assert published(tail.apply(2, [partial(2, 0, own=True, d_slot=[0], d_key=[10]), away])) == {}
-    assert not tail.partials.index.held(np.zeros(1, np.int32))[0].size
-    assert tail.masters.flags.data[0] == 0
+    assert not tail.kinds[0][2][0].index.held(np.zeros(1, np.int32))[0].size
+    assert tail.tables["flags"].data[0] == 0
 
 
 def test_a_part_without_masters_keeps_synopses_for_others() -> None:

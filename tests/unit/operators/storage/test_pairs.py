@@ -15,8 +15,8 @@ pyg = pytest.importorskip("torch_geometric.nn")
 
 from freshet.gnn.kinds.model import KindsModel, load_any_model  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
-from freshet.operators.storage.kinds.layer import KindsLayerStorage  # noqa: E402
-from freshet.operators.storage.kinds.pairs import PairSynopses  # noqa: E402
+from freshet.operators.storage.layer import LayerStorage  # noqa: E402
+from freshet.operators.storage.pairs import PairSynopses  # noqa: E402
 from freshet.state.task_parts import TaskParts  # noqa: E402
 from tests.support.graphs import hetero_modules as of  # noqa: E402
 from tests.support.graphs.kind_streams import arrays_of, random_rows  # noqa: E402
@@ -73,7 +73,7 @@ class TypedCores(KindCores):
         for layer in self.storages[1:]:
             found.append(0)
             for core in layer:
-                assert isinstance(core, KindsLayerStorage)
+                assert isinstance(core, LayerStorage)
                 (one,) = core.relations
                 assert isinstance(one, PairSynopses)
                 for part, rows in enumerate(core.kinds[0].at.needs.tolist()):

@@ -14,7 +14,7 @@ SLOTS = np.array([3, 0, 2], np.int32)
 
 
 def roots_and_inputs() -> tuple[RootRows, np.ndarray]:
-    roots = RootRows(LAYER)
+    roots = RootRows(LAYER.kinds[0])
     roots.reserve(5)
     return roots, np.arange(15, dtype=np.float32).reshape(5, 3)
 

@@ -7,8 +7,13 @@ from typing_extensions import override
 from freshet.state.table import Table, TableSet
 
 
-class PrefixedTables(TableSet):
-    """A set to which tables are added that belong to another set, where their names begin with a prefix."""
+def with_prefix(tables: TableSet, prefix: str) -> TableSet:
+    """Return a set whose tables belong to `tables` under names with this prefix; the set itself for an empty one."""
+    return _PrefixedTables(tables, prefix) if prefix else tables
+
+
+class _PrefixedTables(TableSet):
+    """A set to which tables are added that belong to another set."""
 
     def __init__(self, tables: TableSet, prefix: str) -> None:
         super().__init__(tables.parts)

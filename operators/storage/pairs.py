@@ -6,6 +6,9 @@ epoch calls one store and not one for each relation.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import cast
+
 import numpy as np
 from typing_extensions import override
 
@@ -13,25 +16,27 @@ from freshet.gnn.kind_layers.plans import RelationPlan
 from freshet.gnn.kind_layers.typed_sums import TypedSums
 from freshet.operators.graph.pair_rows import PairRows, Pairs, of_relations
 from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.relation import Relation
 from freshet.operators.graph.sources import SourceRows
-from freshet.operators.storage.kinds.handing import KindsTopology, prefixed
-from freshet.operators.storage.kinds.relations import RelationSynopses, Route
-from freshet.operators.storage.kinds.tables import PrefixedTables
-from freshet.operators.storage.partial_rows import PartialRows, partial_columns
-from freshet.state.block_columns import DELETED_EDGES, Columns, relation_prefix
+from freshet.operators.graph.tables import with_prefix
+from freshet.operators.storage.epoch_topology import EpochTopology
+from freshet.operators.storage.partial_rows import PartialRows
+from freshet.operators.storage.relations import RelationSynopses, Route, Routed
+from freshet.state.block_columns import DELETED_EDGES, relation_prefix
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
-from freshet.state.task_parts import TaskParts
 
 _NO_ROWS = np.empty(0, np.int32)
 _PAIR = "pair."  # what the names of tables of pairs begin with, behind the relation's prefix
 
 
 def synopses_of(
-    tables: TableSet, plan: RelationPlan, ends: tuple[PartRows, PartRows], place: str, z: Table | None
+    tables: TableSet, plan: Relation, ends: tuple[PartRows, PartRows], place: str, z: Table | None
 ) -> RelationSynopses:
     """Return the synopses of a relation, or those of many."""
-    return (PairSynopses if isinstance(plan.conv, TypedSums) else RelationSynopses)(tables, plan, ends, place, z)
+    if plan.has_pairs:
+        return PairSynopses(tables, cast(RelationPlan, plan), ends, place, z)
+    return RelationSynopses(tables, plan, ends, place, z)
 
 
 class PairSynopses(RelationSynopses):
@@ -40,22 +45,25 @@ class PairSynopses(RelationSynopses):
     def __init__(
         self, tables: TableSet, plan: RelationPlan, ends: tuple[PartRows, PartRows], place: str, z: Table | None
     ) -> None:
-        mine = PrefixedTables(tables, relation_prefix(plan.number) + _PAIR)
+        mine = with_prefix(tables, relation_prefix(plan.number) + _PAIR)
         self.pairs = PairRows(mine, ends[1], len(plan.numbers))
         super().__init__(tables, plan, (ends[0], self.pairs), place, z)
+        self._typed = plan
         self._number_of = {relation_prefix(number): k for k, number in enumerate(plan.numbers)}
         self._changed = self._left = _NO_ROWS  # pairs whose synopses an epoch changed, and those that edges left
 
     @override
-    def merge(self, epoch: int, topology: KindsTopology, sources: SourceRows, targets: SourceRows) -> np.ndarray | None:
+    def merge(
+        self, epoch: int, topology: EpochTopology, sources: SourceRows, targets: SourceRows, own: Table | None = None
+    ) -> np.ndarray | None:
         self._changed = self._left = _NO_ROWS
         edges = self._edges_of(topology)
-        if not self._merge(epoch, edges, sources, targets):
+        if not self._merge(epoch, edges, sources, targets, own):
             return None
         self._changed, self._left = self.store.touched(), self.pairs.of(edges, DELETED_EDGES.name, "dst")
         return np.unique(self.pairs.ends(self._changed)[0])
 
-    def _edges_of(self, topology: KindsTopology) -> Block:
+    def _edges_of(self, topology: EpochTopology) -> Block:
         """Return the edges of all relations, whose targets are pairs; those that edges are added to have rows then."""
         of = self._number_of
         sections = sorted((of[name], block) for name, block in topology.sections.items() if name in of)
@@ -64,7 +72,7 @@ class PairSynopses(RelationSynopses):
         return edges
 
     @override
-    def load(self, topology: KindsTopology, sources: SourceRows, targets: SourceRows, rows_at_once: int) -> np.ndarray:
+    def load(self, topology: EpochTopology, sources: SourceRows, targets: SourceRows, rows_at_once: int) -> np.ndarray:
         self._load(self._edges_of(topology), sources, targets, rows_at_once)
         self._changed = self.store.touched()
         return np.unique(self.pairs.ends(self._changed)[0])
@@ -72,22 +80,20 @@ class PairSynopses(RelationSynopses):
     @override
     def read(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pairs = self.pairs.pairs_of(slots)
-        return _folded(self.plan, slots.size, pairs, self.store.read(pairs.rows), self.store.in_edges(pairs.rows))
+        return _folded(self._typed, slots.size, pairs, self.store.read(pairs.rows), self.store.in_edges(pairs.rows))
 
     @override
-    def partials(self, slots: np.ndarray, splits: np.ndarray, route: Route, tasks: TaskParts) -> list[Columns]:
+    def routed(self, touched: np.ndarray, splits: np.ndarray, route: Route) -> Routed:
         rows = np.concatenate([self._changed, self.pairs.pairs_of(splits).rows])
-        rows = np.unique(rows[np.isin(self.pairs.ends(rows)[0], np.concatenate([slots, splits]))])
+        rows = np.unique(rows[np.isin(self.pairs.ends(rows)[0], np.concatenate([touched, splits]))])
         masters, relations = self.pairs.ends(rows)
         order = np.lexsort((relations, masters))
-        rows, masters, relations = rows[order], masters[order], relations[order]
-        found, partials = list[Columns](), route(masters)
-        for task in range(tasks.tasks):
-            # all pairs of a vertex go to the same task, in this order
-            mine = np.isin(masters, partials.rows[slice(*partials.ends[task : task + 2])])
-            columns = partial_columns(partials, self.store, task, tasks, rows[mine])
-            found.append(prefixed(self.prefix, columns | ({"p_type": relations[mine]} if mine.any() else {})))
-        return found
+        partials = route(masters[order])
+        # all pairs of a vertex go to the same task, in this order
+        ends = pairwise(partials.ends.tolist())
+        there = [np.flatnonzero(np.isin(masters[order], partials.rows[first:last])) for first, last in ends]
+        order = order[np.concatenate(there)]
+        return Routed(partials, rows[order], relations[order])
 
     @override
     def after_restore(self) -> None:
@@ -106,8 +112,8 @@ class PairPartials:
 
     def __init__(self, tables: TableSet, at: PartRows, plan: RelationPlan) -> None:
         self._plan, self._at, self.prefix = plan, at, relation_prefix(plan.number)
-        self._pairs = PairRows(PrefixedTables(tables, self.prefix + _PAIR), at, len(plan.numbers))
-        self._rows = PartialRows(PrefixedTables(tables, self.prefix), self._pairs, plan, counted=True)
+        self._pairs = PairRows(with_prefix(tables, self.prefix + _PAIR), at, len(plan.numbers))
+        self._rows = PartialRows(with_prefix(tables, self.prefix), self._pairs, plan, counted=True)
 
     def keep(self, block: Block, flags: np.ndarray, owned: int) -> np.ndarray:
         """Keep the partials of a block; returns the split masters that they are of, whose flags are `owned`."""

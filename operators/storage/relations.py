@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from freshet.gnn.kind_layers.plans import RelationPlan
+from freshet.gnn.layers.base import NO_CONTEXT, Epilogue
+from freshet.gnn.synopses.attend import AttentionEpilogue
+from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows, frozen
+from freshet.operators.graph.relation import Relation
 from freshet.operators.graph.routing import Partials
 from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
-from freshet.operators.storage.kinds.handing import KindsTopology, prefixed
-from freshet.operators.storage.kinds.tables import PrefixedTables
-from freshet.operators.storage.kinds.vertices import KeptSums
+from freshet.operators.graph.tables import with_prefix
+from freshet.operators.storage.epoch_topology import EpochTopology, prefixed
 from freshet.operators.storage.partial_rows import partial_columns
+from freshet.operators.storage.vertices import KeptSums
 from freshet.state.block_columns import Columns, relation_prefix
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
@@ -26,11 +29,22 @@ from freshet.state.task_parts import TaskParts
 Route = Callable[[np.ndarray], Partials]  # to the tails of the masters of these slots
 
 
+class Routed(NamedTuple):
+    """Partial synopses by the task of their master, and of each the row of the store and which relation it is of.
+
+    Shapes: rows (n,) int32; types (n,) int32, empty for a store of one relation.
+    """
+
+    partials: Partials
+    rows: np.ndarray
+    types: np.ndarray
+
+
 class RelationSynopses:
     """Lists and a store for the messages of a relation, in tables whose names begin with its prefix."""
 
     def __init__(
-        self, tables: TableSet, plan: RelationPlan, ends: tuple[PartRows, PartRows], place: str, z: Table | None
+        self, tables: TableSet, plan: Relation, ends: tuple[PartRows, PartRows], place: str, z: Table | None
     ) -> None:
         """`ends`: rows of sources and of targets; `place` says in errors where this is.
 
@@ -39,37 +53,46 @@ class RelationSynopses:
         self.plan, self.prefix = plan, relation_prefix(plan.number)
         self._has_changed = False  # edges, in this epoch
         self._shares = z is not None
-        mine = PrefixedTables(tables, self.prefix)
+        mine = with_prefix(tables, self.prefix)
         self.lists = EdgeLists(mine, *ends, plan)
         self.store = aggregate_of(plan.synopsis).store(mine, self.lists, plan, place, z)
 
-    def merge(self, epoch: int, topology: KindsTopology, sources: SourceRows, targets: SourceRows) -> np.ndarray | None:
-        """Apply an epoch; the targets whose synopses it changed, or None where it has no work here."""
-        return self._touched() if self._merge(epoch, topology.of(self.prefix), sources, targets) else None
+    def merge(
+        self, epoch: int, topology: EpochTopology, sources: SourceRows, targets: SourceRows, own: Table | None = None
+    ) -> np.ndarray | None:
+        """Apply an epoch; the targets whose synopses it changed, or None where it has no work here.
 
-    def _merge(self, epoch: int, edges: Block, sources: SourceRows, targets: SourceRows) -> bool:
+        Self inputs among the rows of sources go to `own`.
+        """
+        is_changed = self._merge(epoch, topology.of(self.prefix), sources, targets, own)
+        return self.store.touched() if is_changed else None
+
+    def _merge(
+        self, epoch: int, edges: Block, sources: SourceRows, targets: SourceRows, own: Table | None = None
+    ) -> bool:
         """Apply an epoch; returns whether there was work: an empty call takes as long as one event."""
         plan, self._has_changed = self.plan, bool(edges.columns)
         if not plan.target_width:
             targets = NO_SOURCES
         if not edges.columns and not sources.slots.size and not targets.slots.size:
             return False
-        sent, read = _columns_of(sources, plan.source_columns), _columns_of(targets, plan.target_columns)
-        self.store.merge(epoch, edges, sent, None, read)
+        sent = sources if own is not None else _columns_of(sources, plan.source_columns)
+        self.store.merge(epoch, edges, sent, own, _columns_of(targets, plan.target_columns))
         return True
 
-    def _touched(self) -> np.ndarray:
-        return self.store.touched()
+    def read(self, slots: np.ndarray) -> tuple[np.ndarray, Any]:
+        """Return synopses of vertices, (n, synopsis_width) float32, and their in-edges (see KeptSynopses)."""
+        return self.store.read(slots), self.store.in_edges(slots) if self.plan.reads_in_edges else NO_CONTEXT
 
-    def read(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return synopses of vertices, (n, synopsis_width) float32, and the numbers of in-edges of each, (n,) int32."""
-        return self.store.read(slots), self.store.in_edges(slots)
+    def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table | None, count: Table) -> Finish:
+        """Return a function that UPDATEs and stores rows in one pass; without `own` self inputs are what is sent."""
+        return self.store.finisher(epilogue, self.store.z if own is None else own, count)
 
     def read_means(self, slots: np.ndarray, out: np.ndarray, first: int, *, mean: bool) -> None:
         """Write sums, or means, to columns; of a relation whose messages are summed up (KindPlan.sums)."""
         cast(KeptSums, self.store).read_means(slots, out, first, mean=mean)
 
-    def load(self, topology: KindsTopology, sources: SourceRows, targets: SourceRows, rows_at_once: int) -> np.ndarray:
+    def load(self, topology: EpochTopology, sources: SourceRows, targets: SourceRows, rows_at_once: int) -> np.ndarray:
         """Apply epoch 0, whose rows have no more columns than messages read; the targets that it touched, in order.
 
         If possible this is done in passes that each change about `rows_at_once` rows. Stores begin with a table of
@@ -84,11 +107,22 @@ class RelationSynopses:
             put(self.store.z.view, some, frozen(np.zeros((some.size, self.plan.message_width), np.float32)), 0)
         self.store.load(edges, sources, None, rows_at_once, targets)
 
-    def partials(self, slots: np.ndarray, splits: np.ndarray, route: Route, tasks: TaskParts) -> list[Columns]:
-        """Return for each task the partial synopses of split vertices: of those touched, and of all of `splits`."""
-        partials = route(np.concatenate([slots, splits[~np.isin(splits, slots)]]) if splits.size else slots)
-        found = [partial_columns(partials, self.store, task, tasks) for task in range(tasks.tasks)]
-        return [prefixed(self.prefix, columns) for columns in found]
+    def routed(self, touched: np.ndarray, splits: np.ndarray, route: Route) -> Routed:
+        """Return where partial synopses of split vertices go: of those touched, and of all of `splits`."""
+        more = splits[~np.isin(splits, touched)] if splits.size else splits
+        partials = route(np.concatenate([touched, more]) if more.size else touched)
+        return Routed(partials, partials.rows, partials.rows[:0])
+
+    def partials(self, routed: Routed, task: int, tasks: TaskParts, at_once: int = 0) -> Iterator[Columns]:
+        """Yield the partial synopses for a task, `at_once` at a time; without such a number all, if there are any."""
+        first, last = routed.partials.ends[task : task + 2].tolist()
+        size = at_once or max(1, last - first)
+        for at in range(first, last, size):
+            chosen = slice(at, min(at + size, last))
+            columns = partial_columns(routed.partials, self.store, chosen, routed.rows[chosen], task, tasks)
+            if routed.types.size:
+                columns["p_type"] = routed.types[chosen]
+            yield prefixed(self.prefix, columns)
 
     def after_restore(self) -> None:
         """Have the rows of its own tables where the restored ones have them."""
