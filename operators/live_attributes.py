@@ -14,17 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.any_plan import AnyPlan, aggregates_of
-from freshet.gnn.kind_layers.plans import KindsLayer, RelationPlan
-from freshet.gnn.layers.base import LayerPlan
+from freshet.gnn.any_plan import AnyPlan
 from freshet.kinds import NO_MIRROR, Kinds
 from freshet.operators.core import Core
 from freshet.operators.dataflow import STORAGE
 from freshet.operators.factory import dataflow_of, stages_of
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.settings import Settings
-from freshet.operators.storage.kinds.layer import KindsLayerStorage
 from freshet.operators.storage.layer import LayerStorage
+from freshet.operators.storage.shape import LayerOfKinds
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.live_graph import LiveGraph
 from freshet.schema import Features
@@ -45,10 +43,10 @@ class AttributeKeeper(NamedTuple):
 def attribute_keepers(plan: AnyPlan) -> list[AttributeKeeper]:
     """Return the operators that keep attributes of edges; one for each relation that they are read of."""
     found: dict[int, list[AttributeKeeper]] = {}
-    layers: Sequence[LayerPlan | KindsLayer] = plan.layers
+    layers: Sequence[LayerOfKinds] = plan.layers
     for number, layer in enumerate(layers, 1):
-        for one in aggregates_of(layer):
-            relation = one.number if isinstance(one, RelationPlan) else _ALL
+        for one in layer.relations:
+            relation = _ALL if one.number is None else one.number
             if one.edge.attributes:
                 found.setdefault(relation, []).append(
                     AttributeKeeper(f"{STORAGE}{number}", one.edge.skip_loops, relation)
@@ -158,10 +156,8 @@ class _Kept:
 
 
 def _lists_of(core: Core, relation: int) -> EdgeLists:
-    if isinstance(core, KindsLayerStorage):
-        return next(one.lists for one in core.relations if one.plan.number == relation)
     assert isinstance(core, LayerStorage)
-    return core.topology.edges
+    return next(one.lists for one in core.relations if one.plan.number in (relation, None))
 
 
 def _restored(lists: EdgeLists) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from freshet.kernels.processor import running
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.initial.image import ImageReport
 from freshet.operators.snapshot.reader import Snapshot
-from freshet.operators.storage.kinds.learned import UNKNOWN
+from freshet.operators.storage.learned import UNKNOWN
 from freshet.operators.telemetry.figures import LEARNED, UNLEARNED
 from freshet.partitioner.config import PartitionerConfig
 from freshet.state.memory.mapped_file import mapped

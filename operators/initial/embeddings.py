@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from freshet.gnn.any_plan import AnyPlan, returned_of
-from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.operators.control import control_values
 from freshet.operators.dataflow import SINK, Place
 from freshet.operators.embed.output import write_embeddings
@@ -20,8 +19,8 @@ from freshet.operators.initial.sent_rows import Sent, in_chunks
 from freshet.operators.initial.topology import read_topology
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.settings import Settings
+from freshet.operators.storage.epoch_topology import prefixed
 from freshet.operators.storage.head import names_of
-from freshet.operators.storage.kinds.handing import prefixed
 from freshet.partitioner.events import INT, STRING, Ids
 from freshet.state.block_columns import ROWS, kind_prefix
 from freshet.state.codec import Block, Header, seal, view
@@ -54,8 +53,8 @@ def _blocks(
     for source in range(settings.parts):
         topology, columns = read_topology(work, source), {"ctl": control}
         for kind, number, width in returned_of(plan):
-            code = number if isinstance(plan, KindsPlan) else None
-            section = topology if code is None else view(topology, kind_prefix(code))
+            code = None if plan.features.kinds is None else number
+            section = view(topology, kind_prefix(code))
             mine = np.flatnonzero(section.get("m_key") % settings.parts == part)
             slots = frozen(section.get("m_slot")[mine])
             sent = Sent(work, len(plan.layers), source, width, code)
@@ -77,8 +76,8 @@ def write_rows(settings: Settings, plan: AnyPlan, work: Path, part: int, progres
     """
     topology = read_topology(work, part)
     for kind, number, width in returned_of(plan):
-        code = number if isinstance(plan, KindsPlan) else None
-        section = topology if code is None else view(topology, kind_prefix(code))
+        code = None if plan.features.kinds is None else number
+        section = view(topology, kind_prefix(code))
         rows = _PartRows(Sent(work, len(plan.layers), part, width, code), section, settings.id_kind)
         folder = LogFolders(Path(settings.out), kind).embeddings
         write_embeddings(folder, rows, rows.ids, settings.id_kind, progress, part)

@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from freshet.gnn.any_plan import AnyPlan
-from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.operators.dataflow import FEATURES, PARTITIONER, SINK, STORAGE, TAIL, Operator, Place
 from freshet.operators.embed.files import EmbedError, FinishedSteps, full_disk
 from freshet.operators.factory import dataflow_of
 from freshet.operators.initial.column_files import are_whole, check_columns, remove_columns
 from freshet.operators.initial.embeddings import write_rows, write_sink
 from freshet.operators.initial.graph_events import read_events, write_events
-from freshet.operators.initial.kind_layers import KindLayerImages
 from freshet.operators.initial.layers import EVENTS, LayerImages
 from freshet.operators.initial.topology import place_graph
 from freshet.operators.settings import Settings
-from freshet.operators.storage.kinds.learned import LOOKED_UP
+from freshet.operators.storage.learned import LOOKED_UP
 from freshet.partitioner.events import Events
 from freshet.state.checksums.files import checksum_of
 
@@ -77,11 +75,7 @@ class InitialImage:
     ) -> None:
         self._rows_alone = rows_alone
         self._settings, self._plan, self._work, self._progress = settings, plan, work, progress
-        self._layers: LayerImages | KindLayerImages
-        if isinstance(plan, KindsPlan):
-            self._layers = KindLayerImages(settings, plan, work, memory)
-        else:
-            self._layers = LayerImages(settings, plan, work, memory)
+        self._layers = LayerImages(settings, plan, work, memory)
         self._flow = dataflow_of(settings, plan)
 
     @property
