@@ -35,7 +35,7 @@ def load_any_plan(folder: str | Path) -> AnyPlan:
 
 def aggregates_of(layer: LayerPlan | KindsLayer) -> Sequence[LayerPlan | RelationPlan]:
     """Return all of a layer that has synopses of messages: itself, or its relations."""
-    return layer.relations if isinstance(layer, KindsLayer) else [layer]
+    return layer.relations
 
 
 def aggregated(plan: AnyPlan) -> list[LayerPlan | RelationPlan]:
@@ -61,16 +61,14 @@ class Returned(NamedTuple):
 
 def returned_of(plan: AnyPlan) -> list[Returned]:
     """Return the kinds that a model returns, in its order."""
-    if not isinstance(plan, KindsPlan):
-        return [Returned("", 0, plan.out_width)]
-    assert plan.features.kinds is not None  # as each such model has them
-    codes, several = plan.features.kinds.kind_codes, len(plan.out) > 1
+    kinds, several = plan.features.kinds, len(plan.out) > 1
+    codes = {"": 0} if kinds is None else kinds.kind_codes
     return [Returned(kind if several else "", codes[kind], width) for kind, width in plan.out.items()]
 
 
 def names_of_returned(plan: AnyPlan) -> tuple[str, ...]:
     """Return the names of the kinds that a model returns; empty where it has none, or one without a name."""
-    return tuple(filter(None, plan.out)) if isinstance(plan, KindsPlan) else ()
+    return tuple(filter(None, plan.out))
 
 
 def widths_of(plan: AnyPlan) -> dict[str, int]:
@@ -80,7 +78,7 @@ def widths_of(plan: AnyPlan) -> dict[str, int]:
 
 def learned_rows_of(plan: AnyPlan) -> list[LearnedRows]:
     """Return the learned rows of the kinds that have such."""
-    return [one for one in plan.learned if one is not None] if isinstance(plan, KindsPlan) else []
+    return [one for one in plan.learned if one is not None]
 
 
 def without_kinds(plan: AnyPlan, what: str) -> Plan:

@@ -9,6 +9,7 @@ import numpy as np
 
 from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import AnyLayer, Conv
+from freshet.gnn.kinds.learned import LearnedRows
 from freshet.gnn.layers import registry
 from freshet.gnn.layers.base import Context, Epilogue, LayerPlan
 from freshet.gnn.layers.carrying import CarryingPlan, carries_of
@@ -34,8 +35,13 @@ class Plan:
     head: LogitsHead
     checks: Sequence[LayerAnswers] = ()
     """Findings of the export about the layers."""
-    learned = ()
+    learned: Sequence[LearnedRows | None] = ()
     """There are learned rows by kind alone."""
+
+    @property
+    def out(self) -> dict[str, int]:
+        """Width of the embeddings of the one kind, which has no name."""
+        return {"": self.out_width}
 
     @property
     def head_width(self) -> int:

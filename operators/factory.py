@@ -13,6 +13,7 @@ from freshet.operators.core import Core
 from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
 from freshet.operators.epochs.cut import AnyCutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
+from freshet.operators.graph.layer_of_kinds import LayerOfKinds
 from freshet.operators.inbox import INBOX_BYTES
 from freshet.operators.network import Network
 from freshet.operators.output_folders import LogFolders, log_id, tails_of
@@ -34,7 +35,7 @@ from freshet.operators.sink.task import TaskSink, of_task
 from freshet.operators.stage import Stage
 from freshet.operators.storage.features import FeatureStorage
 from freshet.operators.storage.layer import LayerStorage
-from freshet.operators.storage.shape import LayerOfKinds, LayerShape
+from freshet.operators.storage.shape import LayerShape
 from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.core import Partitioner
 from freshet.state.block_columns import kind_prefix

@@ -20,9 +20,9 @@ from freshet.operators.core import Core
 from freshet.operators.dataflow import STORAGE
 from freshet.operators.factory import dataflow_of, stages_of
 from freshet.operators.graph.edge_lists import EdgeLists
+from freshet.operators.graph.layer_of_kinds import LayerOfKinds
 from freshet.operators.settings import Settings
 from freshet.operators.storage.layer import LayerStorage
-from freshet.operators.storage.shape import LayerOfKinds
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.live_graph import LiveGraph
 from freshet.schema import Features

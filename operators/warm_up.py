@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +12,15 @@ import numpy as np
 
 import freshet.operators.sink.parquet_writer  # noqa: F401  # loaded by now, not amid the stream
 from freshet.gnn.any_plan import AnyPlan, returned_of
-from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.gnn.own.loading import install_layers
 from freshet.kernels.processor import hold
-from freshet.kinds import NO_MIRROR
+from freshet.kinds import NO_MIRROR, Kinds
 from freshet.operators.dataflow import FEATURES, PARTITIONER, LayerTasks, Place
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.factory import load_plan, make_outlet, open_network
+from freshet.operators.graph.layer_of_kinds import LayerOfKinds
 from freshet.operators.parser.json_lines import guards
 from freshet.operators.settings import Settings
 from freshet.partitioner.core import Partitioner
@@ -81,22 +81,25 @@ def throwaway_events(settings: Settings, plan: AnyPlan) -> Events:
     Where vertices have kinds, these for each relation whose messages differ from those of others.
     """
     ids: list[Any] = [1, 2, 3, 4] if settings.id_kind == "int" else ["a", "b", "c", "d"]
-    if isinstance(plan, KindsPlan):
-        records = [record for number in _different_relations(plan) for record in _of_relation(plan, number, ids)]
+    features, kinds = plan.features, plan.features.kinds
+    if kinds is not None:
+        records = [
+            record for number in _different_relations(plan, kinds) for record in _of_relation(kinds, number, ids)
+        ]
     else:
-        features, name = plan.features, (plan.edge_types or ("type",))[0]
+        name = (plan.edge_types or ("type",))[0]
         records = _records(ids, np.ones(features.width, np.float32).tolist(), name, features.edge_width)
     return events_of(records, plan.features, settings.id_kind, plan.edge_types or None)
 
 
-def _different_relations(plan: KindsPlan) -> list[int]:
+def _different_relations(plan: AnyPlan, kinds: Kinds) -> list[int]:
     """The relations, less those whose messages are computed and aggregated as those of an earlier one."""
-    kinds, seen = plan.features.kinds, dict[Any, int]()
-    assert kinds is not None  # as each such model has them
+    seen = dict[Any, int]()
+    layers: Sequence[LayerOfKinds] = plan.layers
     for number, one in enumerate(kinds.relations):
         there = [
             (str(found.synopsis), found.edge, found.name)
-            for layer in plan.layers
+            for layer in layers
             for found in layer.relations
             if number in found.numbers
         ]
@@ -105,12 +108,10 @@ def _different_relations(plan: KindsPlan) -> list[int]:
     return list(seen.values())
 
 
-def _of_relation(plan: KindsPlan, number: int, ids: list[Any]) -> Iterator[tuple[Any, ...]]:
+def _of_relation(kinds: Kinds, number: int, ids: list[Any]) -> Iterator[tuple[Any, ...]]:
     """The records for one relation: what is of vertices, of the kinds of both its ends."""
-    kinds = plan.features.kinds
-    assert kinds is not None  # as each such model has them
     one, name = kinds.relations[number], kinds.relation_names[number]
-    attr = NO_ATTR, (1.0,) * one.edge_width + (0.0,) * (plan.features.edge_width - one.edge_width)
+    attr = NO_ATTR, (1.0,) * one.edge_width + (0.0,) * (kinds.edge_width - one.edge_width)
     for op, first, *more in _records(ids, [1.0], name, one.edge_width):
         if op == "add_edge":
             yield op, first, more[0], (more[1] if len(more) > 1 else 1.0), name, *(attr if len(more) > 3 else ())

@@ -43,6 +43,7 @@ class RelationPlan:
     source_columns: slice
     target_columns: slice
     conv: RelationConvPlan
+    one_loop = False
     reads_in_edges = True
 
     @property
@@ -132,9 +133,9 @@ class KindPlan:
         self._message, self._own = columns
         self.relations: list[int] = []
         """The relations into the kind, as places in `KindsLayer.relations`, in the order that update takes them in."""
-        self.read_degrees: list[int] = []
+        self.read_degrees: list[int | None] = []
         """Numbers of the relations within the kind of which update reads the vertex's degrees."""
-        self.sent_degrees: list[int] = []
+        self.sent_degrees: list[int | None] = []
         """Numbers of those whose degrees decide what a vertex sends."""
         self.in_width, self.out_width = carry.into.width, carry.out.width
         self.message_width, self.carried_width = self._message.width, carry.across.width
@@ -260,12 +261,6 @@ class KindsPlan:
         return [width + (0 if one is None else one.width) for width, one in zip(widths, learned, strict=True)]
 
     @property
-    def degree_relations(self) -> list[int]:
-        """Numbers of the relations of which layers read degrees."""
-        plans = [plan for layer in self.layers for plan in layer.kinds if plan is not None]
-        return sorted({one for plan in plans for one in (*plan.read_degrees, *plan.sent_degrees)})
-
-    @property
     def out_width(self) -> int:
         """Width of the embedding, of a model that returns one kind."""
         (width,) = self.out.values()
@@ -278,7 +273,7 @@ class KindsPlan:
             for plan in layer.kinds:
                 if plan is None:
                     continue
-                degrees = dict.fromkeys((*plan.read_degrees, *plan.sent_degrees), _ONE)
+                degrees: Contexts = dict.fromkeys((*plan.read_degrees, *plan.sent_degrees), _ONE)
                 sent = plan.send(np.zeros((1, plan.in_width), np.float32), degrees)
                 own = sent if plan.self_is_message else sent[:, plan.message_width :]
                 if plan.updates:

@@ -116,6 +116,7 @@ class LayerPlan:
 
     # As the one relation of a layer, from vertices to vertices of the one kind (see RelationPlan):
     number = None
+    numbers: tuple[int, ...] = ()
     source = target = 0
     target_columns = slice(0, 0)
     has_pairs = reads_in_edges = False

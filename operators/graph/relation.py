@@ -32,12 +32,24 @@ class RelationMessages(Protocol):
         """Description of what messages read of an edge; self-loops are left out only within one kind."""
 
 
-class Relation(RelationMessages, Protocol):
+class LayerRelation(RelationMessages, Protocol):
     """A relation of a layer: `RelationPlan`, or `LayerPlan` where vertices have no kinds."""
 
     @property
     def number(self) -> int | None:
         """Number of the relation, None where there are no kinds."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the relations that share its store; empty where there are no kinds."""
+
+    @property
+    def name(self) -> str:
+        """The conv's type."""
+
+    @property
+    def one_loop(self) -> bool:
+        """True if a self-loop stands in for the one that the layer adds, so there may be one alone of all types."""
 
     @property
     def source(self) -> int:

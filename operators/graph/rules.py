@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from freshet.gnn.any_plan import AnyPlan, aggregated
-from freshet.gnn.kind_layers.plans import KindsPlan
+from collections.abc import Sequence
+
+from freshet.gnn.any_plan import AnyPlan
+from freshet.operators.graph.layer_of_kinds import LayerOfKinds
 from freshet.partitioner.config import GraphRules
+
+
+def degree_relations(plan: AnyPlan) -> tuple[int, ...]:
+    """Return the numbers of the relations of which layers read degrees."""
+    layers: Sequence[LayerOfKinds] = plan.layers
+    kinds = [one for layer in layers for one in layer.kinds if one is not None]
+    found = {number for one in kinds for number in (*one.read_degrees, *one.sent_degrees)}
+    return tuple(sorted(number for number in found if number is not None))
 
 
 def graph_rules(plan: AnyPlan, *, undirected: bool) -> GraphRules:
     """Return the rules of a graph that a job with this plan runs on."""
-    if isinstance(plan, KindsPlan):
-        weighted = any(one.edge.weighted for one in aggregated(plan))
-        degrees = tuple(plan.degree_relations)
-        types = tuple(plan.edge_types)
-        return GraphRules(undirected=undirected, edge_types=types, weighted=weighted, degree_relations=degrees)
+    layers: Sequence[LayerOfKinds] = plan.layers
+    relations = [one for layer in layers for one in layer.relations]
     return GraphRules(
         undirected=undirected,
-        forbid_typed_loops=any(layer.one_loop for layer in plan.layers),
+        forbid_typed_loops=any(one.one_loop for one in relations),
         edge_types=tuple(plan.edge_types) or None,
-        out_degrees=any(layer.reads_out_degrees for layer in plan.layers),
-        weighted=any(layer.edge.weighted for layer in plan.layers),
+        out_degrees=any(one is not None and one.reads_out_degrees for layer in layers for one in layer.kinds),
+        weighted=any(one.edge.weighted for one in relations),
+        degree_relations=degree_relations(plan),
     )

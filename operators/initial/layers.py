@@ -19,8 +19,9 @@ import numpy as np
 from freshet.gnn.any_plan import AnyPlan
 from freshet.operators.dataflow import Place
 from freshet.operators.factory import dataflow_of, make_core
+from freshet.operators.graph.layer_of_kinds import LayerOfKinds, VertexPlan
 from freshet.operators.graph.part_rows import frozen
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import LayerRelation
 from freshet.operators.graph.routing import route_partials
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.graph.topology import MASTER, SPLIT
@@ -35,7 +36,6 @@ from freshet.operators.storage.layer import LayerStorage
 from freshet.operators.storage.learned import ids_of
 from freshet.operators.storage.owner import Owner
 from freshet.operators.storage.relations import RelationSynopses
-from freshet.operators.storage.shape import LayerOfKinds, VertexPlan
 from freshet.operators.storage.tail import LayerTail
 from freshet.operators.storage.vertices import Vertices
 from freshet.state.block_columns import PARTIAL, relation_prefix
@@ -207,7 +207,7 @@ class LayerImages:
                     out.close()
             core.tables.let_go()
 
-    def _partials(self, number: int, place: int, relation: Relation, part: int, to: int) -> Path:
+    def _partials(self, number: int, place: int, relation: LayerRelation, part: int, to: int) -> Path:
         of = "" if relation.number is None else f"{place}-"
         return self._work / f"partials-{number}-{of}{part}-{to}"
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from freshet.gnn.kinds.learned import LearnedRows
 from freshet.operators.core import Core
+from freshet.operators.graph.layer_of_kinds import LayerOfKinds
 from freshet.operators.graph.part_rows import PartRows
 from freshet.operators.graph.tables import with_prefix
 from freshet.operators.graph.topology import Masters
@@ -17,7 +18,7 @@ from freshet.operators.storage.featured import Featured
 from freshet.operators.storage.head import Handed, hand_on
 from freshet.operators.storage.learned import LearnedColumns
 from freshet.operators.storage.owner import Changed, Owner
-from freshet.operators.storage.shape import LayerOfKinds, sending
+from freshet.operators.storage.shape import sending
 from freshet.operators.telemetry.figures import LEARNED, UNLEARNED, Figures
 from freshet.schema import Features
 from freshet.state.block_columns import kind_prefix

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.operators.aggregates.finishing import Finish
+from freshet.operators.graph.layer_of_kinds import VertexPlan
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import choose, deal, find_among, gather, store
 from freshet.operators.graph.topology import MASTER, SPLIT, Masters
-from freshet.operators.storage.shape import VertexPlan
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 

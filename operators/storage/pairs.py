@@ -16,7 +16,7 @@ from freshet.gnn.kind_layers.plans import RelationPlan
 from freshet.gnn.kind_layers.typed_sums import TypedSums
 from freshet.operators.graph.pair_rows import PairRows, Pairs, of_relations
 from freshet.operators.graph.part_rows import PartRows
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import LayerRelation
 from freshet.operators.graph.sources import SourceRows
 from freshet.operators.graph.tables import with_prefix
 from freshet.operators.storage.epoch_topology import EpochTopology
@@ -31,7 +31,7 @@ _PAIR = "pair."  # what the names of tables of pairs begin with, behind the rela
 
 
 def synopses_of(
-    tables: TableSet, plan: Relation, ends: tuple[PartRows, PartRows], place: str, z: Table | None
+    tables: TableSet, plan: LayerRelation, ends: tuple[PartRows, PartRows], place: str, z: Table | None
 ) -> RelationSynopses:
     """Return the synopses of a relation, or those of many."""
     if plan.has_pairs:

@@ -13,7 +13,7 @@ from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows, frozen
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import LayerRelation
 from freshet.operators.graph.routing import Partials
 from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
@@ -44,7 +44,7 @@ class RelationSynopses:
     """Lists and a store for the messages of a relation, in tables whose names begin with its prefix."""
 
     def __init__(
-        self, tables: TableSet, plan: Relation, ends: tuple[PartRows, PartRows], place: str, z: Table | None
+        self, tables: TableSet, plan: LayerRelation, ends: tuple[PartRows, PartRows], place: str, z: Table | None
     ) -> None:
         """`ends`: rows of sources and of targets; `place` says in errors where this is.
 

@@ -14,7 +14,7 @@ from freshet.gnn.kind_layers.plans import RelationPlan
 from freshet.gnn.layers.base import NO_CONTEXT
 from freshet.operators.core import Core
 from freshet.operators.graph.part_rows import PartRows
-from freshet.operators.graph.relation import Relation
+from freshet.operators.graph.relation import LayerRelation
 from freshet.operators.graph.tables import with_prefix
 from freshet.operators.graph.topology import MASTER, SPLIT
 from freshet.operators.outcome import Message
@@ -34,7 +34,7 @@ _OWNED = MASTER | SPLIT
 class RelationPartials:
     """The partial synopses of one relation."""
 
-    def __init__(self, tables: TableSet, at: PartRows, plan: Relation) -> None:
+    def __init__(self, tables: TableSet, at: PartRows, plan: LayerRelation) -> None:
         self.prefix, self._counts = relation_prefix(plan.number), plan.reads_in_edges
         self._rows = PartialRows(with_prefix(tables, self.prefix), at, plan, counted=self._counts)
         self.keep, self.drop, self.index = self._rows.keep, self._rows.drop, self._rows.index
@@ -51,7 +51,7 @@ class RelationPartials:
 Partials = RelationPartials | PairPartials
 
 
-def _partials_of(tables: TableSet, at: PartRows, plan: Relation) -> Partials:
+def _partials_of(tables: TableSet, at: PartRows, plan: LayerRelation) -> Partials:
     return PairPartials(tables, at, cast(RelationPlan, plan)) if plan.has_pairs else RelationPartials(tables, at, plan)
 
 

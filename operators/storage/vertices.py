@@ -15,6 +15,7 @@ from freshet.gnn.kind_layers.plans import KindPlan
 from freshet.gnn.layers.base import Epilogue, OnlyKind
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.operators.aggregates.finishing import Finish
+from freshet.operators.graph.layer_of_kinds import VertexPlan
 from freshet.operators.graph.part_rows import PartRows
 from freshet.operators.graph.row_kernels import gather, put
 from freshet.operators.graph.sources import SourceRows, read_sources
@@ -23,7 +24,7 @@ from freshet.operators.graph.topology import SPLIT, Masters
 from freshet.operators.storage.epoch_topology import EpochTopology
 from freshet.operators.storage.owner import Changed, Owner
 from freshet.operators.storage.root_rows import RootRows
-from freshet.operators.storage.shape import LayerShape, VertexPlan, sending
+from freshet.operators.storage.shape import LayerShape, sending
 from freshet.state.block_columns import kind_prefix
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
@@ -80,8 +81,9 @@ class Vertices:
         """Keep self inputs; `z` is the table of a store that has them, where they are all that the vertices send."""
         plan, self.own = self.plan, z
         width = plan.message_width if plan.self_is_message else plan.self_width
-        keeps = bool(plan.reads_self and width and z is None)
-        if keeps or (self._is_tail and plan.number is None):  # a Tail without kinds has the table in any case
+        has_kinds = plan.number is not None
+        keeps = bool((plan.reads_self or not has_kinds) and width and z is None)
+        if keeps or (self._is_tail and not has_kinds):  # a Tail without kinds has the table in any case
             table = self._tables.add("own", "f4", max(1, width))
             self.at.keep(table)
         if keeps:

@@ -12,6 +12,7 @@ from freshet.gnn.oracles import whole_kinds
 from freshet.operators.control import control_values
 from freshet.operators.core import Core
 from freshet.operators.dataflow import SINK, STORAGE, TAIL
+from freshet.operators.graph.rules import degree_relations
 from freshet.operators.outcome import Message
 from freshet.operators.storage.features import FeatureStorage
 from freshet.operators.storage.layer import LayerStorage
@@ -39,7 +40,7 @@ class KindCores:
         self.features, self.dealt = self.plan.features, [dealt[0], *dealt]
         self.dealt = [*self.dealt, *[dealt[-1]] * (len(self.plan.layers) + 2 - len(self.dealt))]
         parts = self.dealt[0].parts
-        config = PartitionerConfig(hybrid_threshold=2, degree_relations=tuple(self.plan.degree_relations))
+        config = PartitionerConfig(hybrid_threshold=2, degree_relations=degree_relations(self.plan))
         self.partitioner = Partitioner(parts, self.features, config, self.dealt[0])
         self.graph, self.epoch = KindGraph(self.kinds), 0
         self.out = [list(model.kinds).index(kind) for kind in model.out]

@@ -84,8 +84,8 @@ def test_what_goes_leaves_nothing() -> None:
     tables, shape = TableSet(), LayerShape(0, ONE, 1, layer, None)
     known = Vertices(tables, shape, 0, layer.kinds[0], MASTER)
     for block in (
-        sync(1, **FIRST, s_slot=[2], r_slot=[4], r_part=[0], r_home=[9], ctl=[0]),
-        sync(2, d_slot=[2], f_slot=[4], ctl=[0]),
+        sync(1, **FIRST, s_slot=[2], r_slot=[4], r_part=[0], r_home=[9]),
+        sync(2, d_slot=[2], f_slot=[4]),
     ):
         known.take_over(block)
         known.take_degrees(EpochTopology([{"": block}]))
