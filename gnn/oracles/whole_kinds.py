@@ -31,7 +31,7 @@ def forward(plan: KindsPlan, graph: KindsGraph) -> list[list[Rows]]:
 def _sent(plan: KindPlan | None, x: Rows, graph: KindsGraph) -> Rows:
     if plan is None or not plan.sends:
         return np.empty((len(x), 0), np.float32)
-    return plan.send(x, {number: _degrees(number, x, graph) for number in plan.sent_degrees})
+    return plan.send(x, {one: _degrees(one, x, graph) for one in plan.sent_degrees if one is not None})
 
 
 def _degrees(number: int, x: Rows, graph: KindsGraph) -> Context:

@@ -113,7 +113,7 @@ def measure(parts: int, strategy: str, src: np.ndarray, dst: np.ndarray) -> Cost
     held = [table for stage in stages.values() for table in of_slots(stage.core.tables)]
     columns = [sum(table.name in SLOT_HEADS for table in of_slots(stage.core.tables)) for stage in stages.values()]
     storages = [stage.core for stage in stages.values() if isinstance(stage.core, FeatureStorage | LayerStorage)]
-    slots = [int(core.at.needs.sum()) for core in storages]
+    slots = [int(owner.at.needs.sum()) for core in storages for owner in core.owners]
     return Cost(
         parts,
         stats.replication_factor,
