@@ -46,6 +46,8 @@ class Inbox:
         Raises:
             OSError: the file can't be written.
         """
+        if self._senders == 1:
+            return [block]
         waiting, sender = self._epochs.setdefault(header.epoch, {}), _sender(header)
         if len(waiting) + 1 < self._senders:
             waiting[sender] = self._keep(block)

@@ -47,10 +47,13 @@ def edge_changes(block: Block, sources: PartRows, targets: PartRows, value: str)
     """Return the edges of a TOPOLOGY block with this value of theirs."""
     if not block.columns:
         return NO_CHANGES
-    of, to, get = sources.of, targets.of, block.get  # each layer asks in each epoch, which may have one event
+    of, to, get, columns = sources.of, targets.of, block.get, block.columns
     (gone,), (before, after), (come,) = _COLUMNS[value]
-    return EdgeChanges(
-        (of(block, _DELETED, "src"), to(block, _DELETED, "dst"), get(gone)),
-        (of(block, _CHANGED, "src"), to(block, _CHANGED, "dst"), get(before), get(after)),
-        (of(block, _ADDED, "src"), to(block, _ADDED, "dst"), get(come)),
-    )
+    deleted, changed, added = NO_CHANGES  # most epochs of few events have one of these, and each layer reads them
+    if f"{_DELETED}_src" in columns:
+        deleted = of(block, _DELETED, "src"), to(block, _DELETED, "dst"), get(gone)
+    if f"{_CHANGED}_src" in columns:
+        changed = of(block, _CHANGED, "src"), to(block, _CHANGED, "dst"), get(before), get(after)
+    if f"{_ADDED}_src" in columns:
+        added = of(block, _ADDED, "src"), to(block, _ADDED, "dst"), get(come)
+    return EdgeChanges(deleted, changed, added)

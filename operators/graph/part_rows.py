@@ -21,6 +21,9 @@ def frozen(array: np.ndarray) -> np.ndarray:
     return array
 
 
+NO_ROWS = frozen(np.empty(0, np.int32))
+
+
 @quick
 def _rows_of(to: np.ndarray, slots: np.ndarray, first: int, shift: int, rows: np.ndarray) -> None:
     for i in range(len(slots)):
@@ -67,16 +70,18 @@ class PartRows:
 
     def reserve(self, block: Block, *names: str) -> None:
         """Have room for the slots of these records of a block."""
-        needs = self.needs.copy()
+        needs = self.needs
         for name in names:
-            slots = block.get(f"{name}_slot")
-            if not slots.size:
+            slots = block.columns.get(f"{name}_slot")
+            if slots is None:
                 continue
+            if needs is self.needs:
+                needs = needs.copy()
             if len(needs) == 1:
                 needs[0] = max(needs[0], int(slots.max()) + 1)
             else:
                 _need(block.get(f"{name}_to"), slots, self.first, needs)
-        if (needs > self.needs).any():
+        if needs is not self.needs and (needs > self.needs).any():
             self._reserve(needs)
 
     def _reserve(self, needs: np.ndarray) -> None:
@@ -88,8 +93,10 @@ class PartRows:
 
     def of(self, block: Block, name: str, column: str = "slot") -> np.ndarray:
         """The rows of such records of a block, (n,) int32."""
-        slots = block.get(f"{name}_{column}")
-        if len(self.needs) == 1 or not slots.size:
+        slots = block.columns.get(f"{name}_{column}")
+        if slots is None:
+            return NO_ROWS
+        if len(self.needs) == 1:
             return slots
         rows = np.empty(slots.size, np.int32)
         _rows_of(block.get(f"{name}_to"), slots, self.first, self.shift, rows)

@@ -116,15 +116,13 @@ class Masters:
 
         The tables have room for the masters (`PartRows.reserve`).
         """
-        born = self.at.of(block, "m")
-        if born.size:
+        if (born := self.at.of(block, "m")).size:
             for table in (self.flags, self.key):
                 table.touch_rows(born)
             self.flags.data[born] = MASTER
             self.key.data[born] = block.get("m_key")
         for name, bits in _TRANSITIONS if self._splits else _TRANSITIONS[:1]:
-            slots = self.at.of(block, name)
-            if slots.size:
+            if (slots := self.at.of(block, name)).size:
                 self.flags.touch_rows(slots)
                 self.flags.data[slots] = bits
         if self._replicates:
@@ -143,7 +141,7 @@ class Masters:
         `section_of` returns the records of a relation by its prefix.
         """
         self._changed = {}
-        for relation, degrees in self._degrees.items():
+        for relation, degrees in self._degrees.items():  # none where neither layer reads any
             section = section_of(degrees.prefix)
             if (slots := self.at.of(section, "c")).size:
                 degrees.put(slots, section)
@@ -161,6 +159,8 @@ class Masters:
         return self._of(self._sent)
 
     def _of(self, relations: Iterable[int | None]) -> np.ndarray:
+        if not self._changed:
+            return _NONE
         found = [self._changed[one] for one in relations if one in self._changed]
         return np.unique(np.concatenate(found)) if len(found) > 1 else found[0] if found else _NONE
 

@@ -39,27 +39,21 @@ def hand_on(
     `owners` are all of the operator's. A tail sends rows alone; the storage of the same task passes on what comes from
     the Partitioner.
     """
-    some = owners[0]
-    find = _published if last else _sent
-    found: list[Columns] = [{} for _ in range(some.to.tasks)]
-    for one in handed:
-        for columns, more in zip(found, find(one, topology.of(one.prefix)), strict=True):
-            prefix = EPOCH if last and len(owners) == 1 else one.prefix
-            columns.update(prefixed(prefix, more))
-    flags = FROM_TAIL if some.is_tail else 0
-    kind, number = (ROWS, some.number) if last else (SYNC, some.number + 1)
-    header, messages = Header(kind, epoch, number, some.at.task, flags), []
-    for task, (there, columns) in enumerate(zip(some.to.parts_of, found, strict=True)):
-        if not some.is_tail:
-            columns = _of_epoch(topology, some.at.here, there, last=last) | columns
-        messages.append(Message(SINK if last else STORAGE, task, epoch, seal(header, columns)))
+    some, find, is_tail = owners[0], _published if last else _sent, owners[0].is_tail
+    kind, number, to = (ROWS, some.number, SINK) if last else (SYNC, some.number + 1, STORAGE)
+    header = Header(kind, epoch, number, some.at.task, FROM_TAIL if is_tail else 0)
+    every = [(one.prefix, find(one, topology.of(one.prefix))) for one in handed]
+    messages = []
+    for task, there in enumerate(some.to.parts_of):
+        columns: Columns = {}
+        if last and not is_tail:
+            columns = some_of(topology.of(EPOCH), ("ctl", *POSITIONS) if 0 in there else ("ctl",))
+        elif not is_tail and overlap(some.at.here, there):
+            columns = topology.share(some.at.here, there)
+        for prefix, found in every:
+            columns |= found[task] if last and len(owners) == 1 else prefixed(prefix, found[task])
+        messages.append(Message(to, task, epoch, seal(header, columns)))
     return messages
-
-
-def _of_epoch(topology: EpochTopology, here: range, there: range, *, last: bool) -> Columns:
-    if last:
-        return some_of(topology.of(EPOCH), ("ctl", *POSITIONS) if 0 in there else ("ctl",))
-    return topology.share(here, there) if overlap(here, there) else {}
 
 
 def _published(one: Handed, section: Block) -> list[Columns]:
@@ -87,14 +81,12 @@ def sent_columns(owner: Owner, rows: Changed, topology: Block) -> list[Columns]:
         degrees = owner.mine(owner.masters.rescaled)
         degrees = degrees[~owner.are_in(degrees, changed)]
         changed, x = np.concatenate([changed, degrees]), np.concatenate([x, owner.rows(degrees)])
-    new = _new_replicas(owner, changed, topology)
-    sent = changed
+    if at.tasks.parts == 1:
+        return [at.place_columns("o", changed) | {"zo": owner.send(changed, x)}]
+    new, sent = _new_replicas(owner, changed, topology), changed
     if new.row.size:  # their vertices send, too, though they have not changed
         sent, x = np.concatenate([changed, new.row]), np.concatenate([x, owner.rows(new.row)])
-    made = owner.send(sent, x)
-    if at.tasks.parts == 1:
-        return [at.place_columns("o", changed) | {"zo": made}]
-    return _replica_rows(owner, changed, made, new)
+    return _replica_rows(owner, changed, owner.send(sent, x), new)
 
 
 def overlap(some: range, others: range) -> bool:

@@ -43,6 +43,8 @@ class LayerStorage(Core):
         self.relations, self._sharing = list[RelationSynopses](), dict[tuple[int, int, int], list[int]]()
         self._own = dict[int, Table]()  # by relation, where the store puts self inputs beside messages
         self._make_relations()
+        self._into = {k: [self.relations[place] for place in one.plan.relations] for k, one in self.kinds.items()}
+        self._keeping = [k for k, one in self.kinds.items() if one.keeps_own and not self._stores_put_selves(k)]
         self.owners = [one.owner for one in self.kinds.values() if one.owner is not None]
         self._deals = shape.following is None and shape.tasks.parts > 1
         self.touched = 0
@@ -65,6 +67,9 @@ class LayerStorage(Core):
             if whole is not None and vertices.keeps_own and vertices.own is not None:
                 self._own[whole[0]] = vertices.own
 
+    def _stores_put_selves(self, kind: int) -> bool:
+        return any(self.relations[place].plan.source == kind for place in self._own)
+
     def after_restore(self) -> None:
         """Have the rows of all tables where the restored ones have them."""
         for one in self.kinds.values():
@@ -79,7 +84,10 @@ class LayerStorage(Core):
 
     @property
     def _held_by_indexes(self) -> int:
-        return sum(one.lists.index_bytes for one in self.relations)
+        held = 0
+        for one in self.relations:  # no generator: this is asked in each epoch
+            held += one.lists.index_bytes
+        return held
 
     @property
     def sums(self) -> SumReport | None:
@@ -102,26 +110,26 @@ class LayerStorage(Core):
             messages += self._partials(epoch, topology, touched, sent)
         self._index_bytes.set(self._held_by_indexes)
         self._clear(topology)
+        self._index_bytes.set(self._held_by_indexes)
         return messages
 
     def _merge(self, epoch: int, topology: EpochTopology, sent: dict[int, SourceRows]) -> list[np.ndarray]:
         """Merge edges and rows; of each relation the targets whose synopses changed."""
-        every, put_by_stores = [EMPTY_SLOTS] * len(self.relations), set[int]()
+        every = [EMPTY_SLOTS] * len(self.relations)
         for (kind, *_), places in self._sharing.items():
             z, sources = self.relations[places[0]].store.z, sent.get(kind, NO_SOURCES)
             shares = len(places) > 1 and sources.slots.size > 0
             before = frozen(gather(z.data, sources.slots.copy())) if shares else None
             for place in places:
-                one, own = self.relations[place], self._own.get(place)
-                if own is not None:
-                    put_by_stores.add(kind)
+                one = self.relations[place]
                 if before is not None and place != places[0]:  # each store takes messages back by the old rows
                     put(z.view, sources.slots, before, 0)
-                touched = one.merge(epoch, topology, sources, sent.get(one.plan.target, NO_SOURCES), own)
+                targets = sent.get(one.plan.target, NO_SOURCES)
+                touched = one.merge(epoch, topology, sources, targets, self._own.get(place))
                 if touched is not None:
                     every[place] = np.sort(touched) if epoch == 0 else touched  # a snapshot's may come in passes
-        for kind in sent.keys() - put_by_stores:
-            for slots, rows in sent[kind].selves:
+        for kind in self._keeping:
+            for slots, rows in sent[kind].selves if kind in sent else ():
                 self.kinds[kind].keep_selves(slots, rows)
         return every
 
@@ -133,14 +141,15 @@ class LayerStorage(Core):
         for kind, one in self.kinds.items():
             if one.owner is None:
                 continue
-            section, forced = topology.of(one.prefix), EMPTY_SLOTS
-            if section.columns:
-                forced = np.concatenate([one.at.of(section, "m"), one.at.of(section, "u")])
-            candidates = [*(touched[place] for place in one.plan.relations), forced]
+            section = topology.of(one.prefix)
+            forced, whole_again = one.at.of(section, "m"), one.at.of(section, "u")
+            if whole_again.size:
+                forced = np.concatenate([forced, whole_again])
+            candidates = [*[touched[place] for place in one.plan.relations], forced]
             if one.plan.reads_self and kind in sent:
                 candidates.append(sent[kind].masters)
-            into, active = [self.relations[place] for place in one.plan.relations], one.choose(epoch, candidates)
-            changed = one.new_rows(active, forced, into, keep_roots=epoch > 0, dealt=self._deals)
+            active = one.choose(epoch, candidates)
+            changed = one.new_rows(active, forced, self._into[kind], keep_roots=epoch > 0, dealt=self._deals)
             self.touched += int(active.size)
             handed.append(Handed(one.prefix, one.owner, changed))
         return hand_on(handed, self.owners, epoch, topology, last=self.shape.following is None)
@@ -174,9 +183,9 @@ class LayerStorage(Core):
 
     def _clear(self, topology: EpochTopology) -> None:
         """Clear the rows of dropped masters and replicas at the end of the epoch."""
-        gone = {
-            kind: one.clear(section) for kind, one in self.kinds.items() if (section := topology.of(one.prefix)).columns
-        }
-        for one in self.relations:
-            one.clear(gone.get(one.plan.source, EMPTY_SLOTS), gone.get(one.plan.target, EMPTY_SLOTS))
-        self._index_bytes.set(self._held_by_indexes)
+        gone = dict[int, np.ndarray]()
+        for kind, one in self.kinds.items():
+            if (section := topology.of(one.prefix)).columns:
+                gone[kind] = one.clear(section)
+        for relation in self.relations:
+            relation.clear(gone.get(relation.plan.source, EMPTY_SLOTS), gone.get(relation.plan.target, EMPTY_SLOTS))

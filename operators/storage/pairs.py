@@ -19,7 +19,7 @@ from freshet.operators.graph.part_rows import PartRows
 from freshet.operators.graph.relation import LayerRelation
 from freshet.operators.graph.sources import SourceRows
 from freshet.operators.graph.tables import with_prefix
-from freshet.operators.storage.epoch_topology import EpochTopology
+from freshet.operators.storage.epoch_topology import NO_RECORDS, EpochTopology
 from freshet.operators.storage.partial_rows import PartialRows
 from freshet.operators.storage.relations import RelationSynopses, Route, Routed
 from freshet.state.block_columns import DELETED_EDGES, relation_prefix
@@ -67,7 +67,7 @@ class PairSynopses(RelationSynopses):
         """Return the edges of all relations, whose targets are pairs; those that edges are added to have rows then."""
         of = self._number_of
         sections = sorted((of[name], block) for name, block in topology.sections.items() if name in of)
-        edges = of_relations(sections) if sections else topology.none
+        edges = of_relations(sections) if sections else NO_RECORDS
         self.pairs.make_for(edges)
         return edges
 

@@ -137,7 +137,6 @@ class RelationSynopses:
 
 def _columns_of(sent: SourceRows, columns: slice) -> SourceRows:
     """Return the same with rows that begin with these columns; kernels read no more than they need."""
-    if not sent.slots.size:
-        return NO_SOURCES
-    rows = sent.rows if columns.start == 0 else frozen(np.ascontiguousarray(sent.rows[:, columns]))
-    return SourceRows(sent.slots, sent.places, rows, [])
+    if columns.start == 0 or not sent.slots.size:
+        return sent
+    return SourceRows(sent.slots, sent.places, frozen(np.ascontiguousarray(sent.rows[:, columns])), [])

@@ -16,7 +16,7 @@ from freshet.gnn.layers.base import Epilogue, OnlyKind
 from freshet.gnn.synopses.attend import AttentionEpilogue
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.graph.layer_of_kinds import VertexPlan
-from freshet.operators.graph.part_rows import PartRows
+from freshet.operators.graph.part_rows import NO_ROWS, PartRows
 from freshet.operators.graph.row_kernels import gather, put
 from freshet.operators.graph.sources import SourceRows, read_sources
 from freshet.operators.graph.tables import with_prefix
@@ -138,8 +138,8 @@ class Vertices:
     def choose(self, epoch: int, candidates: list[np.ndarray]) -> np.ndarray:
         """Choose those of the candidates, and of the vertices with new contexts, whose rows are here."""
         assert self.owner is not None
-        candidates = [slots for slots in (*candidates, self.masters.read_again) if slots.size]
-        return self.owner.choose(epoch, candidates) if candidates else _NONE
+        chosen = [slots for slots in (*candidates, self.masters.read_again) if slots.size]
+        return self.owner.choose(epoch, chosen) if chosen else _NONE
 
     def new_rows(
         self, active: np.ndarray, forced: np.ndarray, kept: Sequence[KeptSynopses], *, keep_roots: bool = False,
@@ -179,8 +179,8 @@ class Vertices:
 
     def clear(self, section: Block) -> np.ndarray:
         """Clear dropped masters and replicas at the end of an epoch; returns which these are."""
-        dead = self.at.of(section, "d")
-        gone = dead if self._is_tail else np.concatenate([dead, self.at.of(section, "f")])
+        dead, dropped = self.at.of(section, "d"), NO_ROWS if self._is_tail else self.at.of(section, "f")
+        gone = np.concatenate([dead, dropped]) if dropped.size else dead
         if gone.size:
             for table in self._of_all:
                 table.clear_rows(gone)
