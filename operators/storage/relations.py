@@ -51,6 +51,8 @@ class RelationSynopses:
         `z` has what sources send, where another relation keeps that table.
         """
         self.plan, self.prefix = plan, relation_prefix(plan.number)
+        self._columns = plan.source_columns, plan.target_columns
+        self._has_targets, self._counts = bool(plan.target_width), plan.reads_in_edges
         self._has_changed = False  # edges, in this epoch
         self._shares = z is not None
         mine = with_prefix(tables, self.prefix)
@@ -71,18 +73,19 @@ class RelationSynopses:
         self, epoch: int, edges: Block, sources: SourceRows, targets: SourceRows, own: Table | None = None
     ) -> bool:
         """Apply an epoch; returns whether there was work: an empty call takes as long as one event."""
-        plan, self._has_changed = self.plan, bool(edges.columns)
-        if not plan.target_width:
+        self._has_changed = bool(edges.columns)
+        if not self._has_targets:
             targets = NO_SOURCES
-        if not edges.columns and not sources.slots.size and not targets.slots.size:
+        if not self._has_changed and not sources.slots.size and not targets.slots.size:
             return False
-        sent = sources if own is not None else _columns_of(sources, plan.source_columns)
-        self.store.merge(epoch, edges, sent, own, _columns_of(targets, plan.target_columns))
+        of_sources, of_targets = self._columns
+        sent = sources if own is not None else _columns_of(sources, of_sources)
+        self.store.merge(epoch, edges, sent, own, _columns_of(targets, of_targets))
         return True
 
     def read(self, slots: np.ndarray) -> tuple[np.ndarray, Any]:
         """Return synopses of vertices, (n, synopsis_width) float32, and their in-edges (see KeptSynopses)."""
-        return self.store.read(slots), self.store.in_edges(slots) if self.plan.reads_in_edges else NO_CONTEXT
+        return self.store.read(slots), self.store.in_edges(slots) if self._counts else NO_CONTEXT
 
     def finisher(self, epilogue: Epilogue | AttentionEpilogue, own: Table | None, count: Table) -> Finish:
         """Return a function that UPDATEs and stores rows in one pass; without `own` self inputs are what is sent."""
