@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -31,7 +32,9 @@ run_script(app, "serve")
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_unwinds_the_script(number: signal.Signals) -> None:
-    process = subprocess.Popen([sys.executable, "-c", _SERVES], stdout=subprocess.PIPE, text=True)
+    heard = partial(signal.signal, number, signal.SIG_DFL)  # also where the tests run by nohup, which ignores SIGHUP
+    command = [sys.executable, "-c", _SERVES]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heard)
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(number)

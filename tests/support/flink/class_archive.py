@@ -1,8 +1,9 @@
-"""Archives of Flink's classes (Java's class data sharing) for the jobs and clusters of a test run.
+"""Archives of the classes of Flink and Kafka (Java's class data sharing) for jobs, clusters and brokers of a test run.
 
 A Java process of Flink reads and verifies some 10,000 classes when it starts, for a sixth of its processor time in a
-test. The first ones of a run list theirs; beside the tests an archive is made of these lists, and later ones map it.
-Jobs and clusters have other class paths, and so an archive each. Java goes on without one that does not fit.
+test; a broker, for half of it. The first ones of a run list theirs; beside the tests an archive is made of these lists,
+and later ones map it. Jobs, clusters and brokers have other class paths, and so an archive each. Java goes on without
+one that does not fit.
 """
 
 from __future__ import annotations
@@ -14,20 +15,26 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from freshet.job.dev import local_cluster
+from freshet.job.dev import broker, local_cluster
 from freshet.job.machine.java import find_java_home, flink_home
 from tests.support.flink.scripts_java import java_home_of_scripts
 
 FOLDER_VARIABLE = "FRESHET_TESTS_CLASSES"
 _OPTIONS_VARIABLE = "JVM_ARGS"
-_KINDS = _JOB, _CLUSTER = ("job", "cluster")
-_WHOLE_BYTES = 800_000  # of a list; a process that a test has killed early has written less
+_JOB, _CLUSTER, _BROKER = "job", "cluster", "broker"
+# The garbage collector; and the bytes of a whole list: a process that a test has killed early has written less.
+_KINDS = {
+    _JOB: ("-XX:+UseG1GC", 800_000),
+    _CLUSTER: ("-XX:+UseG1GC", 800_000),
+    _BROKER: ("-XX:+UseSerialGC", 500_000),
+}
 _LOOK_S = 0.5
 
 
 def use_archives() -> None:
     """Have all that starts from here on use the archives that there are, or list classes for them."""
     os.environ[_OPTIONS_VARIABLE] = _options(_JOB)
+    broker._JAVA_OPTIONS = (*_PLAIN_OPTIONS, _options(_BROKER))
     if local_cluster.make_folders is not _make_folders:
         local_cluster.make_folders = _make_folders
 
@@ -40,6 +47,7 @@ def _options(kind: str) -> str:
     return f"-XX:DumpLoadedClassList={folder / f'{kind}-%p.list'}"
 
 
+_PLAIN_OPTIONS = broker._JAVA_OPTIONS
 _make_plain_folders = local_cluster.make_folders
 
 
@@ -78,9 +86,9 @@ class ArchiveMaker:
                 command = []
             # A cluster that a script has started has the options of a job, and not its class path.
             if class_path := _class_path_in(command):
-                if class_path.startswith(str(flink_home())) == (kind == _JOB):
+                if kind == _BROKER or class_path.startswith(str(flink_home())) == (kind == _JOB):
                     self._commands[path] = command
-            elif path in self._commands and path.stat().st_size > _WHOLE_BYTES:  # the process has ended
+            elif path in self._commands and path.stat().st_size > _KINDS[kind][1]:  # the process has ended
                 self._make(kind, self._commands[path])
                 return
 
@@ -92,7 +100,7 @@ class ArchiveMaker:
         lambdas = sorted(line for line in lines if line[:1] == "@")  # of the classes before them
         classes, made = self._folder / f"{kind}.classes", self._folder / f"{kind}.made"
         classes.write_text("".join(f"{line}\n" for line in (*names, *lambdas)))
-        options = ["-XX:+UseG1GC", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made}"]
+        options = [_KINDS[kind][0], f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made}"]
         dump = [command[0], "-Xshare:dump", *options, "-cp", _class_path_in(command)]
         with subprocess.Popen(dump, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             while process.poll() is None:

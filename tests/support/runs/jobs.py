@@ -257,13 +257,15 @@ class Job:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def until(self, condition: Callable[[], bool], timeout_s: float = DEADLINE_S, alive: bool = True) -> None:
+    def until(
+        self, condition: Callable[[], bool], timeout_s: float = DEADLINE_S, alive: bool = True, every_s: float = 0.1
+    ) -> None:
         """Wait for something, while the newest process lives."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, "waited in vain"
             assert not alive or self.processes[-1].poll() is None, self.log()
-            time.sleep(0.1)
+            time.sleep(every_s)
 
     def until_epoch(self, epoch: int) -> None:
         """Wait until all sink parts have passed it."""
