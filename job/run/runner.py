@@ -36,7 +36,6 @@ from freshet.job.run.resume import attach, resume, state_to_resume
 from freshet.job.run.session import JobPlan, Running, plan_job, sum_up
 from freshet.job.run.sources import Processes, file_readers_of, readers_of
 from freshet.job.run.summary import StartUp, complete_epoch, live_remarks, profile, progress
-from freshet.job.run.topic_start import put_start
 from freshet.job.run.watching import Lag, LevelWatch, RejectWatch
 from freshet.job.stores.job_artifacts import put_artifacts
 from freshet.operators.factory import load_plan
@@ -77,6 +76,8 @@ def _started(plan: JobPlan, clock: StartUp) -> Running:
     if job.outputs.seen:
         note_topics(out, job.outputs.seen)
     if config.embeddings_from_start:
+        from freshet.job.run.topic_start import put_start  # which loads a client of Kafka
+
         put_start(job, config.client_properties, out)
     processes = config.processes_at_most if config.runtime == "flink" else 1
     file_readers = file_readers_of(job.sources, config.readers, processes)

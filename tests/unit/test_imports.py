@@ -179,6 +179,16 @@ assert not {"numba", "pandas", "freshet.gnn.model", "freshet.operators.factory"}
     assert done.returncode == 0, done.stderr
 
 
+def test_a_job_without_topics_begins_without_a_client_of_kafka() -> None:
+    code = """
+import sys
+import freshet.job.run.runner, freshet.job.results.check, freshet.job.results.export, freshet.job.serving.server
+assert not {"kafka", "confluent_kafka"} & set(sys.modules), "slow to load"
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+
+
 def test_packages_are_imported_by_one_name() -> None:
     """`job.cli` beside `freshet.job.cli` would be a second module of one file, with classes and caches of its own."""
     files = [*package_files(), *(f for top in ("tests", "scripts") for f in sorted((ROOT / top).rglob("*.py")))]
