@@ -2,7 +2,7 @@
 
 Each start of a cluster's process asks Java three times for its configuration and the sizes of its memory, by
 BashJavaUtils, which took as long as the process itself until it is ready. An answer is kept under what the question
-reads: its arguments and `config.yaml`.
+reads: its arguments and `config.yaml`. Processes that start together wait for the one that asks first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SCRIPT = """\
 #!/bin/sh
 java='{java}'
@@ -25,9 +26,11 @@ for word in "$@"; do
   case "$word" in taskmanager.resource-id=*) ;; *) asked="$asked $word" ;; esac
 done
 kept='{folder}'/$( {{ echo "$asked"; cat "$conf/config.yaml"; }} | sha256sum | cut -c1-64)
+exec 9> "$kept.lock"
+if command -v flock > /dev/null; then flock 9; fi
 if [ ! -f "$kept" ]; then
-  "$java" "$@" > "$kept.$$" 2>&1 || {{ code=$?; cat "$kept.$$"; exit $code; }}
-  mv "$kept.$$" "$kept"
+  "$java" {quick} "$@" > "$kept.new" 2>&1 || {{ code=$?; cat "$kept.new"; exit $code; }}
+  mv "$kept.new" "$kept"
 fi
 cat "$kept"
 """
@@ -44,7 +47,7 @@ def java_home_of_scripts(java_home: Path, folder: Path) -> Path:
             if path.name != "bin":
                 (made / path.name).symlink_to(path)
         script = made / "bin" / "java"
-        script.write_text(_SCRIPT.format(java=java_home / "bin" / "java", folder=answers))
+        script.write_text(_SCRIPT.format(java=java_home / "bin" / "java", quick=_QUICK, folder=answers))
         script.chmod(0o755)
         with suppress(OSError):  # another test process has made it meanwhile
             made.rename(home)
