@@ -12,6 +12,7 @@ from freshet.gnn.own.loading import install_layers
 from freshet.operators.core import Core
 from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
 from freshet.operators.epochs.cut import AnyCutLog
+from freshet.operators.epochs.event_time import EventTime, IntervalRule
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.graph.layer_of_kinds import LayerOfKinds
 from freshet.operators.inbox import INBOX_BYTES
@@ -115,7 +116,11 @@ def make_partitioner(
     graph = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
     sealing, image = settings.sealing_of(plan), settings.image_of(Place(PARTITIONER, 0))
     names, streams, original = settings.sources, settings.topics, Originals(Path(settings.chunks))
-    return PartitionerStage(graph, sealing, log, image, dead_letters, names, streams, original)
+    time = None
+    if length_ms := sealing.epoch_event_time_ms:
+        rule, ends = IntervalRule(length_ms, settings.partitioning.rules.jump_ms), settings.lane_ends
+        time = EventTime(rule, sealing.idle_ms, {(one, partition): (at, end) for one, partition, at, end in ends})
+    return PartitionerStage(graph, sealing, log, image, dead_letters, names, streams, original, time)
 
 
 def make_parser(settings: Settings, plan: AnyPlan, row: Operator, task: int = 0) -> ParserStage | MessageStage:

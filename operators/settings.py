@@ -90,6 +90,9 @@ class Settings:
     # Sources of the modules of layers that users write, by name: in no file, since each run is given them.
     layers: dict[str, str] = field(default_factory=dict, repr=False)
     readers: tuple[int, ...] = ()  # how many tasks the Parser of each topic has in this run; empty: one each
+    # The lanes of the input in this run, where epochs end by event time (see `EventTime`): source, partition, and the
+    # source and position at which each ends.
+    lane_ends: tuple[tuple[int, int, int, int], ...] = ()
     artifacts: str = ""  # URI of the list of files that processes may fetch (artifacts.py); empty: all share them
     is_out_here: bool = True  # whether the process that builds a stage sees `out`
     returned: tuple[str, ...] = ()  # names of the kinds of vertices that the model returns, where they have any

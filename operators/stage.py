@@ -110,9 +110,6 @@ class SealingStage(KeyedStage, RejectingStage, Protocol):
     def tick(self, now_ms: float) -> Outcome:
         """Seal by time."""
 
-    def look(self, now_ms: float) -> None:
-        """Say so while events do not come that must."""
-
     def finish(self) -> Outcome:
         """Seal the remaining events when the input has ended."""
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from freshet.job.options.marks import EPOCHS, Count, DurationOrOff, Holds, Option, Options
+from freshet.job.options.marks import EPOCHS, Count, DurationOrOff, Holds, MillisecondsOrOff, Option, Options
 from freshet.job.units import format_duration
-from freshet.operators.epochs.config import EPOCH_EVENTS, EPOCH_EVENTS_MAX, SealingConfig
+from freshet.operators.epochs.config import EPOCH_EVENTS, EPOCH_EVENTS_MAX, IDLE_MS, SealingConfig
 
 LATENCY_TARGET_S = 0.05
 _EPOCH_MS = SealingConfig().epoch_ms
@@ -37,6 +37,18 @@ class EpochOptions(Options):
         description="Adapt epochs to a target latency, such as 50ms: while fewer than two epochs are under way, events "
         "are an epoch at once; otherwise they wait for at most half the target. off: epochs don't adapt (default: "
         f"{format_duration(LATENCY_TARGET_S)}, or off where --epoch-events or --epoch-ms is given).",
+    )
+
+    epoch_event_time_ms: Annotated[MillisecondsOrOff, Option(EPOCHS, Holds.KEPT)] = Field(
+        default=0,
+        alias="epoch_event_time",
+        description="End an epoch also before the first event whose ts is in the next interval of this length, such as "
+        "1d, by the largest ts so far; of several partitions, the one that is behind counts.",
+    )
+    idle_ms: Annotated[MillisecondsOrOff, Option(EPOCHS, Holds.KEPT)] = Field(
+        default=IDLE_MS,
+        alias="idle",
+        description="With --epoch-event-time: time without a ts after which a partition is not waited for; off: never.",
     )
 
     @property

@@ -19,7 +19,7 @@ from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
 from freshet.job.units import format_milliseconds_or_off
 
-_MILLISECONDS = "edge_ttl_ms", "ts_jump_ms"
+_MILLISECONDS = "edge_ttl_ms", "ts_jump_ms", "epoch_event_time_ms", "idle_ms"
 
 
 class RunConfig(
@@ -45,6 +45,9 @@ class RunConfig(
         if self.runtime == "flink":
             self._fit_flink()
         if self.resume is None and (msg := self.epochs_that_disagree()):  # else the job's own options come first
+            raise ValueError(msg)
+        if self.resume is None and "idle_ms" in self.model_fields_set and not self.epoch_event_time_ms:
+            msg = "--idle: goes with --epoch-event-time only; leave it out"
             raise ValueError(msg)
         return self
 

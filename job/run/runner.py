@@ -81,7 +81,8 @@ def _started(plan: JobPlan, clock: StartUp) -> Running:
         put_start(job, config.client_properties, out)
     processes = config.processes_at_most if config.runtime == "flink" else 1
     file_readers = file_readers_of(job.sources, config.readers, processes)
-    job = replace(job, settings=replace(job.settings, file_readers=file_readers))
+    ends = job.sources.lane_ends if job.settings.sealing.epoch_event_time_ms else ()
+    job = replace(job, settings=replace(job.settings, file_readers=file_readers, lane_ends=ends))
     running = Running(job, out, clock, RejectWatch(out, job.settings.letters.target, config.max_rejected))
     if plan.is_over:
         return replace(running, to_its_end=partial(_leave_over, plan), has_end=False)

@@ -21,6 +21,8 @@ from freshet.job.kafka.address import KafkaAddress, KafkaAddressError, is_kafka
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicIdentity, TopicInput
 from freshet.job.run.source_kinds import FileSource, TopicSource
+from freshet.operators.epochs.cut import FILES
+from freshet.operators.epochs.event_time import NO_END
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
 from freshet.operators.parser.files import Chunk
@@ -163,6 +165,17 @@ class Sources:
         for topic, messages in first_messages(self.topic_specs, self.topics[0].properties, waits):
             found = [RawMessage(*one[1:]) for one in messages]
             yield parser.parse_messages(found, Origin(topic.source, str(topic.address)))[0]
+
+    @property
+    def lane_ends(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Each lane of the input with something to read: source, partition, and the source and position it ends at."""
+        found = [(*FILES, chunk.source, chunk.first + chunk.count) for chunk in self.chunks[-1:]]
+        for topic in self.topics:
+            ends = topic.end or dict.fromkeys(topic.start, NO_END)
+            starts = {**dict.fromkeys(ends, 0), **topic.start}
+            lanes = [(one, ends.get(one, start), start) for one, start in starts.items()]
+            found += [(topic.index, one, topic.index, end) for one, end, start in lanes if end == NO_END or end > start]
+        return tuple(found)
 
     def save(self, out: Path) -> None:
         """Record the plan of the files (the topics are recorded with the job), before the job is recorded."""

@@ -18,7 +18,7 @@ from freshet.operators.output_folders import STATUS
 from freshet.operators.parser.letter_box import read_attrs, read_dropped, read_noted, read_reasons
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
-from freshet.operators.telemetry.figures import FEATURED, NOTED, UNLEARNED, UNUSUAL_TS
+from freshet.operators.telemetry.figures import FEATURED, HAS_TS, NOTED, UNLEARNED, UNUSUAL_TS
 from freshet.operators.telemetry.latency import KINDS, percentiles
 from freshet.operators.telemetry.profile import read_figures, read_profiles
 from freshet.operators.telemetry.status_file import BUCKETS, FROM_FLINK, SINK_PREFIX, read_statuses
@@ -34,6 +34,7 @@ _ZERO_FEATURES = """WARNING: all features are zeros, and so the embeddings say n
   The model reads features, but no accepted event and no snapshot had one other than zero.
   Features are x of add_vertex and set_features, or of vertices.parquet (--snapshot); the reasons for rejected records,
   and the lines on columns before the start, say why those that came were not taken."""
+_MANY_EVENTS = 10_000  # of which none has a `ts`: the next ones will hardly have any
 _SUMMARY = {"events", "rejected", "reasons", "letters_dropped", "epochs", "seconds", "vertices", "rows"}
 
 
@@ -151,6 +152,15 @@ def unusual_ts_in_words(out: Path) -> str:
     )
 
 
+def without_ts_in_words(out: Path, events_min: int) -> str:
+    """Describe that no event had a `ts` though epochs are to end by it; empty before `events_min` accepted events."""
+    figures = read_figures(out)
+    accepted = figures.counts.get("events", 0) - figures.counts.get("rejected", 0)
+    if figures.gauges.get(HAS_TS) != 0 or accepted < events_min:
+        return ""
+    return f"warning: --epoch-event-time: none of the {accepted:,} events had a ts, so no epoch ended by it"
+
+
 def live_remarks(out: Path, known: Collection[str]) -> Iterator[tuple[str, str]]:
     """Lines for people about a run, by name, as soon as they are due; each once."""
     from freshet.job.run.model import unlearned_in_words  # with libraries that take a while
@@ -164,6 +174,8 @@ def live_remarks(out: Path, known: Collection[str]) -> Iterator[tuple[str, str]]
         yield UNLEARNED, words
     if UNUSUAL_TS not in known and (words := unusual_ts_in_words(out)):
         yield UNUSUAL_TS, words
+    if HAS_TS not in known and (words := without_ts_in_words(out, _MANY_EVENTS)):
+        yield HAS_TS, words
 
 
 def remarks(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
@@ -175,6 +187,8 @@ def remarks(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
     if words := unlearned_in_words(read_figures(out).gauges):
         yield words
     if words := unusual_ts_in_words(out):
+        yield words
+    if words := without_ts_in_words(out, 1):
         yield words
     if summary.get("zero_features"):
         yield _ZERO_FEATURES

@@ -11,6 +11,7 @@ EPOCH_EVENTS, EPOCH_EVENTS_MAX = 1000, 10_000
 # than it saves.
 JOURNAL_BYTES = 64 << 20
 WAITING_BYTES = 32 << 20
+IDLE_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class SealingConfig:
     0: they close at markers and by their size alone.
     `latency_target_ms`: epochs adapt to it, with `epoch_events` as their maximum (operators/epochs/cutter.py), and
     `epoch_ms` cuts none. 0: they do not adapt.
+    `epoch_event_time_ms`: the length of the intervals of event time that end epochs, too, and `idle_ms` the time after
+    which a lane is passed over (operators/epochs/event_time.py). 0: event time ends none.
 
     Units: epoch_events, marker_epochs_max, flush_epochs numbers; names in _ms milliseconds, names in _bytes bytes;
     vertex_bytes and edge_bytes what one vertex and one edge take in all operators together.
@@ -42,6 +45,8 @@ class SealingConfig:
     flush_ms: int = 0
     publish_ms: int = 0
     latency_target_ms: float = 0.0
+    epoch_event_time_ms: int = 0
+    idle_ms: int = IDLE_MS
 
     @property
     def publish_after_ms(self) -> int:

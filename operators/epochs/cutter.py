@@ -1,4 +1,4 @@
-"""Ends of epochs: those in the cut log, and after it by number of events, by time or adaptively."""
+"""Ends of epochs: those in the cut log, and after it by number of events, by time, by event time or adaptively."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class Markers:
             or epoch - self._last_epoch >= config.marker_epochs_max
         )
 
-    def pass_one(self, epoch: int, now_ms: float, sealed: Mapping[Lane, int], is_replay: bool) -> Mutations:
-        """Pass a sealed marker, with events `sealed` by lane: write changes, drop entries that no restore needs."""
+    def pass_one(self, epoch: int, now_ms: float, lanes: Lanes, is_replay: bool) -> Mutations:
+        """Pass a sealed marker, with what the lanes have sealed: write changes, drop entries that no restore needs."""
         mutations = self._sweeper.mark(epoch)[0]
-        mutations.extend(self._journal.trim(epoch, sealed))
+        mutations.extend(self._journal.trim(epoch, lanes.sealed_by_lane(), lanes.saved_times()))
         self._log.settle(self._journal.restored_to)
         self._last_epoch = epoch
         if not is_replay:
@@ -113,13 +113,13 @@ class Pace:
     def __init__(self, config: SealingConfig) -> None:
         self.under_way = UnderWay()
         self.adapts = config.latency_target_ms > 0
-        self._ceiling, self._patience_ms = config.epoch_events, config.latency_target_ms / 2
+        self.ceiling, self._patience_ms = config.epoch_events, config.latency_target_ms / 2
         self._since_ms: float | None = None  # that the oldest event waits
 
     def events_due(self, waiting: int, now_ms: float) -> int:
         """Return how many of the waiting events become an epoch now; 0: it is not time yet."""
-        if waiting >= self._ceiling:
-            return self._ceiling
+        if waiting >= self.ceiling:
+            return self.ceiling
         return waiting if waiting and self.adapts and self._is_time(now_ms) else 0
 
     def _is_time(self, now_ms: float) -> bool:
@@ -152,6 +152,7 @@ class Cutter:
         self, config: SealingConfig, log: AnyCutLog, lanes: Lanes, markers: Markers, positions: InputPositions
     ) -> None:
         self.pace = Pace(config)
+        self._by_count = config.epoch_ms == 0
         self._log, self._lanes, self._markers, self._positions = log, lanes, markers, positions
         self._flushes = Intervals(config.flush_epochs, config.flush_ms)
         self._files = Intervals(NO_LIMIT if config.publish_ms else 0, config.publish_after_ms)
@@ -179,18 +180,51 @@ class Cutter:
                 return self._withdraw(cut, counts)
             self._positions.refuse_passed(cut, lanes.waiting_by_lane(), lanes.read_up_to())
             return None
-        due = self.pace.events_due(lanes.waiting, now_ms)
+        due = self._events_due(now_ms)
         return self._cut(epoch, lanes.counts_of_oldest(due), now_ms) if due else None
+
+    def is_due(self, now_ms: float) -> bool:
+        """Return whether an epoch that the log does not have ends now."""
+        return self._events_due(now_ms) > 0
+
+    def _events_due(self, now_ms: float) -> int:
+        """The number of oldest open events that become an epoch now; 0: none does."""
+        has_ended = self._interval_ends(now_ms)
+        due = self.pace.events_due(self._lanes.open, now_ms)
+        return self._lanes.open if has_ended and not due else due
+
+    def _interval_ends(self, now_ms: float) -> bool:
+        """Return whether the open events end an interval of event time; intervals that have no events are passed."""
+        if (time := self._lanes.time) is None:
+            return False
+        time.look(now_ms)
+        while has_ended := time.has_ended():
+            if time.has_begun and self._lanes.open:
+                break
+            time.advance()
+        return has_ended
+
+    def cut_at_end(self, epoch: int) -> Epoch | None:
+        """Return an epoch of the ended input that event time ends, or one before it; None: the rest is the last one."""
+        if (time := self._lanes.time) is None:
+            return None
+        time.end()
+        has_ended, is_open = self._interval_ends(0.0), self._lanes.open
+        if not has_ended and is_open <= self.pace.ceiling:
+            return None
+        return self._cut(epoch, self._lanes.counts_of_oldest(min(is_open, self.pace.ceiling)), 0.0)
 
     def cut_by_clock(self, epoch: int, now_ms: float) -> Epoch | None:
         """Return the epoch of waiting events at a tick, or in a pause an empty one that closes files and intervals.
 
-        Adaptive epochs are cut by the same rules, so a tick may leave events waiting.
+        Adaptive epochs, and those by count alone, are cut by the same rules, so a tick may leave events waiting.
         """
-        if self.pace.adapts and self._lanes.waiting:
+        self._interval_ends(now_ms)
+        is_open = self._lanes.open
+        if self._by_count or (self.pace.adapts and is_open):
             return self.cut_if_due(epoch, now_ms)
         # or an interval has waited long enough for an empty epoch to end it
-        if self._lanes.waiting or any(one.is_overdue(epoch - 1, now_ms) for one in (self._flushes, self._files)):
+        if is_open or any(one.is_overdue(epoch - 1, now_ms) for one in (self._flushes, self._files)):
             return self.cut_all(epoch, now_ms)
         return None
 
@@ -213,8 +247,8 @@ class Cutter:
         return Epoch(cut, pieces)
 
     def cut_all(self, epoch: int, now_ms: float, last: bool = False) -> Epoch:
-        """An epoch of all that waits, possibly nothing; the `last` one of the input ends whatever is open."""
-        return self._cut(epoch, self._lanes.waiting_by_lane(), now_ms, last)
+        """An epoch of all open events, possibly none; the `last` one of the input ends whatever is open."""
+        return self._cut(epoch, self._lanes.open_by_lane(), now_ms, last)
 
     def _cut(self, epoch: int, counts: Mapping[Lane, int], now_ms: float, last: bool = False) -> Epoch:
         """Cut an epoch with these numbers of events of each lane, and record it in the log."""

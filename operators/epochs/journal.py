@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import orjson
 
 from freshet.operators.epochs.cut import Lane
+from freshet.operators.epochs.event_time import SavedTime
 from freshet.operators.telemetry.level import Level
 from freshet.state.codec import UnknownFormatError
 from freshet.state.sweep import Mutations
@@ -34,10 +36,23 @@ class _Entry(NamedTuple):
 
 
 class _Marker(NamedTuple):
-    """An epoch, and how many events of each lane it and those before it hold."""
+    """An epoch, and how many events of each lane it and those before it hold; `times` where event time ends epochs."""
 
     epoch: int
     ends: Mapping[Lane, int]
+    times: Mapping[Lane, SavedTime] = MappingProxyType({})
+
+    def entry(self) -> tuple[int, list[tuple[int, ...]]]:
+        """The marker as plain data: each lane with its events, and its time if there is one."""
+        lanes = {**dict.fromkeys(self.times, 0), **self.ends}
+        return self.epoch, [(*lane, end, *self.times.get(lane, ())) for lane, end in lanes.items()]
+
+    @staticmethod
+    def of(epoch: int, lanes: Iterable[Sequence[int]]) -> _Marker:
+        """The inverse of `entry`."""
+        found = [((source, partition), end, time) for source, partition, end, *time in lanes]
+        times = {lane: SavedTime(*time) for lane, _, time in found if time}
+        return _Marker(epoch, {lane: end for lane, end, _ in found}, times)
 
 
 class Journal:
@@ -64,12 +79,17 @@ class Journal:
         """
         found = {0: _Marker(0, {})}
         for at, lanes in orjson.loads(markers) if markers is not None else ():
-            found[at] = _Marker(at, {(source, partition): end for source, partition, end in lanes})
+            found[at] = _Marker.of(at, lanes)
         if epoch not in found:
             msg = f"the state does not say where the input stood at epoch {epoch}: another version wrote it"
             raise UnknownFormatError(msg)
         self._markers = [found[epoch]]
         return found[epoch].ends
+
+    @property
+    def restored_times(self) -> Mapping[Lane, SavedTime]:
+        """The times of lanes at the epoch that a state saved now is restored to."""
+        return self._markers[0].times
 
     @property
     def restored_to(self) -> int:
@@ -85,10 +105,10 @@ class Journal:
         self.level.add(size)
         return key
 
-    def trim(self, epoch: int, ends: Mapping[Lane, int]) -> Mutations:
+    def trim(self, epoch: int, ends: Mapping[Lane, int], times: Mapping[Lane, SavedTime] | None = None) -> Mutations:
         """A marker is sealed, and with it the lanes up to `ends`: drop the blocks that end before the previous one."""
         before = self._markers[-1]
-        self._markers = [before, _Marker(epoch, ends)]
+        self._markers = [before, _Marker(epoch, ends, times or {})]
         keep = before.ends
         gone, kept = [], deque[_Entry]()
         self.since_marker = 0
@@ -102,5 +122,4 @@ class Journal:
                 self.since_marker += entry.size
         self._blocks = kept
         # the last two markers, one of which a restore begins at: each with the events of the lanes behind it
-        markers = [[one.epoch, [(*lane, end) for lane, end in one.ends.items()]] for one in self._markers]
-        return Mutations([(MARKERS_KEY, orjson.dumps(markers))], gone)
+        return Mutations([(MARKERS_KEY, orjson.dumps([one.entry() for one in self._markers]))], gone)

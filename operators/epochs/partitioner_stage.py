@@ -22,6 +22,7 @@ from freshet.operators.dataflow import STORAGE
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut import AnyCutLog, refuse_foreign
 from freshet.operators.epochs.cutter import Cutter, Epoch, Markers
+from freshet.operators.epochs.event_time import EventTime
 from freshet.operators.epochs.input_positions import InputPositions, last_arrival_ms, position_columns
 from freshet.operators.epochs.journal import JOURNAL_KEYS, MARKERS_KEY, Journal, journaled_blocks
 from freshet.operators.epochs.under_way import UnderWay
@@ -29,7 +30,7 @@ from freshet.operators.epochs.waiting_events import Lanes
 from freshet.operators.outcome import Message, Outcome
 from freshet.operators.parser.letter_box import NOTED_LATE, OTHER_REASONS, LetterBox, add_reasons, reason_of
 from freshet.operators.parser.rejects import Refusals
-from freshet.operators.telemetry.figures import NOTED_AND_ALL, UNUSUAL_TS, Figures
+from freshet.operators.telemetry.figures import HAS_TS, NOTED_AND_ALL, UNUSUAL_TS, Figures
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import NO_TS, Events
 from freshet.partitioner.times.units import first_unusual
@@ -113,7 +114,7 @@ class PartitionerStage:
     """Cuts the stream into epochs and partitions them; driven by `restore`, `begin`, `receive`, `tick` and `finish`.
 
     `sources` are the names of the sources, by index; `streams` the indexes of those that are Kafka topics. `original`
-    gives a record as it came, by source and number, where it can be read again.
+    gives a record as it came, by source and number, where it can be read again. `time`: epochs end by event time, too.
 
     Invariant: the events of a lane are numbered from the beginning of the job; the journal holds all from the marker
     before last on.
@@ -129,13 +130,14 @@ class PartitionerStage:
         sources: tuple[str, ...] = (),
         streams: Iterable[int] = (),
         original: Callable[[int, int], bytes | None] = lambda _source, _number: None,
+        time: EventTime | None = None,
     ) -> None:
         self.core, self.log, self.dead_letters = core, log, dead_letters
         self.epoch = 0  # that the core has taken
         self.progress = Progress()  # its epoch is ahead of that during a replay
         self.sweeper = Sweeper(core.tables, image)
         topics = frozenset(streams)
-        self.lanes = Lanes(topics, config.waiting_bytes, config.epoch_events)
+        self.lanes = Lanes(topics, config.waiting_bytes, config.epoch_events, time)
         self._journal = Journal()
         self._markers = Markers(config, core, self.sweeper, self._journal, log)
         self._cutter = Cutter(config, log, self.lanes, self._markers, InputPositions(sources, topics))
@@ -168,7 +170,7 @@ class PartitionerStage:
         sealed = self._journal.restore(self.epoch, entries.get(MARKERS_KEY))
         if self.epoch < self.progress.epoch:
             self.log.cut_of(self.epoch + 1)  # the first that a replay asks for
-        self.lanes.restore(sealed)
+        self.lanes.restore(sealed, self._journal.restored_times)
         for number, first, block in journaled_blocks(entries):
             self._hold(number, first, Events.decode(block), len(block))
 
@@ -216,8 +218,12 @@ class PartitionerStage:
         self._report_rest()
         if self._cutter.is_decided(following):
             self._cutter.remind(following, now_ms)
-        elif (epoch := self._cutter.cut_by_clock(following, now_ms)) is not None:
+            return out
+        epoch = self._cutter.cut_by_clock(following, now_ms)
+        while epoch is not None:
             _join(out, self._seal(epoch, now_ms))
+            # a lane that is idle from now on may have kept several intervals waiting
+            epoch = None if self.lanes.time is None else self._cutter.cut_if_due(self.epoch + 1, now_ms)
         return out
 
     def is_due(self, now_ms: float) -> bool:
@@ -226,12 +232,7 @@ class PartitionerStage:
             return True
         if not self.holds_back:
             return self.waiting
-        return self._cutter.pace.events_due(self.lanes.waiting, now_ms) > 0
-
-    def look(self, now_ms: float) -> None:
-        """Log from time to time that the next epoch waits for events that the cut log names."""
-        self._report_rest()
-        self._cutter.remind(self.epoch + 1, now_ms)
+        return self._cutter.is_due(now_ms)
 
     def finish(self) -> Outcome:
         """End the input: seal waiting events, or an empty epoch for records rejected since the last one.
@@ -241,9 +242,11 @@ class PartitionerStage:
         """
         out, following = Outcome(), self.epoch + 1
         self._cutter.refuse_end(following)
+        while (epoch := self._cutter.cut_at_end(self.epoch + 1)) is not None:
+            _join(out, self._seal(epoch, 0.0))
         unreported = self.progress.rejected_in_all > self.progress.told
         if self.lanes.waiting or self._cutter.is_flush_open(self.epoch) or unreported:
-            _join(out, self._seal(self._cutter.cut_all(following, 0.0, last=True), 0.0, LAST))
+            _join(out, self._seal(self._cutter.cut_all(self.epoch + 1, 0.0, last=True), 0.0, LAST))
         return out
 
     @property
@@ -261,6 +264,8 @@ class PartitionerStage:
         gauges = {"vertices": core.vertices, "edges": core.edges}
         if self._unusual_ts is not None:
             gauges[UNUSUAL_TS] = self._unusual_ts
+        if self.lanes.time is not None:
+            gauges[HAS_TS] = int(self.lanes.time.has_ts)
         return Figures(counts, gauges, dict(progress.reasons))
 
     @property
@@ -276,7 +281,7 @@ class PartitionerStage:
     @property
     def holds_back(self) -> bool:
         """True if events wait only for the right moment, not for others: a tick should come soon."""
-        return self._cutter.pace.adapts and self.lanes.waiting > 0 and not self._cutter.is_decided(self.epoch + 1)
+        return self._cutter.pace.adapts and self.lanes.open > 0 and not self._cutter.is_decided(self.epoch + 1)
 
     def watch(self, under_way: UnderWay) -> None:
         """Have epochs adapt to which of them are under way; called before `begin`."""
@@ -302,7 +307,7 @@ class PartitionerStage:
         blocks = self._partition(epoch, is_replay, flags)
         self.epoch = cut.epoch
         if cut.marker:
-            mutations = self._markers.pass_one(cut.epoch, now_ms, self.lanes.sealed_by_lane(), is_replay)
+            mutations = self._markers.pass_one(cut.epoch, now_ms, self.lanes, is_replay)
         else:
             mutations = self.sweeper.step().get(_PART, Mutations())
         if not is_replay:

@@ -12,13 +12,15 @@ others in a file.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import takewhile
 from typing import NamedTuple
 
 from freshet.operators.epochs.config import WAITING_BYTES
 from freshet.operators.epochs.cut import FILES, Cut, Lane, LostCutError, lane_of
+from freshet.operators.epochs.event_time import EventTime, SavedTime
 from freshet.operators.spill_file import Spilled, SpillFile
 from freshet.operators.telemetry.level import Level
 from freshet.partitioner.events import Events
@@ -52,17 +54,24 @@ class Lanes:
         topics: the sources (by index) whose partitions are lanes of their own; all others are files.
         bound: bytes of blocks that wait in memory; what is more waits in a file.
         epoch_events: events that are an epoch, so that no more of them wait while nothing else decides.
+        time: the open interval of event time; None: epochs do not end by it. Events of later ones wait, any number.
 
     Invariants: a lane's blocks follow one another without a gap, from the one with its first event that is not sealed.
     The blocks in memory have at most `bound` bytes, beside the first one of each lane.
     """
 
-    def __init__(self, topics: frozenset[int] = frozenset(), bound: int = WAITING_BYTES, epoch_events: int = 0) -> None:
-        self._topics, self._bound, self._epoch_events = topics, bound, epoch_events
+    def __init__(
+        self,
+        topics: frozenset[int] = frozenset(),
+        bound: int = WAITING_BYTES,
+        epoch_events: int = 0,
+        time: EventTime | None = None,
+    ) -> None:
+        self._topics, self._bound, self._epoch_events, self.time = topics, bound, epoch_events, time
         self._lanes: dict[Lane, _Lane] = {}
         self.accepted = 0  # events that came, of all lanes
         self.sealed = 0  # events that were withdrawn
-        self._events = Level(epoch_events)
+        self._events = Level(epoch_events if time is None else None)
         self._bytes = Level(bound)  # of the blocks in memory that hold events which were not
         self._file = SpillFile("events")  # the other ones
         self.levels = {
@@ -72,9 +81,11 @@ class Lanes:
         }
         self._largest_events = self._largest_bytes = 0  # of the largest block so far
 
-    def restore(self, sealed: Mapping[Lane, int]) -> None:
-        """Begin after a cut, with these numbers of sealed events by lane."""
+    def restore(self, sealed: Mapping[Lane, int], times: Mapping[Lane, SavedTime] | None = None) -> None:
+        """Begin after a cut, with these numbers of sealed events by lane, and the times of these."""
         self._lanes = {lane: _Lane(end, end) for lane, end in sealed.items()}
+        if self.time is not None:
+            self.time.restore(times or {})
         self.accepted = self.sealed = sum(sealed.values())
 
     def lane_of(self, events: Events) -> Lane:
@@ -99,10 +110,14 @@ class Lanes:
             raise LostCutError(msg)
         end = first + len(events)
         one.read_up_to = max(one.read_up_to, (events.end_source, events.end_position))
+        if self.time is not None and end >= one.accepted:
+            ts = None if events.ts is None else events.ts[one.accepted - first :]
+            self.time.add(lane, one.accepted, ts, (events.end_source, events.end_position))
         self.accepted += max(0, end - one.accepted)
         one.accepted = max(one.accepted, end)
         self._largest_events = max(self._largest_events, len(events))
-        self._events.bound = self._epoch_events + self._largest_events
+        if self.time is None:
+            self._events.bound = self._epoch_events + self._largest_events
         self._events.set(self.waiting)
         if end > one.sealed:
             self._largest_bytes = max(self._largest_bytes, size)
@@ -133,6 +148,10 @@ class Lanes:
         """Return the number of sealed events of each lane."""
         return {lane: one.sealed for lane, one in self._lanes.items()}
 
+    def saved_times(self) -> dict[Lane, SavedTime]:
+        """Return the times of the sealed events of each lane; none where epochs do not end by event time."""
+        return {} if self.time is None else self.time.saved()
+
     def waiting_by_lane(self) -> Counter[Lane]:
         """Return the number of waiting events of each lane."""
         return Counter({lane: one.accepted - one.sealed for lane, one in self._lanes.items()})
@@ -141,20 +160,38 @@ class Lanes:
         """The source, and the position in it, that each lane has been read up to."""
         return {lane: one.read_up_to for lane, one in self._lanes.items()}
 
+    @property
+    def open(self) -> int:
+        """Events that wait and may be in the next epoch."""
+        return self.waiting if self.time is None else self.open_by_lane().total()
+
+    def open_by_lane(self) -> Counter[Lane]:
+        """Return the number of events of each lane that may be in the next epoch."""
+        return Counter({lane: end - self._lanes[lane].sealed for lane, end in self._open_ends().items()})
+
+    def _open_ends(self) -> dict[Lane, int]:
+        """The number after the last event of each lane that may be in the next epoch."""
+        time, lanes = self.time, self._lanes.items()
+        return {lane: one.accepted if time is None else time.open_end(lane, one.accepted) for lane, one in lanes}
+
     def counts_of_oldest(self, count: int) -> Counter[Lane]:
-        """Return the number of events of each lane among the next `count`, in the order of arrival."""
+        """Return the number of events of each lane among the next `count` open ones, in the order of arrival."""
         counts: Counter[Lane] = Counter()
-        for block in self._blocks_by_arrival():
+        ends = self._open_ends()
+        for block in self._blocks_by_arrival(ends):
             start = max(block.first, self._lanes[block.lane].sealed)
-            share = min(count, block.end - start)
+            share = min(count, min(block.end, ends[block.lane]) - start)
             counts[block.lane] += share
             count -= share
             if count == 0:
                 break
         return counts
 
-    def _blocks_by_arrival(self) -> Iterator[_Block]:
-        lanes = [one.blocks for one in self._lanes.values() if one.blocks]
+    def _blocks_by_arrival(self, ends: Mapping[Lane, int]) -> Iterator[_Block]:
+        """The blocks with events before these numbers; without event time all blocks."""
+        lanes: list[Iterable[_Block]] = [one.blocks for one in self._lanes.values() if one.blocks]
+        if self.time is not None:  # any number of later ones may wait
+            lanes = [takewhile(lambda block: block.first < ends[block.lane], blocks) for blocks in lanes]
         return iter(lanes[0]) if len(lanes) == 1 else merge(*lanes)  # the number of a block decides
 
     def counts_of(self, cut: Cut) -> Counter[Lane]:
@@ -192,6 +229,8 @@ class Lanes:
         for lane, count in counts.items():
             if count > 0:
                 pieces += self._withdraw_from(lane, count)
+                if self.time is not None:
+                    self.time.seal(lane, self._lanes[lane].sealed)
         if len(counts) > 1:
             pieces.sort(key=lambda piece: (piece.end_source, piece.end_partition))
         self._events.set(self.waiting)

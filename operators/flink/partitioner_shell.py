@@ -63,10 +63,7 @@ class PartitionerShell(KeyedShell):
         self._set_timer(ctx)
         # Asking plain attributes costs less than a call on the worker, 50 times a second in an idle job.
         if stage.is_due(now_ms := monotonic_ms()):
-            if self.epoch_ms > 0:
-                yield from self._apply(self._act(stage.tick, now_ms))
-            else:
-                self._worker.call(stage.look, now_ms)
+            yield from self._apply(self._act(stage.tick, now_ms))
         self._metrics.update()  # of the last events before a pause, too
         yield from self._letters(stage)
 

@@ -18,6 +18,7 @@ FEATURED = "featured_tasks"  # gauge of Storages 0: tasks in which a vertex has 
 NOTED = "replaced", "unchanged", "nothing_deleted", "tombstones_skipped"
 NOTED_AND_ALL = (*NOTED, "deletions")  # those of which some deleted nothing
 UNUSUAL_TS = "unusual_ts"  # gauge of the Partitioner: the first `ts` before 2000 or past 2100, in milliseconds
+HAS_TS = "has_ts"  # gauge of the Partitioner where epochs end by event time: 1 if any event had a `ts`, else 0
 _PER_DOUBLING, _FIRST_S = 8, 1e-5
 _DOUBLINGS = range(6, 24)  # from 0.6 ms to 84 s
 

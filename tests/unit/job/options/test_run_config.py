@@ -44,6 +44,14 @@ def test_with_a_latency_target_the_number_of_events_is_a_ceiling() -> None:
     assert load(latency_target="off", epoch_ms=0).latency_target_ms == 0
 
 
+def test_event_time_ends_epochs_beside_the_other_rules() -> None:
+    assert (load().epoch_event_time_ms, load().idle_ms) == (0, 30_000)
+    config = load(epoch_event_time="1d", idle="5s")
+    assert (config.epoch_event_time_ms, config.idle_ms, config.latency_target_ms) == (86_400_000, 5_000, 50.0)
+    config = load(epoch_event_time="off", resume="latest", idle="off")
+    assert (config.epoch_event_time_ms, config.idle_ms) == (0, 0)
+
+
 @pytest.mark.parametrize("given", [{"epoch_events": 1000}, {"epoch_ms": 20}, {"latency_target": "off"}])
 def test_epochs_do_not_adapt_where_their_size_or_age_is_given(given: dict[str, Any]) -> None:
     config = load(**given)
@@ -124,6 +132,11 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"latency_target": "50"}, "--latency-target: got '50', expected a duration such as 10s"),
         ({"latency_target": "0ms"}, "--latency-target: got '0ms', expected a duration longer than zero"),
         ({"latency_target": "50ms", "epoch_ms": 0}, "--latency-target 50ms: epochs can't adapt where --epoch-ms 0"),
+        ({"epoch_event_time": "0"}, "--epoch-event-time: got '0', expected a duration such as 10s"),
+        ({"epoch_event_time": 0}, "--epoch-event-time: got '0', expected a duration such as 10s"),
+        ({"epoch_event_time": "0d"}, "--epoch-event-time: got '0d', expected a duration longer than zero"),
+        ({"epoch_event_time": "1d", "idle": "30"}, "--idle: got '30', expected a duration such as 10s"),
+        ({"idle": "30s"}, "--idle: goes with --epoch-event-time only; leave it out"),
         ({"partitioner": "metis"}, "--partitioner: got 'metis', expected 'hybrid', 'hdrf', 'locality' or 'hash'"),
         ({"runtime": "spark"}, "--runtime: got 'spark', expected 'flink' or 'local'"),
         ({"id_type": "uuid"}, "--id-type: got 'uuid'"),

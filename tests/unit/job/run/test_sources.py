@@ -12,6 +12,8 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
 from freshet.job.run.source_kinds import FileSource, TopicSource
 from freshet.job.run.sources import Sources, find_sources, load_sources
+from freshet.operators.epochs.cut import FILES
+from freshet.operators.epochs.event_time import NO_END
 from freshet.operators.parser.core import Parser
 from freshet.operators.settings import Settings
 from freshet.schema import Features
@@ -41,6 +43,16 @@ def test_they_stand_in_the_order_of_events_with_where_each_begins_and_ends(tmp_p
     assert str(sources) == "7 records of input, topic t (2 partitions, 7 messages)"
     assert str(Sources(topics=sources.topics)) == "topic t (2 partitions, 7 messages)"
     assert str(Sources()) == "0 records of input"
+
+
+def test_the_lanes_with_something_to_read_and_where_they_end(tmp_path: Path) -> None:
+    sources = mixed(tmp_path)
+    assert sources.lane_ends == ((*FILES, 0, 10), (1, 0, 1, 9), (1, 1, 1, 3))
+    spec = TopicInput(source=1, bootstrap="h:1", topic="t", start={0: 5, 1: 3}, end={0: 5, 1: 3, 2: 4})
+    topic = TopicSource(spec, TOPIC, ClientProperties())
+    assert Sources(topics=(topic,)).lane_ends == ((1, 2, 1, 4),), "one that was added later begins at 0"
+    topic = TopicSource(spec.model_copy(update={"end": None}), TOPIC, ClientProperties())
+    assert Sources(topics=(topic,)).lane_ends == ((1, 0, 1, NO_END), (1, 1, 1, NO_END))
 
 
 def test_they_are_as_they_were_when_they_are_loaded_again(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_source_that_stands_still_is_spoken_of() -> None:
         job.keep(job.stage.tick(now_ms))
     assert not job.said
     for now_ms in (SAY_EVERY_MS + 5.0, SAY_EVERY_MS + 6.0, 2 * SAY_EVERY_MS + 5.0):
-        job.stage.look(now_ms)
+        job.keep(job.stage.tick(now_ms))
     lacks = "lacks 3 of 3 events of kafka://broker/changes, partition 0, up to position 3"
     assert job.said == [f"epoch 1 was cut before the restart and {lacks}; it goes on when they come"] * 2
     job.receive(message([0, 1, 2]))

@@ -368,15 +368,12 @@ def test_what_was_rejected_before_a_pause_is_told_in_it(
 ) -> None:
     """It was told with the next block alone: --max-rejected would have waited for that."""
     bad = Parser(Features(WIDTH), None, None).parse_jsonl(b"nonsense\nand more\n", Origin(), 4)[0].encode()
-    job = Job(CutLog(), letters=LetterBox(LetterQueue(), tmp_path, "partitioner"))
+    job = Job(CutLog(), letters=LetterBox(LetterQueue(), tmp_path, "partitioner"), epoch_ms=20 if by_clock else 0)
     monkeypatch.setattr(StatusFile, "is_due", lambda _self, _now_ms: False)
     job.keep(job.stage.receive(bad, 0.0))
     assert (read_counts(tmp_path), job.stage.is_due(1.0)) == (ReadCounts(), True)
     monkeypatch.setattr(StatusFile, "is_due", lambda _self, _now_ms: True)
-    if by_clock:
-        job.keep(job.stage.tick(1.0))
-    else:
-        job.stage.look(1.0)
+    job.keep(job.stage.tick(1.0))
     assert (read_counts(tmp_path), job.stage.is_due(2.0)) == (ReadCounts(2, 2), False)
     assert job.sent == {}, "no epoch comes of it"
 
