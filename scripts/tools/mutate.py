@@ -87,7 +87,7 @@ _EXTREMA = "operators/aggregates/extrema/kernels.py"
 _SOFTMAX, _EXTREMA_PASS = "operators/aggregates/attention/attention.py", "operators/aggregates/extrema/extrema.py"
 _CHANNELS, _REREADING = (_EXTREMA.replace("kernels", one) for one in ("channels", "rereading"))
 _ATTENTION = "operators/aggregates/attention/kernels.py"
-_SIDES, _AFRESH, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "afresh", "reading"))
+_SIDES, _DELTAS, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "deltas", "reading"))
 _SEGMENTS, _CUT_TOPIC = "operators/epochs/cut_segments.py", "operators/epochs/cut_topic.py"
 _FEAST, _SERVER = "job/serving/doors/feast.py", "job/serving/doors/http_server.py"
 _PAST, _PROTOBUF = "job/history/past_rows.py", "operators/parser/registry/protobuf.py"
@@ -155,7 +155,7 @@ MUTATIONS = [
     Mutation("a mapped file is not checked", "state/image.py", "stored[part].check(file.fileno())", "pass"),
     Mutation(
         "what is mapped is the file's own",
-        "state/memory/table_memory.py",
+        "state/memory/private_map.py",
         "mmap.MAP_PRIVATE | _NO_RESERVE | _FIXED",
         "mmap.MAP_SHARED | _FIXED",
     ),
@@ -194,8 +194,8 @@ MUTATIONS = [
     Mutation(
         "a replica's row is not durable",
         "operators/graph/part_columns.py",
-        "            self._table.touch_rows(rows)\n            self._table.data[rows, parts] = numbers\n",
-        "            self._table.data[rows, parts] = numbers\n",
+        "        touch(of.dense, row)\n        of.dense.data[row, part] = number\n",
+        "        of.dense.data[row, part] = number\n",
     ),
     Mutation(
         "a replica in a list is not durable",
@@ -210,9 +210,9 @@ MUTATIONS = [
         "            self.data[rows] = self.fill\n",
         PAGES,
     ),
-    Mutation("partials are not durable", "operators/storage/tail.py", "            touch(partial, places[i])\n"),
+    Mutation("partials are not durable", "operators/storage/partial_rows.py", "            touch(partial, places[i])\n"),
     Mutation(
-        "own rows of the tail are not durable", "operators/storage/tail.py", "            self.own.touch_rows(selves)\n"
+        "own rows of the tail are not durable", "operators/storage/tail.py", "            one.own.touch_rows(slots)\n"
     ),
     Mutation(
         "a shorter file replaces a longer",
@@ -226,7 +226,7 @@ MUTATIONS = [
     Mutation("a kept message stays counted", _EXTREMA, "        if held:\n", "        if False:\n", plain=True),
     Mutation("holders are not durable", _EXTREMA, "    touch(ext.holders, row)\n", "", PAGES),
     Mutation(
-        "sides are not moved", _SIDES, "            change(att, z, u, z, v, h, 1 - side, 1, serial)\n", plain=True
+        "sides are not moved", _SIDES, "            change(att, source, z, u, q, v, h, 1 - side, 1, serial)\n", plain=True
     ),
     Mutation(
         "what a full list of flips has is forgotten",
@@ -237,26 +237,26 @@ MUTATIONS = [
     Mutation(
         "a target keeps its old sides",
         _SIDES,
-        "            att.reals[v, target_at(att, h)] = rows[row, att.terms.target + h]\n",
+        "            att.reals[v, target_at(att, h)] = turns.rows[row, att.terms.target + h]\n",
         plain=True,
     ),
     Mutation(
         "lossy channels are counted from elsewhere",
-        _ATTENTION,
+        _DELTAS,
         "by = (np.int64(first) - np.int64(att.before)) & np.int64(31)",
         "by = np.int64(0)",
         plain=True,
     ),
     Mutation("a residual is left out", _READING, "width if end.residual else 0", "0", plain=True),
-    Mutation("little that is left stays", _AFRESH, " or _little_is_left(att, row)", plain=True),
-    Mutation("a changed target is not summed afresh", _ATTENTION, "            renew(att, v, serial)\n", plain=True),
-    Mutation("terms of sources are not durable", _SIDES, "        touch(att.near, v)\n", "", PAGES),
+    Mutation("little that is left stays", _ATTENTION, "return not denominator >= _LEAST", "return False", plain=True),
+    Mutation("a changed target is not summed again", _DELTAS, "            renew(att, v, serial)\n", plain=True),
+    Mutation("terms of sources are not durable", _SIDES, "        touch(att.near, u)\n", "", PAGES),
     Mutation("softmax sums are not durable", _ATTENTION, "        touch(att.s, row)\n", "", PAGES),
     Mutation(
         "a worn variance stays", _MOMENTS, "elif _is_worn(mom, row, np.float64(many)):", "elif False:", plain=True
     ),
     Mutation("what squares lost is not durable", _MOMENTS, "        touch(mom.lost, row)\n", "", PAGES),
-    Mutation("messages of a changed target stay", _NETWORKS, "self._turned, ", "", plain=True),
+    Mutation("messages of a changed target stay", _NETWORKS, "[self._turned, ", "[", plain=True),
     Mutation("worn rows of a network's messages stay", _NETWORKS, ", self._inner.worn(edges)", plain=True),
     Mutation("an exposed row is not listed", _EXTREMA_PASS, "if exposed and", "if False and", _REMADE, plain=True),
     Mutation("remade extrema are not told", _EXTREMA_PASS, "mark(ext, rows[i], serial)", "pass", _REMADE, plain=True),
