@@ -88,6 +88,7 @@ _SOFTMAX, _EXTREMA_PASS = "operators/aggregates/attention/attention.py", "operat
 _CHANNELS, _REREADING = (_EXTREMA.replace("kernels", one) for one in ("channels", "rereading"))
 _ATTENTION = "operators/aggregates/attention/kernels.py"
 _SIDES, _DELTAS, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "deltas", "reading"))
+_STORAGE = "operators/storage/"
 _SEGMENTS, _CUT_TOPIC = "operators/epochs/cut_segments.py", "operators/epochs/cut_topic.py"
 _FEAST, _SERVER = "job/serving/doors/feast.py", "job/serving/doors/http_server.py"
 _PAST, _PROTOBUF = "job/history/past_rows.py", "operators/parser/registry/protobuf.py"
@@ -210,10 +211,8 @@ MUTATIONS = [
         "            self.data[rows] = self.fill\n",
         PAGES,
     ),
-    Mutation("partials are not durable", "operators/storage/partial_rows.py", "            touch(partial, places[i])\n"),
-    Mutation(
-        "own rows of the tail are not durable", "operators/storage/tail.py", "            one.own.touch_rows(slots)\n"
-    ),
+    Mutation("partials are not durable", _STORAGE + "partial_rows.py", "            touch(partial, places[i])\n"),
+    Mutation("own rows of the tail are not durable", _STORAGE + "tail.py", "            one.own.touch_rows(slots)\n"),
     Mutation(
         "a shorter file replaces a longer",
         "operators/sink/change_log.py",
@@ -226,7 +225,7 @@ MUTATIONS = [
     Mutation("a kept message stays counted", _EXTREMA, "        if held:\n", "        if False:\n", plain=True),
     Mutation("holders are not durable", _EXTREMA, "    touch(ext.holders, row)\n", "", PAGES),
     Mutation(
-        "sides are not moved", _SIDES, "            change(att, source, z, u, q, v, h, 1 - side, 1, serial)\n", plain=True
+        "sides are not moved", _SIDES, "change(att, source, z, u, q, v, h, 1 - side, 1, serial)", "pass", plain=True
     ),
     Mutation(
         "what a full list of flips has is forgotten",
