@@ -93,7 +93,7 @@ class LayerImages:
                     core.tables.let_go()
             for some, of in zip(in_chunks(slots, size), in_chunks(rows, size), strict=True):
                 x = features.of_kind(kind, of).matrix
-                owner.store(some, x if learned is None else learned.beside(some, x), some)
+                owner.store(some, frozen(x if learned is None else learned.beside(some, x)), some)
                 core.tables.let_go()
             if owner.following is not None:
                 chunks = ((some, owner.rows(some)) for some in in_chunks(section.get("m_slot"), size))

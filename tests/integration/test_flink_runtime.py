@@ -157,7 +157,7 @@ def test_the_end_of_java_is_noticed(job: Job) -> None:
 def test_time_seals_what_count_does_not(job: Job) -> None:
     """A job that stays: 5 chunks of 100 make three epochs of 130 and, by time, a fourth of 110."""
     # As below: no checkpoint, with which sources at their end finish, comes as it is stopped.
-    job.start(chunks=5, stay=True, epoch_ms=50, checkpoint_interval_ms=300_000, stage={"chunk_ms": 1})
+    job.start(chunks=5, stay=True, epoch_ms=50, checkpoint_interval_ms=300_000, stage={"chunk_ms": 1, "by_time": True})
     wait_for(lambda: sum(sum(values.values()) for values in job.epochs().values()) == expected_total(STAGE, 5))
     job.stop()
 

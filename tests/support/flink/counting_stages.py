@@ -71,7 +71,7 @@ class Parser:
 
 
 class Partitioner(_Keyed):
-    """Seals an epoch every `epoch_events` events, or at a tick; state: `cut/<epoch>` and `seen`."""
+    """Seals an epoch every `epoch_events` events, and with `by_time` at a tick; state: `cut/<epoch>` and `seen`."""
 
     dead_letters = None
 
@@ -88,7 +88,7 @@ class Partitioner(_Keyed):
     holds_back = False
 
     def is_due(self, now_ms: float) -> bool:
-        return self.waiting
+        return self.waiting and self.config.get("by_time", False)
 
     def watch(self, under_way: Any) -> None:
         pass
@@ -125,9 +125,6 @@ class Partitioner(_Keyed):
             self._seal(outcome, self.last)
             outcome.of(0).puts.append(("seen", struct.pack("<qq", self.first, self.last)))
         return outcome
-
-    def look(self, now_ms: float) -> None:
-        pass
 
     def finish(self) -> Outcome:
         return self.tick(0.0)
