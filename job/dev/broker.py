@@ -47,7 +47,7 @@ OUTPUT = "broker.log"
 _STARTED = b"Kafka Server started"
 _SHOWN_LINES = 20
 # Half a gibibyte is plenty for tests, and the quick compiler alone halves the time to start.
-_JAVA_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+JAVA_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ def _cluster_id() -> str:
 
 def _java(data: Path, classpath: str, environ: Mapping[str, str]) -> list[str]:
     logging = f"-Dlog4j2.configurationFile={data / LOGGING}"
-    return [str(Path(environ["JAVA_HOME"]) / "bin" / "java"), *_JAVA_OPTIONS, logging, "-cp", classpath]
+    return [str(Path(environ["JAVA_HOME"]) / "bin" / "java"), *JAVA_OPTIONS, logging, "-cp", classpath]
 
 
 def _format(data: Path, settings: BrokerSettings, classpath: str, environ: Mapping[str, str]) -> None:

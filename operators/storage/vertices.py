@@ -180,7 +180,7 @@ class Vertices:
     def clear(self, section: Block) -> np.ndarray:
         """Clear dropped masters and replicas at the end of an epoch; returns which these are."""
         dead, dropped = self.at.of(section, "d"), NO_ROWS if self._is_tail else self.at.of(section, "f")
-        gone = np.concatenate([dead, dropped]) if dropped.size else dead
+        gone = np.concatenate([dead, dropped]) if dead.size or dropped.size else _NONE
         if gone.size:
             for table in self._of_all:
                 table.clear_rows(gone)

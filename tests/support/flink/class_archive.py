@@ -34,7 +34,7 @@ _LOOK_S = 0.5
 def use_archives() -> None:
     """Have all that starts from here on use the archives that there are, or list classes for them."""
     os.environ[_OPTIONS_VARIABLE] = _options(_JOB)
-    broker._JAVA_OPTIONS = (*_PLAIN_OPTIONS, _options(_BROKER))
+    broker.JAVA_OPTIONS = (*_PLAIN_OPTIONS, _options(_BROKER))
     if local_cluster.make_folders is not _make_folders:
         local_cluster.make_folders = _make_folders
 
@@ -47,7 +47,7 @@ def _options(kind: str) -> str:
     return f"-XX:DumpLoadedClassList={folder / f'{kind}-%p.list'}"
 
 
-_PLAIN_OPTIONS = broker._JAVA_OPTIONS
+_PLAIN_OPTIONS = broker.JAVA_OPTIONS
 _make_plain_folders = local_cluster.make_folders
 
 

@@ -18,6 +18,7 @@ from freshet.operators.output_folders import JOB_FILE, home_of, is_here
 from freshet.operators.parser.config import LetterConfig
 from freshet.operators.settings import NoSharedFolderError, OutletConfig, Settings, TailConfig
 from freshet.operators.sink.outlet import Outlet
+from freshet.schema import Features
 
 JOB = "0123456789abcdef"
 SETTINGS = Settings(
@@ -57,7 +58,7 @@ def test_without_the_folder_a_job_runs_on_topics_alone(tmp_path: Path) -> None:
 
 
 def test_rows_leave_by_the_topic_alone(tmp_path: Path) -> None:
-    plan: Any = SimpleNamespace(out_width=4)
+    plan: Any = SimpleNamespace(out={"": 4}, features=Features(4))
     away = replace(SETTINGS, out=str(tmp_path), is_out_here=False)
     assert [type(one) for one in make_outputs(away, *returned_of(plan), 0)] == [Outlet]
     assert not list(tmp_path.iterdir())

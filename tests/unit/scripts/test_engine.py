@@ -99,9 +99,10 @@ def test_bytes_of_an_edge(name: str, entries: int, most: int) -> None:
     give_attributes(w, name)
     engine = Engine(w, model_of(LAYERS[name], peers(w), w.d))
     for layer in engine.layers:
-        lists = layer.topology.edges.out, layer.topology.edges.inn
+        (edges,) = (one.lists for one in layer.relations)
+        lists = edges.out, edges.inn
         used = sum(len(one.entries()[0]) * (4 + 4 * one.weighted) for one in lists)
-        table = layer.topology.edges.attributes
+        table = edges.attributes
         if table is not None:
             used += int(table.ends.sum()) * sum(
                 one.dtype.itemsize * (one.width or 1) for one in (table.type, table.attr)
