@@ -285,7 +285,7 @@ def _modules(project: Path) -> dict[str, Path]:
 
 
 class _Locator(caching._CacheLocator):  # type: ignore[misc, unused-ignore]
-    """Tells numba our folder; its name says all about the sources, so there is no stamp beside it."""
+    """Name our folder to numba; the name says all about the sources, so there is no stamp beside it."""
 
     def __init__(self, function: Any, file: str) -> None:
         self._folder, self._line = cache_folder(file) or cache_folders(file)[0], function.__code__.co_firstlineno

@@ -1,4 +1,4 @@
-"""The rules that a graph follows, and what a Partitioner is told: these and a strategy."""
+"""The rules that a graph follows, and the configuration of a Partitioner: these and a strategy."""
 
 from __future__ import annotations
 
