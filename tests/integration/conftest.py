@@ -7,8 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from freshet.job.dev.broker import Broker, start_broker
+from tests.support.kafka.topics import broker_folder, require_jars
 from tests.support.runs.jobs import Input, Job
 from tests.support.serving.server import Server
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker without logins for the tests of a module; its jars come over the network once."""
+    require_jars()
+    folder = broker_folder(tmp_path_factory.mktemp("broker"))
+    with folder as data, start_broker(data, sasl=False, tls=False) as started:
+        yield started
 
 
 @pytest.fixture

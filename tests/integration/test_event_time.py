@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +15,13 @@ from kafka import KafkaProducer
 
 import freshet
 from freshet.gnn.model import load_model, save_model
-from freshet.job.dev.broker import Broker, start_broker
+from freshet.job.dev.broker import Broker
 from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH, make_model
 from tests.support.graphs.plain_graph import apply, embeddings
 from tests.support.graphs.streams import Record, random_records
-from tests.support.kafka.topics import broker_folder, make_topic, require_jars
+from tests.support.kafka.topics import make_topic
 from tests.support.runs.jobs import SUMS, Input, Job, TopicInput
 
 pytestmark = pytest.mark.slow
@@ -155,14 +155,6 @@ def test_a_job_whose_events_have_no_ts_says_so(year: Input, tmp_path: Path) -> N
     said = "warning: --epoch-event-time: none of the 50 events had a ts, so no epoch ended by it"
     assert said in ended.errors
     assert said not in Job(year, tmp_path / "O2").run("--runtime", "local", *BY_DAY).errors
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    require_jars()
-    folder = broker_folder(tmp_path_factory.mktemp("broker"))
-    with folder as data, start_broker(data, sasl=False, tls=False) as started:
-        yield started
 
 
 def partitions_of(records: Sequence[Record]) -> list[list[Record]]:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,13 @@ from freshet.operators.telemetry.profile import read_profiles
 from scripts.cora.graph import FOLDER, load
 from scripts.cora.stream import make_stream
 from tests.support.kafka.records import parse
-from tests.support.kafka.topics import broker_folder, read_topic, require_jars, standing
+from tests.support.kafka.topics import broker_folder, read_topic, standing
 from tests.support.runs.jobs import ROOT, Input, Job, flink_metrics, make_input, read_log
 
 pytestmark = pytest.mark.slow
 
 Make = Callable[[Input], Job]
 Last = dict[bytes, dict[str, Any] | None]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    require_jars()
-    folder = broker_folder(tmp_path_factory.mktemp("broker"))
-    with folder as data, start_broker(data, sasl=False, tls=False) as started:
-        yield started
 
 
 def records(broker: Broker, topic: str, committed: bool = True) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,6 @@ pytestmark = pytest.mark.slow
 def _jars() -> None:
     """The jars come over the network once; without it there is nothing to test."""
     require_jars()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, _jars: None) -> Iterator[Broker]:
-    folder = broker_folder(tmp_path_factory.mktemp("broker"))
-    with folder as data, start_broker(data, sasl=False, tls=False) as started:
-        yield started
 
 
 def address(broker: Broker, topic: str) -> KafkaAddress:

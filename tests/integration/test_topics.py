@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +44,7 @@ from tests.support.graphs.attributed import EDGE_WIDTH, attending, gine
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.kafka.codec_job import CODECS, DELIVERIES, RECORDS, topic_of
 from tests.support.kafka.records import parse
-from tests.support.kafka.topics import broker_folder, make_topic, read_topic, require_jars
+from tests.support.kafka.topics import make_topic, read_topic, require_jars
 from tests.support.runs.jobs import ROOT, Input, Job, TopicInput, make_input, read_log
 from tests.support.stages.cuts import CUTS
 
@@ -53,14 +53,6 @@ pytestmark = pytest.mark.slow
 BROKER_S = 300.0  # for its start, on a disk that is busy
 BAD_ATTRS = [b"[1,2]", b"[]", b"[1,2,3,4]", b"[[1],[2],[3]]", b'["1","2","3"]', b'"1,2,3"', b"[NaN,1,2]", b"7"]
 BAD_ATTRS += [b"[1,-Infinity,2]", b"[1e39,0,0]", b"[0,null,0]", b"[true,0,0]", b"{}"]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    require_jars()
-    folder = broker_folder(tmp_path_factory.mktemp("broker"))
-    with folder as data, start_broker(data, sasl=False, tls=False) as started:
-        yield started
 
 
 @pytest.fixture(autouse=True)
