@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from freshet.gnn.kind_layers.compiling import compile_kinds
-from freshet.gnn.kind_layers.plans import KindsLayer, KindsPlan, RelationPlan
+from freshet.gnn.kind_layers.plans import KindsPlan, RelationPlan
 from freshet.gnn.kinds.learned import LearnedRows
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.layers.base import LayerPlan
@@ -33,14 +32,9 @@ def load_any_plan(folder: str | Path) -> AnyPlan:
     return compile_any(load_any_model(folder))
 
 
-def aggregates_of(layer: LayerPlan | KindsLayer) -> Sequence[LayerPlan | RelationPlan]:
-    """Return all of a layer that has synopses of messages: itself, or its relations."""
-    return layer.relations
-
-
 def aggregated(plan: AnyPlan) -> list[LayerPlan | RelationPlan]:
     """Return all of a model that has synopses of messages: the layers, or the relations of all layers."""
-    return [one for layer in plan.layers for one in aggregates_of(layer)]
+    return [one for layer in plan.layers for one in layer.relations]
 
 
 def unmerged(plan: AnyPlan) -> list[LayerPlan | RelationPlan]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.gnn.any_plan import AnyPlan, aggregated, aggregates_of, returned_of, without_kinds
+from freshet.gnn.any_plan import AnyPlan, aggregated, returned_of, without_kinds
 from freshet.gnn.kind_layers.plans import KindsLayer, KindsPlan, RelationPlan
 from freshet.gnn.plan import LayerPlan
 from freshet.job.errors import JobFailed, UsageError
@@ -112,7 +112,7 @@ class Needs:
         found = [_JOB_VERTEX_BYTES * self.vertices + _JOB_EDGE_BYTES * self.edges, self._row_bytes(widths)]
         for layer in self.plan.layers:
             vertices, rows = self._vertices_of(layer)
-            found.append(_VERTEX_LAYER_BYTES * vertices + rows + sum(map(self._edges_of, aggregates_of(layer))))
+            found.append(_VERTEX_LAYER_BYTES * vertices + rows + sum(map(self._edges_of, layer.relations)))
         return found
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 
 from freshet.errors import InputError
 from freshet.gnn.answers import ClaimAnswer, LayerAnswers, is_refuted
-from freshet.gnn.any_plan import aggregated, aggregates_of, compile_any
+from freshet.gnn.any_plan import aggregated, compile_any
 from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.kind_layers.plans import KindsLayer, RelationPlan
 from freshet.gnn.kinds.model import KindsModel
@@ -85,7 +85,7 @@ def answers_by_layer(model: Model | KindsModel, *, facts: bool = False) -> list[
     return [
         LayerAnswers(_place(number, one, model), list(_answers(one, facts=facts)))
         for number, layer in enumerate(layers, 1)
-        for one in aggregates_of(layer)
+        for one in layer.relations
     ]
 
 

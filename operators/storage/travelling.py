@@ -29,11 +29,6 @@ def some_of(block: Block, names: Iterable[str]) -> Columns:
     return {name: block.columns[name] for name in names if name in block.columns}
 
 
-def joined(blocks: Iterable[Block]) -> Block:
-    """Return the block with the topology of an epoch: of several senders, their records one after the other."""
-    return together([block for block in blocks if _CONTROL in block.columns])
-
-
 def together(found: list[Block]) -> Block:
     """Return one block with the records of several, one after the other; control values are those of the first."""
     if len(found) == 1:

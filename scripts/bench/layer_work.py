@@ -40,9 +40,14 @@ _VALUE_BYTES = 4
 DELETIONS = "reread_per_deletion", "reread_per_deletion_of_its_end", "reread_per_lost_channel"
 
 
+def _store_of(layer: LayerStorage) -> Any:
+    """Return the store of a layer, which has one relation alone."""
+    return layer.relations[0].store
+
+
 def folds_of(layer: LayerStorage) -> Sequence[Fold]:
     """The folds of a layer; none where a SumStore keeps it."""
-    store = layer.relations[0].store
+    store = _store_of(layer)
     if not isinstance(store, FoldStore):
         return ()
     return store.fold.folds if isinstance(store.fold, ProductFold) else (store.fold,)
@@ -101,12 +106,12 @@ class Watch:
     def end(self) -> None:
         """Count no more."""
         for layer in self._layers:
-            del layer.relations[0].store.merge  # the instance's: the class has the real one
+            del _store_of(layer).merge  # the instance's: the class has the real one
             for fold in _extrema_of(layer):
                 del fold.settle
 
     def _wrap(self, number: int, layer: LayerStorage) -> None:
-        merge, lost = layer.relations[0].store.merge, np.empty(0, np.int32)
+        merge, lost = _store_of(layer).merge, np.empty(0, np.int32)
         for fold in _extrema_of(layer):
             fold.settle = self._settling(number, fold, lambda: lost)  # type: ignore[method-assign]
 
@@ -115,14 +120,15 @@ class Watch:
         ) -> None:
             nonlocal lost
             lost = topology.get("del_dst")
-            moved = _moved(layer.relations[0].store, sources)
-            before, recomputed = counts_of(layer), getattr(layer.relations[0].store, "recomputed", 0)
+            moved = _moved(_store_of(layer), sources)
+            before, recomputed = counts_of(layer), getattr(_store_of(layer), "recomputed", 0)
             merge(epoch, topology, sources, own, targets)
             counts = {name: value - before[name] for name, value in counts_of(layer).items()}
-            counts["afresh"] = counts.get("afresh", 0) + getattr(layer.relations[0].store, "recomputed", 0) - recomputed
+            summed_again = getattr(_store_of(layer), "recomputed", 0) - recomputed
+            counts["afresh"] = counts.get("afresh", 0) + summed_again
             self._count(number, layer, topology, moved, counts)
 
-        layer.relations[0].store.merge = counting  # type: ignore[method-assign]
+        _store_of(layer).merge = counting
 
     def _settling(self, number: int, fold: ExtremaFold, lost: Callable[[], np.ndarray]) -> Callable[..., np.ndarray]:
         """Count the work of a fold at the end of an epoch, and before it the in-edges that it will read."""
@@ -140,7 +146,7 @@ class Watch:
         self, number: int, layer: LayerStorage, topology: Block, moved: np.ndarray, counts: dict[str, int]
     ) -> None:
         """Count what an epoch has done."""
-        synopses, work = layer.relations[0].store, self.works[number]
+        synopses, work = _store_of(layer), self.works[number]
         row_bytes = _VALUE_BYTES * synopses.z.data.shape[1]
         ends = np.concatenate([topology.get("del_dst"), topology.get("add_dst")])
         before = moved if number == 0 else self._reached

@@ -136,13 +136,13 @@ def test_rows_that_are_needed_later_are_not_overwritten() -> None:
         np.testing.assert_array_equal(graph.x, features)
 
 
-def test_it_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_reports_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edges, "_CHUNK_VERTICES", 3)
-    told: list[str] = []
+    reported: list[str] = []
     model = make_model(1, [conv("graph_conv", 6, 3), {"type": "relu"}, conv("gat_conv", 3, 2)])
-    own_scale.forward(model, random_graph(2), report=told.append)
-    assert {"layer 1 of 3", "layer 2 of 3", "layer 3 of 3"} <= set(told)
-    assert len([one for one in told if one.startswith("layer 1 of 3, ") and one.endswith("%")]) > 3
+    own_scale.forward(model, random_graph(2), report=reported.append)
+    assert {"layer 1 of 3", "layer 2 of 3", "layer 3 of 3"} <= set(reported)
+    assert len([one for one in reported if one.startswith("layer 1 of 3, ") and one.endswith("%")]) > 3
 
 
 def test_head_equals_torch() -> None:

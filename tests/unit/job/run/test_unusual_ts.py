@@ -70,14 +70,14 @@ def test_a_run_says_it_as_it_shows_and_at_its_end(tmp_path: Path, ttl: int) -> N
 
 
 def test_epochs_by_event_time_without_any_ts_are_said_after_many_events_and_at_the_end(tmp_path: Path) -> None:
-    def told(events: int, has_ts: int) -> tuple[list[str], list[str]]:
+    def warnings_of(events: int, has_ts: int) -> tuple[list[str], list[str]]:
         figures = {"counts": {"events": events, "rejected": 5}, "gauges": {HAS_TS: has_ts}}
         StatusFile(tmp_path, f"{PROFILE_PREFIX}partitioner-0").write({"figures": figures}, 0.0)
         return [words for _, words in live_remarks(tmp_path, ())], list(remarks(tmp_path, {}))
 
     words = "warning: --epoch-event-time: none of the {} events had a ts, so no epoch ended by it"
-    assert told(5, 0) == ([], [])
-    assert told(105, 0) == ([], [words.format(100)])
-    assert told(20_005, 0) == ([words.format("20,000")],) * 2
-    assert told(20_005, 1) == ([], [])
+    assert warnings_of(5, 0) == ([], [])
+    assert warnings_of(105, 0) == ([], [words.format(100)])
+    assert warnings_of(20_005, 0) == ([words.format("20,000")],) * 2
+    assert warnings_of(20_005, 1) == ([], [])
     assert not list(live_remarks(tmp_path, {HAS_TS}))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from freshet.operators.storage.travelling import joined, share_of
+from freshet.operators.storage.travelling import share_of, together
 from freshet.state.block_columns import DTYPES, SYNC
 from freshet.state.codec import Block, Header, seal
 from tests.support.stages.blocks import sync
@@ -83,7 +83,7 @@ def test_shares_of_all_senders_are_the_whole(receivers: list[range]) -> None:
             for block, parts in zip(blocks, senders, strict=True)
             if parts.start < there.stop and there.start < parts.stop
         ]
-        whole = joined(shares)
+        whole = together(shares)
         to = whole.columns.get("c_to", np.full(whole.get("c_slot").size, there.start))
         assert set(to.tolist()) <= set(there)
         found += list(zip(to.tolist(), whole.get("c_slot").tolist(), whole.get("c_degree").tolist(), strict=True))
@@ -101,7 +101,7 @@ def test_shares_of_all_senders_are_the_whole(receivers: list[range]) -> None:
 
 
 def test_names_of_several_are_joined() -> None:
-    whole = joined(
+    whole = together(
         [sync(3, 0, **ONE_PART), sync(3, 1, m_slot=[6, 7], m_key=[60, 70], m_off=[0, 1, 1], m_name=list(b"z"))]
     )
     assert lists(whole.columns) == {
