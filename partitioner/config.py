@@ -13,13 +13,15 @@ SnapshotPlacement = Literal["whole", "stream"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 WHOLE, STREAM = PLACEMENTS = get_args(SnapshotPlacement)
 SPLITTING_NONE = frozenset({"locality", "hash"})  # of the strategies: all in-edges of a vertex lie in its part
+EDGE_KEYS = ("", "int", "string")
 TYPES_MAX = 32_767
-LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH = 1, 2, 3
+LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, LOOP_OF_SECOND_KEY = 1, 2, 3, 4
 DAY_MS = 86_400_000
 _UNITS_MS = {"d": DAY_MS, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
 REASONS = {
     LOOP_OF_SECOND_TYPE: "a self-loop of a second edge type: GCN layers that add self-loops know one per vertex",
     ONE_TYPE_TOO_MANY: "type: expected at most {bound} edge types at a time in a job, got {name} as one more",
+    LOOP_OF_SECOND_KEY: "a second self-loop, with another key: GCN layers that add self-loops know one per vertex",
     OTHER_ATTR_WIDTH: "attr: expected {width} numbers, as the job's first edge with attr has, got {numbers}",
 }
 
@@ -35,7 +37,8 @@ class GraphRules:
     `degree_relations`: the numbers of the relations within one kind of which layers read the degrees of vertices.
     `edge_ttl_ms`: an edge expires in the first epoch whose largest `ts` so far is greater than the `ts` of its last add
     by more than that; 0: none does. `ts_jump_ms`: how far a `ts` may be ahead of those around it; 0: any; None: a day
-    where edges expire, else any.
+    where edges expire, else any. `edge_keys`: "int" or "string", the kind of the keys by which parallel edges are
+    several; "": edges have none, and there is one of each pair and type.
     """
 
     undirected: bool = False
@@ -47,6 +50,7 @@ class GraphRules:
     degree_relations: tuple[int, ...] = ()
     edge_ttl_ms: int = 0
     ts_jump_ms: int | None = None
+    edge_keys: str = ""
 
     @property
     def jump_ms(self) -> int:
@@ -92,6 +96,7 @@ class PartitionerConfig:
     degree_relations: tuple[int, ...] = ()
     edge_ttl_ms: int = 0
     ts_jump_ms: int | None = None
+    edge_keys: str = ""
     key_bits: int = 64
     hash_seed: int = 0
 
@@ -105,6 +110,7 @@ class PartitionerConfig:
             ("id_kind", self.id_kind in ("int", "string"), "int | string"),
             ("edge_ttl_ms", self.edge_ttl_ms >= 0, "a number >= 0"),
             ("ts_jump_ms", (self.ts_jump_ms or 0) >= 0, "a number >= 0, or None"),
+            ("edge_keys", self.edge_keys in EDGE_KEYS, "int | string, or nothing"),
             ("key_bits", 1 <= self.key_bits <= 64, "1 to 64"),
             ("hash_seed", 0 <= self.hash_seed < 1 << SEED_BITS, f"0 to 2**{SEED_BITS} - 1"),
         ):
@@ -121,6 +127,11 @@ class PartitionerConfig:
     def rules(self) -> GraphRules:
         """The rules that the graph follows."""
         return GraphRules(**{name: getattr(self, name) for name in _RULES})
+
+    @property
+    def key_kind(self) -> int:
+        """The kind of edges' keys as kernels know it."""
+        return EDGE_KEYS.index(self.edge_keys)
 
     @property
     def strategy_code(self) -> int:

@@ -11,20 +11,23 @@ from freshet.kernels.kernel_calls import Direct
 from freshet.partitioner import epoch_log as e
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import REASONS, PartitionerConfig
+from freshet.partitioner.deletions import EDGES_PER_EVENT, expire_edges
+from freshet.partitioner.edge_keys import EdgeIndex, Keys, hash_keys, index_edges, no_pairs
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.epoch_end import close_epoch
 from freshet.partitioner.epoch_log import Log, empty_log, grow_log
-from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_DEL_VERTEX, STRING, Events
+from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events, no_keys
 from freshet.partitioner.graph_tables import find_earliest
-from freshet.partitioner.hash_index import grown, index_edges, index_keys, make_index
-from freshet.partitioner.id_lookup import MORE, gather_names, index_names, resolve_ints, resolve_names, words_for
+from freshet.partitioner.hash_index import grown, index_keys, make_index
+from freshet.partitioner.id_lookup import MORE, gather_names, index_names, resolve_ints, resolve_names
 from freshet.partitioner.live_graph import LiveGraph, PartitionStats, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, Effects, EpochChange, Records, make_records
-from freshet.partitioner.netting import EDGES_PER_EVENT, ITSELF, Batch, apply_events, expire_edges
+from freshet.partitioner.netting import ITSELF, Batch, apply_events
 from freshet.partitioner.placement.rules import Rule
 from freshet.partitioner.placement.whole_graph import whole_masters
 from freshet.partitioner.splitter import split
 from freshet.partitioner.times.event_times import EventTimes
+from freshet.partitioner.words import words_for
 from freshet.schema import Features
 from freshet.state.codec import Block
 from freshet.state.salt import make_salt
@@ -33,6 +36,7 @@ from freshet.state.task_parts import TaskParts
 
 _SHOWN = 40  # characters of a type's name in a reason
 _NO_INTS = np.empty(0, np.int32)
+_NO_EVENT_KEYS = Keys(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
 _NO_KINDS = np.empty((2, 0), np.uint8)
 _UNDIRECTED = np.array([ITSELF], np.int32)
 _SCRATCH_KEPT = 1 << 16  # entries; scratch memory beyond that goes when an epoch needs less than a 16th of it
@@ -58,12 +62,13 @@ class Partitioner:
         kinds = features.kinds
         sections = (1, 0) if kinds is None else (len(kinds), len(kinds.relations))
         is_timed = self.config.edge_ttl_ms > 0
-        self._t = t.GraphTables(parts, *sections, self.config.degree_relations, is_timed=is_timed)
+        key_kind = self.config.key_kind
+        self._t = t.GraphTables(parts, *sections, self.config.degree_relations, is_timed=is_timed, key_kind=key_kind)
         plain = _UNDIRECTED if self.config.undirected else _NO_INTS
         self._mirrors = plain if kinds is None else kinds.mirrors(undirected=self.config.undirected)
         self._times = EventTimes(self._t.set, self.config.rules)
         self._salt = make_salt(self.config.hash_seed)
-        self._keys, self._edges = make_index(self._salt), make_index(self._salt)
+        self._keys, self._edges = make_index(self._salt), self._edge_index(0)
         self._log, self._records = self._empty_log(), self._make_records(0, 0, 0)
         self._room = 0, 0, 0  # of the records: vertices, edges that were there before, edges that were not
         self._rows = np.empty((2, 0), np.int32)
@@ -83,7 +88,8 @@ class Partitioner:
     @property
     def index_bytes(self) -> int:
         """Bytes of the indexes, which are built of the tables and are no state."""
-        return int(self._keys.entries.nbytes + self._edges.entries.nbytes)
+        pairs = self._edges.pairs.entries.nbytes if self._t.key_kind else 0
+        return int(self._keys.entries.nbytes + self._edges.rows.entries.nbytes + pairs)
 
     @property
     def tables(self) -> TableSet:
@@ -118,7 +124,8 @@ class Partitioner:
         self._resolve(events, op, etypes)
         values, sizes = events.values.kept(), None if self.features.kinds else events.values.attr_sizes
         attr, ts = _NO_INTS if sizes is None else _own(sizes), self._times.stamps(events)
-        self._apply(Batch(op, self._rows[0], self._rows[1], _own(values), etypes, _own(events.x_row), attr, ts))
+        keys = self._keys_of(events)
+        self._apply(Batch(op, self._rows[0], self._rows[1], _own(values), etypes, _own(events.x_row), attr, ts, keys))
         rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[e.REJECTED]].tolist()]
         effects = Effects(*self._log.counts[e.EFFECTS : e.EFFECTS + 4].tolist())
         event_ts = events.largest_ts(rejected)
@@ -132,7 +139,8 @@ class Partitioner:
         width = self.features.edge_width
         kept = events.values.full_attr(width) if width else None
         kinds, names = self.features.kinds, self._born_names()
-        return EpochChange(self._records, events.x, names, rejected, kept, kinds, event_ts, effects)
+        keyed = self._t.key_kind != t.NO_KEYS
+        return EpochChange(self._records, events.x, names, rejected, kept, kinds, event_ts, effects, keyed)
 
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None
@@ -157,15 +165,15 @@ class Partitioner:
         else:
             index_keys(self._keys, view.vertex.data, view.wide, tables.live_vertices())
         edges = tables.live_edges()
-        self._edges = make_index(self._salt, edges.size)
-        index_edges(self._edges, view.edge.data, edges)
+        self._edges = self._edge_index(edges.size)
+        index_edges(self._edges, view, edges, self.config.key_bits)
         self._types.after_restore(edges)
         if self._t.is_timed:
             find_earliest(view)
 
     def forget_indexes(self) -> None:
         """Give back the memory of all but tables and the last change; no events can come before `after_restore`."""
-        self._keys, self._edges = make_index(self._salt), make_index(self._salt)
+        self._keys, self._edges = make_index(self._salt), self._edge_index(0)
         self._log, self._rows = self._empty_log(), np.empty((2, 0), np.int32)
 
     @property
@@ -199,6 +207,10 @@ class Partitioner:
         if events.a.kind != self.config.id_kind and len(events):
             msg = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
             raise ValueError(msg)
+        if events.keys is not None and events.keys.kind != self.config.edge_keys and events.has_keys:
+            wanted = f"{self.config.edge_keys} keys" if self.config.edge_keys else "edges without keys"
+            msg = f"expected {wanted}, got {events.keys.kind} keys"
+            raise ValueError(msg)
         if len(events.x) and events.x.widths != self.features.widths:
             wanted, got = (
                 widths if len(widths) > 1 else widths[0] for widths in (self.features.widths, events.x.widths)
@@ -230,7 +242,10 @@ class Partitioner:
         self._t.reserve_edges(twice * adds)
         if self._rows.shape[1] < n:
             self._rows = np.empty((2, max(n, 1024)), np.int32)
-        self._edges = grown(self._edges, int(self._edges.used[0]) + twice * adds)
+        rows, pairs = self._edges
+        rows = grown(rows, int(rows.used[0]) + twice * adds)
+        pairs = grown(pairs, int(pairs.used[0]) + twice * adds) if self._t.key_kind else pairs
+        self._edges = EdgeIndex(rows, pairs)
         self._log.counts[:] = 0
         if len(self._log.edges) + len(self._log.vertices) > max(_SCRATCH_KEPT, 64 * n):
             self._log = self._empty_log()
@@ -273,13 +288,14 @@ class Partitioner:
 
     def _apply(self, batch: Batch) -> None:
         n, at = len(batch.op), 0
-        view, config, types = self._t.view, self.config, self._types.counts
-        ways = self._mirrors, config.forbid_typed_loops
+        types, ways = self._types.counts, (self._mirrors, self.config.forbid_typed_loops)
         while True:
-            at = self._apply_kernel(at, batch, view, types, self._edges, self._log, *ways)
+            at = self._apply_kernel(at, batch, self._t.view, types, self._edges, self._log, *ways)
             if at == n:
                 return
-            self._grow_log_for(int(batch.a[at]) if batch.op[at] == OP_DEL_VERTEX else None)
+            self._grow_log()
+            if self._t.key_kind == t.STRING_KEYS:
+                self._t.reserve_words(2 * words_for(int(batch.keys.offsets[at + 1] - batch.keys.offsets[at])))
 
     def _expire(self, before: int | None) -> None:
         """Delete the edges whose last `ts` is less than that."""
@@ -287,16 +303,14 @@ class Partitioner:
             return
         at, view, types = 0, self._t.view, self._types.counts
         while at < len(view.earliest):
-            at = self._expire_kernel(at, before, view, types, self._log)
+            at = self._expire_kernel(at, before, view, types, self._edges, self._log)
             if at < len(view.earliest):
-                self._grow_log_for(None)
+                self._grow_log()
 
-    def _grow_log_for(self, deleted: int | None) -> None:
+    def _grow_log(self) -> None:
         """Make room for one more event, which may be the deletion of a vertex with all its edges."""
-        logged, more = self._log.counts, EDGES_PER_EVENT
-        if deleted is not None:
-            vertex = self._t.vertex.data[deleted]
-            more += int(vertex[t.OUT_DEGREE]) + int(vertex[t.IN_DEGREE])
+        logged = self._log.counts
+        more = int(logged[e.NEEDED])
         vertices = min(int(logged[e.LOGGED_VERTICES]) + more, self._t.scalar(t.VERTEX_ROWS))
         self._log = grow_log(self._log, vertices, int(logged[e.LOGGED_EDGES]) + more, int(logged[e.REJECTED]) + 1)
 
@@ -340,8 +354,25 @@ class Partitioner:
 
     def _make_records(self, vertices: int, before: int, fresh: int) -> Records:
         more = {"out_degrees": self.config.out_degrees, "degree_relations": self._t.has_degrees}
-        attributed = self.features.edge_width > 0
-        return make_records(vertices, before, fresh, self.parts, self._t.values, attributed=attributed, **more)
+        more |= {"attributed": self.features.edge_width > 0, "keyed": self._t.key_kind != t.NO_KEYS}
+        return make_records(vertices, before, fresh, self.parts, self._t.values, **more)
+
+    def _edge_index(self, edges: int) -> EdgeIndex:
+        """Return indexes with room for that many edges."""
+        pairs = make_index(self._salt, edges) if self._t.key_kind else no_pairs(self._salt)
+        return EdgeIndex(make_index(self._salt, edges), pairs)
+
+    def _keys_of(self, events: Events) -> Keys:
+        """The keys of an epoch's events."""
+        kind = self.config.edge_keys
+        if not kind:
+            return _NO_EVENT_KEYS
+        keys = no_keys(kind, len(events)) if events.keys is None or not events.has_keys else events.keys
+        if kind != STRING:
+            return _NO_EVENT_KEYS._replace(numbers=_own(keys.ints))
+        numbers, offsets, data = np.empty(len(events), np.int64), _own(keys.offsets), _own(keys.data)
+        hash_keys(self._salt, offsets, data, self.config.key_bits, numbers)
+        return Keys(numbers, offsets, data)
 
     def _born_names(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self.config.id_kind != STRING:

@@ -13,9 +13,10 @@ from freshet.kernels.kernel import inner
 from freshet.partitioner import epoch_log as e
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner import net_change as net
+from freshet.partitioner.edge_keys import EdgeIndex, first_parallel
 from freshet.partitioner.epoch_log import Log
 from freshet.partitioner.graph_tables import GraphView
-from freshet.partitioner.hash_index import HashIndex, find_edge
+from freshet.partitioner.hash_index import find_edge
 from freshet.partitioner.net_change import Records
 from freshet.partitioner.slots import home_slot, section_of
 from freshet.state.table import touch
@@ -87,19 +88,33 @@ def _out_degree(g: GraphView, row: int) -> np.float64:
 
 
 @inner
-def _loop_weight(
-    index: HashIndex, vertex: np.ndarray, edge: np.ndarray, weight: np.ndarray, row: int, types: int
-) -> np.float32:
+def _loops_of(index: EdgeIndex, g: GraphView, row: int, etype: int) -> tuple[np.int32, np.float64]:
+    """Return how many self-loops of a type a vertex has, and their weights together."""
+    loops, total = np.int32(0), np.float64(0)
+    if g.key_kind:
+        loop = first_parallel(index, g, row, row, etype)
+        while loop >= 0:
+            loops += 1
+            total += np.float64(g.carried[loop, WEIGHT])
+            loop = np.int64(g.keys.data[loop, t.PAIR_NEXT])
+        return loops, total
+    loop = find_edge(index.rows, g.edge.data, row, row, etype)
+    if loop >= 0 and not np.isnan(g.carried[loop, WEIGHT]):
+        loops, total = np.int32(1), np.float64(g.carried[loop, WEIGHT])
+    return loops, total
+
+
+@inner
+def _loop_weight(index: EdgeIndex, g: GraphView, row: int) -> np.float32:
     """The weight of the self-loops of all types, added in the order of these; NaN where there are none."""
+    vertex, edge, weight, types = g.vertex.data, g.edge.data, g.carried, g.scalars[t.TYPES]
     left = vertex[row, t.LOOPS]
     if not left:
         return np.float32(np.nan)
     total = np.float64(0)
     if left > 1 or types <= vertex[row, t.IN_DEGREE]:
         for etype in range(types):
-            loop = find_edge(index, edge, row, row, etype)
-            if loop >= 0 and not np.isnan(weight[loop, WEIGHT]):
-                total += np.float64(weight[loop, WEIGHT])
+            total += _loops_of(index, g, row, etype)[1]
     else:  # of many types, of which most have no edge here
         at = vertex[row, t.IN_HEAD]
         while at >= 0:
@@ -110,7 +125,7 @@ def _loop_weight(
 
 
 @inner
-def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None:
+def emit_masters(g: GraphView, log: Log, out: Records, index: EdgeIndex) -> None:
     """Contexts that changed, transitions between split and whole, and features, of the live logged vertices."""
     vertex, counts = g.vertex.data, out.counts
     loop_weights = out.contexts.view(np.float32)
@@ -130,9 +145,7 @@ def emit_masters(g: GraphView, log: Log, out: Records, index: HashIndex) -> None
                 out.contexts[net.OUT_EDGES, at] = vertex[row, t.OUT_DEGREE] - vertex[row, t.LOOPS]
                 out.out_degrees[at] = _out_degree(g, row)
             out.degrees[at] = _settle_degree(vertex, g.real, g.edge.data, g.carried, row)
-            loop_weights[net.LOOP_WEIGHT, at] = _loop_weight(
-                index, vertex, g.edge.data, g.carried, row, g.scalars[t.TYPES]
-            )
+            loop_weights[net.LOOP_WEIGHT, at] = _loop_weight(index, g, row)
         is_split = vertex[row, t.AWAY] > 0
         if is_split and not was_split:
             out.split[net.TO, counts[net.SPLIT]], out.split[net.SLOT, counts[net.SPLIT]] = section, slot
@@ -191,7 +204,7 @@ def _settle_in(g: GraphView, row: int, place: int, relation: int) -> np.float64:
 
 
 @inner
-def emit_degrees(g: GraphView, log: Log, out: Records, index: HashIndex) -> None:
+def emit_degrees(g: GraphView, log: Log, out: Records, index: EdgeIndex) -> None:
     """Emit the changed degrees of live vertices, each once, in the order of the logged edges."""
     if not len(g.degree_place):
         return
@@ -207,10 +220,9 @@ def emit_degrees(g: GraphView, log: Log, out: Records, index: HashIndex) -> None
             continue
         at = out.counts[net.DEGREES]
         out.counts[net.DEGREES] += 1
-        loop = find_edge(index, g.edge.data, row, row, relation)
-        is_there = loop >= 0 and not np.isnan(g.carried[loop, WEIGHT])
+        count, weight = _loops_of(index, g, row, relation)
         out.degrees_in[net.TO, at] = g.vertex.data[row, t.MASTER] + relation * len(g.parts)
         out.degrees_in[net.SLOT, at] = home_slot(g, row)
-        out.degrees_in[net.IN_EDGES, at] = np.int32(g.degrees.data[row, place + t.NEAR]) + is_there
+        out.degrees_in[net.IN_EDGES, at] = np.int32(g.degrees.data[row, place + t.NEAR]) + count
         out.sums_in[at] = _settle_in(g, row, place, relation)
-        loops[net.LOOP_WEIGHT, at] = g.carried[loop, WEIGHT] if is_there else np.float32(np.nan)
+        loops[net.LOOP_WEIGHT, at] = np.float32(weight) if count else np.float32(np.nan)

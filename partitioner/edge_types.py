@@ -18,7 +18,8 @@ import numpy as np
 
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.events import OP_ADD_EDGE, Events
-from freshet.partitioner.id_lookup import free_name, store_name, words_for
+from freshet.partitioner.id_lookup import free_name, store_name
+from freshet.partitioner.words import words_for
 
 _ROOM = 16
 

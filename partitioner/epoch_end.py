@@ -14,9 +14,10 @@ from freshet.partitioner import epoch_log as e
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner import net_change as net
 from freshet.partitioner.degrees import emit_degrees, emit_masters, note_context, note_degree
+from freshet.partitioner.edge_keys import EdgeIndex, drop_key, hash_of_row
 from freshet.partitioner.epoch_log import Log, notes_events
 from freshet.partitioner.graph_tables import GraphView, is_edge, value_column
-from freshet.partitioner.hash_index import HashIndex, drop, hash_edge, hash_vertex
+from freshet.partitioner.hash_index import HashIndex, drop, hash_vertex
 from freshet.partitioner.id_lookup import free_name, stored_hash
 from freshet.partitioner.net_change import Records
 from freshet.partitioner.placement.rules import Rule, count_edge, place_edges, place_isolated
@@ -30,7 +31,7 @@ def close_epoch(
     log: Log,
     out: Records,
     keys: HashIndex,
-    edges: HashIndex,
+    edges: EdgeIndex,
     strings: bool,
     bits: int,
     rule: Rule,
@@ -54,7 +55,7 @@ def close_epoch(
     emit_masters(g, log, out, edges)
     emit_degrees(g, log, out, edges)
     give_back_slots(g, out)
-    _free_edges(g, log, edges)
+    _free_edges(g, log, edges, bits)
     _free_vertices(g, log, keys, strings, bits)
     return placed
 
@@ -92,8 +93,8 @@ def _emit_old_edges(g: GraphView, log: Log, out: Records) -> None:
             _emit_edge(out.deleted, at, g, row)
             for value in range(g.values):
                 deleted[net.EDGE_VALUES + value, at] = log.old[k, e.E_OLD + value]
-            if notes_events(log, g):
-                out.deleted[net.EDGE_VALUES + g.values, at] = g.edge.data[row, t.TYPE]
+            if notes_events(log, g) or g.key_kind:
+                out.deleted[net.EDGE_VALUES + g.values, at] = _number_of(g, row)
             count_edge(g, row, -1)
 
 
@@ -109,10 +110,17 @@ def _is_as_before(g: GraphView, log: Log, k: int) -> bool:
 
 @inner
 def _emit_attributes(records: np.ndarray, first: int, at: int, g: GraphView, log: Log, row: int) -> None:
-    """Write the type of an edge, and the event that added it last, where edges have attributes."""
+    """Write what tells an edge from others, and the event that added it last, where edges have attributes."""
+    if notes_events(log, g) or g.key_kind:
+        records[first, at] = _number_of(g, row)
     if notes_events(log, g):
-        records[first, at] = g.edge.data[row, t.TYPE]
         records[first + 1, at] = log.edges[g.edge.data[row, t.EDGE_MARK] - 1, e.E_OLD + g.values]
+
+
+@inner
+def _number_of(g: GraphView, row: int) -> np.int32:
+    """Return what tells an edge from others of its pair: its type or, where edges have keys, its row."""
+    return np.int32(row) if g.key_kind else g.edge.data[row, t.TYPE]
 
 
 @inner
@@ -148,14 +156,15 @@ def _unload_dead(g: GraphView, log: Log) -> None:
 
 
 @inner
-def _free_edges(g: GraphView, log: Log, index: HashIndex) -> None:
+def _free_edges(g: GraphView, log: Log, index: EdgeIndex, bits: int) -> None:
     """Take the logged edges out of the log, and give back the rows of those that are gone."""
     scalars, edge = g.scalars, g.edge.data
     for k in range(log.counts[e.LOGGED_EDGES]):
         row = log.edges[k, e.E_ROW]
         edge[row, t.EDGE_MARK] = 0
         if not is_edge(g, row):
-            drop(index, hash_edge(index.salt, edge[row, t.SRC], edge[row, t.DST], edge[row, t.TYPE]), row)
+            drop(index.rows, hash_of_row(index, g, row, bits), row)
+            drop_key(g, row)
             edge[row, t.SRC] = scalars[t.FREE_EDGE]
             scalars[t.FREE_EDGE] = row + 1
 

@@ -11,6 +11,7 @@ from freshet.partitioner.graph_tables import AWAY, EDGE_MARK, LIVE, MARK, GraphV
 
 LOGGED_EDGES, LOGGED_VERTICES, REJECTED, EFFECTS = range(4)  # positions in `counts`; the `Effects` go from there on
 REPLACED, NO_CHANGE, DELETIONS, NOTHING_DELETED = range(EFFECTS, EFFECTS + 4)
+NEEDED = EFFECTS + 4  # edges that the event may log for which there was no room
 # Columns of `edges`. From E_OLD on: the edge's values before, float32; the first is NaN where there was no edge. Behind
 # them, where edges have attributes, is the epoch's event that added the edge last.
 E_ROW, E_OLD = range(2)

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from freshet.partitioner.events import (
+    ALL_KEYS,
     DEFAULT_TYPE,
     INT,
+    NO_KEY,
     NO_TS,
     OP_ADD_EDGE,
     OP_ADD_VERTEX,
     OP_DEL_EDGE,
+    OP_DEL_EDGES,
     OP_DEL_VERTEX,
     OP_NAMES,
     OP_SET_FEATURES,
@@ -49,6 +52,7 @@ class EventBuilder:
         self.ts: dict[int, int] = {}  # by event, of those that have one
         self.tombstones = 0  # messages without a value that were skipped
         self.kinds: dict[int, int] = {}  # by event about a vertex, of those of other kinds than the first
+        self.keys: dict[int, Id] = {}  # by event, of edges that have one
 
     def __len__(self) -> int:
         return len(self.op)
@@ -82,6 +86,14 @@ class EventBuilder:
     def stamp(self, ts: int) -> None:
         """Set the `ts` of the last event."""
         self.ts[len(self.op) - 1] = ts
+
+    def key(self, key: Id) -> None:
+        """Set the key of the last event, which is about an edge; all keys make a deletion that of all these edges."""
+        event = len(self.op) - 1
+        if key == ALL_KEYS and self.op[event] == OP_DEL_EDGE:
+            self.op[event] = OP_DEL_EDGES
+        else:
+            self.keys[event] = key
 
     def type_code(self, name: str) -> int:
         """The number of an edge type in this block's table, a new one for a new type."""
@@ -117,7 +129,15 @@ class EventBuilder:
             ts=self._column(self.ts, NO_TS, np.int64),
             kind=self._column(self.kinds, 0, np.uint8),
             tombstones=self.tombstones,
+            keys=self._keys(),
         )
+
+    def _keys(self) -> Ids | None:
+        if not self.keys:
+            return None
+        kind = STRING if isinstance(next(iter(self.keys.values())), str) else INT
+        none: Id = NO_KEY if kind == INT else ""
+        return Ids.of(kind, [self.keys.get(event, none) for event in range(len(self.op))])  # type: ignore[arg-type]
 
     def _column(self, given: Mapping[int, int], default: int, dtype: type) -> np.ndarray | None:
         if not given:
@@ -138,10 +158,11 @@ def events_of(
     first: int = 0,
     arrival_ms: float = 0.0,
     ts: Sequence[int | None] = (),
+    keys: Sequence[Id | None] = (),
 ) -> Events:
     """A block from rows such as ("add_edge", 1, 2); positions count from `first` + 1.
 
-    `ts`: of each event, None without; empty where none has any.
+    `ts` and `keys`: of each event, None without; empty where none has any.
 
     Rows: ("add_vertex", id[, x]), ("del_vertex", id), ("set_features", id, x),
     ("add_edge", src, dst[, value[, type[, further values]]]), ("del_edge", src, dst[, type]), with x any sequence of
@@ -166,5 +187,7 @@ def events_of(
         values += rest[1:]
         row = *values, *PLAIN_EDGE[len(values) :]
         builder.edge(op, fields[0], fields[1], row, etype, position)  # type: ignore[arg-type]
+        if keys and (key := keys[len(builder) - 1]) is not None:
+            builder.key(key)
     builder.ts = {event: one for event, one in enumerate(ts) if one is not None}
     return builder.build(position, arrival_ms=arrival_ms)

@@ -2,131 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from freshet.partitioner.ids import INT as INT
+from freshet.partitioner.ids import NO_KEY as NO_KEY
+from freshet.partitioner.ids import STRING as STRING
+from freshet.partitioner.ids import Ids as Ids
+from freshet.partitioner.ids import no_keys
 from freshet.partitioner.type_tables import merge_types, own_types
 from freshet.schema import EdgeValues, FeatureRows, Features, kept_columns
 from freshet.state.block_columns import EVENTS
 from freshet.state.codec import Block, Header, decode, encode
 
 OP_ADD_VERTEX, OP_DEL_VERTEX, OP_SET_FEATURES, OP_ADD_EDGE, OP_DEL_EDGE = range(5)
+OP_DEL_EDGES = 5  # a del_edge of all keys, which has no name of its own: only jobs whose edges have keys have it
 OP_NAMES = ("add_vertex", "del_vertex", "set_features", "add_edge", "del_edge")
-INT, STRING = "int", "string"
+ALL_KEYS = "*"  # as the key of a del_edge
 NO_TS = -(2**63)  # in columns of `ts`: the event has none
 DEFAULT_TYPE = ""  # the edge type of models without types where an event names none
 
 _CTL = 8  # int64s of the ctl column
 _PLAIN = "op", "position", "source", "partition"  # columns that every block has as they are
-
-
-def _ints(values: Sequence[int] = ()) -> np.ndarray:
-    return np.array(values, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """A column of vertex ids of one kind, int64 or UTF-8 strings.
-
-    Shapes:
-        ints: (n,) int64, for kind "int"
-        offsets, data: (n + 1,) int64 and (bytes,) uint8, for kind "string"
-
-    Invariant: the text of row i is data[offsets[i]:offsets[i + 1]]; offsets[0] is not 0 in a slice.
-    """
-
-    kind: str
-    ints: np.ndarray = field(default_factory=_ints)
-    offsets: np.ndarray = field(default_factory=lambda: _ints([0]))
-    data: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
-
-    @staticmethod
-    def of_ints(values: Sequence[int] | np.ndarray) -> Ids:
-        """Ids from integers."""
-        return Ids(INT, np.asarray(values, np.int64))
-
-    @staticmethod
-    def of_strings(values: Sequence[str]) -> Ids:
-        """Ids from strings."""
-        texts = [value.encode() for value in values]
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
-        return Ids(STRING, offsets=offsets, data=np.frombuffer(b"".join(texts), np.uint8))
-
-    @staticmethod
-    def of(kind: str, values: Sequence[int] | Sequence[str]) -> Ids:
-        """Ids of the kind from a list."""
-        return Ids.of_ints(values) if kind == INT else Ids.of_strings(values)  # type: ignore[arg-type]
-
-    def __len__(self) -> int:
-        return len(self.ints) if self.kind == INT else len(self.offsets) - 1
-
-    def slice(self, start: int, stop: int) -> Ids:
-        """Rows start to stop, as views."""
-        if self.kind == INT:
-            return Ids(INT, self.ints[start:stop])
-        return Ids(STRING, offsets=self.offsets[start : stop + 1], data=self.data)
-
-    def take(self, rows: np.ndarray) -> Ids:
-        """The given rows, copied."""
-        if self.kind == INT:
-            return Ids(INT, self.ints[rows])
-        lengths = np.diff(self.offsets)[rows]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        at = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
-        return Ids(STRING, offsets=offsets, data=self.data[at])
-
-    def to_list(self) -> list[int] | list[str]:
-        """The ids as Python objects."""
-        if self.kind == INT:
-            return self.ints.tolist()
-        text = self.data.tobytes()
-        bounds = self.offsets.tolist()
-        return [text[begin:end].decode() for begin, end in itertools.pairwise(bounds)]
-
-    def compact(self) -> Ids:
-        """The same ids, without the bytes outside a slice."""
-        if self.kind == INT or (self.offsets[0] == 0 and self.offsets[-1] == len(self.data)):
-            return self
-        begin, end = self.offsets[0], self.offsets[-1]
-        return Ids(STRING, offsets=self.offsets - begin, data=self.data[begin:end])
-
-    @staticmethod
-    def concatenate(parts: Sequence[Ids]) -> Ids:
-        """All rows of the parts, which have one kind (one without rows has any)."""
-        parts = [part for part in parts if len(part)] or parts[:1]
-        if len({part.kind for part in parts}) != 1:
-            msg = f"expected ids of one kind, got {[part.kind for part in parts]}"
-            raise ValueError(msg)
-        if parts[0].kind == INT:
-            return Ids(INT, np.concatenate([part.ints for part in parts]))
-        packed = [part.compact() for part in parts]
-        bases = np.cumsum([0] + [len(part.data) for part in packed])
-        offsets = [part.offsets[:-1] + base for part, base in zip(packed, bases, strict=False)]
-        return Ids(
-            STRING,
-            offsets=np.concatenate([*offsets, bases[-1:]]).astype(np.int64),
-            data=np.concatenate([part.data for part in packed]),
-        )
-
-    def columns(self, name: str) -> dict[str, np.ndarray]:
-        """The columns that these ids travel as."""
-        if self.kind == INT:
-            return {name: self.ints}
-        packed = self.compact()
-        return {f"{name}_off": packed.offsets, f"{name}_utf8": packed.data}
-
-    @staticmethod
-    def from_columns(block: Block, name: str) -> Ids:
-        """The inverse of `columns`."""
-        if f"{name}_off" in block.columns:
-            return Ids(STRING, offsets=block.columns[f"{name}_off"], data=block.get(f"{name}_utf8"))
-        return Ids(INT, block.get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +44,7 @@ class Events:
         reject_rows: (r,) int32, for each rejected record the number of accepted events before it in this block
         ts: (n,) int64 milliseconds that events say, NO_TS without; None: no event has any
         kind: (n,) uint8, the kind of the vertex of each event about one; None: 0 throughout, as without kinds
+        keys: n keys of edges, integers or strings whatever the ids are; None: no event has one
         reasons: why its records were rejected, and how many for that; where blocks are joined or cut, there are none
         tombstones: messages without a value that were skipped; where a block is cut, there are none
 
@@ -173,6 +74,7 @@ class Events:
     ts: np.ndarray | None = None
     kind: np.ndarray | None = None
     tombstones: int = 0
+    keys: Ids | None = None
 
     @staticmethod
     def empty(features: Features, id_kind: str | None = None) -> Events:
@@ -209,6 +111,14 @@ class Events:
         return None if largest == NO_TS else largest
 
     @property
+    def has_keys(self) -> bool:
+        """Return whether an event has a key; that it deletes all edges of a pair is no key, but its operation."""
+        if self.keys is None:
+            return False
+        given = self.keys.ints != NO_KEY if self.keys.kind == INT else np.diff(self.keys.offsets) > 0
+        return bool(given.any())
+
+    @property
     def features(self) -> Features:
         """The raw features that its vertices have, of one kind."""
         return self.x.features
@@ -237,6 +147,7 @@ class Events:
             self._columns_at(slice(start, stop)),
             a=self.a.slice(start, stop),
             b=self.b.slice(start, stop),
+            keys=None if self.keys is None else self.keys.slice(start, stop),
             etype=etype,
             x_row=x_row,
             x=x,
@@ -251,7 +162,9 @@ class Events:
         """The events of these rows, ascending, as a block that ends where this one does; x stays as it is."""
         at = self._columns_at(rows)
         etype, x_row, none = self.etype[rows], self.x_row[rows], self.reject_rows[:0]
-        return replace(at, a=self.a.take(rows), b=self.b.take(rows), etype=etype, x_row=x_row, reject_rows=none)
+        ids = {"a": self.a.take(rows), "b": self.b.take(rows)}
+        keys = None if self.keys is None else self.keys.take(rows)
+        return replace(at, **ids, keys=keys, etype=etype, x_row=x_row, reject_rows=none)
 
     def _columns_at(self, rows: Any) -> Events:
         """The block with the plainest of its columns at these rows (a slice, or an index array)."""
@@ -288,6 +201,7 @@ class Events:
             tombstones=sum(block.tombstones for block in blocks),
             ts=_merged([block.ts for block in blocks], lengths, NO_TS, np.int64),
             kind=_merged([block.kind for block in blocks], lengths, 0, np.uint8),
+            keys=_merged_keys(blocks),
             **plain,
         )
 
@@ -309,6 +223,8 @@ class Events:
             columns["ts"] = self.ts
         if self.kind is not None and self.kind.any():
             columns["kind"] = self.kind
+        if self.keys is not None and self.has_keys:
+            columns |= self.keys.columns("edge_key")
         if len(self) and (np.diff(self.position) == 1).all():
             ctl[4] = self.position[0]
         else:
@@ -365,7 +281,16 @@ class Events:
             ts=columns.get("ts"),
             kind=columns.get("kind"),
             tombstones=ctl[5],
+            keys=Ids.from_columns(block, "edge_key") if {"edge_key", "edge_key_off"} & columns.keys() else None,
         )
+
+
+def _merged_keys(blocks: Sequence[Events]) -> Ids | None:
+    """The keys of all blocks, some of which may have none; None where all have none."""
+    kinds = [block.keys.kind for block in blocks if block.keys is not None]
+    if not kinds:
+        return None
+    return Ids.concatenate([no_keys(kinds[0], len(one)) if one.keys is None else one.keys for one in blocks])
 
 
 def _reasons_in(block: Block) -> tuple[tuple[str, int], ...]:

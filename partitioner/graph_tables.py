@@ -66,6 +66,13 @@ DEGREE_WIDTH = 4
 NEVER = 2**63 - 1
 BLOCK_SHIFT = 8
 
+# The table `edge_key` of graphs whose edges have keys, in which each edge has a row as in `edge`: its key, one int64 or
+# the place and the bytes of a text in `words`, and the next and the previous edge among its parallel ones, those of its
+# pair and type; -1 ends that list.
+KEY_AT, KEY_BYTES, PAIR_NEXT, PAIR_PREV = range(4)
+KEY_WIDTH = 4
+NO_KEYS, INT_KEYS, STRING_KEYS = range(3)  # what `key_kind` may be
+
 # Columns of `types` (int32), by code: LIVE, NAME_AT and NAME_BYTES as of `vertex` (see partitioner/edge_types.py).
 TYPE_WIDTH = 12
 
@@ -95,6 +102,9 @@ class GraphView(NamedTuple):
     earliest: np.ndarray  # of each block of edges, a lower bound of their `times`
     earliest_of_many: np.ndarray  # of each block of these, likewise
     is_timed: bool  # whether edges expire
+    keys: View  # (edges, 4) int32, or (0, 4) where edges have no keys
+    wide_keys: np.ndarray  # the same as int64
+    key_kind: int  # NO_KEYS, INT_KEYS or STRING_KEYS
     degrees: View  # (vertices, 4 for each relation of which layers read degrees) float64
     degree_place: np.ndarray  # (relations,) int32: where those of a relation begin there, -1 without; (0,) if all are
 
@@ -114,8 +124,8 @@ def is_edge(g: GraphView, row: int) -> bool:
 class GraphTables:
     """The tables by name, their growth, and what kernels see of them.
 
-    `is_timed`: edges expire, and their times are kept. `kinds` and `relations`: how many there are, if any.
-    `degree_relations`: those of which layers read degrees.
+    `is_timed`: edges expire, and their times are kept. `key_kind`: what keys edges have, if any. `kinds` and
+    `relations`: how many there are, if any. `degree_relations`: those of which layers read degrees.
     """
 
     def __init__(
@@ -126,6 +136,7 @@ class GraphTables:
         degree_relations: tuple[int, ...] = (),
         *,
         is_timed: bool = False,
+        key_kind: int = NO_KEYS,
     ) -> None:
         self.n_parts = parts
         self._tails = SLOT_TAIL if kinds == 1 else [SLOT_TAIL, *range(PART_WIDTH, PART_WIDTH + 2 * (kinds - 1), 2)]
@@ -144,6 +155,8 @@ class GraphTables:
         self.list_room = 2 * words_for(parts)
         self.is_timed = is_timed
         self.times = (tables if is_timed else TableSet()).add("edge_ts", "i8", fill=NEVER)
+        self.key_kind = key_kind
+        self.keys = (tables if key_kind else TableSet()).add("edge_key", "i4", KEY_WIDTH)
         self.earliest = [np.full(1, NEVER, np.int64) for _ in range(2)]  # of blocks, and of blocks of these
         self.has_degrees = bool(degree_relations)
         width = DEGREE_WIDTH * max(1, len(degree_relations))
@@ -176,6 +189,9 @@ class GraphTables:
             self.earliest[0],
             self.earliest[1],
             self.is_timed,
+            self.keys.view,
+            self.keys.data.view(np.int64),
+            self.key_kind,
             self.degrees.view,
             self.degree_place,
         )
@@ -203,6 +219,8 @@ class GraphTables:
     def reserve_edges(self, more: int) -> None:
         """Room for that many edges beside those there are."""
         self.edge.reserve(self.scalar(EDGE_ROWS) + more)
+        if self.key_kind:
+            self.keys.reserve(self.scalar(EDGE_ROWS) + more)
         if self.is_timed:
             self.times.reserve(self.scalar(EDGE_ROWS) + more)
             for level, shift in enumerate((BLOCK_SHIFT, 2 * BLOCK_SHIFT)):
@@ -236,7 +254,7 @@ class GraphTables:
         carried = self.edge.data.view(np.float32)
         return EdgeValues.of_kept([carried[edges, k] for k in (VALUE, *range(EDGE_WIDTH, carried.shape[1]))])
 
-    def keys(self) -> np.ndarray:
+    def vertex_keys(self) -> np.ndarray:
         """Keys of all vertex rows in use."""
         return self.vertex.data.view(np.int64)[: self.scalar(VERTEX_ROWS), KEY]
 

@@ -111,6 +111,17 @@ def drop(index: HashIndex, half: int, row: int) -> None:
     index.used[0] -= 1
 
 
+@inner
+def replace(index: HashIndex, half: int, row: int, by: int) -> None:
+    """Have another row with the same hash in the place of one that is there."""
+    mask = len(index.entries) - 1
+    entry = (half << _HALF) | np.uint64(row + 1)
+    at = home_of(index, half)
+    while index.entries[at] != entry:
+        at = (at + 1) & mask
+    index.entries[at] = (half << _HALF) | np.uint64(by + 1)
+
+
 @kernel
 def _rehash(old: HashIndex, new: HashIndex) -> None:
     for entry in old.entries:
@@ -155,10 +166,3 @@ def index_keys(index: HashIndex, vertex: np.ndarray, wide: np.ndarray, rows: np.
     """Put these vertices into an index that is large enough."""
     for row in rows:
         put(index, hash_vertex(index.salt, wide[row, KEY], vertex[row, KIND]), row)
-
-
-@kernel
-def index_edges(index: HashIndex, edge: np.ndarray, rows: np.ndarray) -> None:
-    """Put these edges into an index that is large enough."""
-    for row in rows:
-        put(index, hash_edge(index.salt, edge[row, SRC], edge[row, DST], edge[row, TYPE]), row)

@@ -17,46 +17,11 @@ from freshet.kernels.prefetch import prefetch
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, Log, log_vertex
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
-from freshet.partitioner.graph_tables import KEY, KIND, LIVE, NAME_AT, NAME_BYTES, NAME_FREE, NAME_TAIL, GraphView
+from freshet.partitioner.graph_tables import KEY, KIND, LIVE, NAME_AT, NAME_BYTES, GraphView
 from freshet.partitioner.hash_index import HashIndex, find_key, has_room, hash_vertex, home_of, matches, put, row_at
-from freshet.state.chunks import give_back, hand_out, order_of
-from freshet.state.salt import Salt, hash_text
+from freshet.partitioner.words import drop_text, is_text, put_text, text_hash, words_for
+from freshet.state.salt import Salt
 from freshet.state.table import View, touch
-
-
-@inner
-def name_hash(salt: Salt, data: np.ndarray, begin: int, end: int, bits: int) -> np.int64:
-    """The lowest `bits` bits of the hash of data[begin:end], as int64."""
-    h = hash_text(salt, data, begin, end)
-    if bits < 64:
-        h &= (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
-    return np.int64(h)
-
-
-@inner
-def _chunk_of(length: int) -> int:
-    """Return the k of the chunk of 2**k words for a name of `length` bytes."""
-    return order_of((length + 7) >> 3)
-
-
-@kernel
-def words_for(length: int) -> int:
-    """Return the words that a name of `length` bytes takes."""
-    return 1 << _chunk_of(length)
-
-
-@inner
-def same_name(vertex: np.ndarray, words: np.ndarray, row: int, data: np.ndarray, begin: int, end: int) -> bool:
-    """Return whether the name of the vertex in `row` is data[begin:end]."""
-    length = end - begin
-    if vertex[row, NAME_BYTES] != length:
-        return False
-    pool = words.view(np.uint8)
-    at = np.int64(vertex[row, NAME_AT]) * 8
-    for i in range(length):
-        if pool[at + i] != data[begin + i]:
-            return False
-    return True
 
 
 @kernel
@@ -64,29 +29,21 @@ def store_name(
     scalars: np.ndarray, vertex: np.ndarray, words: View, row: int, data: np.ndarray, begin: int, end: int
 ) -> None:
     """Keep data[begin:end] as the name of `row`; the caller has made room."""
-    k = _chunk_of(end - begin)
-    first = hand_out(scalars[NAME_FREE:], scalars[NAME_TAIL:], words.data, len(words.data), k, 0)
-    for word in range(first, first + (1 << k)):
-        touch(words, word)
-    pool = words.data.view(np.uint8)
-    for i in range(end - begin):
-        pool[first * 8 + i] = data[begin + i]
-    vertex[row, NAME_AT] = first
+    vertex[row, NAME_AT] = put_text(scalars, words, data, begin, end)
     vertex[row, NAME_BYTES] = end - begin
 
 
 @kernel
 def free_name(scalars: np.ndarray, vertex: np.ndarray, words: View, row: int) -> None:
     """Give the chunk of a name back."""
-    touch(words, vertex[row, NAME_AT])
-    give_back(scalars[NAME_FREE:], words.data, np.int64(vertex[row, NAME_AT]), _chunk_of(vertex[row, NAME_BYTES]), 0)
+    drop_text(scalars, words, np.int64(vertex[row, NAME_AT]), np.int64(vertex[row, NAME_BYTES]))
 
 
 @inner
 def stored_hash(salt: Salt, vertex: np.ndarray, words: np.ndarray, row: int, bits: int) -> np.int64:
     """The hash of a kept name."""
     begin = np.int64(vertex[row, NAME_AT]) * 8
-    return name_hash(salt, words.view(np.uint8), begin, begin + vertex[row, NAME_BYTES], bits)
+    return text_hash(salt, words.view(np.uint8), begin, begin + vertex[row, NAME_BYTES], bits)
 
 
 @inner
@@ -107,7 +64,7 @@ def find_name(
     while index.entries[at]:
         row = row_at(index, at)
         if matches(index, at, half) and vertex[row, KIND] == kind:
-            if same_name(vertex, words, row, data, begin, end):
+            if is_text(words, vertex[row, NAME_AT], vertex[row, NAME_BYTES], data, begin, end):
                 return row
         at = (at + 1) & mask
     return np.int64(-1)
@@ -231,7 +188,7 @@ def resolve_ints(
             return i
         _prefetch_keys(index, wide, a, kinds, 0, i)
         _prefetch_keys(index, wide, b, kinds, 1, i)
-        creates = op[i] != OP_DEL_VERTEX and op[i] != OP_DEL_EDGE
+        creates = op[i] != OP_DEL_VERTEX and op[i] < OP_DEL_EDGE
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
             wanted = b[i] if end else a[i]
@@ -275,12 +232,12 @@ def resolve_names(
             return i
         if scalars[t.NAME_TAIL] + 2 * words_for(longest) > len(words.data):
             return i
-        creates = op[i] != OP_DEL_VERTEX and op[i] != OP_DEL_EDGE
+        creates = op[i] != OP_DEL_VERTEX and op[i] < OP_DEL_EDGE
         rows_b[i] = -1
         for end in range(2 if op[i] >= OP_ADD_EDGE else 1):
             offsets, data = (b_offsets, b_data) if end else (a_offsets, a_data)
             kind = _kind_at(kinds, end, i)
-            hashed = name_hash(index.salt, data, offsets[i], offsets[i + 1], bits)
+            hashed = text_hash(index.salt, data, offsets[i], offsets[i + 1], bits)
             row = find_name(index, vertex.data, words.data, hashed, kind, data, offsets[i], offsets[i + 1])
             if row < 0 and creates:
                 row = _new_row(scalars, slots, vertex, log, kind)

@@ -37,6 +37,8 @@ class LiveGraph:
     types: tuple[str, ...]
     ts: np.ndarray | None = None
     kind: np.ndarray | None = None
+    edge_keys: Ids | None = None
+    """Keys of edges, NO_KEY or "" of an edge without one; None where edges have none."""
     kinds: Kinds | None = None
     """None: vertices have no kinds. Else etype is the relation."""
 
@@ -56,6 +58,7 @@ class LiveGraph:
             etype=self.etype[kept],
             part=self.part[kept],
             ts=None if self.ts is None else self.ts[kept],
+            edge_keys=None if self.edge_keys is None else self.edge_keys.take(kept),
         )
 
 
@@ -86,7 +89,7 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes, kinds: Kin
     rows = tables.live_vertices()
     place = np.full(tables.scalar(t.VERTEX_ROWS) + 1, -1, np.int64)
     place[rows] = np.arange(rows.size)
-    keys = tables.keys()[rows]
+    keys = tables.vertex_keys()[rows]
     ids = Ids.of_ints(keys)
     if id_kind == STRING:
         offsets = np.empty(rows.size + 1, np.int64)
@@ -109,6 +112,7 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes, kinds: Kin
         names,
         _times_of(tables, edges),
         None if kinds is None else tables.vertex.data[rows, t.KIND],
+        _keys_of(tables, edges),
         kinds,
     )
 
@@ -120,8 +124,23 @@ def _times_of(tables: t.GraphTables, edges: np.ndarray) -> np.ndarray | None:
     return np.where(times == t.NEVER, NO_TS, times)
 
 
+def _keys_of(tables: t.GraphTables, edges: np.ndarray) -> Ids | None:
+    if tables.key_kind == t.NO_KEYS:
+        return None
+    if tables.key_kind == t.INT_KEYS:
+        return Ids.of_ints(tables.keys.data.view(np.int64)[edges, 0])
+    offsets = np.zeros(edges.size + 1, np.int64)
+    np.cumsum(tables.keys.data[edges, t.KEY_BYTES], out=offsets[1:])
+    begin = 8 * tables.keys.data[edges, t.KEY_AT].astype(np.int64) - offsets[:-1]
+    at = np.repeat(begin, np.diff(offsets)) + np.arange(offsets[-1])
+    return Ids(STRING, offsets=offsets, data=tables.words.data.view(np.uint8)[at])
+
+
 def edge_places(tables: t.GraphTables) -> np.ndarray:
-    """Return where each live edge is: its part, the slots of both ends there, and the code of its type."""
+    """Return where each live edge is: its part, the slots of both ends there, and the code of its type.
+
+    Edges with keys have their numbers instead of types.
+    """
     rows = tables.live_edges().astype(np.int64)
     out = np.empty((4, rows.size), np.int32)
     _list_places(tables.view, rows, out)
@@ -133,7 +152,7 @@ def _list_places(g: t.GraphView, rows: np.ndarray, out: np.ndarray) -> None:
     edge = g.edge.data
     for i in range(len(rows)):
         part = np.int64(edge[rows[i], t.PART])
-        out[0, i], out[3, i] = part, edge[rows[i], t.TYPE]
+        out[0, i], out[3, i] = part, rows[i] if g.key_kind else edge[rows[i], t.TYPE]
         out[1, i] = slot_of(g, np.int64(edge[rows[i], t.SRC]), part)
         out[2, i] = slot_of(g, np.int64(edge[rows[i], t.DST]), part)
 

@@ -21,7 +21,8 @@ VERTEX_ROW = 2  # of the born
 HOME_PART, HOME_SLOT = 2, 3  # of replicas: where the master is
 REPLICA_PART = 2  # of the retired, which go to the master: where the replica was
 # Of edges; their values from there on, those before a change and then the new ones. Behind them, where edges have
-# attributes, their type, and of all but the deleted the event whose attributes they have.
+# attributes or keys, what tells parallel ones apart: their type or, with keys, their row. Last, where they have
+# attributes, of all but the deleted the event whose attributes they have.
 DST_SLOT, EDGE_VALUES = 2, 3
 IN_EDGES, LOOP_WEIGHT, OUT_EDGES = 2, 3, 4  # of contexts; of degrees the first two
 X_ROW = 2  # of features: the row of x, or < 0 for zeros
@@ -86,11 +87,12 @@ def make_records(
     out_degrees: bool = False,
     degree_relations: bool = False,
     attributed: bool = False,
+    keyed: bool = False,
 ) -> Records:
     """Memory for that many touched vertices, and edges: those that were there before, and those that were not.
 
-    Each edge has `values` values, and perhaps attributes. `out_degrees`: contexts have those of out-edges, too.
-    `degree_relations`: there are relations of which layers read degrees.
+    Each edge has `values` values, and perhaps attributes or a key. `out_degrees`: contexts have those of out-edges,
+    too. `degree_relations`: there are relations of which layers read degrees.
     """
 
     def ints(columns: int, rows: int) -> np.ndarray:
@@ -100,6 +102,7 @@ def make_records(
     coming, going = (min(2 * edges, vertices * (parts - 1)) for edges in (fresh, before))
     changing = vertices if parts > 1 else 0
     ends = before + fresh if degree_relations else 0
+    apart = values + (attributed or keyed)
     return Records(
         counts=np.zeros(16, np.int64),
         born=ints(3, vertices),
@@ -109,9 +112,9 @@ def make_records(
         replicas=ints(4, coming),
         freed=ints(2, going),
         retired=ints(3, going),
-        deleted=ints(EDGE_VALUES + values + attributed, before),
-        reweighted=ints(EDGE_VALUES + 2 * values + 2 * attributed, before),
-        added=ints(EDGE_VALUES + values + 2 * attributed, fresh),
+        deleted=ints(EDGE_VALUES + apart, before),
+        reweighted=ints(EDGE_VALUES + values + apart + attributed, before),
+        added=ints(EDGE_VALUES + apart + attributed, fresh),
         contexts=ints(5, vertices),
         degrees=np.empty(vertices, np.float64),
         out_degrees=np.empty(1 + vertices if out_degrees else 0, np.float64),
@@ -143,3 +146,4 @@ class EpochChange:
     kinds: Kinds | None = None
     event_ts: int | None = None  # the largest `ts` of the events that were not rejected
     effects: Effects = NO_EFFECTS
+    keyed: bool = False  # whether edges have keys, so that records of them have rows

@@ -2,7 +2,7 @@
 
 Adding an edge again sets what it carries; deleting what is not there does nothing; edges bring unknown vertices to
 life; a deleted vertex takes its edges along; undirected events act both ways, on a self-loop once. Where a relation
-mirrors another one, events of that one act on both.
+mirrors another one, events of that one act on both. Which edge an event is about its ends, its type and its key say.
 """
 
 from __future__ import annotations
@@ -15,17 +15,35 @@ from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.partitioner import epoch_log as e
 from freshet.partitioner import graph_tables as t
-from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
+from freshet.partitioner.config import LOOP_OF_SECOND_KEY, LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
+from freshet.partitioner.deletions import (
+    EDGES_PER_EVENT,
+    count_type,
+    delete_edge,
+    delete_parallel,
+    delete_vertex,
+    fits,
+    parallel_both_ways,
+)
+from freshet.partitioner.edge_keys import (
+    EdgeIndex,
+    Keys,
+    find_row,
+    first_parallel,
+    has_room_for_key,
+    hash_of_event,
+    link_parallel,
+    set_key,
+)
 from freshet.partitioner.edge_types import TypeCounts
 from freshet.partitioner.epoch_log import Log, log_edge, log_vertex, notes_events
-from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
+from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_EDGES, OP_DEL_VERTEX
 from freshet.partitioner.graph_tables import GraphView, is_edge, stamp, value_column
-from freshet.partitioner.hash_index import HashIndex, find_edge, hash_edge, home_of, put, row_at
-from freshet.state.table import View, touch
+from freshet.partitioner.hash_index import home_of, put, row_at
+from freshet.state.table import touch
 
 AHEAD = 128  # events that are prepared together
 ITSELF = -2  # of mirrors: edges of every type, whatever they are, follow those of their own type
-EDGES_PER_EVENT = 2  # that an event logs at most, and vertices too, but for the deletion of a vertex
 
 
 class Batch(NamedTuple):
@@ -39,20 +57,13 @@ class Batch(NamedTuple):
     x_row: np.ndarray  # (n,) int32
     attr: np.ndarray  # (n,) int32, the size of its attr or -1; or (0,) where no event has attr
     ts: np.ndarray  # (n,) int64, its `ts` or NEVER; or (0,) where no event has one, or none is kept
+    keys: Keys
 
 
 @inner
-def _count_type(types: TypeCounts, etype: int, more: int) -> None:
-    """An edge of the type comes or goes; types that are kept for good are not counted."""
-    if etype >= types.kept:
-        before = types.uses[etype]
-        types.uses[etype] = before + more
-        types.live[0] += np.int64(before + more > 0) - np.int64(before > 0)
-
-
-@inner
-def _link(g: GraphView, row: int) -> None:
+def _link(g: GraphView, index: EdgeIndex, row: int) -> None:
     """Put an edge in front of its source's out-list and its destination's in-list."""
+    link_parallel(index, g, row)
     vertex, edge = g.vertex.data, g.edge.data
     for way in range(2):
         at, head, following = edge[row, t.SRC + way], t.OUT_HEAD + way, t.OUT_NEXT + 2 * way
@@ -66,45 +77,6 @@ def _link(g: GraphView, row: int) -> None:
         vertex[at, t.OUT_DEGREE + way] += 1
     vertex[edge[row, t.DST], t.LOOPS] += edge[row, t.SRC] == edge[row, t.DST]
     g.scalars[t.EDGES] += 1
-
-
-@inner
-def _delete_edge(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
-    """The edge in `row`, which is there, goes. Its ends were touched."""
-    vertex, edge = g.vertex.data, g.edge.data
-    touch(g.edge, row)
-    log_edge(log, g, row)
-    g.carried[row, t.VALUE] = np.nan
-    stamp(g, row, t.NEVER)
-    for way in range(2):
-        at, head, following = edge[row, t.SRC + way], t.OUT_HEAD + way, t.OUT_NEXT + 2 * way
-        log_vertex(log, vertex, at)
-        for step in range(2):  # the edge before gets the edge after as its next one, and the other way round
-            near, far = edge[row, following + 1 - step], edge[row, following + step]
-            if near >= 0:
-                touch(g.edge, near)
-                edge[near, following + step] = far
-            elif step == 0:
-                vertex[at, head] = far
-        vertex[at, t.OUT_DEGREE + way] -= 1
-    vertex[edge[row, t.DST], t.LOOPS] -= edge[row, t.SRC] == edge[row, t.DST]
-    g.scalars[t.EDGES] -= 1
-    _count_type(types, edge[row, t.TYPE], -1)
-
-
-@inner
-def _delete_vertex(g: GraphView, types: TypeCounts, log: Log, row: int) -> None:
-    """The vertex in `row`, which is alive, goes, and its edges first."""
-    vertex = g.vertex.data
-    touch(g.vertex, row)
-    log_vertex(log, vertex, row)
-    for way in range(2):
-        while vertex[row, t.OUT_HEAD + way] >= 0:
-            first = np.int64(vertex[row, t.OUT_HEAD + way])
-            touch(g.vertex, g.edge.data[first, t.DST - way])
-            _delete_edge(g, types, log, first)
-    vertex[row, t.LIVE] = 0
-    g.scalars[t.VERTICES] -= 1
 
 
 @inner
@@ -133,11 +105,11 @@ def _ts_of(batch: Batch, i: int) -> np.int64:
 
 @inner
 def _set_edge(
-    g: GraphView, types: TypeCounts, index: HashIndex, log: Log, src: int, dst: int, etype: int, batch: Batch, i: int
+    g: GraphView, types: TypeCounts, index: EdgeIndex, log: Log, src: int, dst: int, etype: int, batch: Batch, i: int
 ) -> None:
     """Add an edge between logged vertices, or set what it carries, as the event says."""
     edge = g.edge.data
-    row = find_edge(index, edge, src, dst, etype)
+    row = find_row(index, g, src, dst, etype, batch.keys, i)
     if row < 0:
         row = _new_edge_row(g.scalars, edge)
         touch(g.edge, row)
@@ -147,7 +119,8 @@ def _set_edge(
         edge[row, t.PART] = -1
         edge[row, t.EDGE_MARK] = 0
         g.carried[row, t.VALUE] = np.nan
-        put(index, hash_edge(index.salt, src, dst, etype), row)
+        set_key(g, row, batch.keys, i)
+        put(index.rows, hash_of_event(index, g, src, dst, etype, batch.keys, i), row)
     touch(g.edge, row)
     was = is_edge(g, row)
     log_edge(log, g, row)
@@ -158,8 +131,8 @@ def _set_edge(
         g.carried[row, value_column(k)] = batch.values[k, i] + np.float32(0)
     stamp(g, row, _ts_of(batch, i))
     if not was:
-        _link(g, row)
-        _count_type(types, etype, 1)
+        _link(g, index, row)
+        count_type(types, etype, 1)
 
 
 @inner
@@ -173,27 +146,20 @@ def _revive(g: GraphView, log: Log, row: int) -> None:
 
 
 @inner
-def _find_live(g: GraphView, index: HashIndex, src: int, dst: int, etype: int) -> np.int64:
+def _find_live(g: GraphView, index: EdgeIndex, src: int, dst: int, etype: int, batch: Batch, i: int) -> np.int64:
     """The row of the edge, or -1 where it is not there (any more)."""
     row = np.int64(-1)
     if src >= 0 and dst >= 0:
-        row = find_edge(index, g.edge.data, src, dst, etype)
+        row = find_row(index, g, src, dst, etype, batch.keys, i)
         if row >= 0 and not is_edge(g, row):
             row = np.int64(-1)
     return row
 
 
 @inner
-def _fits(log: Log, rows: int, more: int) -> bool:
-    """Return whether the log has room for `more` edges, as many vertices (at most all rows), and a rejection."""
-    counts, vertices = log.counts, min(log.counts[e.LOGGED_VERTICES] + more, rows)
-    edges = counts[e.LOGGED_EDGES] + more
-    return edges <= len(log.edges) and vertices <= len(log.vertices) and counts[e.REJECTED] < len(log.rejected)
-
-
-@inner
-def _prepare(start: int, stop: int, batch: Batch, vertex: View, edge: np.ndarray, index: HashIndex) -> None:
+def _prepare(start: int, stop: int, batch: Batch, g: GraphView, index: EdgeIndex) -> None:
     """Touch the vertices of the next events, and ask for all that these will read, which is mostly waited for."""
+    vertex, edge, rows = g.vertex, g.edge.data, index.rows
     for i in range(start, stop):
         a, b = batch.a[i], batch.b[i]
         for row in (a, b):
@@ -201,23 +167,28 @@ def _prepare(start: int, stop: int, batch: Batch, vertex: View, edge: np.ndarray
                 touch(vertex, row)
                 prefetch_row(vertex.data, row)
         if a >= 0 and b >= 0:
-            prefetch(index.entries, home_of(index, hash_edge(index.salt, a, b, batch.etype[i])))
+            prefetch(rows.entries, home_of(rows, hash_of_event(index, g, a, b, batch.etype[i], batch.keys, i)))
     for i in range(start, stop):
         a, b = batch.a[i], batch.b[i]
         if a >= 0 and b >= 0:
-            same = row_at(index, home_of(index, hash_edge(index.salt, a, b, batch.etype[i])))
+            same = row_at(rows, home_of(rows, hash_of_event(index, g, a, b, batch.etype[i], batch.keys, i)))
             for row in (same, np.int64(vertex.data[a, t.OUT_HEAD]), np.int64(vertex.data[b, t.IN_HEAD])):
                 prefetch_row(edge, max(row, 0))
 
 
 @inner
-def _reason_against(batch: Batch, i: int, row: int, g: GraphView, types: TypeCounts, one_loop: bool) -> int:
+def _reason_against(
+    batch: Batch, i: int, row: int, g: GraphView, types: TypeCounts, index: EdgeIndex, one_loop: bool
+) -> int:
     """Return the reason to reject an add_edge (of the edge in `row`, -1: a new one), or 0."""
     a, etype, width = batch.a[i], batch.etype[i], g.scalars[t.ATTR_WIDTH]
     if len(batch.attr) and batch.attr[i] >= 0 and width and width != batch.attr[i] + 1:
         return OTHER_ATTR_WIDTH
     if one_loop and a == batch.b[i] and row < 0 and g.vertex.data[a, t.LOOPS]:
         return LOOP_OF_SECOND_TYPE
+    if g.key_kind and a == batch.b[i] and row < 0 and len(g.degree_place) and g.degree_place[etype] >= 0:
+        if first_parallel(index, g, a, a, etype) >= 0:
+            return LOOP_OF_SECOND_KEY
     if etype >= types.kept and types.uses[etype] == 0 and types.live[0] >= types.bound:
         return ONE_TYPE_TOO_MANY
     return 0
@@ -261,7 +232,7 @@ def apply_events(
     batch: Batch,
     g: GraphView,
     types: TypeCounts,
-    index: HashIndex,
+    index: EdgeIndex,
     log: Log,
     mirrors: np.ndarray,
     one_loop: bool,
@@ -274,15 +245,15 @@ def apply_events(
     for i in range(start, len(op)):
         if i == prepared:
             prepared = min(i + AHEAD, len(op))
-            _prepare(i, prepared, batch, g.vertex, g.edge.data, index)
-        if not _fits(log, g.scalars[t.VERTEX_ROWS], EDGES_PER_EVENT):
+            _prepare(i, prepared, batch, g, index)
+        if not fits(log, g.scalars[t.VERTEX_ROWS], EDGES_PER_EVENT) or not has_room_for_key(g, batch.keys, i):
             return i
         a, b, etype = np.int64(batch.a[i]), np.int64(batch.b[i]), np.int64(batch.etype[i])
         mirror = _mirror_of(mirrors, etype)
         ways = 2 if mirror >= 0 and (a != b or mirror != etype) else 1
         if op[i] == OP_ADD_EDGE:
-            row = _find_live(g, index, a, b, etype)
-            reason = _reason_against(batch, i, row, g, types, one_loop)
+            row = _find_live(g, index, a, b, etype, batch, i)
+            reason = _reason_against(batch, i, row, g, types, index, one_loop)
             if reason:
                 _reject(log, i, reason)
                 continue
@@ -290,7 +261,8 @@ def apply_events(
                 g.scalars[t.ATTR_WIDTH] = batch.attr[i] + 1
             log.counts[e.REPLACED] += row >= 0
             if row >= 0 and _carries(g, row, batch, i) and not notes_events(log, g):
-                other = _find_live(g, index, b, a, mirror) if ways == 2 and g.is_timed else np.int64(-1)
+                both = ways == 2 and g.is_timed
+                other = _find_live(g, index, b, a, mirror, batch, i) if both else np.int64(-1)
                 log.counts[e.NO_CHANGE] += _renew(g, row, other, _ts_of(batch, i))
                 continue
             for way in range(2):
@@ -301,57 +273,31 @@ def apply_events(
         elif op[i] == OP_DEL_EDGE:
             edges = g.scalars[t.EDGES]
             for way in range(ways):
-                row = _find_live(g, index, b, a, mirror) if way else _find_live(g, index, a, b, etype)
+                src, dst, of = (b, a, mirror) if way else (a, b, etype)
+                row = _find_live(g, index, src, dst, of, batch, i)
                 if row >= 0:
-                    _delete_edge(g, types, log, row)
+                    delete_edge(g, types, index, log, row)
+            _count_deletion(log, g.scalars[t.EDGES] == edges)
+        elif op[i] == OP_DEL_EDGES:
+            if not fits(log, g.scalars[t.VERTEX_ROWS], parallel_both_ways(g, index, a, b, etype, mirror, ways) + 1):
+                return i
+            edges = g.scalars[t.EDGES]
+            for way in range(ways):
+                src, dst, of = (b, a, mirror) if way else (a, b, etype)
+                delete_parallel(g, types, index, log, src, dst, of)
             _count_deletion(log, g.scalars[t.EDGES] == edges)
         elif op[i] == OP_DEL_VERTEX:
             if a < 0 or not g.vertex.data[a, t.LIVE]:
                 _count_deletion(log, True)
                 continue
             edges = g.vertex.data[a, t.OUT_DEGREE] + g.vertex.data[a, t.IN_DEGREE]
-            if not _fits(log, g.scalars[t.VERTEX_ROWS], edges + 1):
+            if not fits(log, g.scalars[t.VERTEX_ROWS], edges + 1):
                 return i
             _count_deletion(log, False)
-            _delete_vertex(g, types, log, a)
+            delete_vertex(g, types, index, log, a)
         else:
             log.counts[e.NO_CHANGE] += g.vertex.data[a, t.LIVE] != 0 and batch.x_row[i] < 0
             _revive(g, log, a)
             if batch.x_row[i] >= 0:
                 log.vertices[g.vertex.data[a, t.MARK] - 1, e.V_X] = batch.x_row[i]
     return len(op)
-
-
-@kernel
-def expire_edges(start: int, before: int, g: GraphView, types: TypeCounts, log: Log) -> int:
-    """Delete the edges whose `ts` is less than `before`, in the order of their rows, from block `start` on.
-
-    Stops before an edge that the log may have no room for, and returns its block; else returns the number of blocks.
-    """
-    times, edge = g.times.data, g.edge.data
-    each, many = g.earliest, g.earliest_of_many
-    block = start
-    while block < len(each):
-        wide = block >> t.BLOCK_SHIFT
-        if many[wide] >= before:
-            block = (wide + 1) << t.BLOCK_SHIFT
-            continue
-        if each[block] < before:
-            least = np.int64(t.NEVER)
-            for row in range(block << t.BLOCK_SHIFT, min((block + 1) << t.BLOCK_SHIFT, len(times))):
-                ts = times[row]
-                if ts >= before:
-                    least = min(least, ts)
-                    continue
-                if not _fits(log, g.scalars[t.VERTEX_ROWS], EDGES_PER_EVENT):
-                    return block
-                touch(g.vertex, edge[row, t.SRC])
-                touch(g.vertex, edge[row, t.DST])
-                _delete_edge(g, types, log, row)
-            each[block] = least
-        block += 1
-        if block & ((1 << t.BLOCK_SHIFT) - 1) == 0 or block == len(each):
-            many[wide] = t.NEVER
-            for one in range(wide << t.BLOCK_SHIFT, block):
-                many[wide] = min(many[wide], each[one])
-    return len(each)

@@ -144,8 +144,11 @@ def _edges(change: EpochChange, group: EdgeGroup, edges: _Group, share: _Share, 
     columns[p + src], columns[p + dst] = edges.records[net.SLOT][at], edges.records[net.DST_SLOT][at]
     for k, name in enumerate(values, net.EDGE_VALUES):
         columns[p + name] = edges.records[k][at].view(np.float32)
+    if change.keyed:
+        columns[p + group.row] = edges.records[net.EDGE_VALUES + len(values)][at]
     if change.attr is not None and width != 0:
-        columns[p + group.type] = edges.records[net.EDGE_VALUES + len(values)][at]
+        if not change.keyed:
+            columns[p + group.type] = edges.records[net.EDGE_VALUES + len(values)][at]
         if group.has_attr:
             attr = change.attr[edges.records[net.EDGE_VALUES + len(values) + 1][at]]
             columns[p + group.attr] = attr if width is None else attr[:, :width]

@@ -104,6 +104,11 @@ class EdgeGroup(NamedTuple):
         return f"{self.name}_attr"
 
     @property
+    def row(self) -> str:
+        """The name of the column of their numbers, which edges with keys have."""
+        return f"{self.name}_row"
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """All columns of the group."""
         src, dst, *values = self.names
@@ -114,7 +119,8 @@ class EdgeGroup(NamedTuple):
             Column(self.type, "i4", f"code of their type, {where}"),
             Column(self.attr, "f4", f"the attributes that they have now, {where}", "edge_features"),
         )
-        return *ends, *carried, type_, *((attr,) if self.has_attr else ())
+        row = Column(self.row, "i4", "their numbers in the graph, where edges have keys; there are no types then")
+        return *ends, *carried, type_, row, *((attr,) if self.has_attr else ())
 
 
 def _values(end: str, when: str) -> tuple[tuple[str, str], ...]:
@@ -266,6 +272,9 @@ TABLE = {
             Column("x_widths", "i4", "of features of several kinds: the width of each kind"),
             Column("kind", "u1", "kind of the vertex of events about one; left out where it is the first throughout"),
             Column("ts", "i8", "milliseconds that events say, -2**63 without; left out where none has any"),
+            Column("edge_key", "i8", "keys of edges, -2**63 without; left out where none has any"),
+            Column("edge_key_off", "i8", "the same where keys are strings: where each begins in edge_key_utf8"),
+            Column("edge_key_utf8", "u1", "those keys"),
             Column("position", "i8", "input position after the event, unless they count up from the first"),
             Column("source", "i2", "source, unless it is that of the block's end throughout"),
             Column("partition", "i2", "partition, unless it is that of the block's end throughout"),

@@ -14,11 +14,14 @@ import numpy as np
 
 from freshet.partitioner.config import NO_RULES, GraphRules
 from freshet.partitioner.events import (
+    ALL_KEYS,
     DEFAULT_TYPE,
     INT,
+    NO_KEY,
     NO_TS,
     OP_ADD_EDGE,
     OP_ADD_VERTEX,
+    OP_DEL_EDGES,
     OP_DEL_VERTEX,
     OP_SET_FEATURES,
     STRING,
@@ -49,12 +52,34 @@ class GraphArrays(NamedTuple):
         return Graph(*self[1:])
 
 
+class KeyedEnd(NamedTuple):
+    """An end of an edge with a key; the end of one without is its vertex alone."""
+
+    vertex: Any
+    key: Id
+
+
+def vertex_of(end: Any) -> Any:
+    """Return the vertex at the end of an edge."""
+    return end.vertex if isinstance(end, KeyedEnd) else end
+
+
+def _end(vertex: Any, key: Id | None) -> Any:
+    return vertex if key is None else KeyedEnd(vertex, key)
+
+
+def _other(end: Any, vertex: Any) -> Any:
+    """Return the other end, at this vertex, of an edge."""
+    return KeyedEnd(vertex, end.key) if isinstance(end, KeyedEnd) else vertex
+
+
 class _Edges:
     """The edges of one type, both ways round."""
 
     def __init__(self) -> None:
-        self.out: defaultdict[Id, dict[Id, EdgeRow]] = defaultdict(dict)  # source -> destination -> values
-        self.into: defaultdict[Id, set[Id]] = defaultdict(set)  # destination -> sources
+        self.out: defaultdict[Id, dict[Any, EdgeRow]] = defaultdict(dict)  # source -> end at the destination -> values
+        self.into: defaultdict[Id, set[Any]] = defaultdict(set)  # destination -> ends at the sources
+        self.keys: defaultdict[tuple[Id, Id], dict[Id, None]] = defaultdict(dict)  # source, destination -> keys
 
     def any(self) -> bool:
         """True if there is one."""
@@ -103,7 +128,7 @@ class ReferenceGraph:
             else [None] * len(events)
         )
         too_far = set() if snapshot else self.times.too_far_ahead(times)
-        for event, (op, a, b, values, etype, row, ts) in enumerate(
+        for event, (op, a, b, values, etype, row, ts, key) in enumerate(
             zip(
                 events.op.tolist(),
                 events.a.to_list(),
@@ -112,6 +137,7 @@ class ReferenceGraph:
                 events.etype.tolist(),
                 events.x_row.tolist(),
                 times,
+                _keys_of(events),
                 strict=True,
             )
         ):
@@ -119,7 +145,7 @@ class ReferenceGraph:
                 self.rejected += 1
                 continue
             if op == OP_ADD_EDGE:
-                self.add_edge(a, b, values, types[etype], ts)
+                self.add_edge(a, b, values, types[etype], ts, key)
                 continue
             self.times.advance(ts)
             if op == OP_DEL_VERTEX:
@@ -127,7 +153,7 @@ class ReferenceGraph:
             elif op in (OP_ADD_VERTEX, OP_SET_FEATURES):
                 self.bring_vertex(a, x[row] if row >= 0 else None)
             else:
-                self.del_edge(a, b, types[etype])
+                self.del_edge(a, b, types[etype], ALL_KEYS if op == OP_DEL_EDGES else key)
         if not snapshot:
             self.end_epoch()
 
@@ -160,27 +186,35 @@ class ReferenceGraph:
 
     def _drop_edges(self, vertex: Id) -> None:
         for edges in self.edges.values():
-            for dst in edges.out.pop(vertex, ()):
-                edges.into[dst].discard(vertex)
-            for src in edges.into.pop(vertex, ()):
-                del edges.out[src][vertex]
+            for end in edges.out.pop(vertex, ()):
+                edges.into[vertex_of(end)].discard(_other(end, vertex))
+                edges.keys.pop((vertex, vertex_of(end)), None)
+            for end in edges.into.pop(vertex, ()):
+                del edges.out[vertex_of(end)][_other(end, vertex)]
+                edges.keys.pop((vertex_of(end), vertex), None)
 
     def add_edge(
-        self, src: Any, dst: Any, values: EdgeRow = PLAIN_EDGE, name: str = DEFAULT_TYPE, ts: int | None = None
+        self,
+        src: Any,
+        dst: Any,
+        values: EdgeRow = PLAIN_EDGE,
+        name: str = DEFAULT_TYPE,
+        ts: int | None = None,
+        key: Id | None = None,
     ) -> None:
         """Add the edge, and the one that follows it, or set what they carry, making their ends exist."""
         width = attr_size(values)
-        if self._breaks_a_rule(src, dst, width, name):
+        if self._breaks_a_rule(src, dst, width, name) or self._is_second_loop(src, dst, name, key):
             self.rejected += 1
             return
-        self._count_again(src, dst, values, name, ts)
+        self._count_again(src, _end(dst, key), values, name, ts)
         self.times.advance(ts)
         self.attr_width = self.attr_width if width < 0 else width
         self.add_vertex(src)
         self.add_vertex(dst)
         for a, b, of in self._both_ways(src, dst, name):
-            self._put_edge(a, b, values, of)
-            self.times.added((a, b, of), ts)
+            self._put_edge(a, _end(b, key), values, of)
+            self.times.added((a, _end(b, key), of), ts)
 
     def _breaks_a_rule(self, src: Id, dst: Id, attr_width: int, name: str) -> bool:
         """Return whether an edge can't be added, by what the graph has; `attr_width` < 0: it has no attr."""
@@ -194,7 +228,7 @@ class ReferenceGraph:
         """Return the edges that an event acts on, by ends and type: its own, and the one that follows it."""
         return [(src, dst, name), *([(dst, src, name)] if self.rules.undirected else [])]
 
-    def _count_again(self, src: Id, dst: Id, values: EdgeRow, name: str, ts: int | None) -> None:
+    def _count_again(self, src: Id, dst: Any, values: EdgeRow, name: str, ts: int | None) -> None:
         """Count an edge that is about to be added, if it is there."""
         before = self._kept_edge(src, dst, name)
         if before is not None:
@@ -202,15 +236,17 @@ class ReferenceGraph:
             is_same = before == kept_of(values) and not self.features.edge_width
             self.unchanged += is_same and self.times.of((src, dst, name)) == (ts if self.times.ttl_ms else None)
 
-    def _kept_edge(self, src: Id, dst: Id, name: str) -> list[float] | None:
+    def _kept_edge(self, src: Id, dst: Any, name: str) -> list[float] | None:
         """Return what the graph keeps of an edge, None where it has no such edge."""
         found = self.edges[name].out.get(src, {}).get(dst) if name in self.edges else None
         return None if found is None else kept_of(found)
 
-    def _put_edge(self, src: Id, dst: Id, values: EdgeRow, name: str) -> None:
+    def _put_edge(self, src: Id, dst: Any, values: EdgeRow, name: str) -> None:
         edges = self.edges[name]
         edges.out[src][dst] = values
-        edges.into[dst].add(src)
+        edges.into[vertex_of(dst)].add(_other(dst, src))
+        if isinstance(dst, KeyedEnd):
+            edges.keys[src, dst.vertex][dst.key] = None
 
     def _is_one_type_too_many(self, name: str) -> bool:
         default, types_max = self.default_type, self.rules.types_max
@@ -223,19 +259,42 @@ class ReferenceGraph:
         return self.edges[name].any()
 
     def _has_loop_of_another_type(self, vertex: Id, name: str) -> bool:
-        return any(vertex in edges.out.get(vertex, ()) for other, edges in self.edges.items() if other != name)
+        return any(
+            vertex in edges.out.get(vertex, ()) or edges.keys.get((vertex, vertex))
+            for other, edges in self.edges.items()
+            if other != name
+        )
 
-    def del_edge(self, src: Any, dst: Any, name: str = DEFAULT_TYPE) -> None:
-        """Remove the edge, and the one that follows it; their ends stay."""
-        self.nothing_deleted += self._kept_edge(src, dst, name) is None
+    def _is_second_loop(self, src: Id, dst: Id, name: str, key: Id | None) -> bool:
+        """Return whether a self-loop differs in its key alone from one that is there, where there may be one."""
+        known = self.features.kinds.relation_names if self.features.kinds else ()
+        one_alone = self.rules.forbid_typed_loops or name in [known[one] for one in self.rules.degree_relations]
+        if src != dst or not self.rules.edge_keys or not one_alone:
+            return False
+        return any(end != _end(dst, key) for end in self._parallel(src, dst, name))
+
+    def _parallel(self, src: Id, dst: Id, name: str) -> list[Any]:
+        """Return the ends at the destination of all edges of a pair and type."""
+        keys = self.edges[name].keys.get((src, dst), ()) if name in self.edges else ()
+        plain = [] if self._kept_edge(src, dst, name) is None else [dst]
+        return [*plain, *(KeyedEnd(dst, key) for key in keys)]
+
+    def del_edge(self, src: Any, dst: Any, name: str = DEFAULT_TYPE, key: Id | None = None) -> None:
+        """Remove the edge, or those of all keys, and the ones that follow them; their ends stay."""
+        every, gone = key == ALL_KEYS, 0
         for a, b, of in self._both_ways(src, dst, name):
-            self._take_edge(a, b, of)
+            for end in self._parallel(a, b, of) if every else [_end(b, key)]:
+                gone += self._kept_edge(a, end, of) is not None
+                self._take_edge(a, end, of)
+        self.nothing_deleted += gone == 0
 
-    def _take_edge(self, src: Id, dst: Id, name: str) -> None:
+    def _take_edge(self, src: Id, dst: Any, name: str) -> None:
         edges = self.edges[name]
         if dst in edges.out.get(src, ()):
             del edges.out[src][dst]
-            edges.into[dst].remove(src)
+            edges.into[vertex_of(dst)].remove(_other(dst, src))
+            if isinstance(dst, KeyedEnd):
+                del edges.keys[src, dst.vertex][dst.key]
 
     def __len__(self) -> int:
         return len(self.x)
@@ -255,7 +314,7 @@ class ReferenceGraph:
             ids=list(self.x),
             x=x,
             src=np.repeat(np.array([rows[src] for src, _ in by_source], np.int64), counts),
-            dst=np.array([rows[dst] for _, ends in by_source for dst in ends], np.int64),
+            dst=np.array([rows[vertex_of(dst)] for _, ends in by_source for dst in ends], np.int64),
             values=EdgeValues.of_rows([values for _, ends in by_source for values in ends.values()]),
         )
 
@@ -263,7 +322,19 @@ class ReferenceGraph:
         """The type of each edge, aligned with `arrays()`."""
         return [name for name, edges in self.edges.items() for ends in edges.out.values() for _ in ends]
 
+    def edge_keys(self) -> list[Id | None]:
+        """The key of each edge, None without, aligned with `arrays()`."""
+        ends = [end for edges in self.edges.values() for ends in edges.out.values() for end in ends]
+        return [end.key if isinstance(end, KeyedEnd) else None for end in ends]
+
     @property
     def id_kind(self) -> str:
         """The kind of the ids (int for a graph without vertices)."""
         return STRING if isinstance(next(iter(self.x), 0), str) else INT
+
+
+def _keys_of(events: Events) -> list[Id | None]:
+    """The key of each event, None without."""
+    if events.keys is None:
+        return [None] * len(events)
+    return [None if key in (NO_KEY, "") else key for key in events.keys.to_list()]

@@ -13,7 +13,7 @@ import numpy as np
 
 from freshet.kinds import NO_MIRROR, Kinds
 from freshet.kinds_graph import KindsGraph, RelationEdges
-from freshet.partitioner.reference.graph import ReferenceGraph
+from freshet.partitioner.reference.graph import ReferenceGraph, vertex_of
 from freshet.schema import EdgeValues, Features
 
 
@@ -87,7 +87,7 @@ class ReferenceKindsGraph(ReferenceGraph):
         name, width = self.kinds.relation_names[number], self.kinds.relations[number].edge_width
         listed = [(src, dst, one) for src, ends in self.edges[name].out.items() for dst, one in ends.items()]
         src = np.array([row_of(one) for one, _, _ in listed], np.int64)
-        dst = np.array([row_of(one) for _, one, _ in listed], np.int64)
+        dst = np.array([row_of(vertex_of(one)) for _, one, _ in listed], np.int64)
         values = EdgeValues.of_rows([one for _, _, one in listed])
         attr = values.full_attr(width)[:, :width] if width else None
         return RelationEdges(src, dst, EdgeValues(len(src), values.given, attr))

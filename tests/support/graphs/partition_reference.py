@@ -11,7 +11,7 @@ import numpy as np
 
 from freshet.state.codec import Block
 
-Edge = tuple[object, object, str]
+Edge = tuple[object, object, str, object]  # its ends, type and key, None without
 
 
 class ReferenceGraph:
@@ -35,9 +35,11 @@ class ReferenceGraph:
         self.edges: dict[Edge, float] = {}
         self.effects: Counter = Counter()  # of the last epoch's events: as `Effects` names them
 
-    def apply(self, rows: list[tuple], times: list[int | None] | None = None) -> list[int]:
-        """Take an epoch; returns the numbers of the rejected events."""
-        times = times or [None] * len(rows)
+    def apply(
+        self, rows: list[tuple], times: list[int | None] | None = None, keys: list[object] | None = None
+    ) -> list[int]:
+        """Take an epoch; returns the numbers of the rejected events. The key "*" of a deletion stands for all."""
+        times, keys = times or [None] * len(rows), keys or [None] * len(rows)
         self.effects = Counter()
         rejected = self._too_far_ahead(times)
         for number, (op, *fields) in enumerate(rows):
@@ -52,7 +54,8 @@ class ReferenceGraph:
                 self._delete_vertex(fields[0])
             elif op == "add_edge":
                 src, dst, weight, etype, attr = [*fields, *[1.0, "", None][len(fields) - 2 :]]
-                others = [edge for edge in self.edges if edge[:2] == (src, src) and edge[2] != etype]
+                key = keys[number]
+                others = [edge for edge in self.edges if edge[:2] == (src, src) and edge[2:] != (etype, key)]
                 types = {edge[2] for edge in self.edges} - {""}
                 if (
                     (self.one_loop and src == dst and others)
@@ -62,20 +65,25 @@ class ReferenceGraph:
                     rejected.append(number)
                     continue
                 self.attr_width = self.attr_width if attr is None else attr
-                if (src, dst, etype) in self.edges:
-                    same_time = not self.ttl or self.added[src, dst, etype] == times[number]
-                    same = self.edges[src, dst, etype] == weight and same_time
+                if (src, dst, etype, key) in self.edges:
+                    same_time = not self.ttl or self.added[src, dst, etype, key] == times[number]
+                    same = self.edges[src, dst, etype, key] == weight and same_time
                     self.effects.update(replaced=1, unchanged=same)
                 for a, b in self._ways(src, dst):
                     self.x.setdefault(a, 0.0)
                     self.x.setdefault(b, 0.0)
-                    self.edges[a, b, etype] = weight
-                    self.added[a, b, etype] = times[number]
+                    self.edges[a, b, etype, key] = weight
+                    self.added[a, b, etype, key] = times[number]
             else:
                 src, dst, etype = [*fields, *[""][len(fields) - 2 :]]
-                self.effects.update(deletions=1, nothing_deleted=(src, dst, etype) not in self.edges)
-                for a, b in self._ways(src, dst):
-                    self.edges.pop((a, b, etype), None)
+                gone = [
+                    edge
+                    for edge in self.edges
+                    if edge[:3] in [(a, b, etype) for a, b in self._ways(src, dst)] and keys[number] in ("*", edge[3])
+                ]
+                self.effects.update(deletions=1, nothing_deleted=not gone)
+                for edge in gone:
+                    del self.edges[edge]
         accepted = [ts for number, ts in enumerate(times) if ts is not None and number not in rejected]
         self.largest = max([*accepted, *([] if self.largest is None else [self.largest])], default=None)
         for edge in list(self.edges) if self.ttl and self.largest is not None else ():
@@ -107,12 +115,12 @@ class ReferenceGraph:
 
     def context(self, vertex) -> tuple[int, float]:
         """Number of in-edges, and weighted in-degree without self-loops."""
-        into = [(src, weight) for (src, dst, _), weight in self.edges.items() if dst == vertex]
+        into = [(src, weight) for (src, dst, *_), weight in self.edges.items() if dst == vertex]
         return len(into), math.fsum(weight for src, weight in into if src != vertex)
 
     def loop_weight(self, vertex) -> float | None:
         """The weight of the self-loops of all types together."""
-        loops = [weight for (src, dst, _), weight in self.edges.items() if src == dst == vertex]
+        loops = [weight for (src, dst, *_), weight in self.edges.items() if src == dst == vertex]
         return math.fsum(loops) if loops else None
 
 
@@ -224,7 +232,7 @@ def check_receivers(
             edges[names[src], names[dst], weight] += count
             if dst in receiver.replicas:
                 away.add(names[dst])
-    assert edges == Counter((src, dst, np.float32(w).item()) for (src, dst, _), w in reference.edges.items())
+    assert edges == Counter((src, dst, np.float32(w).item()) for (src, dst, *_), w in reference.edges.items())
     for vertex, (part, slot) in at.items():
         receiver = receivers[part]
         assert receiver.context[slot][:2] == reference.context(vertex), vertex

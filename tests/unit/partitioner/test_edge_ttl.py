@@ -61,7 +61,7 @@ def test_the_oracle_knows_the_same(config, ttl, jump, epochs):
         oracle.apply(events_of([row for row, _ in epoch], ts=ts))
         graph = oracle.arrays()
         ends = [(graph.ids[src], graph.ids[dst]) for src, dst in zip(graph.src, graph.dst, strict=True)]
-        found = {(*ends, name) for ends, name in zip(ends, oracle.edge_types(), strict=True)}
+        found = {(*ends, name, None) for ends, name in zip(ends, oracle.edge_types(), strict=True)}
         assert found == set(one.reference.edges)
         assert (len(oracle), oracle.times.largest) == (len(one.reference.x), one.reference.largest)
         assert {name: getattr(oracle, name) for name in COUNTED} == {name: effects[name] for name in COUNTED}

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.events import Events
+from freshet.partitioner.events import NO_KEY, Events
+from freshet.partitioner.live_graph import LiveGraph
 from freshet.partitioner.net_change import Effects
 from freshet.schema import Features
 from freshet.state.codec import Block
@@ -33,16 +34,16 @@ class Bench:
         self.reference = ReferenceGraph(config.get("undirected", False), **options)
         self.epoch = 0
 
-    def run(self, *rows: tuple, ts: Sequence[int | None] = ()) -> list[Block]:
-        """One epoch, checked; `ts` of each event."""
+    def run(self, *rows: tuple, ts: Sequence[int | None] = (), keys: Sequence[object] = ()) -> list[Block]:
+        """One epoch, checked; `ts` and `keys` of each event."""
         self.epoch += 1
         before_x, before = set(self.reference.x), dict(self.reference.edges)
-        events = events_of(rows, Features(1), "string" if self.strings else "int", ts=ts)
+        events = events_of(rows, Features(1), "string" if self.strings else "int", ts=ts, keys=keys)
         if self.epoch % 2:  # as it comes from the journal: read-only columns, defaults left out
             events = Events.decode(events.encode())
         change = self.partitioner.partition(events)
         blocks = self.partitioner.split(change, CTL, self.epoch)
-        assert [event for event, _ in change.rejected] == self.reference.apply(list(rows), list(ts))
+        assert [event for event, _ in change.rejected] == self.reference.apply(list(rows), list(ts), list(keys))
         self.effects = change.effects
         assert self.effects._asdict() == {name: self.reference.effects[name] for name in Effects._fields}
         for part, (receiver, block) in enumerate(zip(self.receivers, blocks, strict=True)):
@@ -68,9 +69,11 @@ class Bench:
         graph = partitioner.live_graph()
         ids = graph.ids.to_list()
         found = {
-            (ids[src], ids[dst], graph.types[etype]): weight
-            for src, dst, etype, weight in zip(
-                *(column.tolist() for column in (graph.src, graph.dst, graph.etype, graph.values.weight)), strict=True
+            (ids[src], ids[dst], graph.types[etype], key): weight
+            for src, dst, etype, weight, key in zip(
+                *(column.tolist() for column in (graph.src, graph.dst, graph.etype, graph.values.weight)),
+                _keys_of(graph),
+                strict=True,
             )
         }
         assert set(ids) == set(reference.x)
@@ -79,6 +82,13 @@ class Bench:
         rows = sum(len(receiver.masters) + len(receiver.replicas) for receiver in self.receivers)
         assert stats.replication_factor == pytest.approx(rows / max(1, len(ids)))
         assert stats.split_share == pytest.approx(sum(len(r.split) for r in self.receivers) / max(1, len(ids)))
+
+
+def _keys_of(graph: LiveGraph) -> list[object]:
+    """The key of each edge, None without."""
+    if graph.edge_keys is None:
+        return [None] * len(graph.src)
+    return [None if key in (NO_KEY, "") else key for key in graph.edge_keys.to_list()]
 
 
 def rows_of(ids: list) -> st.SearchStrategy:
