@@ -153,7 +153,9 @@ def make_core(settings: Settings, plan: AnyPlan, row: Operator, task: int) -> Co
     if row.layer == 0:
         return FeatureStorage(task, tasks, plan.features, layers[0], receivers, plan.learned)
     following = layers[row.layer] if row.layer < len(layers) else None
-    shape = LayerShape(task, tasks, row.layer, layers[row.layer - 1], following, receivers)
+    shape = LayerShape(
+        task, tasks, row.layer, layers[row.layer - 1], following, receivers, bool(settings.partitioning.edge_keys)
+    )
     return LayerTail(shape) if row.kind == TAIL else LayerStorage(shape)
 
 

@@ -8,6 +8,9 @@ that is about to search asks first whether one is missing (`lacks_index`), and l
 
 Each part in a table has a pool of its own: what stands in a part's tables does not depend on those beside it.
 
+Tagged lists have a number beside each value, of which no two entries of a list have the same: an entry is known by it
+and not by its value, which many may have. A chunk's first half has the values, its second half the tags.
+
 Entries are slots of their part: of the same rows, or of the rows of the lists at the other end (`Lists.end_at`).
 """
 
@@ -21,13 +24,14 @@ from freshet.kernels.kernel import apart, inner, kernel
 from freshet.kernels.prefetch import prefetch
 from freshet.state.chunks import hand_out, order_of
 from freshet.state.memory import list_index
+from freshet.state.memory.list_index import read_through
 from freshet.state.table import TableSet, View, align, touch
 
 _AT, _LENGTH, _CAPACITY = 0, 1, 2
 _FREE_ROWS = 32  # of `free`, for each part
 _END = 31  # the one of them that holds the end of the pool; rows 0..30 head the chains of free chunks
 FIRST_CAPACITY = 4
-_STRIDE = 16
+_AHEAD = 16  # lists
 _READ_FIRST = 2  # of a list with an index, so many bits of `short`: many entries of one value may begin there
 
 
@@ -39,6 +43,7 @@ class ListsView(NamedTuple):
     weight: View  # (parts * stride,) float32, or a stand-in where the lists carry none
     free: View  # (parts * 32,) int64
     weighted: bool
+    tagged: bool
     stride: int  # entries of a part's pool
     shift: int  # row >> shift is the index of the row's part
     far: int  # likewise, of the rows whose slots are the entries
@@ -77,6 +82,12 @@ def place_of(lists: ListsView | ListsRead, row: int) -> np.int64:
 def length_of(lists: ListsView | ListsRead, row: int) -> np.int64:
     """Return the number of entries in the list of `row`."""
     return np.int64(lists.head.data[row, _LENGTH])
+
+
+@inner
+def _known_from(lists: ListsView, row: int) -> np.int64:
+    """Return where that begins in the pools by which entries of the list of `row` are known: values, or tags."""
+    return place_of(lists, row) + ((lists.head.data[row, _CAPACITY] >> 1) if lists.tagged else 0)
 
 
 @inner
@@ -122,6 +133,11 @@ def _grow(lists: ListsView, row: int) -> bool:
         for i in range(length):
             touch(lists.weight, new + i)
             lists.weight.data[new + i] = lists.weight.data[old + i]
+    if lists.tagged:
+        new_half, old_half = new + (capacity >> 1), old + (old_capacity >> 1)
+        for i in range(length):
+            touch(lists.pool, new_half + i)
+            pool[new_half + i] = pool[old_half + i]
     if old_capacity:
         _leave_chunk(lists, row, old_at, old_capacity)
     touch(lists.head, row)
@@ -132,9 +148,13 @@ def _grow(lists: ListsView, row: int) -> bool:
 
 @inner
 def lengthen(lists: ListsView, row: int, more: int) -> bool:
-    """Have up to FIRST_CAPACITY more entries, to be written; False, with nothing changed, when the pool must grow."""
+    """Have up to FIRST_CAPACITY more entries, to be written; False, with nothing changed, when the pool must grow.
+
+    Of tagged lists half as many.
+    """
     head = lists.head.data
-    if head[row, _LENGTH] + more > head[row, _CAPACITY] and not _grow(lists, row):
+    room = head[row, _CAPACITY] >> 1 if lists.tagged else head[row, _CAPACITY]
+    if head[row, _LENGTH] + more > room and not _grow(lists, row):
         return False
     touch(lists.head, row)
     head[row, _LENGTH] += more
@@ -154,7 +174,7 @@ def shorten(lists: ListsView, row: int, less: int) -> None:
 
 
 @kernel
-def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
+def append(lists: ListsView, row: int, value: int, weight: float, tag: int) -> bool:
     """Add an entry to the list of `row`; False, with nothing changed, when the pool must grow first."""
     if not lengthen(lists, row, 1):
         return False
@@ -165,62 +185,51 @@ def append(lists: ListsView, row: int, value: int, weight: float) -> bool:
     if lists.weighted:
         touch(lists.weight, at)
         lists.weight.data[at] = weight
+    known = _known_from(lists, row)
+    if lists.tagged:
+        touch(lists.pool, known + length - 1)
+        lists.pool.data[known + length - 1] = tag
     if length > lists.short:
         slot = _slot_of(lists, row)
-        list_index.note_added(lists.numbers, row >> lists.shift, slot, lists.pool.data, first, length)
+        list_index.note_added(lists.numbers, row >> lists.shift, slot, lists.pool.data, known, length)
     return True
 
 
-@inner
-def _read_through(lists: ListsView, begin: int, end: int, value: int, weight: float) -> np.int64:
-    """The first place from `begin` up to `end` where the entry stands, or -1."""
-    pool = lists.pool.data
-    while begin + _STRIDE <= end:  # a stride without the value is passed in a few vector instructions
-        hit = np.int32(0)
-        for i in range(_STRIDE):
-            hit |= np.int32(pool[begin + i] == value)
-        if hit:
-            for i in range(begin, begin + _STRIDE):
-                if pool[i] == value and (not lists.weighted or lists.weight.data[i] == np.float32(weight)):
-                    return np.int64(i)
-        begin += _STRIDE
-    for i in range(begin, end):
-        if pool[i] == value and (not lists.weighted or lists.weight.data[i] == np.float32(weight)):
-            return np.int64(i)
-    return np.int64(-1)
-
-
 @apart
-def _find_in_long(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
-    """Like `find`, for a list that may have an index."""
-    begin, length = place_of(lists, row), length_of(lists, row)
-    record = list_index.record_of(lists.numbers, row >> lists.shift, _slot_of(lists, row))
-    if record == 0:
-        return _read_through(lists, begin, begin + length, value, weight)
-    place = _read_through(lists, begin, begin + (lists.short >> _READ_FIRST), value, weight)
-    if place >= 0:
-        return place
+def _find_in_long(lists: ListsView, row: int, value: int, weight: float, weighted: bool) -> np.int64:
+    """Like `read_through`, for a list that may have an index."""
+    begin, length = _known_from(lists, row), length_of(lists, row)
     pool, weights = lists.pool.data, lists.weight.data
-    number = list_index.number_of(lists.numbers, record, pool, weights, lists.weighted, begin, value, weight)
+    record = list_index.record_of(lists.numbers, row >> lists.shift, _slot_of(lists, row))
+    end = begin + length if record == 0 else begin + (lists.short >> _READ_FIRST)
+    place = read_through(pool, weights, weighted, begin, end, value, weight)
+    if place >= 0 or record == 0:
+        return place
+    number = list_index.number_of(lists.numbers, record, pool, weights, weighted, begin, value, weight)
     return begin + number if number >= 0 else number
 
 
 @kernel
-def find(lists: ListsView, row: int, value: int, weight: float) -> np.int64:
-    """Return the position of the first such entry in the pools (with that weight, if weights are kept), or -1."""
-    length = length_of(lists, row)
+def find(lists: ListsView, row: int, value: int, weight: float, tag: int) -> np.int64:
+    """Return the position of the first such entry in the pools, or -1.
+
+    An entry is known by its tag or, without tags, by its value and, if weights are kept, its weight.
+    """
+    length, begin = length_of(lists, row), _known_from(lists, row)
+    known, weighted = np.int64(tag if lists.tagged else value), lists.weighted and not lists.tagged
     if length > lists.short:
-        return _find_in_long(lists, row, value, weight)
-    begin = place_of(lists, row)
-    return _read_through(lists, begin, begin + length, value, weight)
+        place = _find_in_long(lists, row, known, weight, weighted)
+    else:
+        place = read_through(lists.pool.data, lists.weight.data, weighted, begin, begin + length, known, weight)
+    return place - (begin - place_of(lists, row)) if place >= 0 else place
 
 
 @inner
 def lacks_index(lists: ListsView, rows: np.ndarray) -> bool:
     """Return whether one of these lists is long and has no index, before entries are searched in them."""
     for i in range(len(rows)):
-        if i + _STRIDE < len(rows):
-            prefetch(lists.head.data, np.int64(rows[i + _STRIDE]) * 3)
+        if i + _AHEAD < len(rows):
+            prefetch(lists.head.data, np.int64(rows[i + _AHEAD]) * 3)
         row = rows[i]
         if length_of(lists, row) > 2 * lists.short and not _has_index(lists, row):
             return True
@@ -238,7 +247,7 @@ def _make_index(lists: ListsView, rows: np.ndarray, start: int) -> int:
     for i in range(start, len(rows)):
         row, length = rows[i], length_of(lists, rows[i])
         if length > 2 * lists.short and not _has_index(lists, row):
-            of, first = _slot_of(lists, row), place_of(lists, row)
+            of, first = _slot_of(lists, row), _known_from(lists, row)
             if not list_index.add_table(lists.numbers, row >> lists.shift, of, lists.pool.data, first, length):
                 return i
     return len(rows)
@@ -248,9 +257,13 @@ def _make_index(lists: ListsView, rows: np.ndarray, start: int) -> int:
 def remove_at(lists: ListsView, row: int, place: int) -> None:
     """Take out the entry at `place`; the last one moves there. An empty list gives its chunk back."""
     pool, first, length = lists.pool.data, place_of(lists, row), length_of(lists, row)
+    known, number = _known_from(lists, row), place - first
     if length > lists.short:
         part, slot = row >> lists.shift, _slot_of(lists, row)
-        list_index.note_removed(lists.numbers, part, slot, pool, first, length, place - first, lists.short)
+        list_index.note_removed(lists.numbers, part, slot, pool, known, length, number, lists.short)
+    if lists.tagged:
+        touch(lists.pool, known + number)
+        pool[known + number] = pool[known + length - 1]
     last = first + length - 1
     touch(lists.pool, place)
     pool[place] = pool[last]
@@ -261,9 +274,9 @@ def remove_at(lists: ListsView, row: int, place: int) -> None:
 
 
 @kernel
-def remove(lists: ListsView, row: int, value: int, weight: float) -> bool:
+def remove(lists: ListsView, row: int, value: int, weight: float, tag: int) -> bool:
     """Take out one such entry; False where there is none."""
-    place = find(lists, row, value, weight)
+    place = find(lists, row, value, weight, tag)
     if place < 0:
         return False
     remove_at(lists, row, place)
@@ -271,9 +284,9 @@ def remove(lists: ListsView, row: int, value: int, weight: float) -> bool:
 
 
 @inner
-def set_weight(lists: ListsView, row: int, value: int, old: float, new: float) -> bool:
+def set_weight(lists: ListsView, row: int, value: int, old: float, new: float, tag: int) -> bool:
     """Replace the weight of one such entry; False where there is none."""
-    place = find(lists, row, value, old)
+    place = find(lists, row, value, old, tag)
     if place < 0:
         return False
     touch(lists.weight, place)
@@ -284,8 +297,8 @@ def set_weight(lists: ListsView, row: int, value: int, old: float, new: float) -
 class Lists:
     """Lists of int32 per row, in the tables `name.head`, `name.pool`, `name.free` (and `name.weight`)."""
 
-    def __init__(self, tables: TableSet, name: str, weighted: bool = False) -> None:
-        self.weighted, self._parts = weighted, tables.parts
+    def __init__(self, tables: TableSet, name: str, weighted: bool = False, *, tagged: bool = False) -> None:
+        self.weighted, self.tagged, self._parts = weighted, tagged, tables.parts
         self.head = tables.add(f"{name}.head", "i4", 3)
         self.pool = tables.add(f"{name}.pool", "i4")
         self.free = tables.add(f"{name}.free", "i8")
@@ -352,6 +365,7 @@ class Lists:
             weight,
             self.free.view,
             self.weighted,
+            self.tagged,
             room,
             self.head.part_shift,
             self._far.part_shift,

@@ -17,7 +17,7 @@ from freshet.kernels.kernel_calls import Direct
 from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.fold import AttributeFold, Fold, TargetFold
 from freshet.operators.graph import edge_messages
-from freshet.operators.graph.edge_changes import EdgeChanges
+from freshet.operators.graph.edge_changes import EdgeChanges, SomeEdges
 from freshet.operators.graph.edge_lists import EdgeLists, LostUpdateError
 from freshet.operators.graph.edge_messages import MISSING_INDEX, OK, Edges, Messages, Moves, Turns, room_for
 from freshet.operators.graph.part_rows import frozen
@@ -148,7 +148,7 @@ class FoldStore:
             self._kept = kept if leaving <= _KEPT_MOST else self._kept
         return edges, gone.first(left), moves, kept.first(leaving)
 
-    def _put_in(self, edges: Edges, added: tuple[np.ndarray, ...], come: Messages) -> tuple[Edges, Messages]:
+    def _put_in(self, edges: Edges, added: SomeEdges, come: Messages) -> tuple[Edges, Messages]:
         """Add edges; all edges then, and what has come by these, and before."""
         at = 0
         while at < added[0].size:

@@ -28,14 +28,25 @@ class EdgeLists:
     the value that messages read of an edge, or the numbers of the edges' attributes.
     """
 
-    def __init__(self, tables: TableSet, sources: PartRows, targets: PartRows, relation: RelationMessages) -> None:
-        """Keep the value of edges if messages read it, or their attributes."""
+    def __init__(
+        self,
+        tables: TableSet,
+        sources: PartRows,
+        targets: PartRows,
+        relation: RelationMessages,
+        *,
+        is_keyed: bool = False,
+    ) -> None:
+        """Keep the value of edges if messages read it, or their attributes; and with keys their numbers in the graph.
+
+        By these parallel edges are told apart in lists, however many there are.
+        """
         self.sources, self.targets, self._edge_value = sources, targets, relation.edge.value
         self.attributes: EdgeTable | None = None
         if relation.edge.row_width:
             self.attributes = EdgeTable(tables, sources, targets, relation.edge)
         has_values = relation.edge.weighted or self.attributes is not None
-        self.out, self.inn = (Lists(tables, name, has_values) for name in ("out", "in"))
+        self.out, self.inn = (Lists(tables, name, has_values, tagged=is_keyed) for name in ("out", "in"))
         self.out.end_at(self.inn)
         self.inn.end_at(self.out)
         sources.keep(self.out)

@@ -20,7 +20,8 @@ import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch, prefetch_row
-from freshet.operators.graph.both_ends import lacks_index_of_edges, link, reweigh, unlink
+from freshet.operators.graph.both_ends import lacks_index_of_edges, link, reweigh, tag_at, unlink
+from freshet.operators.graph.edge_changes import Reweighted, SomeEdges
 from freshet.state.adjacency import ListsView, base_of, place_of
 from freshet.state.table import View, touch
 
@@ -180,8 +181,8 @@ def _prefetch_lists(edges: Edges, src: np.ndarray, dst: np.ndarray, i: int, at_e
 @kernel
 def take_out(
     edges: Edges,
-    deleted: tuple[np.ndarray, np.ndarray, np.ndarray],
-    reweighted: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    deleted: SomeEdges,
+    reweighted: Reweighted,
     sources: tuple[np.ndarray, np.ndarray, np.ndarray],
     moves: Moves,
     gone: Messages,
@@ -195,7 +196,7 @@ def take_out(
     if lacks_index_of_edges(edges.out, edges.inn, deleted, reweighted):
         result[0] = MISSING_INDEX
         return
-    src, dst, weight = deleted
+    src, dst, weight, tags = deleted
     at = 0
     for i in range(len(src)):
         _prefetch_lists(edges, src, dst, i, np.int64(0))
@@ -203,7 +204,7 @@ def take_out(
         if edges.skip_loops and u == v:
             continue
         w = weight[i] if edges.out.weighted else np.float32(1)
-        if not unlink(edges.out, edges.inn, u, v, w):
+        if not unlink(edges.out, edges.inn, u, v, w, tag_at(edges.out, tags, i)):
             result[0] = MISSING_EDGE
             return
         touch(edges.in_edges, v)
@@ -258,20 +259,20 @@ def store_values(z: View, slots: np.ndarray, places: np.ndarray, rows: np.ndarra
 @kernel
 def set_weights(
     edges: Edges,
-    reweighted: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    reweighted: Reweighted,
     moves: Moves,
     come: Messages,
     result: np.ndarray,
 ) -> None:
     """Give edges their new weights. `result`: status, messages come."""
-    src, dst, old, new = reweighted
+    src, dst, old, new, tags = reweighted
     at = 0
     result[0] = OK
     for i in range(len(src)):
         u, v = src[i], dst[i]
         if edges.skip_loops and u == v:
             continue
-        if not reweigh(edges.out, edges.inn, u, v, old[i], new[i]):
+        if not reweigh(edges.out, edges.inn, u, v, old[i], new[i], tag_at(edges.out, tags, i)):
             result[0] = MISSING_EDGE
             return
         if moves.stamp[u] != moves.serial:
@@ -282,7 +283,7 @@ def set_weights(
 @kernel
 def put_in(
     edges: Edges,
-    added: tuple[np.ndarray, np.ndarray, np.ndarray],
+    added: SomeEdges,
     start: int,
     come: Messages,
     result: np.ndarray,
@@ -291,7 +292,7 @@ def put_in(
 
     It stops early where a pool has to grow.
     """
-    src, dst, weight = added
+    src, dst, weight, tags = added
     at = result[1]
     result[2] = len(src)
     for i in range(start, len(src)):
@@ -300,7 +301,7 @@ def put_in(
         if edges.skip_loops and u == v:
             continue
         w = weight[i] if edges.out.weighted else np.float32(1)
-        if not link(edges.out, edges.inn, u, v, w):
+        if not link(edges.out, edges.inn, u, v, w, tag_at(edges.out, tags, i)):
             result[2] = i
             break
         touch(edges.in_edges, v)

@@ -3,7 +3,8 @@
 An edge has a number in its part, and where lists of other layers have weights (state/adjacency.py), those of such a
 layer have numbers: as float32s whose bits count up from that of the smallest normal one, so that two are equal only if
 they are the same. So what finds, lists and moves weighted edges does the same with numbered ones, and a message has the
-number of its edge in place of a weight. Two edges of one pair, which differ in type, have two numbers.
+number of its edge in place of a weight. Two edges of one pair, which differ in type, have two numbers. Edges with keys
+are known by their tags in lists, which stand here for types.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 from freshet.gnn.edge_reads import EdgeReads
 from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch
-from freshet.operators.graph.edge_changes import EdgeChanges, value_now
+from freshet.operators.graph.edge_changes import EdgeChanges, SomeEdges, value_now
 from freshet.operators.graph.part_rows import PartRows, frozen
-from freshet.state.adjacency import Lists, ListsView, base_of, length_of, place_of
+from freshet.state.adjacency import Lists, ListsView, base_of, find, length_of, place_of
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, DELETED_EDGES, EdgeGroup
 from freshet.state.codec import Block
 from freshet.state.memory import list_index
@@ -40,6 +41,9 @@ def _is_edge_at(lists: ListsView, k: int, value: int, types: np.ndarray, first: 
 @inner
 def _find(lists: ListsView, row: int, value: int, types: np.ndarray, first: int, etype: int) -> np.int64:
     """The bits of the number of an edge in one of the lists of its ends, 0 where it is not there."""
+    if lists.tagged:
+        place = find(lists, row, value, np.float32(0), etype)
+        return np.int64(lists.weight.data.view(np.int32)[place]) if place >= 0 else np.int64(0)
     begin, length, pool = place_of(lists, row), length_of(lists, row), lists.pool.data
     if length > lists.short:  # of edges that go, such lists of both ends have an index from the first one on
         record = list_index.record_of(lists.numbers, row >> lists.shift, row - base_of(lists, row))
@@ -177,11 +181,10 @@ class EdgeTable:
         An edge that is not here has a number that no edge has.
         """
         self._reserve(self._sources.of(block, ADDED_EDGES.name, "src"))
-        views = out.view, inn.view
-        deleted, changed = (self._found(block, group, *views) for group in (DELETED_EDGES, CHANGED_EDGES))
+        deleted, changed = (self._found(block, group, out, inn) for group in (DELETED_EDGES, CHANGED_EDGES))
         added = self._added(block)
         self._gone = self._rows(deleted[0], deleted[2])
-        src, dst, numbers = changed
+        src, dst, numbers, tags = changed
         if src.size:
             here, new = numbers.view(np.int32) != 0, self._values(block, CHANGED_EDGES)
             rows, new = self._rows(src, numbers), new[here]
@@ -189,8 +192,9 @@ class EdgeTable:
             self._changed, self._new = rows[differs], new[differs]
             other = ~here
             other[here] = differs
-            src, dst, numbers = (frozen(column[other]) for column in changed)
-        return EdgeChanges(deleted, (src, dst, numbers, numbers), added)
+            src, dst, numbers = (frozen(column[other]) for column in changed[:3])
+            tags = frozen(tags[other]) if out.tagged else tags
+        return EdgeChanges(deleted, (src, dst, numbers, numbers, tags), added)
 
     @property
     def changing(self) -> np.ndarray:
@@ -226,22 +230,23 @@ class EdgeTable:
                 table.reserve(needs)
         align(self.type, self.attr)
 
-    def _found(
-        self, block: Block, group: EdgeGroup, out: ListsView, inn: ListsView
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        src, dst, etype = self._edges_of(block, group)
+    def _found(self, block: Block, group: EdgeGroup, out: Lists, inn: Lists) -> SomeEdges:
+        src, dst, etype, tags = self._edges_of(block, group)
         found = np.empty(src.size, np.int32)
         if src.size:
-            find_edges(out, inn, self.type.data, self.type.stride, (src, dst, etype), found)
-        return src, dst, frozen(found.view(np.float32))
+            if out.tagged:  # of parallel edges both ends have a long list
+                out.make_index(src)
+                inn.make_index(dst)
+            find_edges(out.view, inn.view, self.type.data, self.type.stride, (src, dst, etype), found)
+        return src, dst, frozen(found.view(np.float32)), tags
 
-    def _added(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        src, dst, etype = self._edges_of(block, ADDED_EDGES)
+    def _added(self, block: Block) -> SomeEdges:
+        src, dst, etype, tags = self._edges_of(block, ADDED_EDGES)
         found = np.empty(src.size, np.int32)
         if src.size:
             tables, values = (self.free.view, self.type.view, self.attr.view), self._values(block, ADDED_EDGES)
             number_edges(*tables, self._sources.shift, self.type.stride, src, etype, values, found)
-        return src, dst, frozen(found.view(np.float32))
+        return src, dst, frozen(found.view(np.float32)), tags
 
     def _values(self, block: Block, group: EdgeGroup) -> np.ndarray:
         """Return what messages read of the edges of a group from now on, (n, width) float32."""
@@ -259,11 +264,15 @@ class EdgeTable:
             return slice(None)
         return self._sources.of(block, group.name, "src") != self._targets.of(block, group.name, "dst")
 
-    def _edges_of(self, block: Block, group: EdgeGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sources, destinations and types of the edges of a group that it keeps."""
+    def _edges_of(self, block: Block, group: EdgeGroup) -> SomeEdges:
+        """Sources, destinations, types and tags of the edges of a group that it keeps; tags stand for types."""
         kept = self._kept(block, group)
         src, dst = self._sources.of(block, group.name, "src"), self._targets.of(block, group.name, "dst")
-        return frozen(src[kept]), frozen(dst[kept]), block.get(group.type)[kept]
+        tags = block.get(group.row)
+        if tags.size:
+            tags = frozen(tags[kept])
+            return frozen(src[kept]), frozen(dst[kept]), tags, tags
+        return frozen(src[kept]), frozen(dst[kept]), block.get(group.type)[kept], tags
 
     def _rows(self, src: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The rows of numbered edges, without those that are not here."""

@@ -111,7 +111,7 @@ def of_relations(sections: list[tuple[int, Block]]) -> Block:
     columns: Columns = {}
     for group in _GROUPS.values():
         found = [(number, block) for number, block in sections if group.names[0] in block.columns]
-        for name in (group.part, *group.names) if found else ():
+        for name in (group.part, group.row, *group.names) if found else ():
             if name in found[0][1].columns:
                 columns[name] = frozen(np.concatenate([block.columns[name] for _, block in found]))
         if found:

@@ -50,7 +50,7 @@ def in_edge_order(block: Block) -> Block:
         order = edge_order(*map(section.get, ADDED_EDGES.names[:2]))
         moved |= {
             prefix + name: frozen(section.columns[name][order])
-            for name in (ADDED_EDGES.part, *ADDED_EDGES.names, ADDED_EDGES.type, ADDED_EDGES.attr)
+            for name in (ADDED_EDGES.part, *ADDED_EDGES.names, ADDED_EDGES.type, ADDED_EDGES.row, ADDED_EDGES.attr)
             if name in section.columns
         }
     return Block(block.header, block.columns | moved)

@@ -58,7 +58,7 @@ class LayerStorage(Core):
             same = self._sharing.setdefault(columns, [])
             z = self.relations[same[0]].store.z if same else None
             ends = self.kinds[one.source].at, self.kinds[one.target].at
-            self.relations.append(synopses_of(self.tables, one, ends, str(self.shape), z))
+            self.relations.append(synopses_of(self.tables, one, ends, self.shape, z))
             same.append(place)
         for kind, vertices in self.kinds.items():
             whole = self._sharing.get((kind, 0, vertices.plan.message_width))

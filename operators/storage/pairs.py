@@ -22,6 +22,7 @@ from freshet.operators.graph.tables import with_prefix
 from freshet.operators.storage.epoch_topology import NO_RECORDS, EpochTopology
 from freshet.operators.storage.partial_rows import PartialRows
 from freshet.operators.storage.relations import RelationSynopses, Route, Routed
+from freshet.operators.storage.shape import LayerShape
 from freshet.state.block_columns import DELETED_EDGES, relation_prefix
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
@@ -31,23 +32,23 @@ _PAIR = "pair."  # what the names of tables of pairs begin with, behind the rela
 
 
 def synopses_of(
-    tables: TableSet, plan: LayerRelation, ends: tuple[PartRows, PartRows], place: str, z: Table | None
+    tables: TableSet, plan: LayerRelation, ends: tuple[PartRows, PartRows], shape: LayerShape, z: Table | None
 ) -> RelationSynopses:
     """Return the synopses of a relation, or those of many."""
     if plan.has_pairs:
-        return PairSynopses(tables, cast(RelationPlan, plan), ends, place, z)
-    return RelationSynopses(tables, plan, ends, place, z)
+        return PairSynopses(tables, cast(RelationPlan, plan), ends, shape, z)
+    return RelationSynopses(tables, plan, ends, shape, z)
 
 
 class PairSynopses(RelationSynopses):
     """Lists and a store for the messages of many relations, in tables with the prefix of the first one."""
 
     def __init__(
-        self, tables: TableSet, plan: RelationPlan, ends: tuple[PartRows, PartRows], place: str, z: Table | None
+        self, tables: TableSet, plan: RelationPlan, ends: tuple[PartRows, PartRows], shape: LayerShape, z: Table | None
     ) -> None:
         mine = with_prefix(tables, relation_prefix(plan.number) + _PAIR)
         self.pairs = PairRows(mine, ends[1], len(plan.numbers))
-        super().__init__(tables, plan, (ends[0], self.pairs), place, z)
+        super().__init__(tables, plan, (ends[0], self.pairs), shape, z)
         self._typed = plan
         self._number_of = {relation_prefix(number): k for k, number in enumerate(plan.numbers)}
         self._changed = self._left = _NO_ROWS  # pairs whose synopses an epoch changed, and those that edges left

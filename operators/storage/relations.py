@@ -20,6 +20,7 @@ from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.graph.tables import with_prefix
 from freshet.operators.storage.epoch_topology import EpochTopology, prefixed
 from freshet.operators.storage.partial_rows import partial_columns
+from freshet.operators.storage.shape import LayerShape
 from freshet.operators.storage.vertices import KeptSums
 from freshet.state.block_columns import Columns, relation_prefix
 from freshet.state.codec import Block
@@ -44,9 +45,9 @@ class RelationSynopses:
     """Lists and a store for the messages of a relation, in tables whose names begin with its prefix."""
 
     def __init__(
-        self, tables: TableSet, plan: LayerRelation, ends: tuple[PartRows, PartRows], place: str, z: Table | None
+        self, tables: TableSet, plan: LayerRelation, ends: tuple[PartRows, PartRows], shape: LayerShape, z: Table | None
     ) -> None:
-        """`ends`: rows of sources and of targets; `place` says in errors where this is.
+        """`ends`: rows of sources and of targets.
 
         `z` has what sources send, where another relation keeps that table.
         """
@@ -56,8 +57,8 @@ class RelationSynopses:
         self._has_changed = False  # edges, in this epoch
         self._shares = z is not None
         mine = with_prefix(tables, self.prefix)
-        self.lists = EdgeLists(mine, *ends, plan)
-        self.store = aggregate_of(plan.synopsis).store(mine, self.lists, plan, place, z)
+        self.lists = EdgeLists(mine, *ends, plan, is_keyed=shape.is_keyed)
+        self.store = aggregate_of(plan.synopsis).store(mine, self.lists, plan, str(shape), z)
 
     def merge(
         self, epoch: int, topology: EpochTopology, sources: SourceRows, targets: SourceRows, own: Table | None = None

@@ -20,6 +20,7 @@ class LayerShape(NamedTuple):
     layer: LayerOfKinds
     following: LayerOfKinds | None
     receivers: TaskParts | None = None
+    is_keyed: bool = False  # edges have keys
 
     def __str__(self) -> str:
         return f"storage {self.number} task {self.task}"

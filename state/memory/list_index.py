@@ -31,12 +31,33 @@ _RECORD = 8
 _PART, _SLOT, _AT, _ORDER, _USED = range(5)  # part + 1, or 0: never used, GONE; cells that are not 0
 _SPREAD = 2654435769  # 2**32 divided by the golden ratio
 _FEW_RECORDS = 8
+_STRIDE = 16
 _FEW = 1 << 14  # lines of 16 cells that are kept where nothing is in them: 1 MiB
 
 
 def no_index() -> np.ndarray:
     """Room for nothing yet."""
     return np.zeros(_HEADER, np.int32)
+
+
+@inner
+def read_through(
+    pool: np.ndarray, weights: np.ndarray, weighted: bool, begin: int, end: int, value: int, weight: float
+) -> np.int64:
+    """The first place in a pool from `begin` to `end` where a value stands, where `weighted` with a weight, or -1."""
+    while begin + _STRIDE <= end:  # a stride without the value is passed in a few vector instructions
+        hit = np.int32(0)
+        for i in range(_STRIDE):
+            hit |= np.int32(pool[begin + i] == value)
+        if hit:
+            for i in range(begin, begin + _STRIDE):
+                if pool[i] == value and (not weighted or weights[i] == np.float32(weight)):
+                    return np.int64(i)
+        begin += _STRIDE
+    for i in range(begin, end):
+        if pool[i] == value and (not weighted or weights[i] == np.float32(weight)):
+            return np.int64(i)
+    return np.int64(-1)
 
 
 @inner

@@ -28,7 +28,8 @@ from freshet.operators.aggregates.exact_sums import (
     note_loss,
 )
 from freshet.operators.aggregates.sums.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, scrub, settle
-from freshet.operators.graph.both_ends import lacks_index_of_edges, link, reweigh, unlink
+from freshet.operators.graph.both_ends import lacks_index_of_edges, link, reweigh, tag_at, unlink
+from freshet.operators.graph.edge_changes import Reweighted, SomeEdges
 from freshet.operators.graph.row_kernels import put
 from freshet.state.adjacency import base_of, place_of
 from freshet.state.table import View, touch
@@ -102,8 +103,9 @@ def _prefetch_adjacency(syn: Synopses, src: np.ndarray, dst: np.ndarray, i: int)
 
 
 @inner
-def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, serial: int) -> int:
+def delete_edges(syn: Synopses, deleted: SomeEdges, serial: int) -> int:
     """Take back what deleted edges brought, and forget the edges; returns OK or MISSING_EDGE."""
+    src, dst, weight, tags = deleted
     for begin in range(0, len(src), MESSAGES_AT_ONCE):
         count = 0
         for i in range(begin, min(begin + MESSAGES_AT_ONCE, len(src))):
@@ -112,7 +114,7 @@ def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.nda
             if syn.skip_loops and u == v:
                 continue
             w = weight[i] if syn.weighted else np.float32(1)
-            if not unlink(syn.out, syn.inn, u, v, w):
+            if not unlink(syn.out, syn.inn, u, v, w, tag_at(syn.out, tags, i)):
                 return MISSING_EDGE
             touch(syn.note, v)
             syn.note.data[v, IN_EDGES] -= 1
@@ -123,10 +125,9 @@ def delete_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.nda
 
 
 @inner
-def reweight_edges(
-    syn: Synopses, src: np.ndarray, dst: np.ndarray, old: np.ndarray, new: np.ndarray, serial: int
-) -> int:
+def reweight_edges(syn: Synopses, reweighted: Reweighted, serial: int) -> int:
     """Replace the messages of edges that get a new weight; returns OK or MISSING_EDGE."""
+    src, dst, old, new, tags = reweighted
     edges = MESSAGES_AT_ONCE // 2
     for begin in range(0, len(src) if syn.weighted else 0, edges):
         count = 0
@@ -134,7 +135,7 @@ def reweight_edges(
             u, v = src[i], dst[i]
             if syn.skip_loops and u == v:
                 continue
-            if not reweigh(syn.out, syn.inn, u, v, old[i], new[i]):
+            if not reweigh(syn.out, syn.inn, u, v, old[i], new[i], tag_at(syn.out, tags, i)):
                 return MISSING_EDGE
             _list_message(syn, count, u, v, -old[i])
             _list_message(syn, count + 1, u, v, new[i])
@@ -211,8 +212,9 @@ def update_sources(syn: Synopses, slots: np.ndarray, at: np.ndarray, rows: np.nd
 
 
 @inner
-def add_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int, serial: int) -> int:
+def add_edges(syn: Synopses, added: SomeEdges, start: int, serial: int) -> int:
     """Add edges from index `start` on and bring their messages; returns where it stopped, as pools may have to grow."""
+    src, dst, weight, tags = added
     n, stop = len(src), len(src)
     for begin in range(start, n, MESSAGES_AT_ONCE):
         count = 0
@@ -222,7 +224,7 @@ def add_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarra
             if syn.skip_loops and u == v:
                 continue
             w = weight[i] if syn.weighted else np.float32(1)
-            if not link(syn.out, syn.inn, u, v, w):
+            if not link(syn.out, syn.inn, u, v, w, tag_at(syn.out, tags, i)):
                 stop = i
                 break
             touch(syn.note, v)
@@ -250,13 +252,13 @@ def end_epoch(
 @kernel
 def merge_epoch(
     syn: Synopses,
-    deleted: tuple[np.ndarray, np.ndarray, np.ndarray],
-    reweighted: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    deleted: SomeEdges,
+    reweighted: Reweighted,
     sources: tuple[np.ndarray, np.ndarray, np.ndarray],
     selves: tuple[np.ndarray, np.ndarray],
     own: View,
     has_own: bool,
-    added: tuple[np.ndarray, np.ndarray, np.ndarray],
+    added: SomeEdges,
     at: int,
     serial: int,
     due: tuple[int, int],
@@ -277,30 +279,32 @@ def merge_epoch(
         result[0], result[1] = OK, BEGIN_INDEXED
         return
     if at < 0:
-        result[0] = delete_edges(syn, deleted[0], deleted[1], deleted[2], serial)
+        result[0] = delete_edges(syn, deleted, serial)
         if result[0] != OK:
             return
-        result[0] = reweight_edges(syn, reweighted[0], reweighted[1], reweighted[2], reweighted[3], serial)
+        result[0] = reweight_edges(syn, reweighted, serial)
         if result[0] != OK:
             return
         update_sources(syn, sources[0], sources[1], sources[2], serial)
         if has_own:
             put(own, selves[0], selves[1], syn.z.data.shape[1])
-    result[1] = add_edges(syn, added[0], added[1], added[2], max(at, 0), serial)
+    result[1] = add_edges(syn, added, max(at, 0), serial)
     if result[1] == len(added[0]):
         result[2] = end_epoch(syn, serial, due, totals, again, found)
 
 
 @kernel
-def link_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, start: int) -> int:
+def link_edges(syn: Synopses, added: SomeEdges, start: int) -> int:
     """Add edges from index `start` on, without their messages; returns where it stopped, as pools may have to grow."""
+    src, dst, weight, tags = added
     n = len(src)
     for i in range(start, n):
         _prefetch_adjacency(syn, src, dst, i)
         u, v = src[i], dst[i]
         if syn.skip_loops and u == v:
             continue
-        if not link(syn.out, syn.inn, u, v, weight[i] if syn.weighted else np.float32(1)):
+        w = weight[i] if syn.weighted else np.float32(1)
+        if not link(syn.out, syn.inn, u, v, w, tag_at(syn.out, tags, i)):
             return i
         touch(syn.note, v)
         syn.note.data[v, IN_EDGES] += 1
@@ -308,13 +312,12 @@ def link_edges(syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarr
 
 
 @kernel
-def sum_edges(
-    syn: Synopses, src: np.ndarray, dst: np.ndarray, weight: np.ndarray, first: int, last: int, serial: int
-) -> None:
+def sum_edges(syn: Synopses, added: SomeEdges, first: int, last: int, serial: int) -> None:
     """Bring the messages of those added edges whose destinations are the rows from `first` up to `last`.
 
     The sums and notes of `syn` are those of these rows alone, and what it lists as touched counts from `first`.
     """
+    src, dst, weight, _ = added
     count = 0
     for i in range(len(src)):
         u, v = src[i], dst[i]

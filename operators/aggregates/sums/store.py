@@ -15,6 +15,7 @@ from freshet.operators.aggregates.exact_sums import IN_EDGES, read_means, read_s
 from freshet.operators.aggregates.finishing import Finish, ask_for_rows, end_row, store_row
 from freshet.operators.aggregates.sums import kernels as sum_kernels
 from freshet.operators.aggregates.sums import synopses
+from freshet.operators.graph.edge_changes import SomeEdges
 from freshet.operators.graph.edge_lists import EdgeLists, LostUpdateError
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.relation import RelationMessages
@@ -126,7 +127,7 @@ class SumStore:
         self.merge(0, Block(topology.header), sources, own)
         added = self.lists.changes(topology).added
         at = 0
-        while (at := sum_kernels.link_edges(self._views(), *added, at)) < added[0].size:
+        while (at := sum_kernels.link_edges(self._views(), added, at)) < added[0].size:
             self.lists.grow()
         touched = [_NO_SLOTS]
         (rows,) = self.lists.targets.needs.tolist()  # of one part
@@ -138,7 +139,7 @@ class SumStore:
         self._touched[: everything.size] = everything
         self._recompute(sum_kernels.settle_epoch(views, self._again))
 
-    def _load_pass(self, added: tuple[np.ndarray, np.ndarray, np.ndarray], first: int, last: int) -> np.ndarray:
+    def _load_pass(self, added: SomeEdges, first: int, last: int) -> np.ndarray:
         """The sums of some rows, made in memory of their own, where the tables may be in files; the touched rows."""
         size, sums, notes = last - first, Table("s", "f8", self.s.width), Table("note", "i4", 4)
         for table in (sums, notes):
@@ -146,7 +147,7 @@ class SumStore:
         notes.data[:size] = self.note.data[first:last]
         self._counter[:] = 0
         views = self._views()._replace(s=sums.view, note=notes.view)
-        sum_kernels.sum_edges(views, *added, first, last, stamp_of(0))
+        sum_kernels.sum_edges(views, added, first, last, stamp_of(0))
         touched = self._touched[: self._counter[0]] + np.int32(first)
         for table, made in ((self.s, sums), (self.note, notes)):
             table.touch_rows(touched)

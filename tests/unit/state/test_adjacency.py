@@ -26,7 +26,7 @@ def make(rows: int, weighted: bool = False) -> tuple[TableSet, Lists]:
 
 
 def add(lists: Lists, row: int, value: int, weight: float = 1.0) -> None:
-    while not append(lists.view, row, value, weight):
+    while not append(lists.view, row, value, weight, 0):
         lists.grow()
 
 
@@ -62,9 +62,9 @@ def test_they_are_what_python_lists_are(weighted: bool, operations: list[tuple[s
             model[row].append((value, kept))
         else:
             known = take_out(model[row], value, kept if weighted else None)
-            assert remove(lists.view, row, value, weight) == known
+            assert remove(lists.view, row, value, weight, 0) == known
         for wanted in range(4):
-            found = find(lists.view, row, wanted, weight)
+            found = find(lists.view, row, wanted, weight, 0)
             assert (found >= 0) == any(v == wanted and (not weighted or w == weight) for v, w in model[row])
     assert [contents(lists, row) for row in range(5)] == model
 
@@ -73,7 +73,7 @@ def test_they_are_what_python_lists_are(weighted: bool, operations: list[tuple[s
 def test_chunks_never_overlap_and_none_is_lost(operations: list[tuple[str, int, int, float]]) -> None:
     _, lists = make(5)
     for operation, row, value, weight in operations:
-        add(lists, row, value) if operation == "add" else remove(lists.view, row, value, weight)
+        add(lists, row, value) if operation == "add" else remove(lists.view, row, value, weight, 0)
     places = [place for at, _, capacity in lists.head.data[:5].tolist() for place in range(at, at + capacity)]
     for k in range(31):
         at = int(lists.free.data[k])
@@ -90,9 +90,9 @@ def churn(lists: object, rows: np.ndarray, values: np.ndarray, held: np.ndarray,
         row = rows[i]
         if held[row] >= most:
             at = lists.head.data[row, 0]
-            remove(lists, row, lists.pool.data[at + values[i] % held[row]], 1.0)
+            remove(lists, row, lists.pool.data[at + values[i] % held[row]], 1.0, 0)
             held[row] -= 1
-        if not append(lists, row, values[i], 1.0):
+        if not append(lists, row, values[i], 1.0, 0):
             return i
         held[row] += 1
     return len(rows)
@@ -122,7 +122,7 @@ def test_lists_that_grow_and_vanish_in_turn_use_the_same_room() -> None:
         for value in range(rounds):
             add(lists, row, value)
         for value in range(rounds):
-            assert remove(lists.view, row, value, 1.0)
+            assert remove(lists.view, row, value, 1.0, 0)
     assert not lists.head.data.any()
     assert int(lists.free.data[31]) <= 128
 
@@ -131,7 +131,7 @@ def test_an_empty_list_holds_no_chunk() -> None:
     _, lists = make(3)
     add(lists, 1, 7)
     assert lists.head.data[1].tolist() == [0, 1, FIRST_CAPACITY]
-    remove(lists.view, 1, 7, 1.0)
+    remove(lists.view, 1, 7, 1.0, 0)
     assert lists.head.data[1].tolist() == [0, 0, 0]
     add(lists, 2, 8)
     assert lists.head.data[2, 0] == 0, "the chunk is used again"
@@ -139,7 +139,7 @@ def test_an_empty_list_holds_no_chunk() -> None:
 
 def test_append_without_room_changes_nothing() -> None:
     tables, lists = make(1)
-    assert not append(lists.view, 0, 3, 1.0)
+    assert not append(lists.view, 0, 3, 1.0, 0)
     assert not any(table.data.any() for table in tables)
 
 
@@ -176,7 +176,7 @@ def churn_python(rng: random.Random, lists: Lists) -> None:
         if rng.random() < 0.6:
             add(lists, row, value, weight)
         else:
-            remove(lists.view, row, value, weight)
+            remove(lists.view, row, value, weight, 0)
 
 
 def assert_same(one: Lists, other: Lists) -> None:
@@ -199,7 +199,7 @@ def test_pages_that_come_back_in_any_order_leave_room_for_weights_too() -> None:
     lists.weight.load_page(3, bytes(4 * page))
     assert lists.weight.data.size < lists.pool.data.size
     lists.free.data[31] = lists.weight.data.size
-    assert not append(lists.view, 0, 3, 2.0), "there is no room for the weight"
+    assert not append(lists.view, 0, 3, 2.0, 0), "there is no room for the weight"
     add(lists, 0, 3, 2.0)
     assert contents(lists, 0) == [(3, 2.0)]
 
@@ -234,10 +234,10 @@ def test_lists_with_an_index_are_what_python_lists_are(
                 add(lists, row, value, weight)
                 entries.append((value, kept))
             elif act == "remove":
-                assert remove(lists.view, row, value, weight) == take_out(entries, value, kept)
+                assert remove(lists.view, row, value, weight, 0) == take_out(entries, value, kept)
             elif act == "find":
                 expected = next((k for k, entry in enumerate(entries) if entry == (value, kept)), None)
-                at = find(lists.view, row, value, weight)
+                at = find(lists.view, row, value, weight, 0)
                 assert (at - begin_of(lists, row) if at >= 0 else None) == expected
         if act == "make room":
             lists.reserve(4 + many * 8)  # rows of the second part move, and lists of both in their pools
@@ -269,7 +269,7 @@ def lacks_index(lists: Lists, row: int) -> bool:
 @njit
 def add_all(lists: object, values: np.ndarray) -> int:
     for i in range(len(values)):
-        if not append(lists, 0, values[i], 1.0):
+        if not append(lists, 0, values[i], 1.0, 0):
             return i
     return len(values)
 
@@ -277,7 +277,7 @@ def add_all(lists: object, values: np.ndarray) -> int:
 @njit
 def take_all(lists: object, values: np.ndarray) -> int:
     for i in range(len(values)):
-        if not remove(lists, 0, values[i], 1.0):
+        if not remove(lists, 0, values[i], 1.0, 0):
             return i
     return len(values)
 

@@ -15,7 +15,7 @@ from freshet.state.table import TableSet
 
 @njit
 def linked(out: object, inn: object, u: int, v: int, weight: float) -> bool:
-    return link(out, inn, u, v, weight)
+    return link(out, inn, u, v, weight, 0)
 
 
 @njit
@@ -26,7 +26,7 @@ def lacks(out: object, inn: object, deleted: tuple, reweighted: tuple) -> bool:
 @njit
 def fill(lists: object, row: int, count: int) -> int:
     for i in range(count):
-        if not append(lists, row, np.int32(i), np.float32(1)):
+        if not append(lists, row, np.int32(i), np.float32(1), 0):
             return i
     return count
 

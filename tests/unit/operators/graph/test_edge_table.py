@@ -46,10 +46,10 @@ class Kept:
         changes = self.edges.changes(topology(1, **columns))
         groups = {"gone": changes.deleted, "changed": changes.changed, "come": changes.added}
         before = {name: self.table.of(group[1], group[2]).tolist() for name, group in groups.items()}
-        for u, v, number in zip(*changes.added, strict=True):
-            while not append(self.edges.out.view, u, v, number):
+        for u, v, number in zip(*changes.added[:3], strict=True):
+            while not append(self.edges.out.view, u, v, number, 0):
                 self.edges.grow()
-            append(self.edges.inn.view, v, u, number)
+            append(self.edges.inn.view, v, u, number, 0)
         self.edges.settle()
         before["changed"] += self.table.of(changes.changed[1], changes.changed[3]).tolist()
         return {name: rows for name, rows in before.items() if rows}

@@ -61,7 +61,7 @@ def test_lists_of_parts_do_not_meet_in_their_pools(parts: int) -> None:
     expected: dict[int, list[int]] = {}
     for value in range(300):
         for row in at.of(block, "m").tolist():
-            while not append(lists.view, row, value + row, np.float32(1)):
+            while not append(lists.view, row, value + row, np.float32(1), 0):
                 lists.grow()
             expected.setdefault(row, []).append(value + row)
     assert {row: lists.of(row).tolist() for row in expected} == expected
