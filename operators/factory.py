@@ -19,6 +19,7 @@ from freshet.operators.inbox import INBOX_BYTES
 from freshet.operators.network import Network
 from freshet.operators.output_folders import LogFolders, log_id, tails_of
 from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.keys import KeyRules
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.parser.registry.decoder import decoder_of
 from freshet.operators.parser.stages import MessageStage, Originals, ParserStage
@@ -140,7 +141,8 @@ def parser_of(settings: Settings, plan: AnyPlan) -> Parser:
     config, types = settings.parsing, plan.edge_types or None
     decoder = decoder_of(config.message_format, config.registry, settings.registry_login)
     rules = plan.features, settings.id_kind, types, config.events_map, config.id_bytes_max
-    return Parser(*rules, decoder=decoder, cast_ids=config.cast_ids, ts_unit=config.ts_unit)
+    keys = KeyRules(config.edge_key, settings.partitioning.edge_keys, config.id_bytes_max)
+    return Parser(*rules, decoder=decoder, cast_ids=config.cast_ids, ts_unit=config.ts_unit, keys=keys)
 
 
 def make_core(settings: Settings, plan: AnyPlan, row: Operator, task: int) -> Core:

@@ -110,6 +110,13 @@ class Events:
         largest = int(times.max(initial=NO_TS))
         return None if largest == NO_TS else largest
 
+    def key_of(self, event: int) -> int | str | None:
+        """Return the key of an event, None without."""
+        if self.keys is None:
+            return None
+        (key,) = self.keys.slice(event, event + 1).compact().to_list()
+        return None if key in (NO_KEY, "") else key
+
     @property
     def has_keys(self) -> bool:
         """Return whether an event has a key; that it deletes all edges of a pair is no key, but its operation."""
@@ -157,6 +164,10 @@ class Events:
             end_source=source,
             end_partition=partition,
         )
+
+    def with_keys(self, keys: Ids) -> Events:
+        """Return the events with these keys."""
+        return replace(self, keys=keys)
 
     def take(self, rows: np.ndarray) -> Events:
         """The events of these rows, ascending, as a block that ends where this one does; x stays as it is."""

@@ -121,7 +121,13 @@ class SavedJob:
             "ts_jump_ms": self.settings.partitioning.rules.jump_ms,
             "runtime": self.runtime,
             "processor": dict(self.settings.processor),
+            **self._of_keys(),
         }
+
+    def _of_keys(self) -> dict[str, str]:
+        """The kind of the keys of edges, and the field that has them; nothing where edges have none."""
+        kind = self.settings.partitioning.edge_keys
+        return {"edge_keys": kind, "edge_key": self.settings.parsing.edge_key} if kind else {}
 
     def settings_at(self, out: Path, model: Path) -> Settings:
         """The settings at today's paths, for folders may have moved.

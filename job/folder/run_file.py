@@ -93,6 +93,8 @@ class _Run(TypedDict, total=False):
     undirected: bool
     edge_ttl_ms: int
     ts_jump_ms: int
+    edge_keys: str
+    edge_key: str
     processor: dict[str, str]
 
 

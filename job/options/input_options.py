@@ -174,6 +174,11 @@ class GraphOptions(Options):
         description="Kind of vertex ids (default: the snapshot's, else the first accepted event's). With string, "
         "integers are taken as the strings that write them.",
     )
+    edge_key: Annotated[str | None, Option(IO, Holds.FOR_LIFE)] = Field(
+        default=None,
+        description="Field of events with the key of an edge, by which several stand between two vertices, or offset: "
+        "each record adds an edge of its own (default: key, where the first edge has one).",
+    )
     id_bytes_max: Annotated[Count, Option(FILE, Holds.FOR_LIFE)] = Field(
         default=ID_BYTES_MAX,
         ge=1,

@@ -119,6 +119,7 @@ def check(
         id_bytes_max=run.get("id_bytes_max", ID_BYTES_MAX),
         recorded=run.get("sources", []),
         ts_unit=run.get("ts_unit", "ms"),
+        edge_key=run.get("edge_key", ""),
     )
     refuse_what_is_missing(loaded, oracle)
     returned = returned_kinds(loaded)
@@ -138,7 +139,8 @@ def check(
 def _rules_of_run(plan: AnyPlan, run: dict[str, Any], undirected: bool | None) -> GraphRules:
     """The rules of the run's graph; `undirected`: None for as the run did."""
     rules = graph_rules(plan, undirected=bool(run.get("undirected", False)) if undirected is None else undirected)
-    return replace(rules, edge_ttl_ms=run.get("edge_ttl_ms", 0), ts_jump_ms=run.get("ts_jump_ms", 0))
+    times = {"edge_ttl_ms": run.get("edge_ttl_ms", 0), "ts_jump_ms": run.get("ts_jump_ms", 0)}
+    return replace(rules, **times, edge_keys=run.get("edge_keys", ""))
 
 
 def _findings(question: Question, given: Given, report: Report) -> Findings:

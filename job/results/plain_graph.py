@@ -172,9 +172,9 @@ class PlainGraph(ReferenceGraph):
             else:
                 self.bring_vertex(event.a, event.x)
         elif event.op == "del_edge":
-            self.del_edge(event.a, event.b, event.type)
+            self.del_edge(event.a, event.b, event.type, event.key)
         else:
-            self.add_edge(event.a, event.b, event.values, event.type, event.ts)
+            self.add_edge(event.a, event.b, event.values, event.type, event.ts, event.key)
 
     def has_vertex(self, vertex: Id) -> bool:
         """Return whether the graph has the vertex."""

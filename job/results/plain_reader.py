@@ -187,7 +187,7 @@ def _decoded(value: bytes, rules: PlainRules, decoder: Decoder) -> list[Event | 
 
 def _fields_of(rules: PlainRules) -> tuple[str, ...] | None:
     """The columns that are read; None: all of them."""
-    return None if rules.is_mapped else (*FIELDS, *rules.more_fields)
+    return None if rules.is_mapped else (*FIELDS, rules.key_name, *rules.more_fields)
 
 
 def _batches_of(path: Path, columns: Iterable[str] | None) -> Iterator[pa.RecordBatch]:

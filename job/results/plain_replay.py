@@ -51,12 +51,13 @@ class Given:
     cast_ids: bool = False
     recorded: Sequence[str] = ()  # the names of the sources, as the run recorded them
     ts_unit: str = "ms"  # of integers in `ts`
+    edge_key: str = ""  # the field with keys of edges, or `offset`
 
     def rules(self) -> PlainRules:
         """The rules that decide which records are events."""
         of = PlainRules if self.features.kinds is None else PlainKindsRules
         known = self.features, self.id_kind, self.graph.edge_types, self.events_map, self.id_bytes_max
-        return of(*known, self.cast_ids, self.ts_unit)
+        return of(*known, self.cast_ids, self.ts_unit, self.graph.edge_keys, self.edge_key)
 
     def sources(self, recorded: Sequence[str]) -> dict[str, PlainSource]:
         """Return the sources to read again, by the names that the run recorded, in reading order.
@@ -78,8 +79,9 @@ class Given:
 class Lane:
     """The records of one source and partition, taken as far as epochs reach."""
 
-    def __init__(self, records: Iterator[Judged]) -> None:
-        self._records = records
+    def __init__(self, records: Iterator[Judged], place: str = "") -> None:
+        """`place`: what tells its records from others'; where edges have the keys of their places, else empty."""
+        self._records, self._place = records, place
         self._next = next(records, None)
         self.accepted = self.rejected = self.skipped = self.position = 0
 
@@ -118,7 +120,8 @@ class Lane:
             self.rejected += 1
         else:
             self.accepted += 1
-            yield found.event
+            is_keyed = self._place and found.event.op == "add_edge"
+            yield found.event._replace(key=f"{self._place}:{found.position}") if is_keyed else found.event
 
 
 class PlainReplay:
@@ -265,7 +268,8 @@ class PlainReplay:
         lane = self._lanes.get((source, partition))
         if lane is None:
             records = self._sources[source].records(partition, self._rules)
-            lane = self._lanes[source, partition] = Lane(records)
+            place = f"{source}:{partition}" if self._rules.by_offset else ""
+            lane = self._lanes[source, partition] = Lane(records, place)
         return lane
 
     def _count(self, what: str = "") -> None:

@@ -45,6 +45,7 @@ class Event(NamedTuple):
     values: EdgeRow = PLAIN_EDGE
     type: str = NO_TYPE
     ts: int | None = None
+    key: Any = None
 
 
 class PlainRules:
@@ -58,6 +59,8 @@ class PlainRules:
         id_bytes_max: longest id, and name of an edge type, in bytes of UTF-8.
         cast_ids: integers are ids, too, and mean the strings that write them.
         ts_unit: the unit of integers in `ts`: s, ms, us or ns.
+        edge_keys: the kind of keys that edges have, "int" or "string"; empty: none.
+        edge_key: the field that has them, `key` if empty; `offset`: each added edge has the key of its place.
     """
 
     def __init__(
@@ -69,7 +72,11 @@ class PlainRules:
         id_bytes_max: int = ID_BYTES_MAX,
         cast_ids: bool = False,
         ts_unit: str = "ms",
+        edge_keys: str = "",
+        edge_key: str = "",
     ) -> None:
+        self.by_offset, self._edge_keys = edge_key == "offset", edge_keys
+        self.key_name = "key" if self.by_offset or not edge_key else edge_key
         self.cast_ids = cast_ids
         self.features, self.edge_types, self.id_bytes_max = features, tuple(edge_types or ()), id_bytes_max
         self.ts_unit = ts_unit
@@ -129,7 +136,8 @@ class PlainRules:
         if type(record) is not dict:
             return None
         if is_row:
-            record = {name: as_id(value) if name in INTEGER_NAMES else value for name, value in record.items()}
+            integers = (*INTEGER_NAMES, self.key_name)
+            record = {name: as_id(value) if name in integers else value for name, value in record.items()}
             record |= {name: without_times(value) for name, value in record.items() if name != "ts"}
         record = self._written(record)
         op = record.get("op")
@@ -143,6 +151,8 @@ class PlainRules:
         event = self._vertex(op, record) if op in VERTEX_OPS else self._edge(op, record) if op in EDGE_OPS else None
         if event is not None and ts is not None:
             event = event._replace(ts=ts)
+        if event is not None and event.b is not None and (key := record.get(self.key_name)) is not None:
+            event = event._replace(key=key) if self._is_key(key, op) else None
         if event is not None and self._id_type is None:
             self._id_type = type(event.a)
         return event
@@ -210,6 +220,15 @@ class PlainRules:
                 else:
                     return None
         return Event(op, src, dst, values=edge_row(carried, attr), type=self.default_type if kind is None else kind)
+
+    def _is_key(self, value: Any, op: str) -> bool:
+        if value == "*" or not self._edge_keys or self.by_offset:
+            return value == "*" and op == "del_edge" and self._edge_keys != ""
+        if type(value) is not KINDS[self._edge_keys]:
+            return False
+        return (
+            -(2**63) < value < 2**63 if type(value) is int else value != "" and is_short_text(value, self.id_bytes_max)
+        )
 
     def _is_id(self, value: Any) -> TypeGuard[Id]:
         if type(value) not in KINDS.values() or self._id_type not in (None, type(value)):

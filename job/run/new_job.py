@@ -30,7 +30,9 @@ from freshet.operators.graph.rules import graph_rules
 from freshet.operators.initial.image import ImageReport
 from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.parser.core import Parser
+from freshet.operators.parser.keys import KEY_FIELD, OFFSET, KeyRules
 from freshet.operators.parser.registry.decoder import decoder_of
+from freshet.operators.parser.rules import FIELDS, KIND_FIELDS
 from freshet.operators.settings import Settings, TailConfig
 from freshet.operators.snapshot.reader import OF_EMBED, Snapshot, dropped_columns
 from freshet.partitioner.config import PartitionerConfig
@@ -111,6 +113,7 @@ class Ends:
     sources: Sources
     outputs: Outputs
     id_kind: str
+    edge_keys: str = ""
 
 
 def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
@@ -144,12 +147,31 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     elif given_kind is not None:
         id_kind = given_kind
     else:
+        id_kind = None
+    keys = _key_rules(config)
+    if id_kind is None or keys.kind is None:
         login = config.client_properties.registry_login()
         decoder = decoder_of(config.message_format or "", config.registry or "", login)
-        id_kind = _of_first_event(
-            sources, Parser(model.plan.features, None, types, config.events_map, config.id_bytes_max, decoder=decoder)
+        options = config.events_map, config.id_bytes_max
+        parser = Parser(
+            model.plan.features, id_kind, types, *options, decoder=decoder, cast_ids=config.cast_ids, keys=keys
         )
-    return Ends(tuple(config.events), found, sources, outputs, id_kind)
+        id_kind = _of_first_events(sources, parser, awaits_key=bool(config.edge_key))
+    return Ends(tuple(config.events), found, sources, outputs, id_kind, keys.kind_at_end)
+
+
+def _key_rules(config: RunConfig) -> KeyRules:
+    """Return the rules of edges' keys, whose kind is open where events are to decide it.
+
+    Raises: UsageError for a field that events have for something else.
+    """
+    field = config.edge_key or ""
+    if field in (*FIELDS, *KIND_FIELDS) or (config.events_map and field not in ("", KEY_FIELD, OFFSET)):
+        msg = f"--edge-key {field}: a field of events; expected another one, or offset"
+        if config.events_map:
+            msg = f"--edge-key {field}: events are mapped; give `{KEY_FIELD}: {field}` in events_map, or offset"
+        raise UsageError(msg)
+    return KeyRules(field, INT if field == OFFSET else None, config.id_bytes_max)
 
 
 def _positions(graph: Snapshot, has_direction: bool, are_ignored: bool) -> list[Position]:
@@ -198,16 +220,22 @@ def _of_snapshot(given: str | None, graph: Snapshot) -> str:
     return graph.id_kind
 
 
-def _of_first_event(sources: Sources, parser: Parser) -> str:
-    """Return the kind of ids of the first accepted event, which is waited for in a topic."""
+def _of_first_events(sources: Sources, parser: Parser, *, awaits_key: bool) -> str:
+    """Return the kind of ids of the first accepted event; the first edge decides whether edges have keys.
+
+    They are waited for in a topic, except for a key where --edge-key is not given.
+    """
 
     def waits() -> None:
-        say("waiting for the first event, which decides the kind of ids; --id-type int or string saves the wait")
+        if parser.id_kind is None:
+            say("waiting for the first event, which decides the kind of ids; --id-type int or string saves the wait")
+        else:
+            say("waiting for the first edge with a key, which decides the kind of keys")
 
-    for _ in sources.first_events(parser, waits):
-        if parser.id_kind is not None:
-            return parser.id_kind
-    return INT
+    for _ in sources.first_events(parser, waits, in_topics=lambda: awaits_key or parser.id_kind is None):
+        if parser.id_kind is not None and parser.keys.kind is not None:
+            break
+    return parser.id_kind or INT
 
 
 def _record_of(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str, out: Path) -> SavedJob:
@@ -218,7 +246,7 @@ def _record_of(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str,
     block_events = config.epoch_events * (_LOCAL_EPOCHS if config.runtime == "local" else 1)
     processor = dict(of_new_job(config.processor, model.plan))
     rules = graph_rules(model.plan, undirected=config.undirected)
-    placed = option_values(config, PartitionerConfig) | {"id_kind": ends.id_kind}
+    placed = option_values(config, PartitionerConfig) | {"id_kind": ends.id_kind, "edge_keys": ends.edge_keys}
     wanted = PartitionerConfig.of(rules, **placed, hash_seed=new_seed())
     wanted = replace(wanted, ts_jump_ms=wanted.rules.jump_ms)
     settings = Settings(

@@ -151,20 +151,25 @@ class Sources:
         """The topics as plain data."""
         return tuple(topic.spec for topic in self.topics)
 
-    def first_events(self, parser: Parser, waits: Callable[[], None]) -> Iterator[Events]:
+    def first_events(
+        self, parser: Parser, waits: Callable[[], None], in_topics: Callable[[], bool] = lambda: True
+    ) -> Iterator[Events]:
         """The events from the starts, those of files first; ends with the sources, or never.
 
-        `waits` is called once when a topic has no message. Raises: EventFileError; JobFailed.
+        `waits` is called once when a topic has no message, `in_topics` for each message: those of topics end where it
+        is False. Raises: EventFileError; JobFailed.
         """
         for file in self.files:
             yield from file.events(0, parser)
-        if not self.topics:
+        if not self.topics or not in_topics():
             return
         from freshet.job.kafka.read_topics import first_messages
 
         for topic, messages in first_messages(self.topic_specs, self.topics[0].properties, waits):
             found = [RawMessage(*one[1:]) for one in messages]
             yield parser.parse_messages(found, Origin(topic.source, str(topic.address)))[0]
+            if not in_topics():
+                return
 
     @property
     def lane_ends(self) -> tuple[tuple[int, int, int, int], ...]:

@@ -15,7 +15,15 @@ import numpy as np
 from freshet.kinds import Kinds
 from freshet.operators.parser.rejects import LinePlace, TablePlace
 from freshet.operators.parser.rules import Rules
-from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, OP_SET_FEATURES, Events, Ids
+from freshet.partitioner.events import (
+    DEFAULT_TYPE,
+    OP_ADD_EDGE,
+    OP_ADD_VERTEX,
+    OP_DEL_EDGES,
+    OP_SET_FEATURES,
+    Events,
+    Ids,
+)
 from freshet.schema import ATTR, WEIGHT, EdgeValues, FeatureRows, Features
 
 NO_OP = 255
@@ -93,6 +101,18 @@ class TypeNames(NamedTuple):
         return etype, tuple(table)
 
 
+class KeyColumn(NamedTuple):
+    """A column of keys of edges.
+
+    Shapes: keys n, those without one where a row has none or a bad one; every (n,) bool, where all edges of a pair are
+    meant; good (n,) bool, where there is none or a good one
+    """
+
+    keys: Ids
+    every: np.ndarray
+    good: np.ndarray
+
+
 class Fields(NamedTuple):
     """The fields of n records, column by column; None where no record has the field.
 
@@ -112,6 +132,7 @@ class Fields(NamedTuple):
     x: ListColumn | None
     ts: Times | None
     kinds: Mapping[str, TypeNames]
+    keys: KeyColumn | None = None
 
 
 class Taken(NamedTuple):
@@ -140,6 +161,9 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
     good &= x_good
     if fields.ts is not None:
         good &= fields.ts.good
+    if fields.keys is not None:
+        good &= fields.keys.good
+        op = np.where(fields.keys.every, np.uint8(OP_DEL_EDGES), op)
     rows = np.flatnonzero(good)
     if relation is None or kinds is None:
         etype, table = fields.types.resolve(rows[edge[rows]], rules.edge_types)
@@ -173,6 +197,7 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
         ts=None if fields.ts is None else fields.ts.values,
         kind=None if kind is None or not kind.any() else np.where(edge | ~good, 0, kind).astype(np.uint8),
     )
+    events = events if fields.keys is None else events.with_keys(fields.keys.keys)
     return Taken(events if len(rows) == n else _only(events, good, rows), np.flatnonzero(~good))
 
 

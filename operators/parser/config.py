@@ -16,7 +16,8 @@ class ParserConfig:
     by field, or a list of such maps, each with a condition.
     `id_bytes_max` is of string ids and names of edge types. `block_events` is what blocks are cut by; 0: by the events
     of an epoch. `message_format` is that of a topic's messages whose schemas are in the registry (its address); empty:
-    JSON or Arrow. `ts_unit` is that of integers in `ts`.
+    JSON or Arrow. `ts_unit` is that of integers in `ts`. `edge_key` is the field with the keys of edges, or `offset`;
+    empty: `key`, if edges have any.
     """
 
     events_map: dict[str, str] | tuple[dict[str, str], ...] = field(default_factory=dict)
@@ -26,6 +27,7 @@ class ParserConfig:
     registry: str = ""
     cast_ids: bool = False
     ts_unit: TsUnit = MS
+    edge_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

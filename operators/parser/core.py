@@ -21,6 +21,7 @@ from freshet.operators.parser.columns import NO_OP, take
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
 from freshet.operators.parser.json_lines.text import Text
+from freshet.operators.parser.keys import KeyRules
 from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.mapping import Expressions, MappedRules
 from freshet.operators.parser.messages import KEY, MessageValues, RawMessage, key_record
@@ -134,6 +135,7 @@ class Parser:
             are then read.
         id_bytes_max: the longest that a string id, or the name of an edge type, may be in UTF-8.
         ts_unit: the unit of integers in `ts`.
+        keys: the rules of edges' keys; None: edges have none.
         lines_min: fewer lines of JSON than these are judged one by one; nothing else changes.
         decoder: what makes records of a topic's messages; None: they are JSON or Arrow.
         cast_ids: take integers for the strings that write them, where ids are strings.
@@ -153,8 +155,9 @@ class Parser:
         decoder: Decoder | None = None,
         cast_ids: bool = False,
         ts_unit: TsUnit = MS,
+        keys: KeyRules | None = None,
     ) -> None:
-        given = features, id_kind, edge_types, id_bytes_max, cast_ids, ts_unit
+        given = features, id_kind, edge_types, id_bytes_max, cast_ids, ts_unit, keys
         self._rules = MappedRules(events_map, *given) if events_map else Rules(*given)
         self._lines, self._decoder = LineParser(self._rules, lines_min), decoder
 
@@ -162,6 +165,11 @@ class Parser:
     def id_kind(self) -> str | None:
         """The kind of the job's ids, None while it is open."""
         return self._rules.id_kind
+
+    @property
+    def keys(self) -> KeyRules:
+        """The rules of edges' keys."""
+        return self._rules.keys
 
     @property
     def fields(self) -> Collection[str]:
@@ -190,7 +198,11 @@ class Parser:
         """The events of whole lines, the first of which is line `first_line` of its file."""
         text, end = Text.of_lines(data, first_line)
         with np.errstate(over="ignore"):
-            return self._lines.parse(text, origin, end, arrival_ms)
+            return self._keyed(self._lines.parse(text, origin, end, arrival_ms))
+
+    def _keyed(self, parsed: Parsed) -> Parsed:
+        """Return what was parsed with keys that follow from places."""
+        return (self.keys.keyed(parsed[0]), parsed[1]) if self.keys.by_offset else parsed
 
     def parse_messages(self, messages: Sequence[RawMessage], origin: Origin, arrival_ms: float = 0.0) -> Parsed:
         """Like `parse_batch`, for single messages."""
@@ -204,7 +216,7 @@ class Parser:
         rest. With a decoder, a message is one record.
         """
         if self._decoder is not None:
-            return self._parse_records(messages, origin, arrival_ms, self._decoder)
+            return self._keyed(self._parse_records(messages, origin, arrival_ms, self._decoder))
         messages = messages.with_keys() if self._rules.reads_keys else messages
         found: list[Parsed] = []
         first, refused, skipped = 0, dict[int, DeadLetter | None](), 0
@@ -227,7 +239,8 @@ class Parser:
                 found.append(self._parse_text(messages, range(first, len(messages)), refused, origin, arrival_ms))
         events = Events.concatenate([events for events, _ in found])
         letters = [one for _, letters in found for one in letters]
-        return replace(events, tombstones=events.tombstones + skipped) if skipped else events, letters
+        events = replace(events, tombstones=events.tombstones + skipped) if skipped else events
+        return self._keyed((events, letters))
 
     def _parse_records(self, messages: MessageValues, origin: Origin, arrival_ms: float, decoder: Decoder) -> Parsed:
         """The events of messages that are decoded, one by one."""
@@ -306,7 +319,7 @@ class Parser:
         `whole` gives the same rows with all columns, for dead letters, where the table has some of them alone.
         """
         place = TablePlace(origin, first_row, table.num_rows, arrival_ms, whole or partial(_same, table))
-        return parse_table(table, self._rules, place)
+        return self._keyed(parse_table(table, self._rules, place))
 
 
 def _same(table: Table) -> Table:

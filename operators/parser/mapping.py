@@ -21,6 +21,7 @@ from freshet.operators.parser.changes import (
     value_of,
     with_old_rows,
 )
+from freshet.operators.parser.keys import KEY_FIELD
 from freshet.operators.parser.messages import KEY
 from freshet.operators.parser.rules import FIELDS, ID_FIELDS, KIND_FIELDS, Field, Prepare, Rules, with_integers
 from freshet.partitioner.event_builder import EventBuilder
@@ -44,9 +45,9 @@ class EventMap:
     """
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
-        unknown = sorted(set(expressions) - {*FIELDS, *KIND_FIELDS})
+        unknown = sorted(set(expressions) - {*FIELDS, *KIND_FIELDS, KEY_FIELD})
         if unknown:
-            msg = f"expected fields among {', '.join((*FIELDS, *KIND_FIELDS))}, got {', '.join(unknown)}"
+            msg = f"expected fields among {', '.join((*FIELDS, KEY_FIELD, *KIND_FIELDS))}, got {', '.join(unknown)}"
             raise ValueError(msg)
         self._compiled = {}
         for field, expression in expressions.items():

@@ -17,7 +17,7 @@ from freshet.kinds import Kinds
 from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.records import records, to_json
-from freshet.partitioner.events import NO_TS, OP_ADD_EDGE, OP_NAMES, Events
+from freshet.partitioner.events import ALL_KEYS, NO_TS, OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_EDGES, OP_NAMES, Events
 from freshet.schema import ATTR
 
 LETTERS_MAX = 1000  # of one message
@@ -180,7 +180,7 @@ class Refusals:
 def _as_json(events: Events, row: int, kinds: Kinds | None) -> bytes:
     """An event of a topic, as the Partitioner knows it: without what no graph keeps or says nothing."""
     op, ends = int(events.op[row]), [ids.slice(row, row + 1).to_list()[0] for ids in (events.a, events.b)]
-    record: dict[str, Any] = {"op": OP_NAMES[op]}
+    record: dict[str, Any] = {"op": OP_NAMES[min(op, OP_DEL_EDGE)]}
     if op >= OP_ADD_EDGE:
         record |= {"src": ends[0], "dst": ends[1]} | events.values.record(row)
     else:
@@ -192,6 +192,9 @@ def _as_json(events: Events, row: int, kinds: Kinds | None) -> bytes:
         record |= _kinds_of(events, row, kinds, kinds.relation_names.index(name) if op >= OP_ADD_EDGE else None)
     elif events.etype[row]:
         record["type"] = name
+    key = ALL_KEYS if op == OP_DEL_EDGES else events.key_of(row)
+    if key is not None:
+        record["key"] = key
     if events.ts is not None and events.ts[row] != NO_TS:
         record["ts"] = int(events.ts[row])
     return orjson.dumps(record)

@@ -13,6 +13,7 @@ import numpy as np
 
 from freshet.kinds import NO_MIRROR, Kinds, Relation, some_names
 from freshet.operators.limits import ID_BYTES_MAX
+from freshet.operators.parser.keys import KEY_FIELD, KeyRules
 from freshet.operators.parser.records import show
 from freshet.partitioner.event_builder import EventBuilder
 from freshet.partitioner.events import (
@@ -36,7 +37,7 @@ WHOLE_MAX = 2**53  # a float of this size or less is the integer that was meant:
 class FieldKind(Enum):
     """Kinds of values of the fields of events."""
 
-    TEXT, ID, NUMBER, NUMBERS, FEATURES, TIME = range(6)
+    TEXT, ID, NUMBER, NUMBERS, FEATURES, TIME, KEY = range(7)
 
 
 # The rules below look further into each; a message on a table's columns goes by the kind alone (job/run/schemas.py).
@@ -54,7 +55,7 @@ FIELDS = {
 # Of graphs whose kinds have names.
 KIND_FIELDS = dict.fromkeys(("kind", "src_kind", "dst_kind"), FieldKind.TEXT)
 ID_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.ID)
-_INTEGERS = (*(name for name, kind in FIELDS.items() if kind in (FieldKind.ID, FieldKind.TIME)), "type")
+_INTEGERS = (*(name for name, kind in FIELDS.items() if kind in (FieldKind.ID, FieldKind.TIME)), "type", KEY_FIELD)
 
 _OPS = {name: code for code, name in enumerate(OP_NAMES)}
 _NUMBERS = frozenset((int, float, *INSTANTS.values()))
@@ -107,6 +108,7 @@ class Rules:
         id_bytes_max: int = ID_BYTES_MAX,
         cast_ids: bool = False,
         ts_unit: TsUnit = MS,
+        keys: KeyRules | None = None,
     ) -> None:
         if id_kind not in (None, INT, STRING):
             msg = f"id kind: expected int, string or None, got {id_kind!r}"
@@ -116,7 +118,7 @@ class Rules:
         self.kinds = features.kinds
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None
-        self.cast_ids = cast_ids
+        self.cast_ids, self.keys = cast_ids, keys or KeyRules()
         self.type_names = frozenset(self.kinds.by_type if self.kinds is not None else self.edge_types or ())
         self._id_type: type | None = None
         self.id_kind = id_kind
@@ -138,7 +140,7 @@ class Rules:
     @property
     def fields(self) -> Mapping[str, FieldKind]:
         """The fields of events that are read."""
-        return fields_of(self.features)
+        return {**fields_of(self.features), self.keys.field: FieldKind.KEY}
 
     def builder(self) -> EventBuilder:
         """An empty block for events by these rules."""
@@ -161,7 +163,7 @@ class Rules:
             return self._vertex(op, get("id"), get("x"), get("ts"), builder, position, get)
         src: Any = get("src")
         dst: Any = get("dst")
-        etype, ts = get("type"), get("ts")
+        etype, ts, key = get("type"), get("ts"), get(self.keys.field)
         expected: Any = self._id_type
         if type(etype) is int:
             etype = self.named(etype)
@@ -196,10 +198,16 @@ class Rules:
             if error:
                 return error
             code = builder.type_code(etype)
+        if key is not None and (error := self.keys.error(key, op)):
+            return error
         if ts is not None and type(ts := self._ms(ts)) is str:
             return ts
         self._decide(src, builder)
         builder.edge(op, src, dst, values, code, position)
+        if op == OP_ADD_EDGE:
+            self.keys.decide(key)
+        if key is not None:
+            builder.key(key)
         if ts is not None:
             builder.stamp(ts)
         return None

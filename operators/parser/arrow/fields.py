@@ -9,9 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.operators.parser.arrow.arrays import is_list, is_number, is_text, valid
-from freshet.operators.parser.columns import NO_OP, Fields, ListColumn, Numbers, Times, TypeNames
+from freshet.operators.parser.columns import NO_OP, Fields, KeyColumn, ListColumn, Numbers, Times, TypeNames
 from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, KIND_FIELDS, WHOLE_MAX, Rules
-from freshet.partitioner.events import INT, NO_TS, OP_ADD_EDGE, OP_NAMES, STRING, Ids
+from freshet.partitioner.events import (
+    ALL_KEYS,
+    INT,
+    NO_KEY,
+    NO_TS,
+    OP_ADD_EDGE,
+    OP_DEL_EDGE,
+    OP_NAMES,
+    STRING,
+    Ids,
+)
+from freshet.partitioner.ids import no_keys
 from freshet.partitioner.times.units import TsUnit, all_to_ms
 
 _OP_SET = pa.array(OP_NAMES)
@@ -34,6 +45,7 @@ def read_fields(columns: Mapping[str, pa.Array], n: int, rules: Rules) -> Fields
         x=None if x is None else _lists(x),
         ts=None if (ts := columns.get("ts")) is None else _times(ts, rules.ts_unit),
         kinds={name: _type_names(columns[name], n) for name in KIND_FIELDS if name in columns},
+        keys=None if (keys := columns.get(rules.keys.field)) is None else _keys(keys, op, edge, rules),
     )
 
 
@@ -186,6 +198,28 @@ def _decodes(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _keys(array: pa.Array, op: np.ndarray, edge: np.ndarray, rules: Rules) -> KeyColumn:
+    """A column of keys of edges; where their kind is open, or edges have none, all of them look bad."""
+    n, kind, given = len(edge), rules.keys.kind, valid(array) & edge
+    none, stars = np.zeros(n, bool), np.zeros(n, bool)
+    if is_text(array.type):
+        array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        array = array.cast(pa.large_string())
+        stars = pc.equal(array, ALL_KEYS).fill_null(False).to_numpy(zero_copy_only=False) & edge
+    every = stars & (op == OP_DEL_EDGE) if kind else none
+    if not kind or rules.keys.by_offset:
+        return KeyColumn(no_keys(kind or INT, n), every, ~given | every)
+    if kind == INT:
+        values, good = _integers(array, n)
+        good = good & given & (values != NO_KEY)
+        return KeyColumn(Ids(INT, np.where(good, values, NO_KEY)), every, ~given | every | good)
+    if not is_text(array.type):
+        return KeyColumn(no_keys(kind, n), every, ~given | every)
+    texts = pc.if_else(pa.array(given & ~stars), _short(array, rules.id_bytes_max), pa.scalar("", pa.large_string()))
+    keys, good = _utf8(texts)
+    return KeyColumn(keys, every, ~given | every | (good & (np.diff(keys.offsets) > 0)))
 
 
 def _numbers(array: pa.Array) -> Numbers:

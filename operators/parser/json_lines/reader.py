@@ -50,6 +50,7 @@ class Shape(NamedTuple):
 def shape_of(rules: Rules) -> Shape | None:
     """Return what is read for these rules, whose kind of ids is known; None: they need Python objects."""
     types = _TYPES | {FieldKind.ID: pa.int64() if rules.id_kind == INT else _STRING}
+    types |= {FieldKind.KEY: pa.int64() if rules.keys.kind == INT else _STRING}
     if rules.plain_map is None:
         return None
     fields, names, constants = rules.fields, dict[str, str](), dict[str, pa.Scalar]()
