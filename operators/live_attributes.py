@@ -119,7 +119,8 @@ class _Kept:
         number = self.keeper.relation
         block = whole if number == _ALL else view(whole, relation_prefix(number))
         for group in (CHANGED_EDGES, ADDED_EDGES):
-            src, dst, etype = block.get(group.names[0]), block.get(group.names[1]), block.get(group.type)
+            apart = group.row if group.row in block.columns else group.type
+            src, dst, etype = block.get(group.names[0]), block.get(group.names[1]), block.get(apart)
             if src.size:
                 part = block.get(group.part) if self._parts > 1 else np.zeros(src.size, np.int16)
                 ends = np.stack([part, src, dst, etype]).astype(np.int64)
@@ -136,7 +137,9 @@ class _Kept:
     def put(self, every: np.ndarray, attr: np.ndarray) -> None:
         """Set the attributes of those edges that it has."""
         has = self._has(every)
-        asked = every[:, has]
+        if self.keeper.relation != _ALL:
+            has &= every[4] == self.keeper.relation
+        asked = every[:4, has]
         known = np.concatenate([*self._ends, np.empty((4, 0), np.int64)], axis=1)
         keys = np.concatenate([known, asked], axis=1)
         number = np.arange(keys.shape[1])  # what was asked comes last of all with the same ends
@@ -149,10 +152,8 @@ class _Kept:
         attr[np.flatnonzero(has)[found]] = np.concatenate(self._attr)[newest]
 
     def _has(self, ends: np.ndarray) -> np.ndarray:
-        """Return which of these edges the operator has."""
-        keeper, every = self.keeper, np.ones(ends.shape[1], bool)
-        of_relation = every if keeper.relation == _ALL else ends[3] == keeper.relation
-        return of_relation & (every if not keeper.skips_loops else ends[1] != ends[2])
+        """Return which of these edges, if they are of its relation, the operator has."""
+        return ends[1] != ends[2] if self.keeper.skips_loops else np.ones(ends.shape[1], bool)
 
 
 def _lists_of(core: Core, relation: int) -> EdgeLists:

@@ -16,10 +16,11 @@ from freshet.partitioner.edge_keys import EdgeIndex, Keys, hash_keys, index_edge
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.epoch_end import close_epoch
 from freshet.partitioner.epoch_log import Log, empty_log, grow_log
-from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events, no_keys
+from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events
 from freshet.partitioner.graph_tables import find_earliest
 from freshet.partitioner.hash_index import grown, index_keys, make_index
 from freshet.partitioner.id_lookup import MORE, gather_names, index_names, resolve_ints, resolve_names
+from freshet.partitioner.ids import no_keys
 from freshet.partitioner.live_graph import LiveGraph, PartitionStats, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, Effects, EpochChange, Records, make_records
 from freshet.partitioner.netting import ITSELF, Batch, apply_events
@@ -196,7 +197,10 @@ class Partitioner:
         return live_graph(self._t, self.config.id_kind, self._types, self.features.kinds)
 
     def edge_places(self) -> np.ndarray:
-        """Part, slots of source and destination there, and code of the type of each live edge; (4, edges) int32."""
+        """Part, slots of both ends there, what tells it apart and its type's code, of each live edge; (5, edges) int32.
+
+        Edges of one pair are told apart by these codes or, where edges have keys, by their numbers.
+        """
         return edge_places(self._t)
 
     def stats(self) -> PartitionStats:
@@ -208,8 +212,8 @@ class Partitioner:
             msg = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
             raise ValueError(msg)
         if events.keys is not None and events.keys.kind != self.config.edge_keys and events.has_keys:
-            wanted = f"{self.config.edge_keys} keys" if self.config.edge_keys else "edges without keys"
-            msg = f"expected {wanted}, got {events.keys.kind} keys"
+            of = f"{self.config.edge_keys} keys" if self.config.edge_keys else "edges without keys"
+            msg = f"expected {of}, got {events.keys.kind} keys"
             raise ValueError(msg)
         if len(events.x) and events.x.widths != self.features.widths:
             wanted, got = (

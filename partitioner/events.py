@@ -173,9 +173,9 @@ class Events:
         """The events of these rows, ascending, as a block that ends where this one does; x stays as it is."""
         at = self._columns_at(rows)
         etype, x_row, none = self.etype[rows], self.x_row[rows], self.reject_rows[:0]
-        ids = {"a": self.a.take(rows), "b": self.b.take(rows)}
         keys = None if self.keys is None else self.keys.take(rows)
-        return replace(at, **ids, keys=keys, etype=etype, x_row=x_row, reject_rows=none)
+        at = replace(at, a=self.a.take(rows), b=self.b.take(rows), keys=keys)
+        return replace(at, etype=etype, x_row=x_row, reject_rows=none)
 
     def _columns_at(self, rows: Any) -> Events:
         """The block with the plainest of its columns at these rows (a slice, or an index array)."""

@@ -137,12 +137,12 @@ def _keys_of(tables: t.GraphTables, edges: np.ndarray) -> Ids | None:
 
 
 def edge_places(tables: t.GraphTables) -> np.ndarray:
-    """Return where each live edge is: its part, the slots of both ends there, and the code of its type.
+    """Return where each live edge is: its part, the slots of both ends there, what tells it apart, and its type.
 
-    Edges with keys have their numbers instead of types.
+    Edges of one pair are told apart by the codes of their types or, where they have keys, by numbers.
     """
     rows = tables.live_edges().astype(np.int64)
-    out = np.empty((4, rows.size), np.int32)
+    out = np.empty((5, rows.size), np.int32)
     _list_places(tables.view, rows, out)
     return out
 
@@ -152,7 +152,8 @@ def _list_places(g: t.GraphView, rows: np.ndarray, out: np.ndarray) -> None:
     edge = g.edge.data
     for i in range(len(rows)):
         part = np.int64(edge[rows[i], t.PART])
-        out[0, i], out[3, i] = part, rows[i] if g.key_kind else edge[rows[i], t.TYPE]
+        out[0, i], out[4, i] = part, edge[rows[i], t.TYPE]
+        out[3, i] = rows[i] if g.key_kind else edge[rows[i], t.TYPE]
         out[1, i] = slot_of(g, np.int64(edge[rows[i], t.SRC]), part)
         out[2, i] = slot_of(g, np.int64(edge[rows[i], t.DST]), part)
 

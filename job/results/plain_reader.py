@@ -106,16 +106,18 @@ def snapshot_events(folder: Path, rules: PlainRules, *, with_ts: bool = False) -
         path = folder / f"{name}.parquet"
         columns += (TIME,) if with_ts and name == "edges" else ()
         columns += rules.more_fields
+        columns += ("key",) if name == "edges" else ()
         in_ms = event_ts_of(folder) is not None  # a job exported them, whatever the unit of events is
         try:
             for number, row in enumerate(_rows(_batches_of(path, columns), columns)):
                 if in_ms and type(row.get(TIME)) is int:
                     row[TIME] = _Moment(row[TIME])
+                key = row.pop("key", None)
                 event = rules.judge({"op": op, **row})
                 if event is None:
                     msg = f"--snapshot {path}: row {number} is no {op}: {row}"
                     raise UsageError(msg)
-                yield event
+                yield event if key is None else event._replace(key=key)
         except (OSError, pa.ArrowException) as error:
             msg = f"--snapshot {path}: can't be read: {error}"
             raise UsageError(msg) from None

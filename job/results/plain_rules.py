@@ -226,9 +226,9 @@ class PlainRules:
             return value == "*" and op == "del_edge" and self._edge_keys != ""
         if type(value) is not KINDS[self._edge_keys]:
             return False
-        return (
-            -(2**63) < value < 2**63 if type(value) is int else value != "" and is_short_text(value, self.id_bytes_max)
-        )
+        if isinstance(value, int):
+            return -(2**63) < value < 2**63
+        return value != "" and is_short_text(str(value), self.id_bytes_max)
 
     def _is_id(self, value: Any) -> TypeGuard[Id]:
         if type(value) not in KINDS.values() or self._id_type not in (None, type(value)):

@@ -74,7 +74,7 @@ def read_snapshot(folder: Path, rules: PlainRules, graph: GraphRules = NO_RULES)
         every = _every(of, types, rules, vertices)
         odd_loops = graph.forbid_typed_loops and len(types.names) > 1 and (every.ends[0] == every.ends[1]).any()
         has_times = graph.edge_ttl_ms and _has(edges, "ts")
-        if odd_loops or has_times:
+        if odd_loops or has_times or (graph.edge_keys and _has(edges, "key")):
             return None
         keys, values = _last_of_equal(types, every.ends, values, len(every.ids))
         x = _zeros(every, rules.features)

@@ -148,7 +148,7 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
         id_kind = given_kind
     else:
         id_kind = None
-    keys = _key_rules(config)
+    keys = _key_rules(config, "" if graph is None else graph.key_kind)
     if id_kind is None or keys.kind is None:
         login = config.client_properties.registry_login()
         decoder = decoder_of(config.message_format or "", config.registry or "", login)
@@ -160,10 +160,10 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     return Ends(tuple(config.events), found, sources, outputs, id_kind, keys.kind_at_end)
 
 
-def _key_rules(config: RunConfig) -> KeyRules:
+def _key_rules(config: RunConfig, of_snapshot: str) -> KeyRules:
     """Return the rules of edges' keys, whose kind is open where events are to decide it.
 
-    Raises: UsageError for a field that events have for something else.
+    Raises: UsageError for a field that events have for something else, or a snapshot with other keys.
     """
     field = config.edge_key or ""
     if field in (*FIELDS, *KIND_FIELDS) or (config.events_map and field not in ("", KEY_FIELD, OFFSET)):
@@ -171,7 +171,10 @@ def _key_rules(config: RunConfig) -> KeyRules:
         if config.events_map:
             msg = f"--edge-key {field}: events are mapped; give `{KEY_FIELD}: {field}` in events_map, or offset"
         raise UsageError(msg)
-    return KeyRules(field, INT if field == OFFSET else None, config.id_bytes_max)
+    if field == OFFSET and of_snapshot not in ("", INT):
+        msg = f"--edge-key offset: keys are integers, and those of the snapshot's edges are {of_snapshot}s"
+        raise UsageError(msg)
+    return KeyRules(field, INT if field == OFFSET else of_snapshot or None, config.id_bytes_max)
 
 
 def _positions(graph: Snapshot, has_direction: bool, are_ignored: bool) -> list[Position]:

@@ -9,9 +9,10 @@ import numpy as np
 
 from freshet.operators.initial.column_files import ColumnWriter, read_columns, read_meta
 from freshet.partitioner.events import DEFAULT_TYPE, INT, NO_TS, STRING, Events, Ids
+from freshet.partitioner.ids import no_keys
 from freshet.schema import EdgeValues, FeatureRows, Features
 
-X = "x"
+X, _KEYS = "x", "edge_key"
 
 
 def write_events(
@@ -22,17 +23,18 @@ def write_events(
     progress: Callable[[str], None],
     *,
     is_timed: bool = False,
+    key_kind: str = "",
 ) -> None:
     """Write the events of all blocks into a folder, as `Events.concatenate` would put them together.
 
-    `is_timed`: with their `ts`.
+    `is_timed`: with their `ts`; `key_kind`: the kind of the keys of edges, if they have any.
 
     Raises: EmbedError when the disk is full; SnapshotError for bad rows.
     """
     codes: dict[str, int] = {}
     count = x_rows = 0
     given = set[str]()
-    bases = {"a": 0, "b": 0}
+    bases = {"a": 0, "b": 0} | ({_KEYS: 0} if key_kind else {})
     with ColumnWriter(folder) as out:
         for name, column in FeatureRows.none(features).columns(X).items():
             out.add(name, column)
@@ -49,12 +51,15 @@ def write_events(
             if is_timed:
                 out.add("ts", np.full(len(block), NO_TS, np.int64) if block.ts is None else block.ts)
             out.add("x_row", np.where(block.x_row >= 0, block.x_row + x_rows, -1).astype(np.int32))
-            for name, ids in (("a", block.a), ("b", block.b)):
-                bases[name] = _add_ids(out, name, ids, bases[name])
+            keys = no_keys(key_kind, len(block)) if key_kind and block.keys is None else block.keys
+            for name, ids in {"a": block.a, "b": block.b, _KEYS: keys}.items():
+                if name in bases and ids is not None:
+                    bases[name] = _add_ids(out, name, ids, bases[name])
             count, x_rows = count + len(block), x_rows + len(block.x)
             progress(f"reading the snapshot: {count:,} rows")
-        for name, end in bases.items() if id_kind != INT else ():
-            out.add(f"{name}_off", np.array([end], np.int64))
+        for name, end in bases.items():
+            if (key_kind if name == _KEYS else id_kind) != INT:
+                out.add(f"{name}_off", np.array([end], np.int64))
         out.close({"types": list(codes) or [DEFAULT_TYPE], "values": sorted(given), "count": count})
 
 
@@ -69,7 +74,7 @@ def _add_ids(out: ColumnWriter, name: str, ids: Ids, base: int) -> int:
     return base + len(packed.data)
 
 
-def read_events(folder: Path, features: Features, id_kind: str) -> Events:
+def read_events(folder: Path, features: Features, id_kind: str, key_kind: str = "") -> Events:
     """The events that were written there, mapped as writable, since kernels are compiled for such columns.
 
     Positions, sources and partitions are left out: no Partitioner reads them.
@@ -78,8 +83,8 @@ def read_events(folder: Path, features: Features, id_kind: str) -> Events:
     if not meta["count"]:
         return Events.empty(features, id_kind)
 
-    def ids(name: str) -> Ids:
-        if id_kind == INT:
+    def ids(name: str, kind: str = id_kind) -> Ids:
+        if kind == INT:
             return Ids(INT, columns[name])
         return Ids(STRING, offsets=columns[f"{name}_off"], data=columns[name])
 
@@ -98,6 +103,7 @@ def read_events(folder: Path, features: Features, id_kind: str) -> Events:
         types=tuple(meta["types"]),
         ts=columns.get("ts"),
         kind=columns.get("kind"),
+        keys=ids(_KEYS, key_kind) if key_kind else None,
     )
 
 

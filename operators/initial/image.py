@@ -134,14 +134,15 @@ class InitialImage:
     def _place(self, journal: FinishedSteps, blocks: Blocks) -> dict[str, int]:
         """Write the snapshot's events to files, and place its topology."""
         features, kind = self._plan.features, self._settings.id_kind
+        keys = self._settings.partitioning.edge_keys
         events = self._work / EVENTS
         if journal.get(EVENTS) is None:
             is_timed = self._settings.partitioning.rules.is_timed
-            write_events(blocks(), events, features, kind, self._progress, is_timed=is_timed)
+            write_events(blocks(), events, features, kind, self._progress, is_timed=is_timed, key_kind=keys)
             journal.put(EVENTS, {})
         if journal.get(PLACED) is None:
             self._progress("partitioning the snapshot")
-            found = place_graph(self._settings, self._plan, read_events(events, features, kind), self._work)
+            found = place_graph(self._settings, self._plan, read_events(events, features, kind, keys), self._work)
             self._drop_image(Place(PARTITIONER, 0))
             journal.put(PLACED, found)
         return {}

@@ -21,6 +21,7 @@ from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.arrow.arrays import advice_on
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.keys import KEY_FIELD, KeyRules
 from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
 from freshet.partitioner.times.units import MS, TsUnit
 from freshet.schema import ATTR, Features, dropped_among
@@ -59,7 +60,7 @@ class _Info(TypedDict, total=False):
 class Snapshot:
     """A graph to start from: `blocks()` gives add_vertex events with features, then add_edge events.
 
-    Applied in order they make the snapshot's graph: of equal vertices, and of equal (src, dst, type), the last row
+    Applied in order they make the snapshot's graph: of equal vertices, and of equal (src, dst, type, key), the last row
     holds, and unknown ends of edges become vertices with zero features. The column `label` is not read.
     `is_timed`: the edges' column `ts` is read, and the largest `ts` of the job that exported the graph. `ts_unit` is
     that of integers there, unless a job exported them, which are milliseconds.
@@ -77,6 +78,7 @@ class Snapshot:
     cast_ids: bool = False
     remark: str = ""  # on what its files lack
     ts_unit: TsUnit = MS
+    key_kind: str = ""  # of the edges' column `key`; empty: there is none
 
     @property
     def is_empty(self) -> bool:
@@ -93,10 +95,12 @@ class Snapshot:
         """
         most, unit = self.id_bytes_max, MS if EVENT_TS in self.info else self.ts_unit
         of = self.features, self.id_kind, self.edge_types
-        parser = Parser(*of, id_bytes_max=most, cast_ids=self.cast_ids, ts_unit=unit)
+        keys = KeyRules("", self.key_kind, most)
+        parser = Parser(*of, id_bytes_max=most, cast_ids=self.cast_ids, ts_unit=unit, keys=keys)
         for name in ("vertices", "edges"):
             columns = (*_COLUMNS[name], *(("ts",) if self.is_timed and name == "edges" else ()))
             columns += _OF_KINDS[name] if _names_kinds(self.features) else ()
+            columns += (KEY_FIELD,) if self.key_kind and name == "edges" else ()
             needed = dict.fromkeys(_required(name, self.features), "")
             if 0 in self.features.widths and name == "vertices":
                 needed["x"] = ", expected an empty list for a kind without features"
@@ -174,7 +178,22 @@ def open_snapshot(
         lacks += f"{'; ' if lacks else ''}edge_type is not read: name the column type"
     remark = f"{folder / 'edges.parquet'}: {lacks}" if lacks else ""
     counted = counts["vertices"], counts["edges"]
-    return Snapshot(folder, features, kind, types, *counted, info, id_bytes_max, is_timed, cast_ids, remark, ts_unit)
+    more = id_bytes_max, is_timed, cast_ids, remark, ts_unit, _key_kind(folder, schemas["edges"])
+    return Snapshot(folder, features, kind, types, *counted, info, *more)
+
+
+def _key_kind(folder: Path, edges: pa.Schema) -> str:
+    """Return the kind of the keys of a snapshot's edges; empty where they have none.
+
+    Raises:
+        SnapshotError: the column has another type.
+    """
+    if KEY_FIELD not in edges.names or pa.types.is_null(found := edges.field(KEY_FIELD).type):
+        return ""
+    if (kind := _kind_of(found)) is None:
+        msg = f"{folder / 'edges.parquet'}: {KEY_FIELD}: expected integers or strings, got {found}{advice_on(found)}"
+        raise SnapshotError(msg)
+    return kind
 
 
 def _names_kinds(features: Features) -> bool:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.files.json_file import write_json
 from freshet.files.whole import write_whole
 from freshet.kind_rows import KindRows
-from freshet.partitioner.events import DEFAULT_TYPE, INT, NO_TS, Ids
+from freshet.partitioner.events import DEFAULT_TYPE, INT, NO_KEY, NO_TS, Ids
 from freshet.partitioner.live_graph import LiveGraph
 from freshet.schema import ATTR, FeatureRows
 
@@ -26,8 +27,8 @@ def write_live_graph(folder: Path, graph: LiveGraph, x: FeatureRows, info: dict[
 
     Edges stand as the job has them: those of an undirected job both ways. Those that follow others by themselves, as
     their relation mirrors one, are left out. The column `type` is left out where the job knows the default type alone;
-    elsewhere that one is null. The column `ts` is there where edges expire, `kind` where kinds of vertices have names,
-    `src_kind` and `dst_kind` where the type alone does not say them.
+    elsewhere that one is null. The column `ts` is there where edges expire, `key` where they have keys, `kind` where
+    kinds of vertices have names, `src_kind` and `dst_kind` where the type alone does not say them.
     """
     _write_vertices(folder / "vertices.parquet", graph, x)
     _write_edges(folder / "edges.parquet", graph.without_mirrors())
@@ -60,6 +61,8 @@ def _write_edges(path: Path, graph: LiveGraph) -> None:
     fields += [(name, pa.string()) for name in names] if typed else []
     fields += [] if attr is None else [(ATTR, pa.list_(pa.float32(), attr.shape[1] if kinds is None else -1))]
     fields += [] if graph.ts is None else [("ts", pa.int64())]
+    keys = graph.edge_keys
+    fields += [] if keys is None else [("key", _id_type(keys))]
     schema = pa.schema(fields)
     with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for begin in range(0, len(graph.src), ROWS):
@@ -75,6 +78,8 @@ def _write_edges(path: Path, graph: LiveGraph) -> None:
                 columns.append(_narrow_attr(attr[some], kinds.edge_widths[graph.etype[some]]))
             if graph.ts is not None:
                 columns.append(pa.array(graph.ts[some], mask=graph.ts[some] == NO_TS))
+            if keys is not None:
+                columns.append(_keys(keys.slice(begin, min(begin + ROWS, len(keys)))))
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
@@ -120,6 +125,14 @@ def _id_array(ids: Ids) -> pa.Array:
     packed = ids.compact()
     offsets = np.ascontiguousarray(packed.offsets, np.int32)
     return pa.StringArray.from_buffers(len(packed), pa.py_buffer(offsets), pa.py_buffer(packed.data))
+
+
+def _keys(keys: Ids) -> pa.Array:
+    """Keys of edges, null for those without one."""
+    if keys.kind == INT:
+        return pa.array(keys.ints, mask=keys.ints == NO_KEY)
+    none = pa.array(np.diff(keys.offsets) == 0)
+    return pc.if_else(none, pa.scalar(None, pa.string()), _id_array(keys))
 
 
 def write_snapshot(

@@ -93,4 +93,4 @@ def test_no_table_has_them_and_a_row_stays_forty_bytes(parts: int) -> None:
     for name in ("edge", "vertex", "scalars", "parts"):
         assert told.core.tables[name].data.tobytes() == plain.tables[name].data.tobytes(), name
     places = told.core.edge_places()
-    assert places.shape == (4, told.core.edges) and len(np.unique(places, axis=1).T) == told.core.edges
+    assert places.shape == (5, told.core.edges) and len(np.unique(places, axis=1).T) == told.core.edges
