@@ -253,11 +253,14 @@ def relate(model: Path) -> None:
 
 
 def expire() -> None:
-    """Have an edge expire."""
+    """Have an edge expire, and another one have a key."""
     core = Partitioner(1, Features(1), PartitionerConfig(edge_ttl_ms=1))
     for ts in (0, 2):
         core.partition(events_of([("add_edge", ts, 1)], ts=[ts]))
     core.after_restore()
+    Partitioner(1, Features(1), PartitionerConfig(edge_keys=STRING)).partition(
+        events_of([("add_edge", 0, 1)], keys=["a"])
+    )
 
 
 def serve(folder: Path) -> None:

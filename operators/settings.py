@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.any_plan import AnyPlan, aggregated
 from freshet.gnn.kind_layers.plans import KindsPlan, RelationPlan
 from freshet.gnn.layers.base import LayerPlan
 from freshet.operators.dataflow import LayerTasks, Place
@@ -24,6 +24,7 @@ from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.parser.letter_box import DeadLetterFile, LetterBox, LetterQueue
 from freshet.partitioner.config import PartitionerConfig
 
+KEY_BYTES = 16  # of an edge with a key: that, and its place among parallel ones
 TIME_BYTES = 8  # of an edge that may expire: the `ts` of its last add
 
 
@@ -182,6 +183,7 @@ class Settings:
         """Return the rules of epochs, with values derived from the model and from the topic of changed embeddings."""
         vertex_bytes, edge_bytes = state_bytes(plan)
         edge_bytes += TIME_BYTES if self.partitioning.edge_ttl_ms else 0
+        edge_bytes += key_bytes(plan) if self.partitioning.edge_keys else 0
         outlet = self.outlet or OutletConfig()
         return replace(
             self.sealing,
@@ -263,6 +265,15 @@ def state_bytes_by_kind(plan: KindsPlan) -> tuple[list[int], list[int]]:
             for number in relation.numbers:  # of many there are at most as many pairs as edges
                 edges[number] += _edge_bytes(relation) + (0 if alone else state + _PAIR_BYTES)
     return vertices, edges
+
+
+def key_bytes(plan: AnyPlan) -> int:
+    """About how many bytes of tables an edge has for its key in all operators together, besides a text.
+
+    The Partitioner has the key, and the lists of each layer have a number in as much room again.
+    """
+    weighted = [one.edge.weighted or one.edge.row_width > 0 for one in aggregated(plan)]
+    return KEY_BYTES + sum(24 if one else 12 for one in weighted)
 
 
 def _edge_bytes(messages: LayerPlan | RelationPlan) -> int:

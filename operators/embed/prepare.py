@@ -99,6 +99,12 @@ class Preparation:
 
         Raises: SnapshotError for a row that is no vertex or edge; EmbedError for a full disk.
         """
+        if self._snapshot.key_kind:
+            msg = (
+                f"{self._snapshot.folder / 'edges.parquet'}: key: freshet embed takes no parallel edges yet; "
+                "`freshet run --snapshot` computes the embeddings of such a graph"
+            )
+            raise SnapshotError(msg)
         width = self._snapshot.features.width
         per_row = 16 * max(width, 8)
         read_rows = max(256, min(_READ_ROWS_MAX, self._memory // 32 // per_row))

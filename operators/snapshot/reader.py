@@ -178,8 +178,8 @@ def open_snapshot(
         lacks += f"{'; ' if lacks else ''}edge_type is not read: name the column type"
     remark = f"{folder / 'edges.parquet'}: {lacks}" if lacks else ""
     counted = counts["vertices"], counts["edges"]
-    more = id_bytes_max, is_timed, cast_ids, remark, ts_unit, _key_kind(folder, schemas["edges"])
-    return Snapshot(folder, features, kind, types, *counted, info, *more)
+    found = Snapshot(folder, features, kind, types, *counted, info, id_bytes_max, is_timed, cast_ids, remark, ts_unit)
+    return replace(found, key_kind=_key_kind(folder, schemas["edges"]))
 
 
 def _key_kind(folder: Path, edges: pa.Schema) -> str:
