@@ -226,6 +226,23 @@ def _count_deletion(log: Log, of_nothing: bool) -> None:
     log.counts[e.NOTHING_DELETED] += of_nothing
 
 
+@inner
+def _delete_edges(
+    g: GraphView, types: TypeCounts, index: EdgeIndex, log: Log, batch: Batch, i: int, mirror: int, ways: int
+) -> None:
+    """Delete the edge of an event, or all edges of its pair, and those that follow them."""
+    a, b, etype, edges = np.int64(batch.a[i]), np.int64(batch.b[i]), np.int64(batch.etype[i]), g.scalars[t.EDGES]
+    for way in range(ways):
+        src, dst, of = (b, a, mirror) if way else (a, b, etype)
+        if batch.op[i] == OP_DEL_EDGES:
+            delete_parallel(g, types, index, log, src, dst, of)
+        else:
+            row = _find_live(g, index, src, dst, of, batch, i)
+            if row >= 0:
+                delete_edge(g, types, index, log, row)
+    _count_deletion(log, g.scalars[t.EDGES] == edges)
+
+
 @kernel
 def apply_events(
     start: int,
@@ -270,22 +287,12 @@ def apply_events(
             for way in range(ways):
                 src, dst, of = (b, a, mirror) if way else (a, b, etype)
                 _set_edge(g, types, index, log, src, dst, of, batch, i)
-        elif op[i] == OP_DEL_EDGE:
-            edges = g.scalars[t.EDGES]
-            for way in range(ways):
-                src, dst, of = (b, a, mirror) if way else (a, b, etype)
-                row = _find_live(g, index, src, dst, of, batch, i)
-                if row >= 0:
-                    delete_edge(g, types, index, log, row)
-            _count_deletion(log, g.scalars[t.EDGES] == edges)
-        elif op[i] == OP_DEL_EDGES:
-            if not fits(log, g.scalars[t.VERTEX_ROWS], parallel_both_ways(g, index, a, b, etype, mirror, ways) + 1):
-                return i
-            edges = g.scalars[t.EDGES]
-            for way in range(ways):
-                src, dst, of = (b, a, mirror) if way else (a, b, etype)
-                delete_parallel(g, types, index, log, src, dst, of)
-            _count_deletion(log, g.scalars[t.EDGES] == edges)
+        elif op[i] >= OP_DEL_EDGE:
+            if op[i] == OP_DEL_EDGES:
+                count = parallel_both_ways(g, index, a, b, etype, mirror, ways)
+                if not fits(log, g.scalars[t.VERTEX_ROWS], count + 1):
+                    return i
+            _delete_edges(g, types, index, log, batch, i, mirror, ways)
         elif op[i] == OP_DEL_VERTEX:
             if a < 0 or not g.vertex.data[a, t.LIVE]:
                 _count_deletion(log, True)

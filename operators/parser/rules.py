@@ -140,7 +140,7 @@ class Rules:
     @property
     def fields(self) -> Mapping[str, FieldKind]:
         """The fields of events that are read."""
-        return {**fields_of(self.features), self.keys.field: FieldKind.KEY}
+        return {self.keys.field: FieldKind.KEY, **fields_of(self.features)}
 
     def builder(self) -> EventBuilder:
         """An empty block for events by these rules."""
