@@ -41,7 +41,7 @@ def arrays_of(graph: KindGraph) -> tuple[list[list[Any]], KindsGraph]:
     ]
     edges = []
     for number, one in enumerate(graph.kinds.relations):
-        of = [(src, dst, values) for (r, src, dst), values in graph.edges.items() if r == number]
+        of = [(src, dst, values) for (r, src, dst, *_), values in graph.edges.items() if r == number]
         src = np.array([places[one.source][src] for src, _, _ in of], np.int64)
         dst = np.array([places[one.target][dst] for _, dst, _ in of], np.int64)
         weight = np.array([weight for _, _, (weight, _) in of], np.float32)

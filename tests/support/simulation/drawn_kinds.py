@@ -58,7 +58,7 @@ class KindsCase(Case):
         """Hold every epoch against a full pass in float64 on the graph of that epoch."""
         model, kinds = self.trained, kinds_of(self)
         id_of = text_id if self.strings else int
-        graph, rows, state = KindGraph(kinds), run.rows(), Rows()
+        graph, rows, state = self.empty_graph(kinds), run.rows(), Rows()
         compared, worst = 0, 0.0
         for epoch, more in self._by_epoch(run):
             graph.apply(list(more), [])
@@ -72,6 +72,10 @@ class KindsCase(Case):
                 worst = max(worst, compare(got, want, named, epoch, bitwise=False))
             compared += len(named)
         return compared, worst
+
+    def empty_graph(self, kinds: Kinds) -> KindGraph:
+        """Return the graph that takes the rows."""
+        return KindGraph(kinds)
 
     def wanted(self, model: KindsModel, graph: KindGraph, id_of: Any) -> tuple[list[Any], Scaled]:
         """Return the ids of the returned kind, and the rows that they are to have, with the scales of their errors."""
