@@ -1,0 +1,108 @@
+"""Jobs whose edges have keys, from the command line: run, checked, exported, and gone on with from the snapshot."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+
+from freshet.gnn.model import save_model
+from tests.support.graphs.attributed import EDGE_WIDTH, gine
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.graphs.streams import random_records, with_attributes
+from tests.support.runs.jobs import DEADLINE_S, FRESHET
+
+MODEL = [conv("sage_conv", IN_WIDTH, 6), {"type": "relu"}, gine(6, 4)]
+
+
+def freshet(*words: object) -> dict[str, Any]:
+    """The JSON line of a command that ends well."""
+    done = subprocess.run([FRESHET, *map(str, words)], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def save(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_bytes(b"\n".join(map(orjson.dumps, records)))
+    return path
+
+
+def records_of(kind: str, field: str = "key") -> list[dict[str, Any]]:
+    """Random records, most edges of which have one of five keys; the first edge has one."""
+    rng, found = random.Random(kind), list[dict[str, Any]]()
+    for record in with_attributes(random_records(random.Random(4), 1200, IN_WIDTH, vertices=20), EDGE_WIDTH):
+        number = rng.randrange(6) if any("src" in one for one in found) else 3
+        if "src" in record and number:
+            every = record["op"] == "del_edge" and number < 3
+            record = {**record, field: "*" if every else number if kind == "int" else f"payment {number}"}
+        found.append(record)
+    return found
+
+
+def edges_after(records: list[dict[str, Any]]) -> set[tuple[Any, Any, Any]]:
+    """The edges that are there after the records, by plain dictionaries."""
+    edges: dict[tuple[Any, Any, Any], None] = {}
+    for record in records:
+        key = record.get("key")
+        if record["op"] == "add_edge":
+            edges[record["src"], record["dst"], key] = None
+        elif record["op"] in ("del_edge", "del_vertex"):
+            for edge in list(edges):
+                pair = edge[:2] == (record.get("src"), record.get("dst")) and key in ("*", edge[2])
+                if pair or record.get("id") in edge[:2]:
+                    del edges[edge]
+    return set(edges)
+
+
+def exported(folder: Path) -> set[tuple[Any, Any, Any]]:
+    table = pq.read_table(folder / "edges.parquet").to_pylist()
+    edges = {(row["src"], row["dst"], row["key"]) for row in table}
+    assert len(edges) == len(table)
+    return edges
+
+
+@pytest.mark.parametrize("kind", ["int", "string"])
+def test_a_job_and_one_that_goes_on_from_its_export(tmp_path: Path, kind: str) -> None:
+    model, records = tmp_path / "model", records_of(kind)
+    save_model(make_model(3, MODEL), model)
+    snapshot: list[object] = []
+    for number, some in enumerate([records[:600], records[600:]]):
+        events = save(tmp_path / f"{number}.jsonl", some)
+        given = ["--model", model, "--events", events, "--out", (out := tmp_path / f"out {number}"), *snapshot]
+        freshet("run", *given, "--runtime", "local", "--parts", 2 + number, "--epoch-events", 50)
+        line = freshet("check", *given, "--every", 3)
+        assert (line["missing"], line["extra"], line["oracle"]) == (0, 0, "pyg") and line["epochs_checked"] > 3
+        freshet("export", "--out", (to := tmp_path / f"graph {number}"), out)
+        edges = exported(to)
+        assert edges == edges_after(records[: 600 * (1 + number)])
+        assert len({edge[:2] for edge in edges}) < len(edges), "some are parallel"
+        snapshot = ["--snapshot", to]
+
+
+def test_keys_of_another_field_and_of_places(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    save_model(make_model(3, MODEL), model)
+    renamed = save(tmp_path / "payments.jsonl", records_of("string", "payment"))
+    plain = save(tmp_path / "plain.jsonl", [{**one, "key": None} for one in records_of("int", "other")])
+    for events, field in ((renamed, "payment"), (plain, "offset")):
+        given = ["--model", model, "--events", events, "--out", tmp_path / field]
+        line = freshet("run", *given, "--runtime", "local", "--edge-key", field, "--epoch-events", 100)
+        assert line["rejected"] == 0
+        assert freshet("check", *given, "--every", 4)["missing"] == 0
+
+
+def test_a_job_without_keys_says_which_option_takes_them(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    save_model(make_model(3, MODEL), model)
+    edges = [{"op": "add_edge", "src": 1, "dst": 2}, {"op": "add_edge", "src": 1, "dst": 2, "key": 7}]
+    given = ["--model", model, "--events", save(tmp_path / "a.jsonl", edges), "--out", tmp_path / "out"]
+    line = freshet("run", *given, "--runtime", "local")
+    assert line["rejected"] == 1 and "--edge-key" in next(iter(line["reasons"]))
+    assert freshet("check", *given)["rejected"] == 1
