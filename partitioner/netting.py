@@ -184,11 +184,12 @@ def _reason_against(
     a, etype, width = batch.a[i], batch.etype[i], g.scalars[t.ATTR_WIDTH]
     if len(batch.attr) and batch.attr[i] >= 0 and width and width != batch.attr[i] + 1:
         return OTHER_ATTR_WIDTH
-    if one_loop and a == batch.b[i] and row < 0 and g.vertex.data[a, t.LOOPS]:
-        return LOOP_OF_SECOND_TYPE
-    if g.key_kind and a == batch.b[i] and row < 0 and len(g.degree_place) and g.degree_place[etype] >= 0:
-        if first_parallel(index, g, a, a, etype) >= 0:
+    if a == batch.b[i] and row < 0:
+        in_degrees = len(g.degree_place) > 0 and g.degree_place[etype] >= 0
+        if g.key_kind and (one_loop or in_degrees) and first_parallel(index, g, a, a, etype) >= 0:
             return LOOP_OF_SECOND_KEY
+        if one_loop and g.vertex.data[a, t.LOOPS]:
+            return LOOP_OF_SECOND_TYPE
     if etype >= types.kept and types.uses[etype] == 0 and types.live[0] >= types.bound:
         return ONE_TYPE_TOO_MANY
     return 0

@@ -70,5 +70,11 @@ class KeyRules:
         if not adds.any():
             return events
         place = events.position - 1
+        if place.max() >> _PARTITION_BIT or events.source.max() >> (63 - _SOURCE_BIT):
+            msg = (
+                f"--edge-key offset: expected offsets below 2**{_PARTITION_BIT} and at most {1 << (63 - _SOURCE_BIT)} "
+                f"sources, got offset {place.max()} of source {events.source.max()}"
+            )
+            raise ValueError(msg)
         place |= events.partition.astype(np.int64) << _PARTITION_BIT | events.source.astype(np.int64) << _SOURCE_BIT
         return events.with_keys(Ids.of_ints(np.where(adds, place, NO_KEY)))
