@@ -82,7 +82,7 @@ def test_edges_between_known_rows_do_not_gather(types: int) -> None:
     rows = [("add_edge", k % 40, k // types % 50, 1.0, names[k % types]) for k in range(2000)]
     partitioner = Partitioner(1, Features(1), PartitionerConfig(hash_seed=SECRET))
     partitioner.partition(events_of(rows, Features(1), "int"))
-    gaps = np.flatnonzero(partitioner._edges.entries == 0)
+    gaps = np.flatnonzero(partitioner._edges.rows.entries == 0)
     assert int(np.diff(gaps).max()) - 1 < 100
 
 
