@@ -1,4 +1,4 @@
-"""SomeEdges in the lists of both their ends, which change together."""
+"""Edges in the lists of both their ends, which change together."""
 
 from __future__ import annotations
 
