@@ -57,9 +57,15 @@ def edge_changes(block: Block, sources: PartRows, targets: PartRows, value: str)
     (gone_row, changed_row, added_row), (deleted, changed, added) = _ROWS, NO_CHANGES
     # most epochs of few events have one of these, and each layer reads them
     if f"{_DELETED}_src" in columns:
-        deleted = of(block, _DELETED, "src"), to(block, _DELETED, "dst"), get(gone), get(gone_row)
+        deleted = of(block, _DELETED, "src"), to(block, _DELETED, "dst"), get(gone), columns.get(gone_row, _ENDS)
     if f"{_CHANGED}_src" in columns:
-        changed = of(block, _CHANGED, "src"), to(block, _CHANGED, "dst"), get(before), get(after), get(changed_row)
+        changed = (
+            of(block, _CHANGED, "src"),
+            to(block, _CHANGED, "dst"),
+            get(before),
+            get(after),
+            columns.get(changed_row, _ENDS),
+        )
     if f"{_ADDED}_src" in columns:
-        added = of(block, _ADDED, "src"), to(block, _ADDED, "dst"), get(come), get(added_row)
+        added = of(block, _ADDED, "src"), to(block, _ADDED, "dst"), get(come), columns.get(added_row, _ENDS)
     return EdgeChanges(deleted, changed, added)
