@@ -49,8 +49,8 @@ from freshet.operators.warm_up import take_events, throwaway_events
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.events import INT, STRING
 from freshet.partitioner.hash_index import FIRST_CAPACITY, grown, make_index
+from freshet.partitioner.ids import INT, STRING
 from freshet.schema import Features
 from freshet.state import table
 from freshet.state.adjacency import Lists

@@ -8,8 +8,8 @@ import numpy as np
 
 from freshet.operators.embed.files import DiskFile
 from freshet.operators.embed.order_kernels import number_ints, number_names
-from freshet.partitioner.events import INT, Ids
 from freshet.partitioner.hash_index import grown, make_index
+from freshet.partitioner.ids import INT, Ids
 from freshet.state.salt import scratch_salt
 
 IDS, BOUNDS = "ids", "bounds"

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from freshet.files.whole import sync_folder
 from freshet.operators.embed.files import full_disk
 from freshet.operators.sink.change_log import embeddings_schema
-from freshet.partitioner.events import INT, Ids
+from freshet.partitioner.ids import INT, Ids
 
 FILE_BYTES = 256 << 20
 _GROUP_BYTES = 4 << 20

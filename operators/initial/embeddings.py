@@ -21,7 +21,7 @@ from freshet.operators.output_folders import LogFolders
 from freshet.operators.settings import Settings
 from freshet.operators.storage.epoch_topology import prefixed
 from freshet.operators.storage.head import names_of
-from freshet.partitioner.events import INT, STRING, Ids
+from freshet.partitioner.ids import INT, STRING, Ids
 from freshet.state.block_columns import ROWS, kind_prefix
 from freshet.state.codec import Block, Header, seal, view
 from freshet.state.image import write_image

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from freshet.operators.initial.column_files import ColumnWriter, read_columns, read_meta
-from freshet.partitioner.events import DEFAULT_TYPE, INT, NO_TS, STRING, Events, Ids
-from freshet.partitioner.ids import no_keys
+from freshet.partitioner.events import DEFAULT_TYPE, NO_TS, Events
+from freshet.partitioner.ids import INT, STRING, Ids, no_keys
 from freshet.schema import EdgeValues, FeatureRows, Features
 
 X, _KEYS = "x", "edge_key"

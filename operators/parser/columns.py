@@ -15,15 +15,8 @@ import numpy as np
 from freshet.kinds import Kinds
 from freshet.operators.parser.rejects import LinePlace, TablePlace
 from freshet.operators.parser.rules import Rules
-from freshet.partitioner.events import (
-    DEFAULT_TYPE,
-    OP_ADD_EDGE,
-    OP_ADD_VERTEX,
-    OP_DEL_EDGES,
-    OP_SET_FEATURES,
-    Events,
-    Ids,
-)
+from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGES, OP_SET_FEATURES, Events
+from freshet.partitioner.ids import Ids
 from freshet.schema import ATTR, WEIGHT, EdgeValues, FeatureRows, Features
 
 NO_OP = 255

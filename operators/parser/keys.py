@@ -8,7 +8,8 @@ import numpy as np
 
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.records import show
-from freshet.partitioner.events import ALL_KEYS, INT, NO_KEY, OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events, Ids
+from freshet.partitioner.events import ALL_KEYS, OP_ADD_EDGE, OP_DEL_EDGE, Events
+from freshet.partitioner.ids import INT, NO_KEY, STRING, Ids
 
 KEY_FIELD = "key"
 OFFSET = "offset"  # in place of a field: each record that adds an edge has the key of its place in the input

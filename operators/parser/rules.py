@@ -16,15 +16,8 @@ from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.keys import KEY_FIELD, KeyRules
 from freshet.operators.parser.records import show
 from freshet.partitioner.event_builder import EventBuilder
-from freshet.partitioner.events import (
-    INT,
-    NO_TS,
-    OP_ADD_EDGE,
-    OP_DEL_VERTEX,
-    OP_NAMES,
-    OP_SET_FEATURES,
-    STRING,
-)
+from freshet.partitioner.events import NO_TS, OP_ADD_EDGE, OP_DEL_VERTEX, OP_NAMES, OP_SET_FEATURES
+from freshet.partitioner.ids import INT, STRING
 from freshet.partitioner.times.units import INSTANTS, MS, UNIT_NAMES, Instant, Timed, TsUnit, to_ms
 from freshet.schema import NO_ATTR, PLAIN_EDGE, EdgeRow, Features
 

@@ -21,7 +21,7 @@ from freshet.operators.sink.string_ids import Names
 from freshet.operators.telemetry.latency import Latencies
 from freshet.operators.telemetry.level import AnyLevel, joint
 from freshet.operators.threads import weakly
-from freshet.partitioner.events import STRING
+from freshet.partitioner.ids import STRING
 from freshet.state.block_columns import POSITIONS
 from freshet.state.codec import Block, views
 from freshet.state.table import Table, TableSet

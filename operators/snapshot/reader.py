@@ -22,7 +22,8 @@ from freshet.operators.parser.arrow.arrays import advice_on
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.keys import KEY_FIELD, KeyRules
-from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, STRING, Events
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES, Events
+from freshet.partitioner.ids import INT, STRING
 from freshet.partitioner.times.units import MS, TsUnit
 from freshet.schema import ATTR, Features, dropped_among
 

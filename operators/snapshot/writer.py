@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from freshet.files.json_file import write_json
 from freshet.files.whole import write_whole
 from freshet.kind_rows import KindRows
-from freshet.partitioner.events import DEFAULT_TYPE, INT, NO_KEY, NO_TS, Ids
+from freshet.partitioner.events import DEFAULT_TYPE, NO_TS
+from freshet.partitioner.ids import INT, NO_KEY, Ids
 from freshet.partitioner.live_graph import LiveGraph
 from freshet.schema import ATTR, FeatureRows
 

@@ -15,7 +15,7 @@ from freshet.operators.outcome import Message
 from freshet.operators.storage.epoch_topology import EPOCH, EpochTopology, prefixed
 from freshet.operators.storage.owner import Changed, Owner
 from freshet.operators.storage.travelling import some_of
-from freshet.partitioner.events import STRING, Ids
+from freshet.partitioner.ids import STRING, Ids
 from freshet.state.block_columns import POSITIONS, ROWS, SYNC, Columns
 from freshet.state.codec import Block, Header, seal
 from freshet.state.task_parts import grouped, in_groups

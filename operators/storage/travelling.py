@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from freshet.partitioner.events import STRING, Ids
+from freshet.partitioner.ids import STRING, Ids
 from freshet.state.block_columns import POSITIONS, TRAVELLING, Columns
 from freshet.state.codec import Block, seal
 

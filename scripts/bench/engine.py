@@ -25,7 +25,8 @@ from freshet.operators.stage import Stage
 from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
-from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events, Ids
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events
+from freshet.partitioner.ids import Ids
 from freshet.schema import EdgeValues, FeatureRows
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts

@@ -36,7 +36,8 @@ from freshet.operators.storage.features import FeatureStorage
 from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
-from freshet.partitioner.events import OP_ADD_EDGE, Events, Ids
+from freshet.partitioner.events import OP_ADD_EDGE, Events
+from freshet.partitioner.ids import Ids
 from freshet.schema import EdgeValues, Features
 from freshet.state.table import Table, TableSet
 from freshet.state.task_parts import TaskParts

@@ -31,7 +31,8 @@ from freshet.operators.snapshot.reader import open_snapshot
 from freshet.partitioner.config import GraphRules, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, STRING, Events
+from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, Events
+from freshet.partitioner.ids import STRING
 from freshet.schema import FeatureRows, Features
 from scripts.tools.partition_bytes import Layers
 

@@ -11,18 +11,8 @@ import pyarrow.compute as pc
 from freshet.operators.parser.arrow.arrays import is_list, is_number, is_text, valid
 from freshet.operators.parser.columns import NO_OP, Fields, KeyColumn, ListColumn, Numbers, Times, TypeNames
 from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, KIND_FIELDS, WHOLE_MAX, Rules
-from freshet.partitioner.events import (
-    ALL_KEYS,
-    INT,
-    NO_KEY,
-    NO_TS,
-    OP_ADD_EDGE,
-    OP_DEL_EDGE,
-    OP_NAMES,
-    STRING,
-    Ids,
-)
-from freshet.partitioner.ids import no_keys
+from freshet.partitioner.events import ALL_KEYS, NO_TS, OP_ADD_EDGE, OP_DEL_EDGE, OP_NAMES
+from freshet.partitioner.ids import INT, NO_KEY, STRING, Ids, no_keys
 from freshet.partitioner.times.units import TsUnit, all_to_ms
 
 _OP_SET = pa.array(OP_NAMES)

@@ -19,7 +19,7 @@ from freshet.operators.parser.arrow.arrays import one_array
 from freshet.operators.parser.json_lines.guards import minus_zero_line, odd_lines
 from freshet.operators.parser.json_lines.text import Text
 from freshet.operators.parser.rules import INT64_MAX, INT64_MIN, Field, FieldKind, Rules
-from freshet.partitioner.events import INT
+from freshet.partitioner.ids import INT
 
 _NUMBER, _NUMBERS, _STRING = pa.float64(), pa.list_(pa.float64()), pa.string()
 _TYPES = {
