@@ -16,11 +16,11 @@ from freshet.partitioner.edge_keys import EdgeIndex, Keys, hash_keys, index_edge
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.epoch_end import close_epoch
 from freshet.partitioner.epoch_log import Log, empty_log, grow_log
-from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, STRING, Events
+from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, Events
 from freshet.partitioner.graph_tables import find_earliest
 from freshet.partitioner.hash_index import grown, index_keys, make_index
 from freshet.partitioner.id_lookup import MORE, gather_names, index_names, resolve_ints, resolve_names
-from freshet.partitioner.ids import no_keys
+from freshet.partitioner.ids import STRING, no_keys
 from freshet.partitioner.live_graph import LiveGraph, PartitionStats, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, Effects, EpochChange, Records, make_records
 from freshet.partitioner.netting import ITSELF, Batch, apply_events

@@ -10,8 +10,6 @@ import numpy as np
 from freshet.partitioner.events import (
     ALL_KEYS,
     DEFAULT_TYPE,
-    INT,
-    NO_KEY,
     NO_TS,
     OP_ADD_EDGE,
     OP_ADD_VERTEX,
@@ -20,10 +18,9 @@ from freshet.partitioner.events import (
     OP_DEL_VERTEX,
     OP_NAMES,
     OP_SET_FEATURES,
-    STRING,
     Events,
-    Ids,
 )
+from freshet.partitioner.ids import INT, NO_KEY, STRING, Ids
 from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, FeatureRow, FeatureRows, Features
 
 Id = int | str

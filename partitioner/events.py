@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.partitioner.ids import INT as INT
-from freshet.partitioner.ids import NO_KEY as NO_KEY
-from freshet.partitioner.ids import STRING as STRING
-from freshet.partitioner.ids import Ids as Ids
-from freshet.partitioner.ids import no_keys
+from freshet.partitioner.ids import INT, NO_KEY, STRING, Ids, no_keys
 from freshet.partitioner.type_tables import merge_types, own_types
 from freshet.schema import EdgeValues, FeatureRows, Features, kept_columns
 from freshet.state.block_columns import EVENTS

@@ -10,8 +10,9 @@ from freshet.kernels.kernel import kernel
 from freshet.kinds import NO_MIRROR, Kinds
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.edge_types import EdgeTypes
-from freshet.partitioner.events import NO_TS, STRING, Ids
+from freshet.partitioner.events import NO_TS
 from freshet.partitioner.id_lookup import gather_names
+from freshet.partitioner.ids import STRING, Ids
 from freshet.partitioner.slots import slot_of
 from freshet.schema import EdgeValues
 

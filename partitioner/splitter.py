@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from freshet.partitioner import net_change as net
-from freshet.partitioner.events import STRING, Ids
+from freshet.partitioner.ids import STRING, Ids
 from freshet.partitioner.net_change import EpochChange, Records
 from freshet.state.block_columns import (
     ADDED_EDGES,

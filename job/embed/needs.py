@@ -35,7 +35,7 @@ from freshet.operators.embed.memory_plan import (
 from freshet.operators.embed.prepare import sorting_bytes
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.partitioner.config import STREAM, PartitionerConfig
-from freshet.partitioner.events import INT
+from freshet.partitioner.ids import INT
 from freshet.partitioner.placement.whole_graph import EDGE_BYTES, EDGES_MAX
 
 _SORTED_EDGE_BYTES = 16  # while edges are sorted

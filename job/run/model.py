@@ -20,7 +20,7 @@ from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, id_kind_of, open_snapshot
 from freshet.operators.telemetry.figures import LEARNED, UNLEARNED
 from freshet.partitioner.config import SPLITTING_NONE, GraphRules
-from freshet.partitioner.events import INT, STRING
+from freshet.partitioner.ids import INT, STRING
 from freshet.partitioner.times.units import MS, TsUnit
 
 _SAID_ABOVE = 0.01  # share of vertices without learned rows

@@ -36,7 +36,7 @@ from freshet.operators.parser.rules import FIELDS, KIND_FIELDS
 from freshet.operators.settings import Settings, TailConfig
 from freshet.operators.snapshot.reader import OF_EMBED, Snapshot, dropped_columns
 from freshet.partitioner.config import PartitionerConfig
-from freshet.partitioner.events import INT
+from freshet.partitioner.ids import INT
 from freshet.state.memory.machine_memory import available_memory
 from freshet.state.seed import new_seed
 

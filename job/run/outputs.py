@@ -22,7 +22,7 @@ from freshet.operators.output_folders import log_id
 from freshet.operators.record_blocks import TopicMark
 from freshet.operators.settings import OutletConfig, Settings
 from freshet.operators.sink.kafka_records import record_bytes_max
-from freshet.partitioner.events import STRING
+from freshet.partitioner.ids import STRING
 
 _MODEL_DIGITS = 12
 _INT_ID_BYTES = 20

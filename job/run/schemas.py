@@ -14,7 +14,7 @@ from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.files import LineReader
 from freshet.operators.parser.formats import JSONL, TABLES
 from freshet.operators.parser.rules import ID_FIELDS, KIND_FIELDS, FieldKind, fields_of, is_past_int64
-from freshet.partitioner.events import INT, STRING
+from freshet.partitioner.ids import INT, STRING
 from freshet.schema import Features
 
 CAST = "cast"  # kind of ids of a job that takes integers as strings

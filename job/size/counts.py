@@ -8,7 +8,7 @@ from freshet.gnn.any_plan import AnyPlan
 from freshet.job.errors import UsageError
 from freshet.job.size.miniature import GraphSize
 from freshet.kinds import NO_MIRROR, Kinds, some_names
-from freshet.partitioner.events import INT
+from freshet.partitioner.ids import INT
 
 VERTICES, EDGES = "--vertices", "--edges"
 

@@ -12,7 +12,7 @@ from freshet.job.units import readable
 from freshet.operators.factory import load_plan
 from freshet.operators.inbox import INBOX_BYTES
 from freshet.operators.limits import TAIL_BYTES
-from freshet.partitioner.events import STRING
+from freshet.partitioner.ids import STRING
 from freshet.state.served.layout import HISTORY_BYTES, TableShape
 
 _MIB = 1 << 20

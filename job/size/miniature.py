@@ -22,7 +22,8 @@ from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
-from freshet.partitioner.events import INT, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, Events
+from freshet.partitioner.ids import INT, Ids
 from freshet.schema import EdgeValues, FeatureRows
 from freshet.state.table import Table, TableSet
 from freshet.state.task_parts import TaskParts

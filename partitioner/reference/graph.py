@@ -16,17 +16,15 @@ from freshet.partitioner.config import NO_RULES, GraphRules
 from freshet.partitioner.events import (
     ALL_KEYS,
     DEFAULT_TYPE,
-    INT,
-    NO_KEY,
     NO_TS,
     OP_ADD_EDGE,
     OP_ADD_VERTEX,
     OP_DEL_EDGES,
     OP_DEL_VERTEX,
     OP_SET_FEATURES,
-    STRING,
     Events,
 )
+from freshet.partitioner.ids import INT, NO_KEY, STRING
 from freshet.partitioner.times.reference import ReferenceTimes
 from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, Features, Graph, attr_size, kept_of
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from freshet.kinds import Kinds
-from freshet.partitioner.events import ALL_KEYS, NO_KEY, OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_EDGES, Events, Ids
+from freshet.partitioner.events import ALL_KEYS, OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_EDGES, Events
+from freshet.partitioner.ids import NO_KEY, Ids
 from tests.support.graphs.kind_reference import KindGraph
 
 FEW = 4  # keys, and the edge without one

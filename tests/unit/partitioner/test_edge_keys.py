@@ -14,7 +14,8 @@ import freshet.state.table
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGES, Events, Ids
+from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGES, Events
+from freshet.partitioner.ids import Ids
 from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import EdgeValues, FeatureRows, Features
 from freshet.state.codec import encode

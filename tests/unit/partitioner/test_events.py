@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from freshet.partitioner.event_builder import EventBuilder, events_of
-from freshet.partitioner.events import DEFAULT_TYPE, NO_TS, OP_ADD_EDGE, OP_ADD_VERTEX, Events, Ids
+from freshet.partitioner.events import DEFAULT_TYPE, NO_TS, OP_ADD_EDGE, OP_ADD_VERTEX, Events
+from freshet.partitioner.ids import Ids
 from freshet.schema import PLAIN_EDGE, Features
 from freshet.state.block_columns import SYNC
 from freshet.state.codec import Header, decode, encode

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.events import NO_KEY, Events
+from freshet.partitioner.events import Events
+from freshet.partitioner.ids import NO_KEY
 from freshet.partitioner.live_graph import LiveGraph
 from freshet.partitioner.net_change import Effects
 from freshet.schema import Features

@@ -9,7 +9,7 @@ import pytest
 
 from freshet.operators.initial.graph_events import read_events, write_events
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.events import NO_KEY
+from freshet.partitioner.ids import NO_KEY
 from freshet.schema import Features
 
 FEATURES = Features(1)

@@ -14,7 +14,8 @@ import pytest
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.keys import KeyRules
-from freshet.partitioner.events import ALL_KEYS, NO_KEY, OP_DEL_EDGES, Events
+from freshet.partitioner.events import ALL_KEYS, OP_DEL_EDGES, Events
+from freshet.partitioner.ids import NO_KEY
 from freshet.schema import Features
 
 FEATURES = Features(1)

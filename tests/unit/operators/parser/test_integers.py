@@ -18,7 +18,8 @@ from freshet.operators.parser.core import Parser
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.operators.snapshot.writer import write_snapshot
-from freshet.partitioner.events import STRING, Events
+from freshet.partitioner.events import Events
+from freshet.partitioner.ids import STRING
 from freshet.schema import Features
 from tests.support.stages.parsed import ORIGIN, jsonl
 

@@ -25,7 +25,8 @@ from freshet.operators.storage.features import FeatureStorage
 from freshet.operators.storage.layer import LayerStorage
 from freshet.operators.storage.tail import LayerTail
 from freshet.partitioner.config import STRATEGIES
-from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events, Ids
+from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, Events
+from freshet.partitioner.ids import Ids
 from freshet.schema import EdgeValues, FeatureRows, Features
 from tests.support.graphs.data import data_set
 from tests.support.graphs.frontier import frontier, moments, prunes
