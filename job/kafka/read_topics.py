@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -217,15 +217,16 @@ def read_partition(
 
 
 def first_messages(
-    topics: Sequence[TopicInput], properties: ClientProperties, waits: Callable[[], None]
-) -> Iterator[tuple[TopicInput, list[TopicMessage]]]:
+    topics: Sequence[TopicInput], properties: ClientProperties
+) -> Iterator[tuple[TopicInput, list[TopicMessage], bool]]:
     """The messages of all topics from their starts, as they come; goes on for ever unless all topics have an end.
 
-    `waits` is called once, when no message is there.
+    Each list is of one partition, and empty where no message was there for a moment. It comes with whether some are
+    left of the messages that stood in its topic at first.
     """
     open_ends = dict.fromkeys(range(len(topics)), True)
-    waited = False
     consumers: dict[int, KafkaConsumer] = {}
+    first_ends: dict[int, dict[TopicPartition, int]] = {}
     try:
         while any(open_ends.values()):
             for number, topic in enumerate(topics):
@@ -233,16 +234,15 @@ def first_messages(
                     continue
                 if number not in consumers:
                     consumers[number] = _at_start(topic, properties)
+                    first_ends[number] = consumers[number].end_offsets(list(consumers[number].assignment()))
                 found = consumers[number].poll(timeout_ms=_POLL_MS, max_records=500)
-                for records in found.values():
-                    yield topic, [_message(record) for record in records]
+                is_behind = any(consumers[number].position(one) < end for one, end in first_ends[number].items())
+                for records in found.values() or [[]]:
+                    yield topic, [_message(record) for record in records], is_behind
                 open_ends[number] = topic.end is None or any(
                     consumers[number].position(TopicPartition(topic.topic, partition)) < end
                     for partition, end in topic.end.items()
                 )
-                if not found and open_ends[number] and not waited:
-                    waited = True
-                    waits()
     finally:
         for consumer in consumers.values():
             consumer.close(autocommit=False)

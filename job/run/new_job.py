@@ -6,6 +6,7 @@ import shutil
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from freshet.files.whole import sync_tree
 from freshet.gnn.any_plan import names_of_returned, widths_of
@@ -16,6 +17,7 @@ from freshet.job.folder.job_file import SavedJob, paths_of
 from freshet.job.folder.returned_kinds import refuse_alike
 from freshet.job.folder.run_file import write_begun
 from freshet.job.options.run_config import RunConfig, option_values
+from freshet.job.run.first_events import decide_kinds
 from freshet.job.run.model import PreparedModel, Start, learned_ids, read_model
 from freshet.job.run.outputs import Outputs, claim_topics, new_job_id, plan_outputs, refuse_large_records
 from freshet.job.run.positions import Position, known_topics, match, read_positions
@@ -117,7 +119,7 @@ class Ends:
 
 
 def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
-    """Plan inputs and outputs; make missing topics, and wait for a first event if it decides the kind of ids.
+    """Plan inputs and outputs; make missing topics, and read first events where they decide kinds.
 
     Raises: InputError for a bad input file; UsageError for options that do not fit; JobFailed without brokers.
     """
@@ -153,10 +155,10 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
         login = config.client_properties.registry_login()
         decoder = decoder_of(config.message_format or "", config.registry or "", login)
         options = config.events_map, config.id_bytes_max
-        parser = Parser(
-            model.plan.features, id_kind, types, *options, decoder=decoder, cast_ids=config.cast_ids, keys=keys
-        )
-        id_kind = _of_first_events(sources, parser, awaits_key=bool(config.edge_key))
+        rest: dict[str, Any] = {"cast_ids": config.cast_ids, "ts_unit": config.ts_unit, "keys": keys}
+        parser = Parser(model.plan.features, id_kind, types, *options, decoder=decoder, **rest)
+        decide_kinds(sources, parser)
+        id_kind = parser.id_kind or INT
     return Ends(tuple(config.events), found, sources, outputs, id_kind, keys.kind_at_end)
 
 
@@ -221,24 +223,6 @@ def _of_snapshot(given: str | None, graph: Snapshot) -> str:
         msg = f"--id-type {given}: the snapshot {graph.folder} has {graph.id_kind} ids; leave --id-type out"
         raise UsageError(msg)
     return graph.id_kind
-
-
-def _of_first_events(sources: Sources, parser: Parser, *, awaits_key: bool) -> str:
-    """Return the kind of ids of the first accepted event; the first edge decides whether edges have keys.
-
-    They are waited for in a topic, except for a key where --edge-key is not given.
-    """
-
-    def waits() -> None:
-        if parser.id_kind is None:
-            say("waiting for the first event, which decides the kind of ids; --id-type int or string saves the wait")
-        else:
-            say("waiting for the first edge with a key, which decides the kind of keys")
-
-    for _ in sources.first_events(parser, waits, in_topics=lambda: awaits_key or parser.id_kind is None):
-        if parser.id_kind is not None and parser.keys.kind is not None:
-            break
-    return parser.id_kind or INT
 
 
 def _record_of(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str, out: Path) -> SavedJob:

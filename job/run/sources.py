@@ -6,7 +6,7 @@ interface; the implementations are in `file_source` and `topic_source`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, NotRequired, Protocol
@@ -23,10 +23,9 @@ from freshet.job.kafka.topic_specs import TopicIdentity, TopicInput
 from freshet.job.run.source_kinds import FileSource, TopicSource
 from freshet.operators.epochs.cut import FILES
 from freshet.operators.epochs.event_time import NO_END
-from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
 from freshet.operators.parser.files import Chunk
-from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.stages import is_parsed_ahead, read_plan, write_plan
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
@@ -150,26 +149,6 @@ class Sources:
     def topic_specs(self) -> tuple[TopicInput, ...]:
         """The topics as plain data."""
         return tuple(topic.spec for topic in self.topics)
-
-    def first_events(
-        self, parser: Parser, waits: Callable[[], None], in_topics: Callable[[], bool] = lambda: True
-    ) -> Iterator[Events]:
-        """The events from the starts, those of files first; ends with the sources, or never.
-
-        `waits` is called once when a topic has no message, `in_topics` for each message: those of topics end where it
-        is False. Raises: EventFileError; JobFailed.
-        """
-        for file in self.files:
-            yield from file.events(0, parser)
-        if not self.topics or not in_topics():
-            return
-        from freshet.job.kafka.read_topics import first_messages
-
-        for topic, messages in first_messages(self.topic_specs, self.topics[0].properties, waits):
-            found = [RawMessage(*one[1:]) for one in messages]
-            yield parser.parse_messages(found, Origin(topic.source, str(topic.address)))[0]
-            if not in_topics():
-                return
 
     @property
     def lane_ends(self) -> tuple[tuple[int, int, int, int], ...]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.operators.limits import ID_BYTES_MAX
-from freshet.operators.parser.arrow.arrays import all_columns, is_text, known_columns
+from freshet.operators.parser.arrow.arrays import all_columns, known_columns
 from freshet.operators.parser.arrow.bounds import ARROW_STREAM, read_arrow
 from freshet.operators.parser.arrow.fields import are_exact, op_codes, read_fields
 from freshet.operators.parser.columns import NO_OP, take
@@ -30,7 +30,7 @@ from freshet.operators.parser.registry.decoder import Decoder
 from freshet.operators.parser.rejects import Origin, Rejects, TablePlace
 from freshet.operators.parser.rules import Rules
 from freshet.partitioner.event_builder import EventBuilder
-from freshet.partitioner.events import Events
+from freshet.partitioner.events import OP_ADD_EDGE, Events
 from freshet.partitioner.times.units import MS, TsUnit
 from freshet.schema import Features
 
@@ -47,7 +47,7 @@ def parse_table(table: Table, rules: Rules, place: TablePlace) -> Parsed:
         if rules.is_mapped:
             return _by_rows(all_columns(table), rules, place)
         columns = known_columns(table, rules.fields)
-        early = {} if rules.id_kind is not None else _decide_id_kind(columns, rules, place.rows)
+        early = _decide(columns, rules, place.rows) if rules.is_open else {}
         return _by_columns(columns, rules, place, early) or _by_rows(columns, rules, place)
 
 
@@ -81,20 +81,32 @@ def _by_rows(columns: Arrays, rules: Rules, place: TablePlace) -> Parsed:
     return builder.build(place.end, origin.source, origin.partition, place.arrival_ms), rejects.letters()
 
 
-def _decide_id_kind(columns: Arrays, rules: Rules, n: int) -> dict[int, str]:
-    """Let the first row that is accepted decide the kind of ids; returns why each row before it is bad."""
+def _decide(columns: Arrays, rules: Rules, n: int) -> dict[int, str]:
+    """Let the first row that is accepted decide the kind of ids, and the first edge that is added the kind of keys.
+
+    Returns why rows before them are bad.
+    """
     errors: dict[int, str] = {}
-    ops, rows = columns.get("op"), np.arange(n)
-    if ops is None or is_text(ops.type):  # a row without an operation says nothing of ids
-        rows = np.flatnonzero(op_codes(ops, n) != NO_OP)
+    codes = op_codes(columns.get("op"), n)  # a row without an operation says nothing of ids
+    _judge_until(lambda: rules.id_kind is not None, np.flatnonzero(codes != NO_OP), columns, rules, errors)
+    if rules.keys.field in columns or not rules.keys.is_given:
+        adds = np.flatnonzero(codes == OP_ADD_EDGE)
+        _judge_until(lambda: rules.keys.kind is not None, adds, columns, rules, errors)
+    return errors
+
+
+def _judge_until(
+    is_done: Callable[[], bool], rows: np.ndarray, columns: Arrays, rules: Rules, errors: dict[int, str]
+) -> None:
+    """Judge rows one by one until something is decided, and note why they are bad."""
     for begin in range(0, len(rows), _PEEK):
         some = rows[begin : begin + _PEEK]
         for row, record in zip(some.tolist(), records(columns, some), strict=True):
+            if is_done():
+                return
             error = rules.append_row(record, rules.builder(), 0)
-            if error is None:
-                return errors
-            errors[row] = error
-    return errors
+            if error is not None:
+                errors.setdefault(row, error)
 
 
 def _explain(
@@ -165,6 +177,11 @@ class Parser:
     def id_kind(self) -> str | None:
         """The kind of the job's ids, None while it is open."""
         return self._rules.id_kind
+
+    @property
+    def is_open(self) -> bool:
+        """True while the first events are to decide the kind of ids, or that of keys of edges."""
+        return self._rules.is_open
 
     @property
     def keys(self) -> KeyRules:

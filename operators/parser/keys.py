@@ -29,7 +29,7 @@ class KeyRules:
     def __init__(self, field: str = "", kind: str | None = "", bytes_max: int = ID_BYTES_MAX) -> None:
         self.by_offset = field == OFFSET
         self.field = KEY_FIELD if self.by_offset else field or KEY_FIELD
-        self.kind, self._is_given, self._bytes_max = kind, bool(field), bytes_max
+        self.kind, self.is_given, self._bytes_max = kind, bool(field), bytes_max
 
     def error(self, key: Any, op: int) -> str | None:
         """Describe why the value is no key of an edge."""
@@ -55,13 +55,13 @@ class KeyRules:
 
     def decide(self, key: Any) -> None:
         """Let an edge that is added, which has this key or None, decide the kind while it is open."""
-        if self.kind is None and (key is not None or not self._is_given):
+        if self.kind is None and (key is not None or not self.is_given):
             self.kind = "" if key is None else _KINDS[type(key)]
 
     @property
     def kind_at_end(self) -> str:
         """The kind where no edge has decided it."""
-        return self.kind if self.kind is not None else INT if self._is_given else ""
+        return self.kind if self.kind is not None else INT if self.is_given else ""
 
     def keyed(self, events: Events) -> Events:
         """Return the events with the keys that follow from their places, if they do."""

@@ -225,13 +225,13 @@ class MappedRules(Rules):
         for one, event in found:
             if (why := one.old.why_not(event.get("op"), record)) is not None:
                 return why
-        decided, scratch = self._id_type, self.builder() if len(found) > 1 else builder
+        decided, scratch = (self._id_type, self.keys.kind), self.builder() if len(found) > 1 else builder
         for one, event in found:
             if (why := super().append(event, scratch, position)) is not None:
-                self._id_type = decided  # nothing of the record is taken
+                self._id_type, self.keys.kind = decided  # nothing of the record is taken
                 return one.explain(why, record)
         if len(found) > 1:
-            self._id_type = decided  # the builder is to note it, too
+            self._id_type, self.keys.kind = decided  # the builder is to note them, too
             for _, event in found:
                 super().append(event, builder, position)
         return None

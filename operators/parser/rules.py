@@ -126,6 +126,11 @@ class Rules:
         self._id_type = None if kind is None else (int if kind == INT else str)
 
     @property
+    def is_open(self) -> bool:
+        """True while the first events are to decide the kind of ids, or that of keys of edges."""
+        return self._id_type is None or self.keys.kind is None
+
+    @property
     def plain_map(self) -> Mapping[str, Any] | None:
         """Mapping from fields of an event to the `Field` of a record, or to a constant; None if it is more complex."""
         return {name: Field(name) for name in self.fields}

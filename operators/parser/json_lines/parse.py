@@ -92,9 +92,9 @@ class LineParser:
         return Events.concatenate(found.blocks), found.letters.letters()
 
     def _decide(self, text: Text, found: _Found) -> int:
-        """Judge lines until one has decided the kind of ids; returns how many."""
+        """Judge lines until they have decided the kinds of ids and of keys of edges; returns how many."""
         first, lines = 0, 1
-        while self._rules.id_kind is None and first < len(text):
+        while self._rules.is_open and first < len(text):
             last = min(first + lines, len(text))
             self._one_by_one(text.part(first, last), found)
             first, lines = last, 2 * lines

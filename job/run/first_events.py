@@ -1,0 +1,64 @@
+"""First events of a new job's sources, which decide what options leave open: the kinds of ids and of keys of edges."""
+
+from __future__ import annotations
+
+import time
+
+from freshet.job.console import say
+from freshet.job.run.sources import Sources
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.messages import RawMessage
+
+_EDGE_S = 5.0  # how long a first edge is waited for, once the messages that were there are read
+_TELL_S = 10.0
+
+
+def decide_kinds(sources: Sources, parser: Parser) -> None:
+    """Read the first events, those of files first, until they have decided the kinds of ids and of keys of edges.
+
+    In a topic, the first accepted event is waited for, and with --edge-key the first edge with a key. Without it, the
+    first edge among the messages that are there decides whether edges have keys; where there is none, one that comes
+    within a few seconds.
+
+    Raises: EventFileError; JobFailed when the brokers can't be reached.
+    """
+    for file in sources.files:
+        for _ in file.events(0, parser) if parser.is_open else ():
+            if not parser.is_open:
+                break
+    if sources.topics and parser.is_open:
+        _read_topics(sources, parser)
+
+
+def _read_topics(sources: Sources, parser: Parser) -> None:
+    from freshet.job.kafka.read_topics import first_messages
+
+    keys, messages = parser.keys, 0
+    behind = {topic.index: topic.ends_now() != topic.start for topic in sources.topics}
+    if parser.id_kind is not None and not keys.is_given and not any(behind.values()):
+        return  # nothing is there that could decide it, and the kind of ids is not waited for
+    told: dict[str, float] = {}
+    began, edge_s = time.monotonic(), None
+    for topic, found, is_behind in first_messages(sources.topic_specs, sources.topics[0].properties):
+        parser.parse_messages([RawMessage(*one[1:]) for one in found], Origin(topic.source, str(topic.address)))
+        if not parser.is_open:
+            return
+        behind[topic.source], messages, now = is_behind, messages + len(found), time.monotonic()
+        if parser.id_kind is None:
+            line = "waiting for the first event, which decides the kind of ids; --id-type int or string saves the wait"
+        elif keys.is_given:
+            line = "waiting for the first edge with a key, which decides the kind of keys"
+        elif any(behind.values()):
+            if now - told.get("", began) >= _TELL_S:
+                told[""] = now
+                say(f"looking for the first edge, which decides whether edges have keys: none in {messages:,} messages")
+            continue
+        else:
+            line = f"waiting for the first edge, which decides whether edges have keys, for {_EDGE_S:g} s"
+            edge_s = edge_s or now
+            if now - edge_s >= _EDGE_S:
+                say(f"no edge in the first {messages:,} messages: edges of this job have no keys without --edge-key")
+                return
+        if line not in told and not found:
+            told[line] = now
+            say(line)
