@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from freshet.operators.control import control_values
+from freshet.operators.control import LAST_ARRIVAL_MS, control_values, event_ts_of
 from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE
 from freshet.operators.epochs.cut import FILES, AnyCutLog, Lane
 from freshet.operators.epochs.journal import journaled_blocks
@@ -25,6 +25,7 @@ from freshet.partitioner.live_graph import LiveGraph
 from freshet.schema import ATTR, FeatureRows, Features, dropped_among
 from freshet.state.block_columns import POSITIONS, kind_prefix
 from freshet.state.codec import Block
+from freshet.state.served.times import NOTHING_KNOWN, Moment
 from freshet.state.table import TableSet
 
 Entries = Iterable[tuple[str, bytes]]
@@ -46,7 +47,8 @@ class LiveState:
     """A job's graph and features: `restore`, then `replay`; `finish_messages` and `apply` take events beyond that.
 
     Invariant: `graph` and `features` are those of the job after `epoch`; `positions` says how far the epochs that were
-    replayed here reach, by source and partition: the offset of the first record that is not covered whole.
+    replayed here reach, by source and partition: the offset of the first record that is not covered whole; `times` are
+    the greatest ones of these epochs.
     """
 
     def __init__(self, settings: Settings, log: AnyCutLog) -> None:
@@ -62,6 +64,7 @@ class LiveState:
         self._attributes = LiveAttributes(settings, plan, keepers) if keepers else None
         self.operators = (PARTITIONER, FEATURES, *dict.fromkeys(keeper.operator for keeper in keepers))
         self.positions: dict[Lane, int] = {}
+        self.times = NOTHING_KNOWN  # of the epochs that were replayed, and of events beyond
         self._journal: list[tuple[int, bytes]] = []  # blocks in order, with the number of their first event in its lane
 
     def restore(self, entries_of: Callable[[str, int], Entries]) -> None:
@@ -122,6 +125,7 @@ class LiveState:
     def apply(self, events: Events) -> None:
         """Take events as one epoch more, which no log records."""
         change = self.core.partition(events)
+        self.times = self.times.latest(Moment(event_ts=change.event_ts))  # they may be read again, and came before
         self.partitioner.progress.attrs += events.values.dropped
         control = control_values(events=len(events), vertices=self.core.vertices)
         self.partitioner.epoch += 1
@@ -168,3 +172,5 @@ class LiveState:
         columns = [block.columns[name].tolist() for name in POSITIONS]
         for source, partition, following, _ in zip(*columns, strict=True):
             self.positions[source, partition] = following
+        control = block.columns["ctl"]
+        self.times = self.times.latest(Moment(int(control[LAST_ARRIVAL_MS]) or None, event_ts_of(control)))

@@ -41,7 +41,7 @@ class EpochsAt:
 
         By events, epoch 0 comes before all of them.
         """
-        self._times, self._column, self._upto = times, _COLUMN[by], upto
+        self._times, self._by, self._column, self._upto = times, by, _COLUMN[by], upto
         self.first = self.largest = NO_TIME  # so far
         at_begin = began is None or by is By.EVENT
         self.epochs = np.where(at_begin | (times >= (began or 0)), 0, UNKNOWN)
@@ -52,6 +52,8 @@ class EpochsAt:
         epochs, own = found.epochs[within], found.times[within, self._column]
         if not len(epochs):
             return
+        if epochs[0] == 0 and self._by is By.ARRIVAL:  # of a snapshot: that of its input, before the job began
+            own = np.where(epochs == 0, NO_TIME, own)
         so_far = np.maximum.accumulate(np.maximum(own, self.largest))
         blind = (so_far == NO_TIME) & (found.events[within] > 0)
         if blind.any():  # nobody knows when their events were: nothing is known before the first time

@@ -32,14 +32,18 @@ from freshet.job.results.coverage import Coverage
 from freshet.job.results.final_graph import rebuild
 from freshet.job.results.own_savepoint import may_vanish, own_savepoint
 from freshet.job.run.job_states import JobStates
+from freshet.job.run.positions import as_times
 from freshet.job.run.sources import load_sources
+from freshet.job.serving.tables.change_log_rows import times_upto
 from freshet.operators.dataflow import PARTITIONER, Place
 from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.epochs.cut_log import CutLog, copy_log
 from freshet.operators.epochs.cut_segments import ForeignLogError
 from freshet.operators.live_graph import Entries, LiveState
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log_reader import ChangeLogReader
+from freshet.operators.sink.log_proof import last_recorded
 from freshet.operators.snapshot.reader import EVENT_TS, dropped_columns
 from freshet.operators.snapshot.writer import write_live_graph
 from freshet.partitioner.live_graph import LiveGraph
@@ -195,7 +199,8 @@ def _from_log(stopped: Stopped, log: CutLog, state: str | None, work: Path) -> d
     undirected = stopped.settings.partitioning.undirected
     (work / "snapshot").mkdir()
     event_ts = {} if live.core.event_ts is None else {EVENT_TS: live.core.event_ts}
-    info = {**counts, "undirected": undirected, **event_ts, "positions": positions}
+    times = times_upto(_folders_of_log(stopped.out), epoch).latest(live.times)
+    info = {**counts, "undirected": undirected, **event_ts, **as_times(times), "positions": positions}
     write_live_graph(work / "snapshot", graph, live.features(graph), info)
     return {**counts, "positions": positions}
 
@@ -316,9 +321,12 @@ def _restore(stopped: Stopped, live: LiveState, state: str | None, work: Path) -
 
 
 def _log_of(out: Path) -> ChangeLogReader:
+    return ChangeLogReader(out, _folders_of_log(out).kind)
+
+
+def _folders_of_log(out: Path) -> LogFolders:
     """Return the change log that says the input of the epochs: of several, that which has most of them."""
-    logs = [ChangeLogReader(out, log.kind) for log in logs_of(out)]
-    return max(logs, key=lambda log: log.last_epoch() or 0)
+    return max(logs_of(out), key=last_recorded)
 
 
 def _from_store(stopped: Stopped, live: LiveState) -> None:

@@ -14,13 +14,13 @@ from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError
 from freshet.job.folder import leftovers, run_file
 from freshet.job.folder.job_file import SavedJob, paths_of
-from freshet.job.folder.returned_kinds import refuse_alike
+from freshet.job.folder.returned_kinds import logs_of, refuse_alike
 from freshet.job.folder.run_file import write_begun
 from freshet.job.options.run_config import RunConfig, option_values
 from freshet.job.run.first_events import decide_kinds
 from freshet.job.run.model import PreparedModel, Start, learned_ids, read_model
 from freshet.job.run.outputs import Outputs, claim_topics, new_job_id, plan_outputs, refuse_large_records
-from freshet.job.run.positions import Position, known_topics, match, read_positions
+from freshet.job.run.positions import Position, covered, known_topics, match, read_positions, times_of
 from freshet.job.run.processor import of_new_job
 from freshet.job.run.schemas import tell_fields, tell_schemas
 from freshet.job.run.settings import BEGUN, cuts_of_new_job, kept_options, settings_of_run
@@ -36,11 +36,13 @@ from freshet.operators.parser.keys import KEY_FIELD, OFFSET, KeyRules
 from freshet.operators.parser.registry.decoder import decoder_of
 from freshet.operators.parser.rules import FIELDS, KIND_FIELDS
 from freshet.operators.settings import Settings, TailConfig
+from freshet.operators.sink.epoch_files import write_epoch_0
 from freshet.operators.snapshot.reader import OF_EMBED, Snapshot, dropped_columns
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.ids import INT
 from freshet.state.memory.machine_memory import available_memory
 from freshet.state.seed import new_seed
+from freshet.state.served.times import NOTHING_KNOWN
 
 
 def write_folders(saved: SavedJob, ends: Ends, start: Start | None, out: Path) -> None:
@@ -67,8 +69,10 @@ _LOCAL_EPOCHS = 8
 _WORK = ".work"  # in the folder of images, while they are made
 
 
-def make_image(settings: Settings, start: Start | None) -> None:
+def make_image(settings: Settings, start: Start | None, *, ignore_positions: bool = False) -> None:
     """Take the snapshot's image over, or make one; IMAGE_DONE says that it is whole.
+
+    Epoch 0 has the positions and times that the snapshot covers, unless the input is read from its beginning.
 
     Raises: SnapshotError for bad rows; JobFailed for a full disk.
     """
@@ -87,8 +91,19 @@ def make_image(settings: Settings, start: Start | None) -> None:
         if made.replaced:
             say(start.graph.repeats_in_words(made.replaced))
         say(f"snapshot: {made.vertices:,} vertices, embeddings computed in {time.perf_counter() - began:.1f} s")
+    if start is not None and not ignore_positions:
+        _write_coverage(settings, start.graph)
     sync_tree(folder)
     write_begun(out)
+
+
+def _write_coverage(settings: Settings, graph: Snapshot) -> None:
+    """Write what the snapshot covers into epoch 0 of each change log."""
+    starts = covered(read_positions(graph.info, graph.folder), settings.sources)
+    times = times_of(graph.info, graph.folder)
+    if starts or times != NOTHING_KNOWN:
+        for log in logs_of(Path(settings.out)):
+            write_epoch_0(log.epochs, settings.sources, starts, times)
 
 
 def _compute(settings: Settings, graph: Snapshot, work: Path) -> ImageReport:
@@ -292,5 +307,5 @@ def prepare(config: RunConfig, out: Path) -> Job:
     ends = plan_ends(config, model, job_id)
     saved = _record_of(config, model, ends, job_id, out)
     write_folders(saved, ends, model.start, out)
-    make_image(saved.settings, model.start)
+    make_image(saved.settings, model.start, ignore_positions=config.ignore_positions)
     return Job(saved.settings, ends.sources, ends.outputs)

@@ -2,12 +2,12 @@
 
 `snapshot.json` holds `positions`, a list of `{"source", "partition", "next_offset"}`: the source by its name, the first
 line, row or offset that the snapshot does not cover, of a file `records`, how many it had, and of a topic `topic_id`
-and `cluster_id`, whose offset it is.
+and `cluster_id`, whose offset it is. `times` are those of the input that it covers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from freshet.job.errors import UsageError
 from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.topic_specs import TopicIdentity
 from freshet.job.run.sources import FoundSources
+from freshet.state.served.times import NO_TIME, Moment
 
-_KEY = "positions"
+_KEY, _TIMES = "positions", "times"
 
 
 class Position(BaseModel):
@@ -41,6 +42,15 @@ class Position(BaseModel):
     def to_dict(self) -> dict[str, Any]:
         """Return the form in `snapshot.json`."""
         return self.model_dump(exclude_none=True)
+
+
+class _Times(BaseModel):
+    """When the last event that a snapshot covers came, and the largest `ts` of them, in ms since 1970."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    as_of_ms: int | None = Field(default=None, ge=0, le=2**53)
+    event_ts: int | None = Field(default=None, gt=NO_TIME, lt=2**63)
 
 
 def read_positions(info: Mapping[str, Any], snapshot: Path) -> list[Position]:
@@ -73,17 +83,45 @@ def match(
             if known.setdefault(each, index) != index:
                 msg = f"--events: {name} is given twice; the positions in {snapshot} can't tell the two apart"
                 raise UsageError(msg)
-    starts: dict[int, dict[int, int]] = {}
-    for one in positions:
-        place = next((known[name] for name in _known_as(one.source) if name in known), None)
-        if place is None:
+    taken = list(positions)
+    for one in taken:
+        if _place(one, known) is None:
             _refuse_left_out(one, found, snapshot)
-        else:
-            starts.setdefault(place, {})[one.partition] = one.next_offset
+    starts = covered(taken, found.names)
     for index, offsets in sorted(starts.items()):
         name = found.names[index]
         say(f"{name}: {snapshot} covers {_covered(name, offsets)}; reading on from there")
     return starts
+
+
+def covered(positions: Iterable[Position], names: Sequence[str]) -> dict[int, dict[int, int]]:
+    """Return the first offset that a snapshot does not cover, by source (its place in `names`) and partition."""
+    known = {each: index for index, name in enumerate(names) for each in _known_as(name)}
+    found: dict[int, dict[int, int]] = {}
+    for one in positions:
+        if (place := _place(one, known)) is not None:
+            found.setdefault(place, {})[one.partition] = one.next_offset
+    return found
+
+
+def times_of(info: Mapping[str, Any], snapshot: Path) -> Moment:
+    """The times up to which a snapshot has the input, as `snapshot.json` holds them; nothing of earlier versions.
+
+    Raises: UsageError when they can't be understood.
+    """
+    try:
+        found = _Times.model_validate(info.get(_TIMES, {}))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, [_TIMES, *problem["loc"]]))
+        msg = f"--snapshot {snapshot}: snapshot.json: {where}: got {problem['input']!r}: {problem['msg']}"
+        raise UsageError(msg) from None
+    return Moment(found.as_of_ms, found.event_ts)
+
+
+def as_times(times: Moment) -> dict[str, Any]:
+    """The inverse of `times_of`: fields of `snapshot.json`."""
+    return {_TIMES: _Times(as_of_ms=times.arrived_ms, event_ts=times.event_ts).model_dump()}
 
 
 def known_topics(positions: Iterable[Position]) -> dict[str, TopicIdentity]:
@@ -100,6 +138,10 @@ def _covered(name: str, offsets: Mapping[int, int]) -> str:
         return f"{offsets[0]:,} records"
     places = ", ".join(f"{offset:,} in partition {partition}" for partition, offset in sorted(offsets.items()))
     return f"what is before offset {places}"
+
+
+def _place(one: Position, known: Mapping[str, int]) -> int | None:
+    return next((known[name] for name in _known_as(one.source) if name in known), None)
 
 
 def _known_as(name: str) -> list[str]:

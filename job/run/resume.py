@@ -90,7 +90,7 @@ def resume(config: RunConfig, out: Path, *, is_over: bool = False) -> tuple[RunC
         if folder is not None:
             of = folder, config.model, plan, parsing.id_bytes_max, rules
             start = Start.open(*of, cast_ids=parsing.cast_ids, ts_unit=parsing.ts_unit)
-        make_image(settings, start)
+        make_image(settings, start, ignore_positions=config.ignore_positions)
     return config, Job(settings, sources, outputs)
 
 

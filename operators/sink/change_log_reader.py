@@ -247,8 +247,11 @@ def _epochs_in(path: Path) -> pa.Table:
 
 
 def _with_input(epochs: pa.Table) -> pa.Table:
-    """The rows that name a source; of an epoch without input it is null, in earlier versions an empty string."""
-    return epochs.filter(pc.not_equal(epochs["source"], ""))
+    """The rows that name a source, of which an epoch read; of one without input it is null, in earlier versions empty.
+
+    Those of epoch 0 say what a snapshot covers, which the job has not read.
+    """
+    return epochs.filter(pc.and_(pc.not_equal(epochs["source"], ""), pc.greater(epochs["epoch"], 0)))
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ reads, or one without a place, and its times in each:
     source        string, the name of the source
     partition     int32
     next_offset   int64, the first one that is not covered
-    events        int64, of the partition
+    events        int64, of the partition; 0 in epoch 0, whose rows are what the snapshot of an export covers
     arrived_ms    int64, when the last of its events came to the Parser
     published_ms  int64, when others could read the rows of part 0, in the tail or else in the change log
     event_ts      int64, the largest `ts` of its events
@@ -24,6 +24,7 @@ reads, or one without a place, and its times in each:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +37,7 @@ from freshet.files.json_file import DamagedFileError
 from freshet.operators.sink.direct_file import DirectFile, replace_whole
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
 from freshet.operators.sink.log_proof import reading
-from freshet.state.served.times import NO_TIME
+from freshet.state.served.times import NO_TIME, Moment
 
 PREFIX = "epochs-"
 # The file is written anew when one of the change log closes, on the thread that writes that: 25 ms of computing at 64
@@ -145,6 +146,21 @@ class EpochFiles:
             *(pa.array(times, pa.int64()).take(pa.array(of_row)) for times in zip(*known, strict=True)),
         ]
         return pa.Table.from_arrays(columns, schema=EPOCHS_SCHEMA)
+
+
+def write_epoch_0(
+    folder: Path, sources: Sequence[str], covered: Mapping[int, Mapping[int, int]], times: Moment
+) -> None:
+    """Say in the file of epoch 0 which input a snapshot covers, before the job begins; without events of its own.
+
+    `covered`: the first offset that it does not cover, by source and partition; `times`: those of the input up to it.
+    """
+    places = [(source, *one, 0) for source, offsets in sorted(covered.items()) for one in sorted(offsets.items())]
+    positions = np.array(places, np.int64) if places else None
+    rows = EpochRows(0, [], [], 0, 0, positions, last_arrival_ms=times.arrived_ms, event_ts=times.event_ts)
+    file = EpochFiles(folder, list(sources))
+    (folder / f"{PREFIX}{0:08d}.parquet").unlink(missing_ok=True)  # it has epoch 0 without input
+    file.write(LogFile(0, [rows], group=0))
 
 
 def with_times(table: pa.Table) -> pa.Table:

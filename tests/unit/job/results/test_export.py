@@ -101,7 +101,7 @@ def exported(given: Given, name: str, job: Path, capsys: pytest.CaptureFixture[s
     assert printed.count("\n") == 1
     line: dict[str, Any] = orjson.loads(printed)
     found = read_json(given.folder / name / "snapshot.json", dict[str, Any], "")
-    assert found == line | {"undirected": given.undirected}
+    assert found == line | {"undirected": given.undirected, "times": found["times"]}
     assert sorted(item.name for item in (given.folder / name).iterdir()) == [
         "edges.parquet",
         "snapshot.json",
