@@ -10,9 +10,10 @@ from freshet.schema import EdgeValues
 
 
 class RelationEdges(NamedTuple):
-    """The edges of one relation as arrays, one edge per (source, target).
+    """The edges of one relation as arrays.
 
-    Shapes: src (e,) numbers of vertices of the source's kind, dst (e,) of the target's; values of e edges
+    Shapes: src (e,) numbers of vertices of the source's kind, dst (e,) of the target's, a pair for each edge, so that
+    parallel edges repeat theirs; values of e edges
     """
 
     src: np.ndarray

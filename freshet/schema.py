@@ -364,8 +364,8 @@ def _any_bit(rows: np.ndarray) -> bool:
 class Graph(NamedTuple):
     """A whole graph as arrays: what passes over all of it read.
 
-    Shapes: x (n, features) float32; src, dst (e,) vertex numbers, one edge per (source, destination, type); values of e
-    edges
+    Shapes: x (n, features) float32; src, dst (e,) vertex numbers, one pair for each edge, so that parallel edges of
+    several types or keys repeat theirs; values of e edges
     """
 
     x: np.ndarray

@@ -32,13 +32,14 @@ from freshet.operators.embed.memory_plan import (
     output_block_rows,
     shape_of,
 )
-from freshet.operators.embed.prepare import sorting_bytes
+from freshet.operators.embed.prepare import record_bytes, sorting_bytes
+from freshet.operators.parser.keys import KEY_FIELD
+from freshet.operators.settings import KEY_BYTES
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.partitioner.config import STREAM, PartitionerConfig
-from freshet.partitioner.ids import INT
+from freshet.partitioner.ids import INT, STRING
 from freshet.partitioner.placement.whole_graph import EDGE_BYTES, EDGES_MAX
 
-_SORTED_EDGE_BYTES = 16  # while edges are sorted
 _MIB = 1 << 20
 # Of the streaming job (docs/reference/memory.md): the Partitioner's tables and its hash index; adjacency at a layer,
 # both ways.
@@ -50,6 +51,7 @@ _RELATION_BYTES = 28  # of a vertex at each end of a relation: places in lists, 
 # scripts/bench/image.py.
 _PLACED_EDGE_BYTES, _REPLICATED_EDGE_BYTES, _PLACED_VERTEX_BYTES, _ROW_BYTES = 64, 48, 120, 16
 _RELATION_EDGE_BYTES = 8  # of an edge where vertices have kinds
+_PLACED_KEY_BYTES = 28  # of it where edges have keys: index of pairs, hash of the key, column of a block
 _WHOLE_EDGE_BYTES = 32  # of it while METIS works (partitioner/placement/whole_graph.py): log and index alone
 _EVENT_BYTES = 33  # on the disk
 _BATCH = 1 << 17
@@ -69,6 +71,10 @@ class Needs:
     """All ids that are strings."""
     files: int
     """The snapshot's own files, which S2 gets too."""
+    key_kind: str = ""
+    """Of the keys of edges, as the snapshot has it."""
+    key_text: int = 0
+    """All keys that are strings, of edges as `by_relation` counts them."""
 
     @property
     def vertices(self) -> int:
@@ -79,6 +85,11 @@ class Needs:
     def edges(self) -> int:
         """Number of edges of all relations."""
         return sum(self.by_relation)
+
+    @property
+    def key_bytes(self) -> int:
+        """Keys of all edges in the tables of a job's Partitioner; a text has room of its own, up to twice as long."""
+        return (KEY_BYTES * self.edges if self.key_kind else 0) + 2 * self.key_text
 
     @property
     def shapes(self) -> list[LayerColumns]:
@@ -109,7 +120,8 @@ class Needs:
     def operator_bytes(self) -> list[int]:
         """Approximate size of the tables of a streaming job's operators: Partitioner, features, and each layer."""
         widths = self.plan.row_widths if isinstance(self.plan, KindsPlan) else self.plan.features.widths
-        found = [_JOB_VERTEX_BYTES * self.vertices + _JOB_EDGE_BYTES * self.edges, self._row_bytes(widths)]
+        graph = _JOB_VERTEX_BYTES * self.vertices + _JOB_EDGE_BYTES * self.edges + self.key_bytes
+        found = [graph, self._row_bytes(widths)]
         for layer in self.plan.layers:
             vertices, rows = self._vertices_of(layer)
             found.append(_VERTEX_LAYER_BYTES * vertices + rows + sum(map(self._edges_of, layer.relations)))
@@ -133,7 +145,7 @@ class Needs:
     def _edges_of(self, aggregated: LayerPlan | RelationPlan) -> int:
         """Return the bytes of edges and synopses in the tables of a layer, or of one of its relations."""
         wide = aggregated.edge.row_width
-        edge = _EDGE_LAYER_BYTES + (12 + 4 * wide if wide else 0)
+        edge = _EDGE_LAYER_BYTES * (2 if self.key_kind else 1) + (12 + 4 * wide if wide else 0)
         if not isinstance(aggregated, RelationPlan):
             return edge * self.edges + 8 * aggregated.message_width * self.vertices
         sources, targets = self.by_kind[aggregated.source], self.by_kind[aggregated.target]
@@ -149,7 +161,7 @@ class Needs:
         topology = (4 + 4 * is_weighted) * self.edges + 40 * self.vertices
         topology += 4 * (self.edges + self.vertices) * (options.eviction == "next-use")
         most = self.feature_bytes * (1 + (order == "completion"))
-        most += ids + 2 * _SORTED_EDGE_BYTES * self.edges + topology
+        most += ids + 2 * record_bytes(self.key_kind) * self.edges + topology
         before = self.plan.features.row_bytes
         for shape in shapes:
             rows = before + 4 * shape.out + 8 + (0 if options.passes not in (1, None) else 8 * shape.columns)
@@ -179,7 +191,9 @@ def needs_of(plan: AnyPlan, snapshot: Snapshot, *, undirected: bool) -> Needs:
             if mirror != NO_MIRROR:
                 counts[mirror] += counts[number]
     files = vertices.stat().st_size + edges.stat().st_size
-    return Needs(plan, tuple(by_kind), tuple(counts), text, files)
+    keys = _bytes_of_column(edges, KEY_FIELD) if snapshot.key_kind == STRING else 0
+    keys = keys * sum(counts) // max(snapshot.edges, 1)  # of other directions and of mirrors, too
+    return Needs(plan, tuple(by_kind), tuple(counts), text, files, snapshot.key_kind, keys)
 
 
 def _bytes_of_column(path: Path, name: str) -> int:
@@ -202,7 +216,7 @@ def lines_of_passes(
     memory, shapes = options.memory, needs.shapes
     of_pass = replace(options, memory=memory // side_by_side)
     spread = f", {side_by_side} passes at a time, each" if side_by_side > 1 else ""
-    preparing = max(needs.prepare_memory, sorting_bytes(memory, needs.vertices))
+    preparing = max(needs.prepare_memory, sorting_bytes(memory, needs.vertices, needs.key_kind))
     lines = [f"reading and sorting: up to {readable(min(memory, preparing))}"]
     try:
         if memory < needs.prepare_memory:
@@ -228,6 +242,7 @@ def placing_memory(needs: Needs, placement: PartitioningOptions) -> int:
         and needs.edges <= EDGES_MAX
     ):
         edge = max(edge, EDGE_BYTES + _WHOLE_EDGE_BYTES)
+    edge += _PLACED_KEY_BYTES if needs.key_kind else 0
     rows = min(parts * needs.vertices, needs.vertices + 2 * needs.edges)  # an edge brings two replicas at most
     return edge * needs.edges + _PLACED_VERTEX_BYTES * needs.vertices + _ROW_BYTES * rows + 2 * needs.text + 4 * _MIB
 
@@ -292,7 +307,7 @@ def disk_bytes(needs: Needs, linked: bool, parts: int, *, rows_alone: bool = Fal
     tables = max(needs.operator_bytes) * (1 + (parts > 1)) if rows_alone else needs.job_memory
     kept = tables + needs.out_bytes
     events = (_EVENT_BYTES + 8 * needs.plan.features.edge_width) * needs.edges + _EVENT_BYTES * needs.vertices
-    events += needs.feature_bytes + 2 * needs.text
+    events += needs.feature_bytes + 2 * needs.text + needs.key_text + (8 * needs.edges if needs.key_kind else 0)
     return kept + kept // 2 + 2 * needs.passed_bytes + events + (0 if linked else needs.files)
 
 

@@ -35,7 +35,7 @@ def partitioning_of(
 ) -> PartitionerConfig:
     """The configuration of the Partitioner that will place this snapshot."""
     placed = option_values(options, PartitionerConfig)
-    placed |= {"id_kind": snapshot.id_kind, "hash_seed": hash_seed}
+    placed |= {"id_kind": snapshot.id_kind, "edge_keys": snapshot.key_kind, "hash_seed": hash_seed}
     return PartitionerConfig.of(graph_rules(plan, undirected=undirected), **placed)
 
 

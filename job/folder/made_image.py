@@ -149,4 +149,6 @@ def in_words(options: dict[str, Any]) -> str:
 
 
 def _option(name: str, value: Any) -> str:
+    if name == "edge_keys":
+        return f"{value} keys of edges" if value else "no keys of edges"
     return with_value(name, value) if name in RunConfig.model_fields else f"{name} {value}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,9 +86,7 @@ class Embedding:
         self._order, self._progress, self._passes = order, progress, passes
         self._prepare_memory = prepare_memory or options.memory
         self._engine: Engine | None = None
-        # A vertex waits for its messages, of which a layer that skips loops leaves out one alone (engine.pending_of).
-        one_loop = any(layer.edge.skip_loops for layer in plan.layers)
-        self._rules = replace(graph_rules(plan, undirected=undirected), forbid_typed_loops=one_loop)
+        self._rules = graph_rules(plan, undirected=undirected)
         pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
 
     def run(self) -> EmbeddingReport:

@@ -125,7 +125,10 @@ def unsupported(plan: Plan) -> str | None:
 
 
 def pending_of(layer: LayerPlan, context: Context, first: int, last: int) -> np.ndarray:
-    """The messages that these vertices wait for, (n,) int32; an own row that is read is one more."""
+    """The messages that these vertices wait for, (n,) int32; an own row that is read is one more.
+
+    Of self-loops that are skipped one alone is left out.
+    """
     messages = context.at(slice(first, last)).in_edges(loops=not layer.edge.skip_loops)
     return (messages + np.int32(layer.reads_self)).astype(np.int32)
 
@@ -240,6 +243,10 @@ class Engine:
             self._topology, this.memory.chunk_rows, this.memory.chunk_edges, self.rows, this.layer, self._context
         )
 
+    def _pending(self, layer: LayerPlan, first: int, last: int) -> np.ndarray:
+        pending = pending_of(layer, self._context, first, last)
+        return pending - self._topology.more_loops(first, last) if layer.edge.skip_loops else pending
+
     def _pass(self, this: _Pass) -> None:
         (first, last), layer, shape, memory = this.span, this.layer, this.shape, this.memory
         cold = ColdStore(self._folder / f"{COLD}-{pass_name(this.number, this.k)}", shape.columns, last - first)
@@ -274,7 +281,7 @@ class Engine:
             held.run(chunks, self._watched(ahead, this, held.counts))
         finally:
             ahead.close()
-        expected = pending_of(layer, self._context, first, last) - np.int32(layer.reads_self)
+        expected = self._pending(layer, first, last) - np.int32(layer.reads_self)
         report.counts.add(held.finish(expected, self._context, this.out, this.blocks))
         report.bytes_read += chunks.bytes_read
         report.bytes_written += (4 * this.shape.out + 4) * (last - first)
@@ -302,7 +309,7 @@ class Engine:
         policy = POLICIES[self._options.eviction]
         use = self._topology.follow()[first:last] if policy == NEXT_USE else _NO_USE
         columns, own = (0, 0) if graduation is None else (shape.columns, shape.own)
-        store = make_hot(pending_of(layer, self._context, first, last), use, min(slots, last - first), columns)
+        store = make_hot(self._pending(layer, first, last), use, min(slots, last - first), columns)
         task = Task(
             first, self._topology.vertices, layer.edge.skip_loops, layer.reads_self, shape.own_from, own,
             layer.edge.weighted and graduation is not None, policy,

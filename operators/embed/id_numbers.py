@@ -43,9 +43,9 @@ class IdNumbers:
         while at < len(ids):
             if self.kind == INT:
                 keys = np.ascontiguousarray(packed.ints)
-                at, self.count = number_ints(self._index, self._keys, self.count, _own(keys), at, out)
+                at, self.count = number_ints(self._index, self._keys, self.count, owned(keys), at, out)
             else:
-                offsets, data = _own(packed.offsets), _own(packed.data)
+                offsets, data = owned(packed.offsets), owned(packed.data)
                 at, self.count = number_names(self._index, self._bounds, self._pool, self.count, offsets, data, at, out)
             if at < len(ids):
                 self._grow(0 if self.kind == INT else int(packed.offsets[at + 1] - packed.offsets[at]))
@@ -106,7 +106,7 @@ class SavedIds:
             self._bounds.close()
 
 
-def _own(array: np.ndarray) -> np.ndarray:
+def owned(array: np.ndarray) -> np.ndarray:
     """The array, or a copy that may be written to: kernels are compiled for those."""
     return array if array.flags.writeable and array.flags.c_contiguous else array.copy()
 

@@ -17,7 +17,7 @@ USE_BYTES = 4
 SLOT_BYTES = 24  # of a slot, beside its row: lists, buckets, what a piece needs
 IN_FLIGHT = 4  # chunks: one being made, two waiting, one at work
 MIN_SLOTS = 256
-_SORTED_EDGE_BYTES = 80  # of an edge while a bucket is sorted
+_SORTED_EDGE_BYTES = 80  # of an edge while a bucket is sorted, whose record has 16
 _PASSES_MAX = 64  # of a layer whose destinations must fit, unless more are asked for
 
 
@@ -213,6 +213,11 @@ def _fits(memory: int, vertices: int, shape: LayerColumns) -> bool:
     return True
 
 
-def bucket_edges(memory: int, vertices: int) -> int:
-    """Edges that are sorted at a time."""
-    return max(1 << 10, (memory - 40 * vertices) // (2 * _SORTED_EDGE_BYTES))
+def sorted_bytes(record: int) -> int:
+    """Bytes of an edge while it is sorted, by those of its record."""
+    return _SORTED_EDGE_BYTES + 4 * (record - 16)
+
+
+def bucket_edges(memory: int, vertices: int, record: int) -> int:
+    """Edges that are sorted at a time; `record` bytes each on the disk."""
+    return max(1 << 10, (memory - 40 * vertices) // (2 * sorted_bytes(record)))

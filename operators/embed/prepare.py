@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from freshet.operators.embed.edge_sort import EDGE, EdgeSorter
+from freshet.operators.embed.edge_sort import EDGE, KEYED_EDGES, EdgeSorter
 from freshet.operators.embed.files import DiskFile, EmbedError
-from freshet.operators.embed.id_numbers import IdNumbers, SavedIds, save_ids
-from freshet.operators.embed.memory_plan import bucket_edges, file_block_rows
+from freshet.operators.embed.id_numbers import IdNumbers, SavedIds, owned, save_ids
+from freshet.operators.embed.memory_plan import bucket_edges, file_block_rows, sorted_bytes
 from freshet.operators.embed.order_kernels import completion_scores, count_sources
 from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.embed.topology import (
@@ -19,6 +19,7 @@ from freshet.operators.embed.topology import (
     DEGREE,
     DST,
     LOOP,
+    MORE_LOOPS,
     OFFSETS,
     OUT_COUNT,
     OUT_DEGREE,
@@ -26,8 +27,12 @@ from freshet.operators.embed.topology import (
     EmbedTopology,
 )
 from freshet.operators.snapshot.reader import Snapshot, SnapshotError
-from freshet.partitioner.config import LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, REASONS, GraphRules
+from freshet.partitioner.config import ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, REASONS, GraphRules
+from freshet.partitioner.edge_keys import hash_keys
 from freshet.partitioner.events import OP_ADD_VERTEX, Events
+from freshet.partitioner.ids import INT, Ids, no_keys
+from freshet.state.salt import make_salt
+from freshet.state.seed import new_seed
 
 FEATURES, RAW = "features", "raw"
 _READ_ROWS_MAX = 65_536
@@ -67,9 +72,15 @@ class Prepared(NamedTuple):
                 raise EmbedError(msg)
 
 
-def sorting_bytes(memory: int, vertices: int) -> int:
+def record_bytes(key_kind: str) -> int:
+    """Return the bytes of an edge in the file that is sorted."""
+    return KEYED_EDGES[key_kind].itemsize
+
+
+def sorting_bytes(memory: int, vertices: int, key_kind: str) -> int:
     """Return the memory to sort edges: contexts and counts, and a bucket of edges."""
-    return 40 * vertices + 80 * bucket_edges(memory, vertices)
+    record = record_bytes(key_kind)
+    return 40 * vertices + sorted_bytes(record) * bucket_edges(memory, vertices, record)
 
 
 class Preparation:
@@ -93,23 +104,19 @@ class Preparation:
         self._attr_width = -1
         self._edges = self._loops = 0
         self._counts = np.zeros(snapshot.vertices + 1, np.int32)
+        self._edge = KEYED_EDGES[snapshot.key_kind]
+        self._salts = make_salt(new_seed()), make_salt(new_seed())
 
     def run(self, order: str = "given") -> Prepared:
         """Do all of it; `order` is "given" or "completion".
 
         Raises: SnapshotError for a row that is no vertex or edge; EmbedError for a full disk.
         """
-        if self._snapshot.key_kind:
-            msg = (
-                f"{self._snapshot.folder / 'edges.parquet'}: key: freshet embed takes no parallel edges yet; "
-                "`freshet run --snapshot` computes the embeddings of such a graph"
-            )
-            raise SnapshotError(msg)
         width = self._snapshot.features.width
         per_row = 16 * max(width, 8)
         read_rows = max(256, min(_READ_ROWS_MAX, self._memory // 32 // per_row))
         features = DiskFile(self._folder / f"{FEATURES}.rows", 4 * width * self._snapshot.vertices)
-        raw = DiskFile(self._folder / RAW, EDGE.itemsize * self._snapshot.edges * (1 + self._rules.undirected))
+        raw = DiskFile(self._folder / RAW, self._edge.itemsize * self._snapshot.edges * (1 + self._rules.undirected))
         read = 0
         for events in self._snapshot.blocks(read_rows, mapped=False):
             read += len(events)
@@ -125,7 +132,8 @@ class Preparation:
         self._numbers.save(self._folder)
         del self._numbers  # its memory is what sorting takes
         self._progress(f"sorting {self._edges:,} edges")
-        edges, loops = self._sort(vertices, self._edges, self._counts[:vertices], keep_all=False)
+        counts = self._counts[:vertices]
+        edges, loops = self._sort(vertices, self._edges, counts, self._edge, keep_all=False)
         pairs = self._edges - self._loops - (edges - loops)  # of which an undirected edge is two
         self._replaced = self._loops - loops + pairs // (1 + self._rules.undirected)
         if order == "completion":
@@ -140,6 +148,7 @@ class Preparation:
         rows.close()
         sums = {}
         names = [OFFSETS, DST, COUNT, DEGREE, LOOP, *([WEIGHT] if self._rules.weighted else [])]
+        names += [MORE_LOOPS] if (self._folder / MORE_LOOPS).exists() else []
         for name in names + ([OUT_COUNT, OUT_DEGREE] if self._rules.out_degrees else []):
             file = DiskFile(self._folder / name)
             sums[name] = file.crc32()
@@ -161,10 +170,12 @@ class Preparation:
             features.write(4 * width * int(numbers[begin]), x[begin:end])
 
     def _take_edges(self, events: Events, raw: DiskFile) -> None:
-        edges = np.empty(len(events), EDGE)
+        edges = np.empty(len(events), self._edge)
         edges["src"], edges["dst"] = self._numbers.of(events.a), self._numbers.of(events.b)
         edges["weight"] = events.values.weight
         edges["etype"] = self._types_of(events)
+        if self._snapshot.key_kind:
+            self._set_keys(edges, events.keys or no_keys(self._snapshot.key_kind, len(events)))
         self._check_attr(events)
         if self._rules.undirected:
             edges = np.repeat(edges, 2)
@@ -177,9 +188,19 @@ class Preparation:
             grown[: len(self._counts)] = self._counts
             self._counts = grown
         count_sources(np.ascontiguousarray(edges["src"]), self._counts)
-        raw.write(EDGE.itemsize * self._edges, edges)
+        raw.write(self._edge.itemsize * self._edges, edges)
         self._edges += len(edges)
         self._loops += int(np.count_nonzero(edges["src"] == edges["dst"]))
+
+    def _set_keys(self, edges: np.ndarray, keys: Ids) -> None:
+        if keys.kind == INT:
+            edges["key"] = keys.ints
+            return
+        packed = keys.compact()
+        for name, salt in zip(("key", "key_too"), self._salts, strict=True):
+            hashes = np.empty(len(edges), np.int64)
+            hash_keys(salt, owned(packed.offsets), owned(packed.data), 64, hashes)
+            edges[name] = hashes.view(np.uint64)
 
     def _types_of(self, events: Events) -> np.ndarray:
         used = np.unique(events.etype)
@@ -202,15 +223,19 @@ class Preparation:
                 raise SnapshotError(msg)
             self._attr_width = width
 
-    def _sort(self, vertices: int, edges: int, counts: np.ndarray, *, keep_all: bool) -> tuple[int, int]:
-        def loop_twice(number: int) -> None:
+    def _sort(
+        self, vertices: int, edges: int, counts: np.ndarray, edge: np.dtype[Any], *, keep_all: bool
+    ) -> tuple[int, int]:
+        def loop_twice(number: int, reason: int) -> None:
             if self._rules.forbid_typed_loops:
                 one = SavedIds(self._folder, self._snapshot.id_kind).read(number, number + 1).to_list()[0]
-                msg = f"the snapshot's edge {one} -> {one}: {REASONS[LOOP_OF_SECOND_TYPE]}"
+                msg = f"the snapshot's edge {one} -> {one}: {REASONS[reason]}"
                 raise SnapshotError(msg)
 
-        options = {"weighted": self._rules.weighted, "out_degrees": self._rules.out_degrees}
-        sorter = EdgeSorter(self._folder, vertices, bucket_edges(self._memory, vertices), **options)
+        size = bucket_edges(self._memory, vertices, edge.itemsize)
+        sorter = EdgeSorter(
+            self._folder, vertices, size, weighted=self._rules.weighted, out_degrees=self._rules.out_degrees, edge=edge
+        )
         return sorter.sort(self._folder / RAW, edges, counts, keep_all=keep_all, loop_twice=loop_twice)
 
     def _reorder(self, vertices: int, edges: int) -> Prepared:
@@ -235,7 +260,7 @@ class Preparation:
         raw.close()
         topology.close()
         save_ids(self._folder, SavedIds(self._folder, self._snapshot.id_kind).read(0, vertices).take(order))
-        self._sort(vertices, edges, counts, keep_all=True)
+        self._sort(vertices, edges, counts, EDGE, keep_all=True)
         return self._prepared(vertices, edges, self._moved(vertices, rank), shuffled=True)
 
     def _completion_order(self, topology: EmbedTopology) -> np.ndarray:

@@ -12,6 +12,7 @@ from freshet.operators.embed.files import DiskFile, EmbedError, full_disk
 
 OFFSETS, DST, WEIGHT, FOLLOWING, FIRST_USE = "offsets", "dst", "weight", "following", "first_use"
 COUNT, DEGREE, LOOP, OUT_COUNT, OUT_DEGREE = "count", "degree", "loop", "out_count", "out_degree"
+MORE_LOOPS = "more_loops"
 _CONTEXT = {COUNT: np.int32, DEGREE: np.float64, LOOP: np.float32, OUT_COUNT: np.int32, OUT_DEGREE: np.float64}
 _NONE_F, _NONE_I = np.empty(0, np.float32), np.empty(0, np.int32)
 
@@ -20,7 +21,8 @@ class EmbedTopology:
     """The edges of a graph whose vertices are numbered; those of one source by destination.
 
     Shapes: offsets (vertices + 1,) int64; dst (edges,) int32; weight (edges,) float32, where any layer wants it;
-    following (edges,) int32 and first_use (vertices,) int32 once `freshet embed --eviction next-use` made them.
+    following (edges,) int32 and first_use (vertices,) int32 once `freshet embed --eviction next-use` made them;
+    more_loops (vertices,) int32, self-loops beside the first one, where any vertex has several.
     """
 
     def __init__(self, folder: Path, vertices: int, edges: int, *, weighted: bool) -> None:
@@ -91,6 +93,15 @@ class EmbedTopology:
                 found.append(file.read(0, np.empty(self.vertices, dtype)))
                 file.close()
         return Context(*found)
+
+    def more_loops(self, first: int, last: int) -> np.ndarray:
+        """Return the number of self-loops of these vertices beside the first one, (n,) int32."""
+        found = np.zeros(last - first, np.int32)
+        if (self.folder / MORE_LOOPS).exists():
+            file = DiskFile(self.folder / MORE_LOOPS)
+            file.read(4 * first, found)
+            file.close()
+        return found
 
     def close(self) -> None:
         """Close the files."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from freshet.kinds import NO_MIRROR, Kinds
 from freshet.kinds_graph import KindsGraph, RelationEdges
-from freshet.operators.snapshot.arrays import last_of_equal
+from freshet.operators.snapshot.arrays import KeyNumbers, last_of_equal
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.partitioner.events import OP_ADD_VERTEX, Events
 from freshet.schema import ATTR, EdgeValues, Features
@@ -110,7 +110,8 @@ class _Found:
         self._features, self._kinds = features, features.kinds
         self._rows: list[dict[int | str, int]] = [{} for _ in features.kinds.names]
         self._given: list[list[tuple[list[int], np.ndarray]]] = [[] for _ in features.kinds.names]
-        self._edges: list[list[np.ndarray]] = [[np.empty((0, 2), np.int64)] for _ in features.kinds.relations]
+        self._edges: list[list[np.ndarray]] = [[np.empty((0, 3), np.int64)] for _ in features.kinds.relations]
+        self._keys = KeyNumbers()
         self._values = [[EdgeValues.default(0)] for _ in features.kinds.relations]
 
     def add_vertices(self, block: Events) -> None:
@@ -124,7 +125,7 @@ class _Found:
 
     def add_edges(self, block: Events) -> None:
         """Add the edges of a block, and the ends that are not known yet."""
-        sources, targets = block.a.to_list(), block.b.to_list()
+        sources, targets, keys = block.a.to_list(), block.b.to_list(), self._keys.of(block)
         for number in np.unique(block.etype).tolist():
             at = np.flatnonzero(block.etype == number)
             one = self._kinds.relations[number]
@@ -132,7 +133,7 @@ class _Found:
                 [rows.setdefault(ids[k], len(rows)) for k in at.tolist()]
                 for rows, ids in ((self._rows[one.source], sources), (self._rows[one.target], targets))
             ]
-            self._edges[number].append(np.array(ends, np.int64).T)
+            self._edges[number].append(np.array([*ends, keys[at]], np.int64).T)
             self._values[number].append(block.values[at])
 
     def arrays(self) -> SnapshotOfKinds:
@@ -156,7 +157,7 @@ class _Found:
             return RelationEdges(dst, src, values)
         every, carried = np.concatenate(self._edges[number]), EdgeValues.concatenate(self._values[number])
         kept = last_of_equal(every)
-        src, dst = every[kept].T
+        src, dst, _ = every[kept].T
         values = carried[kept]
         attr = values.full_attr(self._kinds.edge_width)[:, : one.edge_width] if one.edge_width else None
         return RelationEdges(places[one.source][src], places[one.target][dst], replace(values, attr=attr))

@@ -110,10 +110,13 @@ class Snapshot:
 
     def repeats_in_words(self, repeats: int) -> str:
         """Say how many edges repeat one before them, which they take the place of."""
-        return (
-            f"{self.folder / 'edges.parquet'}: {repeats:,} of {self.edges:,} edges repeat a (src, dst, type); the last "
-            "one of each holds, as a graph has one edge of a type between two vertices: to count all of them, sum "
-            "their weights into one edge first"
+        same = "(src, dst, type, key)" if self.key_kind else "(src, dst, type)"
+        found = f"{self.folder / 'edges.parquet'}: {repeats:,} of {self.edges:,} edges repeat a {same}; the last one "
+        if self.key_kind:
+            return found + "of each holds: to count all of them, give each a key of its own"
+        return found + (
+            "of each holds, as without keys a graph has one edge of a type between two vertices: to count all of them, "
+            "give each a key of its own in a column key, or sum their weights into one edge first"
         )
 
     def _stamped(self, block: Events) -> Events:

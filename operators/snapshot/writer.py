@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from freshet.files.json_file import write_json
 from freshet.files.whole import write_whole
 from freshet.kind_rows import KindRows
+from freshet.operators.parser.keys import KEY_FIELD
 from freshet.partitioner.events import DEFAULT_TYPE, NO_TS
 from freshet.partitioner.ids import INT, NO_KEY, Ids
 from freshet.partitioner.live_graph import LiveGraph
@@ -63,7 +64,7 @@ def _write_edges(path: Path, graph: LiveGraph) -> None:
     fields += [] if attr is None else [(ATTR, pa.list_(pa.float32(), attr.shape[1] if kinds is None else -1))]
     fields += [] if graph.ts is None else [("ts", pa.int64())]
     keys = graph.edge_keys
-    fields += [] if keys is None else [("key", _id_type(keys))]
+    fields += [] if keys is None else [(KEY_FIELD, _id_type(keys))]
     schema = pa.schema(fields)
     with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for begin in range(0, len(graph.src), ROWS):
@@ -149,10 +150,13 @@ def write_snapshot(
     attr: np.ndarray | Sequence[Sequence[float] | None] | None = None,
     kinds: Sequence[str] | None = None,
     end_kinds: tuple[Sequence[str], Sequence[str]] | None = None,
+    edge_key: Sequence[int | None] | Sequence[str | None] | np.ndarray | None = None,
 ) -> None:
     """Write a snapshot folder; `src` and `dst` are ids, not rows.
 
     `kinds` of the vertices; `end_kinds`: those of the edges' sources and destinations, where types don't say them.
+    `edge_key`: integers or strings that tell apart edges of one source, destination and type; None is no key. Without
+    it the last of such edges holds.
     Shapes:
         x (vertices, features) float32; weight (edges,) float32; label (vertices,) int64; attr (edges, width) float32;
         x and attr may also be rows of several widths
@@ -173,6 +177,8 @@ def write_snapshot(
         edges["src_kind"], edges["dst_kind"] = (pa.array(list(one), pa.string()) for one in end_kinds)
     if attr is not None:
         edges[ATTR] = _lists(attr)
+    if edge_key is not None:
+        edges[KEY_FIELD] = _plain_keys(edge_key)
     pq.write_table(pa.table(vertices), folder / "vertices.parquet", write_page_checksum=True)
     pq.write_table(pa.table(edges), folder / "edges.parquet", write_page_checksum=True)
     if info is not None:
@@ -187,3 +193,13 @@ def _plain_ids(ids: Sequence[int] | Sequence[str] | np.ndarray, kind: pa.DataTyp
     if kind is None:
         kind = pa.string() if len(ids) and isinstance(ids[0], str) else pa.int64()
     return pa.array(ids, kind)
+
+
+def _plain_keys(keys: Sequence[int | None] | Sequence[str | None] | np.ndarray) -> pa.Array:
+    """Keys as they are given, of the kind of the first one that is not None."""
+    first = next((key for key in keys if key is not None), 0)
+    found = pa.array(keys, pa.string() if isinstance(first, str) else pa.int64())
+    if pc.any(pc.equal(found, pa.scalar("" if isinstance(first, str) else NO_KEY, found.type))).as_py():
+        msg = "edge_key: expected integers above -2**63, or strings that are not empty; None means no key"
+        raise ValueError(msg)
+    return found

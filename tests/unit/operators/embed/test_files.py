@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from freshet.operators.embed.cold_store import ColdStore
-from freshet.operators.embed.edge_sort import EDGE, EdgeSorter
+from freshet.operators.embed.edge_sort import EDGE, KEYED_EDGES, EdgeSorter
 from freshet.operators.embed.files import DiskFile, EmbedError, FinishedSteps, full_disk
+from freshet.operators.embed.memory_plan import BudgetError
 from freshet.operators.embed.rows_file import RowsFile
 from freshet.operators.embed.topology import EmbedTopology
+from freshet.partitioner.config import LOOP_OF_SECOND_KEY, LOOP_OF_SECOND_TYPE
 
 
 def full(path: Path) -> RowsFile:
@@ -168,7 +170,12 @@ def test_edges_are_sorted_in_buckets_of_any_size(bucket_edges: int, tmp_path: Pa
     counts = np.bincount(edges["src"], minlength=20).astype(np.int32)
     sorter = EdgeSorter(tmp_path, 20, bucket_edges, weighted=True)
     loops: list[int] = []
-    left, loops_left = sorter.sort(tmp_path / "raw", 600, counts, keep_all=False, loop_twice=loops.append)
+
+    def loop_twice(number: int, reason: int) -> None:
+        assert reason == LOOP_OF_SECOND_TYPE
+        loops.append(number)
+
+    left, loops_left = sorter.sort(tmp_path / "raw", 600, counts, keep_all=False, loop_twice=loop_twice)
     last = {(e["src"], e["dst"], e["etype"]): e["weight"] for e in edges}
     want = sorted((int(u), int(v), int(t), float(w)) for (u, v, t), w in last.items())
     topology = EmbedTopology(tmp_path, 20, left, weighted=True)
@@ -184,6 +191,57 @@ def test_edges_are_sorted_in_buckets_of_any_size(bucket_edges: int, tmp_path: Pa
     context = topology.contexts()
     assert np.array_equal(context.count, np.bincount(dst, minlength=20))
     assert not (tmp_path / "raw").exists() and not (tmp_path / "buckets").exists()
+
+
+@pytest.mark.parametrize("kind", ["int", "string"])
+@pytest.mark.parametrize("bucket_edges", [1, 7, 1000])
+def test_parallel_edges_stay_in_the_order_of_their_coming(bucket_edges: int, kind: str, tmp_path: Path) -> None:
+    rng, vertices = np.random.default_rng(bucket_edges), 8
+    edges = np.zeros(900, KEYED_EDGES[kind])
+    edges["src"], edges["dst"] = rng.integers(0, vertices, 900), rng.integers(0, vertices, 900)
+    edges["etype"], edges["weight"] = rng.integers(0, 2, 900), np.arange(900)
+    edges["key"] = rng.integers(0, 9, 900)
+    if kind == "string":  # both halves of a hash tell keys apart
+        edges["key"], edges["key_too"] = edges["key"] // 3, edges["key"] % 3
+    raw = DiskFile(tmp_path / "raw", edges.nbytes)
+    raw.write(0, edges)
+    raw.close()
+    counts = np.bincount(edges["src"], minlength=vertices).astype(np.int32)
+    sorter = EdgeSorter(tmp_path, vertices, bucket_edges, weighted=True, edge=edges.dtype)
+    reasons: set[int] = set()
+    left, loops = sorter.sort(
+        tmp_path / "raw", 900, counts, keep_all=False, loop_twice=lambda _, reason: reasons.add(reason)
+    )
+    names = [name for name in edges.dtype.names or () if name != "weight"]
+    last = {tuple(int(edge[name]) for name in names): float(edge["weight"]) for edge in edges}
+    want = sorted((key[0], key[1], key[2], weight) for key, weight in last.items())
+    assert left == len(want) < 900 and len({one[:3] for one in want}) < left
+    topology = EmbedTopology(tmp_path, vertices, left, weighted=True)
+    src = np.repeat(np.arange(vertices), np.diff(topology.offsets(0, vertices)))
+    dst, weight, _ = topology.read(0, left)
+    assert list(zip(src.tolist(), dst.tolist(), weight.tolist(), strict=True)) == [(u, v, w) for u, v, _, w in want]
+    assert reasons == {LOOP_OF_SECOND_KEY}
+    looped = np.bincount(src[src == dst], minlength=vertices)
+    assert loops == looped.sum() and looped.max() > 2
+    assert np.array_equal(topology.more_loops(0, vertices), np.maximum(looped - 1, 0))
+    assert topology.more_loops(3, 5).tolist() == (looped[3:5] - 1).tolist()
+
+
+def test_edges_of_a_source_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    edges = np.zeros(70_000, KEYED_EDGES["int"])
+    edges["key"] = np.arange(len(edges))
+    raw = DiskFile(tmp_path / "raw", edges.nbytes)
+    raw.write(0, edges)
+    raw.close()
+    given = (tmp_path / "raw", len(edges), np.array([len(edges), 0], np.int32))
+    with pytest.raises(BudgetError, match="one vertex has 70,000 out-edges with keys, which are sorted in 7,840,080"):
+        EdgeSorter(tmp_path, 2, 30_000, weighted=False, edge=edges.dtype).sort(
+            *given, keep_all=False, loop_twice=lambda *_: None
+        )
+    left, _ = EdgeSorter(tmp_path, 2, 40_000, weighted=False, edge=edges.dtype).sort(
+        *given, keep_all=False, loop_twice=lambda *_: None
+    )
+    assert left == len(edges)
 
 
 def test_a_journal_is_whole_or_refused(tmp_path: Path) -> None:
