@@ -141,7 +141,8 @@ def parser_of(settings: Settings, plan: AnyPlan) -> Parser:
     config, types = settings.parsing, plan.edge_types or None
     decoder = decoder_of(config.message_format, config.registry, settings.registry_login)
     rules = plan.features, settings.id_kind, types, config.events_map, config.id_bytes_max
-    keys = KeyRules(config.edge_key, settings.partitioning.edge_keys, config.id_bytes_max)
+    kind, sources = settings.partitioning.edge_keys, len(settings.sources)
+    keys = KeyRules(config.edge_key, kind, config.id_bytes_max, sources)
     return Parser(*rules, decoder=decoder, cast_ids=config.cast_ids, ts_unit=config.ts_unit, keys=keys)
 
 

@@ -173,6 +173,12 @@ class Events:
         at = replace(at, a=self.a.take(rows), b=self.b.take(rows), keys=keys)
         return replace(at, etype=etype, x_row=x_row, reject_rows=none)
 
+    def only(self, good: np.ndarray) -> Events:
+        """The events where `good` is True, the others counted as rejected; x stays as it is."""
+        before = np.cumsum(np.append(0, good))
+        rejects = np.sort(np.append(before[self.reject_rows], before[:-1][~good])).astype(np.int32)
+        return replace(self.take(np.flatnonzero(good)), reject_rows=rejects, tombstones=self.tombstones)
+
     def _columns_at(self, rows: Any) -> Events:
         """The block with the plainest of its columns at these rows (a slice, or an index array)."""
         plain: dict[str, Any] = {name: getattr(self, name)[rows] for name in _PLAIN}

@@ -41,10 +41,11 @@ from freshet.operators.epochs.cut_log import CutLog, copy_log
 from freshet.operators.epochs.cut_segments import ForeignLogError
 from freshet.operators.live_graph import Entries, LiveState
 from freshet.operators.output_folders import LogFolders
+from freshet.operators.parser.keys import OFFSET
 from freshet.operators.settings import Settings
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.sink.log_proof import last_recorded
-from freshet.operators.snapshot.reader import EVENT_TS, dropped_columns
+from freshet.operators.snapshot.reader import EVENT_TS, KEY_SOURCES, dropped_columns
 from freshet.operators.snapshot.writer import write_live_graph
 from freshet.partitioner.live_graph import LiveGraph
 from freshet.schema import Features
@@ -200,7 +201,9 @@ def _from_log(stopped: Stopped, log: CutLog, state: str | None, work: Path) -> d
     (work / "snapshot").mkdir()
     event_ts = {} if live.core.event_ts is None else {EVENT_TS: live.core.event_ts}
     times = times_upto(_folders_of_log(stopped.out), epoch).latest(live.times)
-    info = {**counts, "undirected": undirected, **event_ts, **as_times(times), "positions": positions}
+    by_place = stopped.settings.partitioning.edge_keys and stopped.settings.parsing.edge_key == OFFSET
+    keyed = {KEY_SOURCES: list(stopped.settings.sources)} if by_place else {}
+    info = {**counts, "undirected": undirected, **event_ts, **as_times(times), **keyed, "positions": positions}
     write_live_graph(work / "snapshot", graph, live.features(graph), info)
     return {**counts, "positions": positions}
 

@@ -7,11 +7,13 @@ they are is counted here, and the job must have counted as many.
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from freshet.job.console import Report
 from freshet.job.errors import UsageError
@@ -30,6 +32,7 @@ from freshet.partitioner.config import GraphRules
 from freshet.schema import Features
 
 _TELL_EVERY = 1 << 12
+_SAME_MAX = 256  # edges of one pair and type in a message, where each has a key of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +82,8 @@ class Given:
 class Lane:
     """The records of one source and partition, taken as far as epochs reach."""
 
-    def __init__(self, records: Iterator[Judged], place: str = "") -> None:
-        """`place`: what tells its records from others'; where edges have the keys of their places, else empty."""
-        self._records, self._place = records, place
+    def __init__(self, records: Iterator[Judged]) -> None:
+        self._records = records
         self._next = next(records, None)
         self.accepted = self.rejected = self.skipped = self.position = 0
 
@@ -120,8 +122,21 @@ class Lane:
             self.rejected += 1
         else:
             self.accepted += 1
-            is_keyed = self._place and found.event.op == "add_edge"
-            yield found.event._replace(key=f"{self._place}:{found.position}") if is_keyed else found.event
+            yield found.event
+
+
+def with_own_keys(records: Iterator[Judged], lane: str) -> Iterator[Judged]:
+    """Give each edge that is added a key of its own; in a message, those past the most of one pair are rejected."""
+    position, same = -1, Counter[tuple[Any, ...]]()
+    for number, one in enumerate(records):
+        if one.position != position:
+            position = one.position
+            same.clear()
+        event = one.event
+        if event is not None and event.op == "add_edge":
+            same[edge := (event.a, event.b, event.type)] += 1
+            event = event._replace(key=f"{lane}:{number}") if same[edge] <= _SAME_MAX else None
+        yield one._replace(event=event)
 
 
 class PlainReplay:
@@ -268,8 +283,9 @@ class PlainReplay:
         lane = self._lanes.get((source, partition))
         if lane is None:
             records = self._sources[source].records(partition, self._rules)
-            place = f"{source}:{partition}" if self._rules.by_offset else ""
-            lane = self._lanes[source, partition] = Lane(records, place)
+            if self._rules.by_offset:
+                records = with_own_keys(records, f"{source}:{partition}")
+            lane = self._lanes[source, partition] = Lane(records)
         return lane
 
     def _count(self, what: str = "") -> None:

@@ -18,6 +18,7 @@ from freshet.job.folder.returned_kinds import logs_of, refuse_alike
 from freshet.job.folder.run_file import write_begun
 from freshet.job.options.run_config import RunConfig, option_values
 from freshet.job.run.first_events import decide_kinds
+from freshet.job.run.key_rules import key_rules
 from freshet.job.run.model import PreparedModel, Start, learned_ids, read_model
 from freshet.job.run.outputs import Outputs, claim_topics, new_job_id, plan_outputs, refuse_large_records
 from freshet.job.run.positions import Position, covered, known_topics, match, read_positions, times_of
@@ -32,9 +33,7 @@ from freshet.operators.graph.rules import graph_rules
 from freshet.operators.initial.image import ImageReport
 from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.parser.core import Parser
-from freshet.operators.parser.keys import KEY_FIELD, OFFSET, KeyRules
 from freshet.operators.parser.registry.decoder import decoder_of
-from freshet.operators.parser.rules import FIELDS, KIND_FIELDS
 from freshet.operators.settings import Settings, TailConfig
 from freshet.operators.sink.epoch_files import write_epoch_0
 from freshet.operators.snapshot.reader import OF_EMBED, Snapshot, dropped_columns
@@ -146,6 +145,7 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     starts = {} if graph is None else _starts(start, graph, positions, found)
     reading = TopicReading(config.start_from, config.until is not None, config.client_properties)
     sources = plan_sources(found, starts, reading, known_topics(positions))
+    keys = key_rules(config, graph, found, sources)
     if not config.events_map:
         known = config.id_kind if graph is None or graph.is_empty else graph.id_kind
         tell_schemas(found.files, model.plan.features, known, say, cast_ids=config.cast_ids)
@@ -165,7 +165,6 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
         id_kind = given_kind
     else:
         id_kind = None
-    keys = _key_rules(config, "" if graph is None else graph.key_kind)
     if id_kind is None or keys.kind is None:
         login = config.client_properties.registry_login()
         decoder = decoder_of(config.message_format or "", config.registry or "", login)
@@ -175,23 +174,6 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
         decide_kinds(sources, parser)
         id_kind = parser.id_kind or INT
     return Ends(tuple(config.events), found, sources, outputs, id_kind, keys.kind_at_end)
-
-
-def _key_rules(config: RunConfig, of_snapshot: str) -> KeyRules:
-    """Return the rules of edges' keys, whose kind is open where events are to decide it.
-
-    Raises: UsageError for a field that events have for something else, or a snapshot with other keys.
-    """
-    field = config.edge_key or ""
-    if field in (*FIELDS, *KIND_FIELDS) or (config.events_map and field not in ("", KEY_FIELD, OFFSET)):
-        msg = f"--edge-key {field}: a field of events; expected another one, or offset"
-        if config.events_map:
-            msg = f"--edge-key {field}: events are mapped; give `{KEY_FIELD}: {field}` in events_map, or offset"
-        raise UsageError(msg)
-    if field == OFFSET and of_snapshot not in ("", INT):
-        msg = f"--edge-key offset: keys are integers, and those of the snapshot's edges are {of_snapshot}s"
-        raise UsageError(msg)
-    return KeyRules(field, INT if field == OFFSET else of_snapshot or None, config.id_bytes_max)
 
 
 def _positions(graph: Snapshot, has_direction: bool, are_ignored: bool) -> list[Position]:

@@ -79,7 +79,7 @@ def match(
     """
     known: dict[str, int] = {}
     for index, name in enumerate(found.names):
-        for each in _known_as(name):
+        for each in known_as(name):
             if known.setdefault(each, index) != index:
                 msg = f"--events: {name} is given twice; the positions in {snapshot} can't tell the two apart"
                 raise UsageError(msg)
@@ -96,7 +96,7 @@ def match(
 
 def covered(positions: Iterable[Position], names: Sequence[str]) -> dict[int, dict[int, int]]:
     """Return the first offset that a snapshot does not cover, by source (its place in `names`) and partition."""
-    known = {each: index for index, name in enumerate(names) for each in _known_as(name)}
+    known = {each: index for index, name in enumerate(names) for each in known_as(name)}
     found: dict[int, dict[int, int]] = {}
     for one in positions:
         if (place := _place(one, known)) is not None:
@@ -141,10 +141,11 @@ def _covered(name: str, offsets: Mapping[int, int]) -> str:
 
 
 def _place(one: Position, known: Mapping[str, int]) -> int | None:
-    return next((known[name] for name in _known_as(one.source) if name in known), None)
+    return next((known[name] for name in known_as(one.source) if name in known), None)
 
 
-def _known_as(name: str) -> list[str]:
+def known_as(name: str) -> list[str]:
+    """Return the names by which a source of this name is known in another job: a topic's, or the paths of a file."""
     return [f"kafka:{KafkaAddress.parse(name).topic}"] if is_kafka(name) else [name, str(Path(name).resolve())]
 
 

@@ -7,7 +7,6 @@ A mask only has to be right where it says good: the other rows are judged one by
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -191,7 +190,7 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
         kind=None if kind is None or not kind.any() else np.where(edge | ~good, 0, kind).astype(np.uint8),
     )
     events = events if fields.keys is None else events.with_keys(fields.keys.keys)
-    return Taken(events if len(rows) == n else _only(events, good, rows), np.flatnonzero(~good))
+    return Taken(events if len(rows) == n else events.only(good), np.flatnonzero(~good))
 
 
 def _kinds_of(fields: Fields, kinds: Kinds, name: str = "kind") -> np.ndarray:
@@ -335,9 +334,3 @@ def _narrow(values: np.ndarray) -> np.ndarray:
         return values
     with np.errstate(over="ignore"):
         return values.astype(np.float64, copy=False).astype(np.float32)
-
-
-def _only(events: Events, good: np.ndarray, rows: np.ndarray) -> Events:
-    """The good rows of a block, the others counted as rejected; its x has those of the good rows alone."""
-    before = np.cumsum(good) - good
-    return replace(events.take(rows), reject_rows=before[~good].astype(np.int32))

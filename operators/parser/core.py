@@ -21,10 +21,11 @@ from freshet.operators.parser.columns import NO_OP, take
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
 from freshet.operators.parser.json_lines.text import Text
-from freshet.operators.parser.keys import KeyRules
+from freshet.operators.parser.keys import KEY_FIELD, KeyRules
 from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.mapping import Expressions, MappedRules
 from freshet.operators.parser.messages import KEY, MessageValues, RawMessage, key_record
+from freshet.operators.parser.place_keys import SAME_MAX, with_place_keys
 from freshet.operators.parser.records import records
 from freshet.operators.parser.registry.decoder import Decoder
 from freshet.operators.parser.rejects import Origin, Rejects, TablePlace
@@ -132,6 +133,9 @@ def _explain(
 __all__ = ["Origin", "Parser"]
 
 _NO_VALUE = "no value: a tombstone is no event"
+_TOO_MANY = (
+    f"{KEY_FIELD}: --edge-key offset takes {SAME_MAX} edges from one vertex to another in a message, of one type"
+)
 # Rows of a message whose columns only the rules can judge, at some 12 us a row: they may take no bytes at all.
 _SLOW_ROWS_MAX = 1 << 16
 
@@ -215,11 +219,21 @@ class Parser:
         """The events of whole lines, the first of which is line `first_line` of its file."""
         text, end = Text.of_lines(data, first_line)
         with np.errstate(over="ignore"):
-            return self._keyed(self._lines.parse(text, origin, end, arrival_ms))
+            return self._keyed(self._lines.parse(text, origin, end, arrival_ms), origin)
 
-    def _keyed(self, parsed: Parsed) -> Parsed:
-        """Return what was parsed with keys that follow from places."""
-        return (self.keys.keyed(parsed[0]), parsed[1]) if self.keys.by_offset else parsed
+    def _keyed(self, parsed: Parsed, origin: Origin) -> Parsed:
+        """Return what was parsed with keys that follow from places, if edges have these."""
+        if not self.keys.by_offset:
+            return parsed
+        events, past = with_place_keys(parsed[0], self.keys.sources)
+        if not past.any():
+            return events, parsed[1]
+        found = (one.tolist() for one in np.unique(events.position[past], return_counts=True))
+        letters = [
+            DeadLetter(_TOO_MANY, origin.name, origin.partition, position - 1, b"", records)
+            for position, records in zip(*found, strict=True)
+        ]
+        return events.only(~past), sorted([*parsed[1], *letters], key=lambda letter: letter.offset)
 
     def parse_messages(self, messages: Sequence[RawMessage], origin: Origin, arrival_ms: float = 0.0) -> Parsed:
         """Like `parse_batch`, for single messages."""
@@ -233,7 +247,7 @@ class Parser:
         rest. With a decoder, a message is one record.
         """
         if self._decoder is not None:
-            return self._keyed(self._parse_records(messages, origin, arrival_ms, self._decoder))
+            return self._keyed(self._parse_records(messages, origin, arrival_ms, self._decoder), origin)
         messages = messages.with_keys() if self._rules.reads_keys else messages
         found: list[Parsed] = []
         first, refused, skipped = 0, dict[int, DeadLetter | None](), 0
@@ -257,7 +271,7 @@ class Parser:
         events = Events.concatenate([events for events, _ in found])
         letters = [one for _, letters in found for one in letters]
         events = replace(events, tombstones=events.tombstones + skipped) if skipped else events
-        return self._keyed((events, letters))
+        return self._keyed((events, letters), origin)
 
     def _parse_records(self, messages: MessageValues, origin: Origin, arrival_ms: float, decoder: Decoder) -> Parsed:
         """The events of messages that are decoded, one by one."""
@@ -336,7 +350,7 @@ class Parser:
         `whole` gives the same rows with all columns, for dead letters, where the table has some of them alone.
         """
         place = TablePlace(origin, first_row, table.num_rows, arrival_ms, whole or partial(_same, table))
-        return self._keyed(parse_table(table, self._rules, place))
+        return self._keyed(parse_table(table, self._rules, place), origin)
 
 
 def _same(table: Table) -> Table:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.records import show
-from freshet.partitioner.events import ALL_KEYS, OP_ADD_EDGE, OP_DEL_EDGE, Events
-from freshet.partitioner.ids import INT, NO_KEY, STRING, Ids
+from freshet.partitioner.events import ALL_KEYS, OP_DEL_EDGE
+from freshet.partitioner.ids import INT, NO_KEY, STRING
 
 KEY_FIELD = "key"
 OFFSET = "offset"  # in place of a field: each record that adds an edge has the key of its place in the input
-_PARTITION_BIT, _SOURCE_BIT = 40, 55
 _WANTED = {None: "an integer or a string", INT: "an integer", STRING: "a string"}
 _KINDS: dict[type, str] = {int: INT, str: STRING}
 
@@ -24,10 +21,11 @@ class KeyRules:
     Args:
         field: as --edge-key has it; empty: not given.
         kind: "int" or "string"; empty: edges have no keys; None: the first edges that are added are to decide it.
+        sources: number of the job's sources.
     """
 
-    def __init__(self, field: str = "", kind: str | None = "", bytes_max: int = ID_BYTES_MAX) -> None:
-        self.by_offset = field == OFFSET
+    def __init__(self, field: str = "", kind: str | None = "", bytes_max: int = ID_BYTES_MAX, sources: int = 1) -> None:
+        self.by_offset, self.sources = field == OFFSET, sources
         self.field = KEY_FIELD if self.by_offset else field or KEY_FIELD
         self.kind, self.is_given, self._bytes_max = kind, bool(field), bytes_max
 
@@ -62,20 +60,3 @@ class KeyRules:
     def kind_at_end(self) -> str:
         """The kind where no edge has decided it."""
         return self.kind if self.kind is not None else INT if self.is_given else ""
-
-    def keyed(self, events: Events) -> Events:
-        """Return the events with the keys that follow from their places, if they do."""
-        if not self.by_offset:
-            return events
-        adds = events.op == OP_ADD_EDGE
-        if not adds.any():
-            return events
-        place = events.position - 1
-        if place.max() >> _PARTITION_BIT or events.source.max() >> (63 - _SOURCE_BIT):
-            msg = (
-                f"--edge-key offset: expected offsets below 2**{_PARTITION_BIT} and at most {1 << (63 - _SOURCE_BIT)} "
-                f"sources, got offset {place.max()} of source {events.source.max()}"
-            )
-            raise ValueError(msg)
-        place |= events.partition.astype(np.int64) << _PARTITION_BIT | events.source.astype(np.int64) << _SOURCE_BIT
-        return events.with_keys(Ids.of_ints(np.where(adds, place, NO_KEY)))

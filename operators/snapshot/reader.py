@@ -33,6 +33,7 @@ _BUFFER_BYTES = 1 << 20  # in place of all that a row group has of a column, whi
 # In snapshot.json of a folder that `freshet embed` wrote; the latter has what it made, and of which graph.
 MODEL_SHA256, OF_EMBED = "model_sha256", "embeddings"
 
+KEY_SOURCES = "key_sources"
 EVENT_TS = "event_ts"  # in snapshot.json of an export: the largest `ts` that the job had seen
 
 _COLUMNS = {"vertices": ("id", "x"), "edges": ("src", "dst", "weight", "type", "attr")}
@@ -55,6 +56,7 @@ class _Info(TypedDict, total=False):
     model_sha256: str
     event_ts: int
     positions: Any
+    key_sources: list[str]  # of a job with --edge-key offset: the sources by whose numbers edges have keys
 
 
 @dataclass(frozen=True)

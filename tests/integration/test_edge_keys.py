@@ -96,6 +96,17 @@ def test_keys_of_another_field_and_of_places(tmp_path: Path) -> None:
         line = freshet("run", *given, "--runtime", "local", "--edge-key", field, "--epoch-events", 100)
         assert line["rejected"] == 0
         assert freshet("check", *given, "--every", 4)["missing"] == 0
+    freshet("export", "--out", (graph := tmp_path / "graph"), tmp_path / "offset")
+    more = save(tmp_path / "more.jsonl", [{**one, "key": None} for one in records_of("int", "other")])
+    given = ["--model", model, "--events", plain, "--events", more, "--out", tmp_path / "on", "--snapshot", graph]
+    freshet("run", *given, "--runtime", "local", "--edge-key", "offset", "--epoch-events", 100)
+    assert freshet("check", *given, "--every", 4)["missing"] == 0
+    given[3], given[5] = more, plain
+    done = subprocess.run(
+        [FRESHET, "run", *map(str, [*given, "--edge-key", "offset", "--runtime", "local", "--out", tmp_path / "no"])],
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and "these first in --events" in done.stderr
 
 
 def test_a_job_without_keys_says_which_option_takes_them(tmp_path: Path) -> None:

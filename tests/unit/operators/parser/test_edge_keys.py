@@ -11,9 +11,13 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from freshet.job.results.plain_reader import message_records
+from freshet.job.results.plain_replay import with_own_keys
 from freshet.job.results.plain_rules import PlainRules
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.keys import KeyRules
+from freshet.operators.parser.messages import RawMessage
+from freshet.operators.parser.place_keys import SAME_MAX, partitions_max
 from freshet.partitioner.events import ALL_KEYS, OP_DEL_EDGES, Events
 from freshet.partitioner.ids import NO_KEY
 from freshet.schema import Features
@@ -105,14 +109,69 @@ def test_whole_floats_of_tables_are_integers() -> None:
 
 def test_each_record_may_have_the_key_of_its_place() -> None:
     records = [edge("add_edge", None), edge("del_edge", "*"), edge("add_edge", None), edge("add_edge", 5)]
-    parser = Parser(FEATURES, "int", keys=KeyRules("offset", "int"))
+    parser = Parser(FEATURES, "int", keys=KeyRules("offset", "int", sources=4))
     events, letters = parser.parse_jsonl(
         b"\n".join(json.dumps(one).encode() for one in records), Origin(3, "topic", 2), first_line=10
     )
     assert len(letters) == 1 and "--edge-key offset" in letters[0].error
     first, star, third = keys_of(events)
-    assert star == ALL_KEYS and third - first == 2 and first == 3 << 55 | 2 << 40 | 10
+    assert star == ALL_KEYS and third - first == 2 << 8 and first == (3 << 13 | 2) << 48 | 10 << 8
     assert events.position.tolist() == [11, 12, 13]
+
+
+@pytest.mark.parametrize("ids", ["int", "string"])
+@pytest.mark.parametrize("lines_min", [1, 10**6])
+def test_each_record_of_a_message_has_a_key_of_its_own(ids: str, lines_min: int) -> None:
+    rng, messages = random.Random(7), list[RawMessage]()
+    for offset in range(40):
+        records = [
+            edge("add_edge", None, type=rng.choice("ab")) | {"src": rng.randrange(3), "dst": rng.randrange(2)}
+            for _ in range(rng.choice([1, 2, 30]))
+        ]
+        if ids == "string":
+            records = [{**one, "src": f"s{one['src']}", "dst": f"d{one['dst']}"} for one in records]
+        messages.append(RawMessage(3 * offset, b"\n".join(map(orjson.dumps, [*records, {"op": "fly"}]))))
+
+    def parser() -> Parser:
+        return Parser(FEATURES, ids, lines_min=lines_min, keys=KeyRules("offset", "int"))
+
+    events, letters = parser().parse_messages(messages, Origin(0, "topic", 1))
+    assert len(letters) == 40 and len(events) > 200
+    ends = list(zip(events.a.to_list(), events.b.to_list(), events.etype.tolist(), keys_of(events), strict=True))
+    assert len(set(ends)) == len(ends)
+    assert {key >> 8 for *_, key in ends} == {1 << 40 | 3 * offset for offset in range(40)}
+    later, _ = parser().parse_messages(messages[17:], Origin(0, "topic", 1))
+    assert keys_of(later) == keys_of(events)[-len(later) :], "read again, they are the same"
+
+
+def test_a_message_of_very_many_edges_of_one_pair() -> None:
+    records = [edge("add_edge", None)] * (SAME_MAX + 5) + [{"op": "add_vertex", "id": 1, "x": [1.0]}, {}]
+    messages = [RawMessage(offset, b"\n".join(map(orjson.dumps, some))) for offset, some in [(4, records), (9, [{}])]]
+    parser = Parser(FEATURES, "int", keys=KeyRules("offset", "int"))
+    events, letters = parser.parse_messages(messages, Origin(0, "topic"))
+    assert [(one.offset, one.records) for one in letters] == [(4, 1), (4, 5), (9, 1)]
+    assert f"takes {SAME_MAX} edges" in letters[1].error
+    assert events.reject_rows.tolist() == [SAME_MAX] * 5 + [SAME_MAX + 1] * 2
+    assert (len(events), len(events.x), events.x_row[-1]) == (SAME_MAX + 1, 1, 0)
+    judged = with_own_keys(
+        message_records(messages, PlainRules(FEATURES, "int", edge_keys="int", edge_key="offset")), "a"
+    )
+    taken = [one.event for one in judged if one.event is not None]
+    assert len(taken) == len(events) and len({one.key for one in taken}) == len(taken)
+
+
+def test_places_that_fit_no_key() -> None:
+    assert [partitions_max(sources) for sources in (1, 2, 3, 4, 5, 2**15)] == [2**15, 2**14, 2**13, 2**13, 2**12, 1]
+    places = set[int]()
+    for source in range(5):  # of five sources that came one by one
+        for partition in range(4):
+            parser = Parser(FEATURES, "int", keys=KeyRules("offset", "int", sources=source + 1))
+            events, _ = parser.parse_jsonl(orjson.dumps(edge("add_edge", None)), Origin(source, "t", partition))
+            places.update(keys_of(events))
+    assert len(places) == 20
+    parser = Parser(FEATURES, "int", keys=KeyRules("offset", "int", sources=5))
+    with pytest.raises(ValueError, match="partitions below 4096 beside 5 sources"):
+        parser.parse_jsonl(orjson.dumps(edge("add_edge", None)), Origin(0, "t", 4096))
 
 
 @pytest.mark.parametrize(
