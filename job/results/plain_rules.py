@@ -181,6 +181,8 @@ class PlainRules:
         if type(record) is not dict:
             return record
         nothing: dict[str, Any] = {"attr": [], "type": "", "kind": "", "src_kind": "", "dst_kind": ""}
+        if getattr(key := record.get(self.key_name), "text", key) == "":
+            record = {name: value for name, value in record.items() if name != self.key_name}
         if record.get("op") == "add_vertex":
             nothing["x"] = []
         if self.is_mapped:

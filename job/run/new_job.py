@@ -148,9 +148,9 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     keys = key_rules(config, graph, found, sources)
     if not config.events_map:
         known = config.id_kind if graph is None or graph.is_empty else graph.id_kind
-        tell_schemas(found.files, model.plan.features, known, say, cast_ids=config.cast_ids)
+        tell_schemas(found.files, model.plan.features, known, say, cast_ids=config.cast_ids, keys=keys)
         for topic in sources.topics if config.message_format is None else ():
-            tell_fields(topic.name, topic.first_values(), model.plan.features, say)
+            tell_fields(topic.name, topic.first_values(), model.plan.features, say, keys)
     planned, has_all = plan_outputs(config, job_id, say, model.plan), graph is None or config.embeddings_from_start
     claim = {"has_all": has_all, "goes_on": False, "take": config.take_topic}
     outputs = claim_topics(planned, job_id, model.plan, config.client_properties, None, **claim)

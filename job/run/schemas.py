@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from freshet.operators.parser.arrow.arrays import advice_on, advice_on_struct, i
 from freshet.operators.parser.event_files import EventFile
 from freshet.operators.parser.files import LineReader
 from freshet.operators.parser.formats import JSONL, TABLES
+from freshet.operators.parser.keys import KeyRules
 from freshet.operators.parser.rules import ID_FIELDS, KIND_FIELDS, FieldKind, fields_of, is_past_int64
 from freshet.partitioner.ids import INT, STRING
 from freshet.schema import Features
@@ -30,19 +32,20 @@ def tell_schemas(
     say: Callable[[str], None],
     *,
     cast_ids: bool = False,
+    keys: KeyRules | None = None,
 ) -> None:
-    """Say of all files, once each, what their columns show; `features` and `id_kind` (None: open) are the job's.
+    """Say of all files, once each, what their columns show; `features`, `id_kind` (None: open), `keys` are the job's.
 
     `cast_ids`: integers are taken as ids that are strings. Of JSON lines the first are looked at, for fields that a
     job reads otherwise than is meant: the others are judged line by line.
     """
-    id_kind = CAST if cast_ids else id_kind
+    id_kind, keys = CAST if cast_ids else id_kind, keys or KeyRules()
     seen: dict[str, list[str]] = {}
     for file in files:
         if file.format == JSONL:
-            found = _of_lines(file, features, id_kind)
+            found = _of_lines(file, features, id_kind, keys)
         else:
-            found = findings(TABLES[file.format].reader().schema(file.path), features, id_kind)
+            found = findings(TABLES[file.format].reader().schema(file.path), features, id_kind, keys)
         for line in found:
             seen.setdefault(line, []).append(file.name)
     for line, names in seen.items():
@@ -50,7 +53,13 @@ def tell_schemas(
         say(f"{names[0]}{more}: {line}")
 
 
-def tell_fields(topic: str, values: Iterable[bytes | None], features: Features, say: Callable[[str], None]) -> None:
+def tell_fields(
+    topic: str,
+    values: Iterable[bytes | None],
+    features: Features,
+    say: Callable[[str], None],
+    keys: KeyRules | None = None,
+) -> None:
     """Say of a topic what the fields of its first messages show, which are lines of JSON or Arrow streams."""
     names = set[str]()
     for value in values:
@@ -59,18 +68,21 @@ def tell_fields(topic: str, values: Iterable[bytes | None], features: Features, 
         if value and not value.lstrip().startswith(b"{"):
             with suppress(pa.ArrowInvalid, OSError):  # no Arrow stream either: the Parser rejects it with the reason
                 names |= set(pa.ipc.open_stream(value).schema.names)
-    for line in odd_fields(names, features):
+    for line in odd_fields(names, features, keys or KeyRules()):
         say(f"{topic}: {line}")
 
 
-def _of_lines(file: EventFile, features: Features, id_kind: str | None) -> Iterator[str]:
+def _of_lines(file: EventFile, features: Features, id_kind: str | None, keys: KeyRules) -> Iterator[str]:
     """Describe what is odd about the first whole lines of a file of JSON lines; those that are no objects, are not."""
     records = _first_records(file)
-    yield from odd_fields({name for record in records for name in record}, features)
+    yield from odd_fields({name for record in records for name in record}, features, keys)
     for name in ID_FIELDS:
         large = next((record[name] for record in records if is_past_int64(record.get(name))), None)
         if large is not None and not (id_kind == CAST and type(large) is int):
             yield f"{name} {large} is past 2^63: such ids will be rejected; write them as strings, or {_AS_STRINGS}"
+    large = next((one[keys.field] for one in records if is_past_int64(one.get(keys.field))), None)
+    if large is not None and keys.kind != "":
+        yield f"{keys.field} {large} is past 2^63: such keys will be rejected; write them as strings"
     for name, kind in fields_of(features).items():
         struct = next((record[name] for record in records if isinstance(record.get(name), dict)), None)
         if struct is not None and kind in (FieldKind.FEATURES, FieldKind.NUMBERS):
@@ -94,8 +106,10 @@ def _records_of(lines: Iterable[bytes]) -> list[dict[str, Any]]:
     return records
 
 
-def odd_fields(names: Collection[str], features: Features) -> Iterator[str]:
-    """Say that these have kinds where the model has none to look for them, or no types where it has several."""
+def odd_fields(names: Collection[str], features: Features, keys: KeyRules) -> Iterator[str]:
+    """Say that these lack keys or types that edges should have, or have kinds where the model has none."""
+    if keys.is_given and not keys.by_offset and "src" in names and keys.field not in names:
+        yield f"no {keys.field}, which --edge-key names: edges without it have no key, and are one for each pair"
     if features.kinds is not None and "src" in names and (line := features.kinds.without_types(names)):
         yield line
     if "edge_type" in names and "type" not in names:
@@ -108,9 +122,10 @@ def odd_fields(names: Collection[str], features: Features) -> Iterator[str]:
         )
 
 
-def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iterator[str]:
+def findings(schema: pa.Schema, features: Features, id_kind: str | None, keys: KeyRules | None = None) -> Iterator[str]:
     """Describe each column that differs from those of events."""
-    fields = fields_of(features)
+    keys = keys or KeyRules()
+    fields = {keys.field: FieldKind.KEY, **fields_of(features)}
     kinds = {name: _plain(kind) for name, kind in zip(schema.names, schema.types, strict=True) if name in fields}
     kinds = {name: kind for name, kind in kinds.items() if not pa.types.is_null(kind)}
     if "op" not in kinds:
@@ -118,11 +133,12 @@ def findings(schema: pa.Schema, features: Features, id_kind: str | None) -> Iter
         there = ", ".join(names[:_NAMES_MAX]) or "none"
         yield f"no column op, only {there}: every row will be rejected; `events-map:` in --config reads foreign columns"
         return
-    yield from odd_fields(schema.names, features)
+    yield from odd_fields(schema.names, features, keys)
     for name, kind in kinds.items():
         if name == "type" and is_number(kind) and _has_numbered_types(features):
             continue
-        if said := _JUDGES[fields[name]](kind, features, id_kind):
+        judge = partial(_of_key, keys) if name == keys.field else _JUDGES[fields[name]]
+        if said := judge(kind, features, id_kind):
             yield f"column {name} is {kind}: {said}"
     ids = {name: STRING if is_text(kind) else INT for name, kind in kinds.items() if name in ID_FIELDS}
     if len(set(ids.values())) > 1 and id_kind != CAST:
@@ -157,6 +173,22 @@ def _of_id(kind: pa.DataType, _: Features, id_kind: str | None) -> str:
     if pa.types.is_uint64(kind) and id_kind != CAST:
         return f"those of 2^63 and more will be rejected; {_AS_STRINGS}"
     return "" if pa.types.is_integer(kind) else "whole numbers are taken as ids, others rejected"
+
+
+def _of_key(keys: KeyRules, kind: pa.DataType, *_: object) -> str:
+    if keys.kind == "":
+        return ""
+    if keys.by_offset:
+        return "--edge-key offset gives each edge a key of its own: each edge that is added with it will be rejected"
+    if is_text(kind):
+        return "expected integers, as the job's keys: they will be rejected" if keys.kind == INT else ""
+    if not is_number(kind):
+        return f"expected integers or strings: each edge with it will be rejected{advice_on(kind)}"
+    if keys.kind == STRING:
+        return "expected strings, as the job's keys: they will be rejected"
+    if pa.types.is_uint64(kind):
+        return "those of 2^63 and more will be rejected; write them as strings"
+    return "" if pa.types.is_integer(kind) else "whole numbers are taken as keys, others rejected"
 
 
 def _of_text(kind: pa.DataType, *_: object) -> str:

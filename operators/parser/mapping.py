@@ -189,7 +189,7 @@ class MappedRules(Rules):
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
         """Append the events of a record, as Rules do."""
-        return self._append(record, builder, position, lambda event: event)
+        return self._append(record, builder, position, lambda event, _: event)
 
     def append_row(
         self, record: dict[str, Any], builder: EventBuilder, position: int, prepare: Prepare = with_integers
@@ -201,7 +201,7 @@ class MappedRules(Rules):
         try:
             if self._several:
                 return self._append_all(record, builder, position, prepare)
-            event = prepare(self._map(record))
+            event = prepare(self._map(record), self.keys.field)
         except MapFailedError as error:
             return str(error)
         if (why := self._map.old.why_not(event.get("op"), record)) is not None:
@@ -213,7 +213,7 @@ class MappedRules(Rules):
         """Append the events of all maps whose conditions hold, or none of them."""
         is_tombstone = self.reads_keys and type(record) is dict and record.keys() == {KEY}
         holding = [one.event for one in self._several if (one.reads_key or not is_tombstone) and one.holds(record)]
-        found = [(one, prepare(one(record))) for one in holding if one is not None]
+        found = [(one, prepare(one(record), self.keys.field)) for one in holding if one is not None]
         if is_tombstone and not found:
             builder.tombstones += 1
             return None

@@ -48,7 +48,7 @@ FIELDS = {
 # Of graphs whose kinds have names.
 KIND_FIELDS = dict.fromkeys(("kind", "src_kind", "dst_kind"), FieldKind.TEXT)
 ID_FIELDS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.ID)
-_INTEGERS = (*(name for name, kind in FIELDS.items() if kind in (FieldKind.ID, FieldKind.TIME)), "type", KEY_FIELD)
+_INTEGERS = (*(name for name, kind in FIELDS.items() if kind in (FieldKind.ID, FieldKind.TIME)), "type")
 
 _OPS = {name: code for code, name in enumerate(OP_NAMES)}
 _NUMBERS = frozenset((int, float, *INSTANTS.values()))
@@ -61,13 +61,13 @@ def fields_of(features: Features) -> Mapping[str, FieldKind]:
     return FIELDS | KIND_FIELDS if features.kinds and features.kinds.are_named else FIELDS
 
 
-Prepare = Callable[[dict[str, Any]], dict[str, Any]]
-"""What makes a row of a table, once it is mapped, the fields of an event."""
+Prepare = Callable[[dict[str, Any], str], dict[str, Any]]
+"""What makes a row of a table, once it is mapped, the fields of an event; with the name of the one that has keys."""
 
 
-def with_integers(record: dict[str, Any]) -> dict[str, Any]:
-    """A row of a table with integers for whole floats in ids, `ts` and `type`: columns with nulls often have these."""
-    for name in _INTEGERS:
+def with_integers(record: dict[str, Any], key_field: str = KEY_FIELD) -> dict[str, Any]:
+    """A row of a table with integers for whole floats in ids, keys, `ts` and `type`: columns with nulls have these."""
+    for name in (*_INTEGERS, key_field):
         value = record.get(name)
         if type(value) is float and value.is_integer() and abs(value) <= WHOLE_MAX:
             record[name] = int(value)
@@ -148,7 +148,7 @@ class Rules:
         self, record: dict[str, Any], builder: EventBuilder, position: int, prepare: Prepare = with_integers
     ) -> str | None:
         """Append the event of a row of a table, as `append` does."""
-        return self.append(prepare(record), builder, position)
+        return self.append(prepare(record, self.keys.field), builder, position)
 
     def append(self, record: Any, builder: EventBuilder, position: int) -> str | None:
         """Append the event to the builder, or say why not; the first accepted event decides the kind of ids."""

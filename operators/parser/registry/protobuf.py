@@ -33,21 +33,27 @@ class Timestamp(Timed, dict[str, Any]):
         return to_ms(int(self["seconds"]), "s") + to_ms(int(self["nanos"]), "ns")
 
 
-def without_empty(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the same as `with_integers`, without empty fields: nobody can say whether these were set."""
+def without_empty(record: dict[str, Any], key_field: str) -> dict[str, Any]:
+    """Return the same as `with_integers`, without empty fields: nobody can say whether these were set.
+
+    So an empty string is no key, and neither are no bytes. 0 is one: payments may count from it.
+    """
     for name, empty in _EMPTY.items():
         if record.get(name) == empty:
             del record[name]
+    key = record.get(key_field)
+    if (key.text if isinstance(key, Foreign) else key) == "":
+        del record[key_field]
     if record.get("x") == [] and record.get("op") == OP_NAMES[OP_ADD_VERTEX]:
         del record["x"]
-    return with_integers(record)
+    return with_integers(record, key_field)
 
 
-def without_zeros(record: dict[str, Any]) -> dict[str, Any]:
+def without_zeros(record: dict[str, Any], key_field: str) -> dict[str, Any]:
     """Return the same as `without_empty`, of mapped records: a `ts` of 0 was never set, whatever it was made of."""
     if record.get("ts") == 0:
         del record["ts"]
-    return without_empty(record)
+    return without_empty(record, key_field)
 
 
 def protobuf_decoder(schemas: Sequence[RegisteredSchema]) -> Callable[[bytes], Any]:

@@ -14,6 +14,14 @@ MAPS = [
 ]
 
 
+# The same of payments, several of which may be from one customer to one merchant: the primary key tells them apart.
+KEYED_MAPS = [
+    MAPS[0] | {"key": "(payload || @).before.id"},
+    MAPS[1] | {"key": "(payload || @).after.id"},
+    MAPS[2],
+]
+
+
 def envelope(op: str, before: Any = None, after: Any = None, has_schema: bool = False) -> dict[str, Any]:
     found = {"op": op, "ts_ms": 1, "before": before, "after": after, "source": {"table": "purchases"}}
     return {"schema": {"type": "struct"}, "payload": found} if has_schema else found

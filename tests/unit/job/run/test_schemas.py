@@ -11,7 +11,9 @@ import pytest
 
 from freshet.job.run.schemas import findings, tell_fields, tell_schemas
 from freshet.kinds import Kinds, Relation
+from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.event_files import list_files
+from freshet.operators.parser.keys import KeyRules
 from freshet.operators.parser.rules import FIELDS
 from freshet.schema import Features
 
@@ -71,6 +73,56 @@ def test_each_field_of_events_is_judged(name: str) -> None:
 def test_a_column_of_another_type_is_named(columns: dict[str, Any], line: str) -> None:
     (found,) = said(**columns)
     assert line in found
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "words"),
+    [
+        (pa.int32(), None, ""),
+        (pa.string(), None, ""),
+        (pa.dictionary(pa.int32(), pa.string()), "string", ""),
+        (pa.string(), "int", "expected integers, as the job's keys"),
+        (pa.int64(), "string", "expected strings, as the job's keys"),
+        (pa.uint64(), None, "those of 2^63 and more will be rejected"),
+        (pa.float64(), "int", "whole numbers are taken as keys, others rejected"),
+        (pa.decimal128(9, 2), None, "whole numbers are taken as keys, others rejected"),
+        (pa.bool_(), None, "expected integers or strings: each edge with it will be rejected"),
+        (pa.binary(16), None, "UUIDs are written as text"),
+        (pa.timestamp("ms"), None, "expected integers or strings"),
+        (pa.null(), None, ""),
+        (pa.bool_(), "", ""),
+    ],
+)
+def test_a_column_of_keys_is_judged(column: pa.DataType, kind: str | None, words: str) -> None:
+    schema = pa.schema({**GOOD, "pay": column})
+    found = list(findings(schema, Features(2), None, KeyRules("pay", kind)))
+    assert len(found) == bool(words) and all(words in line for line in found)
+    parser = Parser(Features(2), "int", keys=KeyRules("pay", kind))
+    value: Any = {"bool": True, "double": 7.0, "int64": 7, "int32": 7, "string": "a"}.get(str(column))
+    if value is not None and kind != "":
+        table = pa.table({"op": ["add_edge"], "src": [1], "dst": [2], "pay": pa.array([value], column)})
+        letters = parser.parse_table(table, Origin())[1]
+        assert bool(letters) == any("will be rejected" in line for line in found), "what is said comes true"
+
+
+def test_edges_without_the_field_of_their_keys_are_said(tmp_path: Path) -> None:
+    keys, lines = KeyRules("pay", None), list[str]()
+    assert list(findings(pa.schema(GOOD), Features(2), None, keys)) == [
+        "no pay, which --edge-key names: edges without it have no key, and are one for each pair"
+    ]
+    assert "offset gives each edge" in next(
+        findings(pa.schema({**GOOD, "key": pa.int64()}), Features(2), None, KeyRules("offset", "int"))
+    )
+    plain = b'{"op":"add_edge","src":1,"dst":2,"payment":7}'
+    tell_fields("kafka://h:1/t", [plain], Features(2), lines.append, keys)
+    (tmp_path / "a.jsonl").write_bytes(plain)
+    (tmp_path / "b.jsonl").write_bytes(plain.replace(b"payment", b"pay").replace(b"7", b"99999999999999999999"))
+    tell_schemas(list_files([str(tmp_path)]), Features(2), None, lines.append, keys=keys)
+    assert [line.partition(": ")[2][:22] for line in lines] == [
+        "no pay, which --edge-k",
+        "no pay, which --edge-k",
+        "pay 1e+20 is past 2^63",
+    ]
 
 
 def test_the_jobs_kind_of_ids_is_held_against_the_columns() -> None:
