@@ -18,6 +18,8 @@ from freshet.gnn.describing.words import (
     checks_lines,
     edge_bytes,
     label,
+    pair_line,
+    pair_steps,
     weights_text,
     work_on_edges,
 )
@@ -57,6 +59,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "multiplications_per_edge": sum(layer["multiplications_per_edge"] for layer in layers),
         "layers": layers,
         "head": [label(layer) for layer in model.head],
+        **({"link_head": pair_steps(model.link_head)} if model.link_head else {}),
         "state_bytes_per_vertex": plan.features.row_bytes + sum(layer["state_bytes_per_vertex"] for layer in layers),
         "state_bytes_per_edge": sum(layer["state_bytes_per_edge"] for layer in layers),
         "checks": [one.as_json() for one in model.checks],
@@ -105,7 +108,7 @@ def _headline(data: dict[str, Any]) -> str:
     return (
         f"{data['model']}\n{data['features']} features > embedding of {data['embedding']}{logits}, "
         f"{len(data['layers'])} layers, {data['parameters']:,} parameters\nedge types: {types}\n{_attributes(data)}"
-        f"sha256 {data['sha256']}"
+        f"{pair_line(data.get('link_head', ()))}sha256 {data['sha256']}"
     )
 
 

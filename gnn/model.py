@@ -28,6 +28,7 @@ from freshet.errors import InputError
 from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import CONV_TYPES, DENSE_TYPES, JUMP_TYPES, AnyLayer, Conv, DenseLayer, Shape
 from freshet.gnn.limits import MAX_CONVS
+from freshet.gnn.link_head import LinkHead
 from freshet.gnn.rows.chains import chain_tensors, chain_width
 from freshet.gnn.rows.jumps import Join
 from freshet.gnn.weights_file import read_weights
@@ -39,6 +40,8 @@ SPEC_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
 ANSWERS_FILE = "module_answers.safetensors"  # gnn/module_answers.py
 
+
+_LATER = ("edge_features", "link_head")
 
 Made = TypeVar("Made", bound="WeightedModel")
 
@@ -119,7 +122,7 @@ class WeightedModel(BaseModel):
 class Model(WeightedModel):
     """The layers of a trained GNN in order, with their weights.
 
-    Weights are float32, named `layers.<index>.<tensor>` and `head.<index>.<tensor>`.
+    Weights are float32, named `layers.<index>.<tensor>`, `head.<index>.<tensor>` and `link_head.<index>.<tensor>`.
     Invariant: widths chain from layer to layer, 1 to MAX_CONVS convs, every weight there with its shape (checked here).
     """
 
@@ -128,12 +131,13 @@ class Model(WeightedModel):
     head: list[DenseLayer] = []
     edge_types: list[str] = []
     edge_features: Annotated[int, Field(ge=0)] = 0
+    link_head: LinkHead | None = None
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `edge_features` out where there are none: models of before it was there keep their identity."""
+        """Leave out what is empty of what came later: models of before it was there keep their identity."""
         fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name != "edge_features" or value}
+        return {name: value for name, value in fields.items() if name not in _LATER or value}
 
     @field_validator("edge_types")
     @classmethod
@@ -153,6 +157,8 @@ class Model(WeightedModel):
         _check_first_width(self.layers)
         _check_edge_widths(convs, self.edge_features)
         _check_ends(self.layers)
+        if self.link_head is not None:
+            self.link_head.check(self.out_width, self.out_width, "link_head")
         self.check_weights()
         return self
 
@@ -178,7 +184,8 @@ class Model(WeightedModel):
 
     def tensors(self) -> dict[str, Shape]:
         """Names and shapes of all weights."""
-        return chain_tensors(self.layers, "layers") | chain_tensors(self.head, "head")
+        of_pairs = {} if self.link_head is None else self.link_head.tensors("link_head")
+        return chain_tensors(self.layers, "layers") | chain_tensors(self.head, "head") | of_pairs
 
 
 def build_model(**fields: Any) -> Model:

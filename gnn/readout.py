@@ -10,7 +10,8 @@ import numpy as np
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.kinds.names import head_name
 from freshet.gnn.layers.chain import LogitsHead
-from freshet.gnn.model import Model
+from freshet.gnn.layers.link_scores import LinkScores
+from freshet.gnn.model import Model, ModelError
 
 _ROWS_AT_ONCE = 8192  # what lies between may be much wider than the rows
 
@@ -65,10 +66,28 @@ class Readouts:
         one = len(widths) == 1
         self.widths = {"" if one else kind: width for kind, width in widths.items()}
         self._readouts = {"" if one else kind: Logits(head) for kind, head in heads.items()}
+        self._model, self._kind = model, next(iter(widths)) if one else ""
 
     def of(self, kind: str) -> Readout | None:
         """Return the readout of a kind by its name in `widths`; None where it has none."""
         return self._readouts.get(kind)
+
+    def link_scores(self, left: str = "", right: str = "") -> LinkScores:
+        """Return what scores pairs of embeddings of these kinds, by their names in `widths`.
+
+        Raises: ModelError where the model has no head for them, and their rows differ in width.
+        """
+        model = self._model
+        if isinstance(model, KindsModel):
+            ends = left or self._kind, right or self._kind
+            found = next((i for i, one in enumerate(model.link_heads) if (one.left, one.right) == ends), None)
+            head, where = (None, "") if found is None else (model.link_heads[found], f"link_heads.{found}")
+        else:
+            head, where = model.link_head, "link_head"
+        if head is None and self.widths[left] != self.widths[right]:
+            msg = f"embeddings of {left} are {self.widths[left]} wide and those of {right} {self.widths[right]}, so "
+            raise ModelError(msg + "that they have no dot product; export the model with a link_head for both kinds")
+        return LinkScores(model, head, where)
 
 
 def load_readouts(folder: str | Path) -> Readouts:

@@ -16,6 +16,8 @@ from freshet.gnn.describing.words import (
     checks_lines,
     edge_bytes,
     label,
+    pair_line,
+    pair_steps,
     weights_text,
     work_on_edges,
 )
@@ -39,6 +41,7 @@ def kinds_data(folder: str, model: KindsModel) -> dict[str, Any]:
     that has it, as without kinds.
     """
     plan, stretches = compile_kinds(model), stretches_of(model)
+    pairs = [{"left": one.left, "right": one.right, "steps": pair_steps(one)} for one in model.link_heads]
     layers = [_layer_data(model, stretches, n, layer) for n, layer in enumerate(plan.layers, 1)]
     features = dict(zip(model.kinds, (4 * width for width in plan.row_widths), strict=True))
     kept = [layer["kinds"] for layer in layers]
@@ -54,6 +57,7 @@ def kinds_data(folder: str, model: KindsModel) -> dict[str, Any]:
         "embeddings": dict(plan.out),
         **({"logits": {kind: head.width for kind, head in plan.heads.items()}} if plan.heads else {}),
         **({"heads": {kind: [label(one) for one in head] for kind, head in model.heads.items()}} if plan.heads else {}),
+        **({"link_heads": pairs} if pairs else {}),
         "approximate": model.is_approximate,
         "parameters": model.parameters,
         "hops": len(layers),
@@ -110,10 +114,10 @@ def _first(relations: list[str]) -> list[str]:
 
 def _headline(data: dict[str, Any]) -> str:
     kinds = ", ".join(f"{kind or _ONE_KIND} {width}" for kind, width in data["kinds"].items())
-    logits, heads = data.get("logits", {}), data.get("heads", {})
+    logits, of_kinds = data.get("logits", {}), data.get("heads", {})
     out = ", ".join(
         f"{kind or _ONE_KIND} {width}"
-        + (f" > {logits[kind]} logits ({', '.join(heads[kind])})" if kind in logits else "")
+        + (f" > {logits[kind]} logits ({', '.join(of_kinds[kind])})" if kind in logits else "")
         for kind, width in data["embeddings"].items()
     )
     names = [one["name"] for one in data["relations"]]
@@ -123,9 +127,12 @@ def _headline(data: dict[str, Any]) -> str:
         for kind, one in data.get("learned", {}).items()
     )
     kinds += f"; learned rows: {learned}" if learned else ""
+    heads = data.get("link_heads", ())
+    pairs = "".join(pair_line(one["steps"], f" of {one['left']} and {one['right']}") for one in heads)
     return (
         f"{data['model']}\nfeatures by kind: {kinds}; embeddings: {out}; {data['hops']} layers, "
-        f"{data['parameters']:,} parameters\nrelations: {relations}\nsha256 {data['sha256']}"
+        f"{data['parameters']:,} parameters\nrelations: {relations}\n"
+        f"{pairs}sha256 {data['sha256']}"
     )
 
 

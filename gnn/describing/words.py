@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from freshet.gnn.answers import LayerAnswers
+from freshet.gnn.convs.program import RowsStep
 from freshet.gnn.declarations import Conv, EdgeConv, Layer
 from freshet.gnn.edge_reads import EdgeReads
+from freshet.gnn.link_head import LinkHead
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 from freshet.gnn.rows.norms import FrozenNorm
 from freshet.gnn.synopses.edge_network import EdgeNetwork
@@ -28,6 +30,16 @@ def label(layer: Layer) -> str:
     width = f" {layer.in_width} > {layer.out_width}" if layer.out_width is not None else ""
     name = f"{layer.of} (frozen)" if isinstance(layer, FrozenNorm) else layer.type  # type: ignore[attr-defined]
     return f"{name}{width}"
+
+
+def pair_steps(head: LinkHead) -> list[str]:
+    """Name the steps that make the score of a pair; constants are parts of other steps."""
+    return [label(one.layer) if isinstance(one, RowsStep) else one.op for one in head.program if one.op != "constant"]
+
+
+def pair_line(steps: Sequence[str], ends: str = "") -> str:
+    """Describe how pairs are scored; nothing where it is by the dot product."""
+    return f"link head{ends}: {', '.join(steps)}\n" if steps else ""
 
 
 def on_edges(conv: Conv, network: EdgeNetwork) -> list[str]:

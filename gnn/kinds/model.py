@@ -24,6 +24,7 @@ from freshet.gnn.kinds.flow import Flow, flows
 from freshet.gnn.kinds.learned import LearnedRows, as_kept, refuse_unordered, tensors_of
 from freshet.gnn.kinds.names import check_kinds, head_name
 from freshet.gnn.limits import MAX_CONVS
+from freshet.gnn.link_head import KindsLinkHead, refuse_twice
 from freshet.gnn.model import (
     KINDS_VERSION,
     Model,
@@ -40,6 +41,8 @@ from freshet.gnn.rows.layer import Layer, Shape
 from freshet.kinds import KINDS_MAX, NO_MIRROR, Kinds, Relation
 from freshet.schema import Features
 
+_LATER = ("learned", "heads", "link_heads")
+
 
 class KindsModel(WeightedModel):
     """The layers of a trained GNN over vertices of several kinds, or over several relations, with their weights.
@@ -47,7 +50,8 @@ class KindsModel(WeightedModel):
     A kind's number is its place in `kinds`, a relation's its place in `relations`. Weights are float32, named
     `layers.<index>.convs.<number>.<tensor>` and `layers.<index>.layers.<kind>.<number>.<tensor>`. `learned`: kinds with
     learned rows, of which no features are needed then; gnn/kinds/learned.py names the tensors. `heads`: layers that
-    make logits of the embeddings of a returned kind, with weights `heads.<kind>.<number>.<tensor>`.
+    make logits of the embeddings of a returned kind, with weights `heads.<kind>.<number>.<tensor>`. `link_heads`: what
+    scores pairs of returned kinds.
     Invariant: widths chain by kind from layer to layer, 1 to MAX_CONVS hetero_convs, every weight there with its shape
     (checked here).
     """
@@ -59,6 +63,7 @@ class KindsModel(WeightedModel):
     layers: list[AnyKindsLayer]
     out: Annotated[list[str], Field(min_length=1)]
     heads: dict[str, list[DenseLayer]] = Field(default_factory=dict)
+    link_heads: list[KindsLinkHead] = Field(default_factory=list)
 
     @field_validator("kinds")
     @classmethod
@@ -68,9 +73,9 @@ class KindsModel(WeightedModel):
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `learned` and `heads` where nothing is: models of before these were there keep their identity."""
+        """Leave out what is empty of what came later: models of before it was there keep their identity."""
         fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name not in ("learned", "heads") or value}
+        return {name: value for name, value in fields.items() if name not in _LATER or value}
 
     @model_validator(mode="after")
     def _fits(self) -> KindsModel:
@@ -82,6 +87,7 @@ class KindsModel(WeightedModel):
             raise ValueError(msg)
         _check_out(self.out, self.kinds, self.flows()[-1].widths)
         _check_heads(self.heads, self.out_widths)
+        _check_link_heads(self.link_heads, self.out_widths)
         _check_attributes(self.relations, self.layers)
         self.check_weights()
         for kind, rows in self.learned_rows().items():
@@ -157,6 +163,8 @@ class KindsModel(WeightedModel):
                     shapes |= chain_tensors(layers, f"layers.{i}.layers.{kind}")
         for kind, head in self.heads.items():
             shapes |= chain_tensors(head, head_name(kind))
+        for i, of_pairs in enumerate(self.link_heads):
+            shapes |= of_pairs.tensors(f"link_heads.{i}")
         return shapes
 
     def identity(self) -> dict[str, Any]:
@@ -316,6 +324,20 @@ def _check_heads(heads: dict[str, list[DenseLayer]], widths: dict[str, int]) -> 
             msg = f"heads: {kind!r} is not returned; kinds that are: {', '.join(map(repr, widths))}"
             raise ValueError(msg)
         chain_width(layers, widths[kind], head_name(kind))
+
+
+def _check_link_heads(heads: list[KindsLinkHead], widths: dict[str, int]) -> None:
+    """Refuse a head of a kind that is not returned, and one that does not fit its embeddings.
+
+    Raises: ValueError
+    """
+    refuse_twice(heads)
+    for i, head in enumerate(heads):
+        for kind in (head.left, head.right):
+            if kind not in widths:
+                msg = f"link_heads.{i}: {kind!r} is not returned; kinds that are: {', '.join(map(repr, widths))}"
+                raise ValueError(msg)
+        head.check(widths[head.left], widths[head.right], f"link_heads.{i}")
 
 
 def _check_attributes(relations: list[DeclaredRelation], layers: list[AnyKindsLayer]) -> None:

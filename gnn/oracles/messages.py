@@ -55,8 +55,8 @@ def message_conv(
 ) -> Scaled:
     """Return the rows after such a layer; `x` are the rows of sources, `own` those of targets."""
     found: list[Scaled] = []
-    message = _evaluator(layer.program, weights, "program.", step, run)
-    update = _evaluator(layer.update or (), weights, "update.", step, run)
+    message = evaluator(layer.program, weights, "program.", step, run)
+    update = evaluator(layer.update or (), weights, "update.", step, run)
     for vertices, _, part in message_edges(layer, edges).pieces():
         values = ends_of(x, own, vertices, part)
         if "weight" in layer.reads:
@@ -70,9 +70,10 @@ def message_conv(
     return stacked(found)
 
 
-def _evaluator(
+def evaluator(
     program: Sequence[ProgramStep], weights: Weights, prefix: str, step: float, run: Run
 ) -> Evaluator[Scaled]:
+    """Return what runs a program on values with their scales; `prefix` is that of its weights' names."""
     of_program = {name.removeprefix(prefix): of for name, of in weights.items() if name.startswith(prefix)}
     last = [str(len(program) - 1)] if program else []
     return Evaluator(program, _WithScales(of_program, step, run), last)

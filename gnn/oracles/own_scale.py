@@ -41,6 +41,7 @@ from freshet.gnn.declarations import (
     RootedConv,
     SAGEConv,
 )
+from freshet.gnn.link_head import LEFT, RIGHT, LinkHead
 from freshet.gnn.model import Model, WeightedModel
 from freshet.gnn.oracles.attention import attention_conv
 from freshet.gnn.oracles.attributed import attributed_conv
@@ -53,7 +54,7 @@ from freshet.gnn.oracles.factors import (
     tower_rows,
     weights_of,
 )
-from freshet.gnn.oracles.messages import arithmetic, message_conv, own_layer
+from freshet.gnn.oracles.messages import arithmetic, evaluator, message_conv, own_layer
 from freshet.gnn.oracles.scaled import (
     Scaled,
     activated,
@@ -138,6 +139,17 @@ def head_logits(
         weights |= {f"{i}.{name}": values.astype(np.float64) for name, values in of_layer}
     with np.errstate(all="ignore"):
         return _chain(head, weights, "", embedding, step_of(tolerance))
+
+
+def pair_scores(
+    model: WeightedModel, head: LinkHead, where: str, left: Scaled, right: Scaled, *, tolerance: float
+) -> Scaled:
+    """Return the score of each pair of rows, (n, 1), and its scale; `where` begins the names of the head's weights."""
+    weights, step = {name: of.astype(np.float64) for name, of in model.weights_of(where).items()}, step_of(tolerance)
+    with np.errstate(all="ignore"):
+        run = evaluator(head.program, weights, "", step, lambda layer, of, at: _dense(layer, of, at, step))
+        (scores,) = run.of({LEFT: left, RIGHT: right}, len(left.rows))
+    return scores
 
 
 def step_of(tolerance: float) -> float:

@@ -37,7 +37,7 @@ from freshet.schema import Graph
 Made = TypeVar("Made", Model, KindsModel)
 TOLERANCE = 1e-4
 """Largest error of float32, as a share of a value's own scale."""
-_TOLERANCE_OF_FLOAT64 = 1e-6  # weights are rounded to float32
+TOLERANCE_OF_FLOAT64 = 1e-6  # weights are rounded to float32
 _SMALLEST = 1e-30  # near the smallest normal float32, below which it has no digits
 _CALLS = 2100
 
@@ -152,7 +152,7 @@ def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]], sized
     Raises: ExportError past the tolerance, and for a module that gives something else when it is called again.
     """
     largest, (about, first) = 0.0, trials[0]
-    with _on_one_thread():
+    with on_one_thread():
         kept = what_is_kept(theirs.in_float32)
         expected = theirs.rows(first)
         refuse_rows(theirs.in_float32, expected, partial(theirs.rows, first))
@@ -180,13 +180,13 @@ def _compared(theirs: Theirs, ours: Ours, graph: Any, about: str) -> float:
     expected, exact = theirs.rows(graph), theirs.exact_rows(graph)
     in_float64 = ours.exact(graph, TOLERANCE)
     largest = _judged("incremental plan", ours.made(graph), in_float64, about)
-    if exact is None or _off_at(about, exact, ours.exact(graph, _TOLERANCE_OF_FLOAT64)) > _TOLERANCE_OF_FLOAT64:
+    if exact is None or _off_at(about, exact, ours.exact(graph, TOLERANCE_OF_FLOAT64)) > TOLERANCE_OF_FLOAT64:
         _judged("full pass", expected, in_float64, about)
     return largest
 
 
 @contextmanager
-def _on_one_thread() -> Iterator[None]:
+def on_one_thread() -> Iterator[None]:
     """Have torch use one thread, since more of them wait longer for each other than a small graph takes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -31,6 +31,7 @@ from freshet.gnn.pyg.kinds.running import Run
 from freshet.gnn.pyg.kinds.widths import Widths
 from freshet.gnn.pyg.layers import convert_chain, first_width
 from freshet.gnn.pyg.own.differing import compared
+from freshet.gnn.pyg.own.pairs import with_link_heads
 from freshet.gnn.pyg.running_sums import with_running_sums
 from freshet.gnn.pyg.statistics import Statistics, gather, plain_inputs
 from freshet.gnn.pyg.steps import ExportError, Step, Traced, Weights, head_of
@@ -56,6 +57,7 @@ def export_model(
     ids: Any = None,
     checks: Checks | None = None,
     overwrite: bool = False,
+    link_head: Any = None,
 ) -> Model | KindsModel:
     """Write a trained module as a model folder and return the model.
 
@@ -95,6 +97,10 @@ def export_model(
     `checks` tries whether layers do what they declare; its answers stand in model.json. Those of freshet.export_model
     are a short form of `freshet layer check`. `overwrite` replaces another model in the folder, which is refused else.
 
+    `link_head` scores pairs of embeddings: a module that is called as head(left, right), with rows (n, width) each, and
+    makes one number of each pair, such as a cosine, a torch.nn.Bilinear, or a network on both rows side by side. With
+    kinds one for each two of them, as {("user", "item"): head}. Without one, pairs are scored by the dot product.
+
     Raises: ExportError naming the layer or option that is not supported, the difference when the exported model does
     not reproduce the module on a random graph, or the folder of another model; nothing is written then. ImportError
     without PyTorch Geometric.
@@ -104,6 +110,9 @@ def export_model(
     more = KindsAsked(metadata, features, mirrors, edge_types, edge_features, stats_from, head, ids)
     try:
         model = _model_of(module, asked, more, checks)
+        if link_head is not None:
+            with _ONE_AT_A_TIME:
+                model = with_link_heads(model, link_head)
         _write(model, Path(folder), overwrite=overwrite)
     except ExportError as error:
         refusal = error.in_a_line()

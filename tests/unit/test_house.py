@@ -28,7 +28,7 @@ FLOORS = {
         "limits numerics weights_file answers edge_reads smallest",
         "rows synopses",
         "convs own",
-        "declarations",
+        "declarations link_head",
         "model",
         "kinds",
         "layers module_answers",

@@ -11,7 +11,7 @@ import torch
 from freshet.gnn.declarations import Elu, Gelu, LeakyRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from freshet.gnn.pyg.own.edges import EDGE_NOTES, LAYER_NOTES
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
-from freshet.gnn.pyg.own.values import Over, Value, constant
+from freshet.gnn.pyg.own.values import Over, Value, constant, take
 from freshet.gnn.rows.functions import Celu, Clamp, LogSigmoid, Mish, Softplus
 from freshet.gnn.rows.layer import Layer
 
@@ -238,6 +238,26 @@ def _products(rec: Recorder, call: Operation) -> NotedValue:
     return NotedValue(linear(product, sums, np.zeros(p * r), over, call.place), 0)
 
 
+def _trilinear(rec: Recorder, call: Operation) -> Noted:
+    """Note nn.Bilinear: of the columns of two rows each product, weighed; one of both rows times the weights first."""
+    left, weight, right, *dims = call.args
+    ends = [rec.find(one) for one in (left, right)]
+    if None in ends or [list(one) for one in dims[:4]] != [[1, 3], [0], [1, 2], [2, 3]]:
+        return _linear(rec, call)
+    (one, other), over = ends, tracked(rec, call)[1].value.over
+    assert one is not None and other is not None
+    if one.axis or other.axis or one.value.over != over or other.value.over != over:
+        call.refuse(f"{call.name} brings rows of different vertices or edges together")
+    out, wide, narrow = weight.shape
+    matrix = weight.detach().double().numpy().transpose(0, 2, 1).reshape(out * narrow, wide)
+    columns = np.tile(np.arange(narrow), out)
+    again = take([other.value], np.zeros(len(columns), np.int64), columns, over, call.place)
+    times = linear(one.value, matrix, np.zeros(len(matrix)), over, call.place)
+    product = Value("mul", len(columns), over, (times, again), call.place)
+    sums = np.kron(np.eye(out), np.ones((1, narrow)))
+    return NotedValue(linear(product, sums, np.zeros(out), over, call.place), 0)
+
+
 def _reduced(op: str) -> Note:
     """Note the largest or smallest number over dimensions of a row."""
 
@@ -350,6 +370,7 @@ NOTES: dict[str, Note] = {
     "clamp_min": _layer(lambda min: _clamp(min)),
     "clamp_max": _layer(lambda max: _clamp(None, max)),
     "linalg_vector_norm": _length,
+    "_trilinear": _trilinear,
     "amax": _reduced("max"),
     "amin": _reduced("min"),
     "max": _reduced("max"),

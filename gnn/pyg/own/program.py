@@ -156,7 +156,7 @@ def relation_layer(name: str, result: Value, widths: ConvWidths) -> Converted:
         _refuse_unread(one)
     pushed = _Pushed()
     messages = list(dict.fromkeys(pushed.of(one.of[0]) for one in found))
-    maker, options, places = _EndsMaker(), dict[str, Any](), dict[Value, tuple[int, int]]()
+    maker, options, places = EndsMaker(), dict[str, Any](), dict[Value, tuple[int, int]]()
     if any("softmax" in ends_of(one) for one in messages):
         options, total = _attention(found, messages, maker, places)
     else:
@@ -191,7 +191,7 @@ def _refuse_unread(aggregate: Value) -> None:
 
 
 def _attention(
-    found: Sequence[Value], messages: Sequence[Value], maker: _EndsMaker, places: dict[Value, tuple[int, int]]
+    found: Sequence[Value], messages: Sequence[Value], maker: EndsMaker, places: dict[Value, tuple[int, int]]
 ) -> tuple[dict[str, Any], int]:
     """Note messages [scores | values] of the one sum that a softmax weighs; returns options and its width."""
     if len(found) > 1:
@@ -207,7 +207,7 @@ def _plain(
     found: Sequence[Value],
     pushed: _Pushed,
     messages: Sequence[Value],
-    maker: _EndsMaker,
+    maker: EndsMaker,
     places: dict[Value, tuple[int, int]],
 ) -> tuple[dict[str, Any], int]:
     """Note all messages side by side; returns options and the width of their aggregates, kind by kind."""
@@ -268,7 +268,7 @@ class _Pushed:
         return value if of == value.of else replace(value, of=of, over="edges")
 
 
-class _EndsMaker(ProgramMaker):
+class EndsMaker(ProgramMaker):
     """Steps that make messages of the rows of both ends as they came."""
 
     def __init__(self) -> None:
