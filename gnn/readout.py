@@ -11,6 +11,7 @@ from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.kinds.names import head_name
 from freshet.gnn.layers.chain import LogitsHead
 from freshet.gnn.layers.link_scores import LinkScores
+from freshet.gnn.link_head import LinkHead
 from freshet.gnn.model import Model, ModelError
 
 _ROWS_AT_ONCE = 8192  # what lies between may be much wider than the rows
@@ -77,11 +78,13 @@ class Readouts:
 
         Raises: ModelError where the model has no head for them, and their rows differ in width.
         """
-        model = self._model
+        model, where = self._model, ""
+        head: LinkHead | None = None
         if isinstance(model, KindsModel):
             ends = left or self._kind, right or self._kind
             found = next((i for i, one in enumerate(model.link_heads) if (one.left, one.right) == ends), None)
-            head, where = (None, "") if found is None else (model.link_heads[found], f"link_heads.{found}")
+            if found is not None:
+                head, where = model.link_heads[found], f"link_heads.{found}"
         else:
             head, where = model.link_head, "link_head"
         if head is None and self.widths[left] != self.widths[right]:

@@ -26,7 +26,7 @@ from freshet.gnn.pyg.own.values import Value, difference
 from freshet.gnn.pyg.running import clone_of
 from freshet.gnn.pyg.steps import Weights
 
-Made = TypeVar("Made", Model, KindsModel)
+Made = TypeVar("Made", bound=Model | KindsModel)
 _SIZES = (131, 137, 139, 149, 151, 157)
 """Numbers of pairs: primes, so that no width of a layer is likely to be one."""
 _TRIALS = [(size, scale) for size in (1, 2, 13, 300) for scale in (1.0, 0.01, 100.0)]
@@ -44,13 +44,13 @@ def link_head_of(head: Any, left: int, right: int, where: str) -> tuple[LinkHead
     with naming_weights(head):
         taken = {n for one in (*head.parameters(), *head.buffers()) for n in one.shape} | {left, right}
         sizes = [size for size in _SIZES if not any(n and n % size == 0 for n in taken)][:2]
-        made = [_read(head, (left, right), size, where) for size in sizes]
-        if (found := difference(*made)) is not None:
+        made, again = (_read(head, (left, right), size, where) for size in sizes)
+        if (found := difference(made, again)) is not None:
             msg = f"{where}: {found.place or 'its forward'}: it computes with the number of pairs, or with a value "
             raise ExportError(msg + "that leaves torch; the score of a pair is of its two rows alone")
         maker = EndsMaker()
         try:
-            maker.message(made[0])
+            maker.message(made)
             spec = LinkHead.model_validate({"program": maker.steps})
             spec.check(left, right, where)
         except (ExportError, ValueError) as error:

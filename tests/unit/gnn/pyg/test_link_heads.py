@@ -1,5 +1,6 @@
 """Modules that score pairs of embeddings: what they are read as scores as they do, or is refused."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -204,8 +205,6 @@ def test_a_bilinear_layer_within_a_message_is_read_the_same_way() -> None:
     ],
 )
 def test_a_declared_head_that_makes_no_score_is_refused(program: Any, says: str, tmp_path: Path) -> None:
-    import json
-
     freshet.export_model(Net(), tmp_path / "M")
     path = tmp_path / "M" / "model.json"
     fields = json.loads(path.read_text())
