@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from freshet.gnn.kinds.names import head_name
 from freshet.gnn.layers.chain import LogitsHead
 from freshet.gnn.layers.link_scores import LinkScores
 from freshet.gnn.link_head import LinkHead
-from freshet.gnn.model import Model, ModelError
+from freshet.gnn.model import Model, ModelError, WeightedModel
 
 _ROWS_AT_ONCE = 8192  # what lies between may be much wider than the rows
 
@@ -68,6 +69,7 @@ class Readouts:
         self.widths = {"" if one else kind: width for kind, width in widths.items()}
         self._readouts = {"" if one else kind: Logits(head) for kind, head in heads.items()}
         self._model, self._kind = model, next(iter(widths)) if one else ""
+        self._link_scores = dict[tuple[str, str], LinkScores]()
 
     def of(self, kind: str) -> Readout | None:
         """Return the readout of a kind by its name in `widths`; None where it has none."""
@@ -78,6 +80,8 @@ class Readouts:
 
         Raises: ModelError where the model has no head for them, and their rows differ in width.
         """
+        if (known := self._link_scores.get((left, right))) is not None:
+            return known
         model, where = self._model, ""
         head: LinkHead | None = None
         if isinstance(model, KindsModel):
@@ -90,7 +94,13 @@ class Readouts:
         if head is None and self.widths[left] != self.widths[right]:
             msg = f"embeddings of {left} are {self.widths[left]} wide and those of {right} {self.widths[right]}, so "
             raise ModelError(msg + "that they have no dot product; export the model with a link_head for both kinds")
-        return LinkScores(model, head, where)
+        return self._link_scores.setdefault((left, right), LinkScores(model, head, where))
+
+
+@cache
+def dot_product() -> LinkScores:
+    """Return what scores pairs where no model is known."""
+    return LinkScores(WeightedModel(weights={}), None, "")
 
 
 def load_readouts(folder: str | Path) -> Readouts:

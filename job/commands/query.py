@@ -30,16 +30,20 @@ class Format(StrEnum):
 
 AT_HELP = "HOST:PORT of a server (with TLS: grpc+tls://HOST:PORT), or the folder O/tables of a job on this machine."
 KIND_HELP = "Kind of vertices, where the model returns several."
+PAIRS_HELP = "Print the scores of pairs: the arguments are LEFT:RIGHT each."
+PAIRS_FILE_HELP = "Print the scores of the pairs of a Parquet file, with the columns left and right."
 TLS_ROOTS_HELP = "With grpc+tls://: PEM file of certificates to trust (default: the system's)."
 
 
 def query(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Vertices.", show_default=False)],
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Vertices.", show_default=False)] = None,
     at: Annotated[str, typer.Option(help=AT_HELP)] = "127.0.0.1:47470",
     format_: Annotated[Format, typer.Option("--format", help="Output as a table, JSON Lines, or an Arrow stream.")] = (
         Format.TABLE
     ),
     kind: Annotated[str | None, typer.Option(help=KIND_HELP)] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help=PAIRS_HELP)] = False,
+    pairs_file: Annotated[Path | None, typer.Option(help=PAIRS_FILE_HELP)] = None,
     min_epoch: Annotated[int, typer.Option(help="Wait until this epoch is readable.")] = 0,
     timeout: Annotated[float, typer.Option(help="Maximum wait in seconds.")] = 5.0,
     token: Annotated[str | None, typer.Option(help="The server's token; better as FRESHET_TOKEN.")] = None,
@@ -47,11 +51,13 @@ def query(
 ) -> None:
     """Print the embeddings of vertices from the running job, with logits and predicted class if the model has a head.
 
-    All rows belong to one epoch, which is printed on stderr. Exits with 1 when one of the ids has no row.
+    All rows belong to one epoch, which is printed on stderr. Exits with 1 when one of the ids has no row. With --pairs
+    or --pairs-file, scores are printed in their place: those of the model's link head, or dot products.
 
     [bold]Examples[/bold]
 
     [cyan]freshet query 7 9[/cyan]
+    [cyan]freshet query --pairs 7:9 7:11[/cyan]
     [cyan]freshet query --at O/tables --format json 7[/cyan]
     [cyan]freshet query --at O/tables --kind item 7[/cyan]
     """
@@ -59,22 +65,25 @@ def query(
     from freshet.job.serving.clients.client import EmbeddingClient
     from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
 
+    asked = ids or []
+    wanted = asked_pairs(asked, pairs_file) if pairs or pairs_file is not None else None
+    if not asked and wanted is None:
+        msg = "query: expected ids, --pairs LEFT:RIGHT or --pairs-file"
+        raise UsageError(msg)
     try:
         token = token or os.environ.get(TOKEN_VARIABLE)
         with EmbeddingClient(at_kind(at, kind), token=token, timeout=timeout, tls_roots=tls_roots) as client:
             if kind is not None:
                 check_kind(client.health(), kind, at)
-            table = rows_of(client, ids, min_epoch)
+            table = rows_of(client, asked, min_epoch) if wanted is None else scores_of(client, wanted, min_epoch)
     except (BadRequestError, NotReadyError, NotYetError) as error:
         msg = f"query: {error}"
         raise UsageError(msg) from error
     print_table(table, format_)
-    known = {str(one) for one in table["id"].to_pylist()}
-    missing = [one for one in ids if one not in known]
+    summary, complete = of_rows(table, asked) if wanted is None else of_scores(table)
     epoch = (table.schema.metadata or {}).get(b"epoch", b"?").decode()
-    unknown = f"; no row: {', '.join(missing[:20])}" if missing else ""
-    print(f"epoch {epoch}: {table.num_rows} of {len(ids)} vertices{unknown}", file=sys.stderr)
-    raise typer.Exit(EXIT_CHECK_FAILED if missing else 0)
+    print(f"epoch {epoch}: {summary}", file=sys.stderr)
+    raise typer.Exit(0 if complete else EXIT_CHECK_FAILED)
 
 
 def at_kind(at: str, kind: str | None) -> str:
@@ -102,6 +111,67 @@ def check_kind(health: Mapping[str, Any], kind: str, at: str) -> None:
     if (served := health.get("kind")) is not None and served != kind:
         msg = f"--kind {kind}: the server at {at} has the embeddings of {served}; give the address of another one"
         raise UsageError(msg)
+
+
+def asked_pairs(given: list[str], file: Path | None) -> list[tuple[Any, Any]]:
+    """Return the pairs of arguments LEFT:RIGHT, or of a file.
+
+    Raises: UsageError for arguments that are no pairs, both, and a file without the two columns.
+    """
+    if file is None:
+        ends = [tuple(one.split(":")) for one in given]
+        if wrong := next((one for one, pair in zip(given, ends, strict=True) if len(pair) != 2 or "" in pair), None):
+            msg = f"--pairs: expected LEFT:RIGHT, got {wrong!r}; ids with a colon can stand in a --pairs-file"
+            raise UsageError(msg)
+        return [(left, right) for left, right in ends]
+    if given:
+        msg = f"--pairs-file {file}: goes without arguments, got {given[0]!r}"
+        raise UsageError(msg)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(file, columns=["left", "right"])
+    except (OSError, pa.ArrowException) as error:
+        msg = f"--pairs-file {file}: {str(error).splitlines()[0]}"
+        raise UsageError(msg) from error
+    if table.column_names != ["left", "right"] or any(column.null_count for column in table.columns):
+        msg = f"--pairs-file {file}: expected the columns left and right without nulls, got {table.column_names}"
+        raise UsageError(msg)
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def scores_of(client: Any, pairs: list[tuple[Any, Any]], min_epoch: int) -> pa.Table:
+    """Return the scores of pairs of ids as a user types them: numbers where the job has such ids.
+
+    Raises: BadRequestError
+    """
+    from freshet.job.serving.bounds.asked_ids import as_stored
+    from freshet.job.serving.protocol.errors import BadRequestError
+
+    ends = as_stored([one for pair in pairs for one in pair], strings=False)
+    if all(isinstance(one, int) for one in ends):
+        try:
+            return client.score(list(zip(ends[::2], ends[1::2], strict=True)), min_epoch=min_epoch)
+        except BadRequestError:
+            pass
+    return client.score(pairs, min_epoch=min_epoch)
+
+
+def of_rows(table: pa.Table, ids: list[str]) -> tuple[str, bool]:
+    """Return how many of the ids have rows, in words, and whether all have."""
+    known = {str(one) for one in table["id"].to_pylist()}
+    missing = [one for one in ids if one not in known]
+    unknown = f"; no row: {', '.join(missing[:20])}" if missing else ""
+    return f"{table.num_rows} of {len(ids)} vertices{unknown}", not missing
+
+
+def of_scores(table: pa.Table) -> tuple[str, bool]:
+    """Return how many of the pairs have scores, and of what, in words, and whether all have."""
+    by_head = (table.schema.metadata or {}).get(b"scored_by") == b"link_head"
+    by = "the model's link head" if by_head else "the dot product, as the model has no link head"
+    known = table.num_rows - table["score"].null_count
+    return f"{known} of {table.num_rows} pairs, by {by}", known == table.num_rows
 
 
 def rows_of(client: Any, ids: list[str], min_epoch: int) -> pa.Table:

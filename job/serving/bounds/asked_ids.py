@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from freshet.job.serving.protocol.errors import BadRequestError
-from freshet.job.serving.protocol.wanted import IDS_MAX
+from freshet.job.serving.protocol.wanted import IDS_MAX, PAIRS_MAX
 from freshet.state.served.ids import Ids, Texts, frozen
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -27,16 +27,36 @@ def ids_of_values(values: object, strings: bool) -> Ids:
     if wrong and not strings:
         values = as_stored(values, strings)
         wrong = _wrong(values, strings)
-    if not wrong:
-        if not strings:
-            return frozen(np.array(values, np.int64))
-        try:
-            return Texts.encode(values)
-        except UnicodeEncodeError as error:
-            wrong = [error.object]
-    kind = "strings" if strings else "integers of 64 bits (also as strings of digits)"
-    msg = f"ids: expected {kind}, got {str(wrong[0])[:50]!r} ({type(wrong[0]).__name__})"
-    raise BadRequestError(msg)
+    return _refuse(wrong[0], strings) if wrong else _encoded(values, strings)
+
+
+class Pairs(NamedTuple):
+    """Pairs of ids: each id once, in the order of their coming, and which of them is at either end of each pair."""
+
+    ids: Ids
+    left: np.ndarray  # (pairs,) int64
+    right: np.ndarray
+
+
+def pairs_of_values(values: object, strings: bool) -> Pairs:
+    """Return the pairs of a list of lists of two ids each.
+
+    Raises: BadRequestError naming the first that is none, or an id of another kind.
+    """
+    if not isinstance(values, list) or len(values) > PAIRS_MAX:
+        got = f"{len(values):,}" if isinstance(values, list) else type(values).__name__
+        msg = f"pairs: expected a list of at most {PAIRS_MAX:,}, got {got}; ask in several requests"
+        raise BadRequestError(msg)
+    for one in values:
+        if not isinstance(one, list) or len(one) != 2:
+            msg = f"pairs: expected [LEFT, RIGHT] each, got {str(one)[:50]!r}"
+            raise BadRequestError(msg)
+    ends = as_stored([end for one in values for end in one], strings)
+    if wrong := _wrong(ends, strings):
+        _refuse(wrong[0], strings)
+    places = {one: k for k, one in enumerate(dict.fromkeys(ends))}
+    at = np.fromiter((places[one] for one in ends), np.int64, len(ends)).reshape(-1, 2)
+    return Pairs(_encoded(list(places), strings), at[:, 0].copy(), at[:, 1].copy())
 
 
 def as_stored(values: list[Any], strings: bool) -> list[Any]:
@@ -44,6 +64,21 @@ def as_stored(values: list[Any], strings: bool) -> list[Any]:
     if strings:
         return values
     return [int(one) if type(one) is str and _INTEGER.fullmatch(one) else one for one in values]
+
+
+def _encoded(values: list[Any], strings: bool) -> Ids:
+    if not strings:
+        return frozen(np.array(values, np.int64))
+    try:
+        return Texts.encode(values)
+    except UnicodeEncodeError as error:
+        _refuse(error.object, strings)
+
+
+def _refuse(id_: object, strings: bool) -> NoReturn:
+    kind = "strings" if strings else "integers of 64 bits (also as strings of digits)"
+    msg = f"ids: expected {kind}, got {str(id_)[:50]!r} ({type(id_).__name__})"
+    raise BadRequestError(msg)
 
 
 def _wrong(values: list[Any], strings: bool) -> list[Any]:

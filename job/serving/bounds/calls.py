@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 LOOKUP, GET = "flight lookup", "flight get"
-COMPUTED = ("nearest",)  # requests whose answers are computed: see requests.py
+COMPUTED = ("nearest", "score")  # requests whose answers are computed: see requests.py
 _PATHS = {
     "embeddings": "http embeddings",
     "get-online-features": "http features",

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from freshet.state.served.mapped import Found
     from freshet.state.served.reader import TableReader
 
-COSINE, DOT = METRICS = ("cosine", "dot")
+Scores = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of left and right rows
+COSINE, DOT, LINK = METRICS = ("cosine", "dot", "link")
 
 
 class TableRows(NamedTuple):
@@ -41,15 +42,20 @@ class NearestRows:
         self._rows: TableRows | None = None
         self._lock = threading.Lock()
 
-    def best(self, query: np.ndarray, k: int, metric: str) -> tuple[int, Ids, np.ndarray, np.ndarray, np.ndarray]:
+    def best(
+        self, query: np.ndarray, k: int, metric: str, link: Scores | None = None
+    ) -> tuple[int, Ids, np.ndarray, np.ndarray, np.ndarray]:
         """The epoch, and of the k nearest, the best first: ids, epochs, rows and scores.
 
+        `link`: what scores pairs of the query and a row, where that is the metric; pairs without a number come last.
         Shapes: query (width,) float32; epochs (k,) int64; rows (k, width) float32; scores (k,) float32
         """
         with self._lock:
             rows = self._newest()
-            scores = rows.found.rows @ query
-            if metric == COSINE:
+            scores = rows.found.rows @ query if link is None else link(query[None], rows.found.rows)
+            if link is not None:
+                scores[np.isnan(scores)] = -np.inf
+            elif metric == COSINE:
                 scores /= np.maximum(rows.norms * float(np.linalg.norm(query)), 1e-30)
             k = min(k, len(scores))
             best = np.argpartition(-scores, k - 1)[:k] if k else np.empty(0, np.int64)

@@ -53,6 +53,7 @@ class AsyncEmbeddingClient:
     rows = _on_thread(EmbeddingClient.rows)
     all = _on_thread(EmbeddingClient.all)
     nearest = _on_thread(EmbeddingClient.nearest)
+    score = _on_thread(EmbeddingClient.score)
     epoch = _on_thread(EmbeddingClient.epoch)
     health = _on_thread(EmbeddingClient.health)
 

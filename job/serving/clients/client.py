@@ -122,11 +122,32 @@ class EmbeddingClient:
         metric: str = "cosine",
         timeout: float | None = None,
     ) -> pa.Table:
-        """The k ids nearest to a vertex or a vector, exactly, as id, epoch, embedding, score; metric: cosine or dot."""
+        """The k ids nearest to a vertex or a vector, exactly, as id, epoch, embedding, score.
+
+        `metric`: cosine, dot or link: the score of the vertex, or the vector, and each other row as a pair.
+        """
         asked: dict[str, Any] = {"k": k, "metric": metric}
         asked |= {"id": id} if id is not None else {}
         asked |= {"vector": np.asarray(vector, np.float32).tolist()} if vector is not None else {}
-        return self._of_request("nearest", asked, timeout)
+        return self._of_request("nearest", asked, self._wanted(0, None, timeout))
+
+    def score(
+        self,
+        pairs: Sequence[tuple[Any, Any]] | np.ndarray,
+        *,
+        min_epoch: int = 0,
+        min_position: Mapping[str, int] | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """Score pairs of ids by the model's link head, all at one epoch, as left, right, score.
+
+        A score is null where one of both ids is unknown. Without a link head it is the dot product; `scored_by` in the
+        metadata is `link_head` or `dot`.
+
+        Raises: BadRequestError for more than 100,000 pairs, as `get` for the rest.
+        """
+        asked = {"pairs": np.asarray(pairs).tolist() if isinstance(pairs, np.ndarray) else [*map(list, pairs)]}
+        return self._of_request("score", asked, self._wanted(min_epoch, min_position, timeout))
 
     def epoch(self) -> int:
         """The newest complete epoch."""
@@ -148,8 +169,7 @@ class EmbeddingClient:
     ) -> None:
         self.close()
 
-    def _of_request(self, name: str, asked: dict[str, Any], timeout: float | None) -> pa.Table:
-        wanted = self._wanted(0, None, timeout)
+    def _of_request(self, name: str, asked: dict[str, Any], wanted: Wanted) -> pa.Table:
         return self._seen_table(self._asked(wanted, lambda now: self._transport.ask(name, asked, now)))
 
     def _quick(self, ids: Ids, min_epoch: int) -> Rows | None:

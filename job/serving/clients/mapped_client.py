@@ -59,8 +59,8 @@ class MappedTransport:
 
     def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """Answer a request of this name here."""
-        answer, columns = REQUESTS[name].run(self._lookup, asked, wanted)
-        return answer.epoch, self._lookup.as_table(answer, columns)
+        answer = REQUESTS[name].run(self._lookup, asked, wanted)
+        return answer.epoch, answer.as_table(False)
 
     def health(self) -> dict[str, Any]:
         """Return the figures of the table's header."""

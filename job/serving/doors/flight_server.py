@@ -134,9 +134,9 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             return self._all(logits)
         if asked.computed is not None:
             computed, form = asked.computed
-            held = self._held(computed.rows(form), None, logits)
-            answer, columns = computed.run(lookup, form.model_dump(exclude_none=True), wanted, gone)
-            table = lookup.as_table(answer, columns, logits=logits)
+            count, row = computed.items(form), lookup.served.row_shape(readout=logits)
+            held = lookup.budget.hold(count * computed.bytes_of(row)[0], f"the answer of {count:,} rows")
+            table = computed.run(lookup, form.model_dump(exclude_none=True), wanted, gone).as_table(logits)
             return table.schema, _held_until_sent(table, held)
         ids = lookup.ids_of(asked.ids)
         lookup.wait(wanted, gone)

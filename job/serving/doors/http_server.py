@@ -76,6 +76,7 @@ _NUMBERS = (
     "refused",
     "waiting",
 )
+_OF_IDS = ("unknown",)  # lists of ids in answers that are computed
 F = TypeVar("F", bound=Form)
 
 
@@ -172,8 +173,8 @@ def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> 
         await _wait(lookup, asked.wanted)
         answer = lookup.get(ids)
         if not len(answer.epochs):
-            return _json({"error": f"no vertex {asked.id!r}", "kind": "unknown", **_as_of(lookup, answer)}, 404)
-        return _json({**listed(answer, asked.ids_as is not None)[0], **_as_of(lookup, answer)})
+            return _json({"error": f"no vertex {asked.id!r}", "kind": "unknown", **_as_of(lookup, answer.epoch)}, 404)
+        return _json({**listed(answer, asked.ids_as is not None)[0], **_as_of(lookup, answer.epoch)})
 
     @app.post("/embeddings/", include_in_schema=False)
     @app.post("/embeddings", openapi_extra=_body(Many), responses=_OF_EPOCH)
@@ -204,7 +205,7 @@ def _add_features(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         size = feast_bytes(lookup.table.width, asked.columns, len(values)) + 2 * sent
         answer, held = await found_in(lookup, apart, values, Wanted(), size)
         names = [name, *asked.names]
-        head = {"metadata": {"feature_names": names, **_as_of(lookup, answer)}}
+        head = {"metadata": {"feature_names": names, **_as_of(lookup, answer.epoch)}}
         try:
             moments = await apart(size <= INLINE_BYTES, moments_of, lookup, answer)
         except BaseException:
@@ -216,12 +217,12 @@ def _add_features(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
 def _add_computed(app: FastAPI, lookup: Lookup, apart: Apart, name: str, computed: Computed) -> None:
     form = computed.over_http(name)
 
+    @app.post(f"/v1/{name}", name=name, include_in_schema=False)
     @app.post(f"/{name}", name=name, description=computed.about, openapi_extra=_body(form), responses=_OF_EPOCH)
     async def answered(request: Request) -> Response:
-        asked, _ = await _sent(apart, form, request)
-        rows = computed.rows(asked)
-        size = _bytes_of(lookup, rows, 0)
-        lookup.budget.check(size, f"the answer of {computed.most(asked):,} rows")
+        asked, sent = await _sent(apart, form, request)
+        size = computed.items(asked) * computed.bytes_of(lookup.served.row_shape(readout=True))[1] + sent
+        lookup.budget.check(size, f"the answer of {computed.asked(asked):,} items")
         await _wait(lookup, asked.wanted)
         parts, held = await apart(False, _computed_parts, lookup, computed, asked, f"the {name} rows")
         return apart.answer(parts, size + held.size, held)
@@ -280,19 +281,22 @@ def _found_parts(lookup: Lookup, answer: Answer, asked: Many) -> Iterator[bytes]
     of_each = lookup.served.row_shape(readout=True).in_json
     rows = rows_of(answer, of_each, {}, as_text)
     lists = {"found": rows, "unknown": values_of(unknown, OBJECT_BYTES)}
-    yield from object_of(_as_of(lookup, answer), lists)
+    yield from object_of(_as_of(lookup, answer.epoch), lists)
 
 
 def _computed_parts(lookup: Lookup, computed: Computed, asked: Any, what: str) -> tuple[Iterator[bytes], Held]:
     shape = lookup.served.row_shape(readout=True)
-    held = lookup.budget.hold(computed.rows(asked) * (shape.in_arrow + OBJECT_BYTES), what)
-    answer, columns = computed.run(lookup, asked.model_dump(exclude_none=True), Wanted())
-    rows = rows_of(answer, shape.in_json, columns, asked.ids_as is not None)
-    return object_of(_as_of(lookup, answer), {"found": rows}), held
+    held, as_text = lookup.budget.hold(computed.items(asked) * computed.bytes_of(shape)[0], what), bool(asked.ids_as)
+    answer = computed.run(lookup, asked.model_dump(exclude_none=True), Wanted())
+    lists = {} if answer.found is None else {"found": rows_of(answer.found[0], shape.in_json, answer.found[1], as_text)}
+    for name, values in answer.lists.items():
+        texts = map(str, values) if as_text and name in _OF_IDS else values
+        lists[name] = values_of(list(texts), OBJECT_BYTES)
+    return object_of(_as_of(lookup, answer.epoch), lists), held
 
 
-def _as_of(lookup: Lookup, answer: Answer) -> dict[str, Any]:
-    return {"as_of": answer.epoch, **as_json_fields(lookup.so_far(answer.epoch)), **lookup.more}
+def _as_of(lookup: Lookup, epoch: int) -> dict[str, Any]:
+    return {"as_of": epoch, **as_json_fields(lookup.so_far(epoch)), **lookup.more}
 
 
 def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:

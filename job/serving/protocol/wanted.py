@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:  # which clients do not have
     from freshet.state.served.times import Moment
 
-IDS_MAX = 100_000  # of a request
+IDS_MAX = PAIRS_MAX = 100_000  # of a request
 TIMEOUT_S = 5.0
 # What the rows of an answer have in common: an epoch, or nothing: each is the newest of its own that is known.
 EPOCH, ROW = "epoch", "row"

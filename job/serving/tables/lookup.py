@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from freshet.job.serving.bounds.asked_ids import ids_of_values
 from freshet.job.serving.bounds.budget import Budget
-from freshet.job.serving.bounds.neighbours import METRICS, NearestRows
+from freshet.job.serving.bounds.neighbours import LINK, METRICS, NearestRows
 from freshet.job.serving.bounds.waiting import WaitingRoom
 from freshet.job.serving.protocol.columns import (
     column_of_ids,
@@ -202,13 +202,14 @@ class Lookup:
             msg = f"k: expected 1 to {K_MAX}, got {k}"
             raise BadRequestError(msg)
         if metric not in METRICS:
-            msg = f"metric: expected {' or '.join(METRICS)}, got {metric!r}"
+            msg = f"metric: expected {', '.join(METRICS[:-1])} or {METRICS[-1]}, got {metric!r}"
             raise BadRequestError(msg)
         query = np.asarray(query, np.float32).reshape(-1)
         if query.shape[0] != self.table.width or not np.isfinite(query).all():
             msg = f"vector: expected {self.table.width} finite numbers, got {query.shape[0]}"
             raise BadRequestError(msg)
-        epoch, ids, own, rows, scores = self._neighbours.best(query, k, metric)
+        link = self.served.link_scores.of if metric == LINK else None
+        epoch, ids, own, rows, scores = self._neighbours.best(query, k, metric, link)
         return Answer(epoch, ids, own, rows, len(own), self.served), scores
 
     def as_table(

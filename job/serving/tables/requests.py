@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import numpy as np
-from pydantic import create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
+from freshet.job.serving.bounds.budget import NUMBER, OBJECT_BYTES, RowShape
 from freshet.job.serving.bounds.calls import COMPUTED
 from freshet.job.serving.bounds.forms import Conditions, Form, Stream, WithIds
 from freshet.job.serving.protocol.errors import BadRequestError
-from freshet.job.serving.protocol.wanted import Wanted
-from freshet.job.serving.tables.lookup import K_MAX, Lookup
-from freshet.job.serving.tables.served import Answer
+from freshet.job.serving.protocol.wanted import PAIRS_MAX
+from freshet.job.serving.tables.computed import Computed, nearest, score
+from freshet.job.serving.tables.lookup import K_MAX
 
 _REQUEST_BYTES_MAX = 16 << 20
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors
-Gone = Callable[[], bool]  # whether the caller has gone
-Computed = tuple[Answer, dict[str, np.ndarray]]  # rows, and columns beside them by name
 
 
 class NearestRequest(Form):
@@ -34,42 +32,31 @@ class NearestRequest(Form):
     metric: str = "cosine"
 
 
-def _nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) -> Computed:
-    """Answer {"id": ID or "vector": [...], "k": K, "metric": "cosine" or "dot"}."""
-    if not isinstance(asked, dict) or ("id" in asked) == ("vector" in asked):
-        msg = 'nearest: expected {"id": ID} or {"vector": [...]}, with k and metric'
-        raise BadRequestError(msg)
-    k, metric = asked.get("k", 10), asked.get("metric", "cosine")
-    if type(k) is not int or not isinstance(metric, str):
-        msg = "nearest: expected an integer k and the name of a metric"
-        raise BadRequestError(msg)
-    lookup.wait(wanted, gone)
-    if "id" in asked:
-        found = lookup.get(lookup.ids_of([asked["id"]]))
-        if not len(found.epochs):
-            msg = f"nearest: no vertex {str(asked['id'])[:50]!r}"
-            raise BadRequestError(msg)
-        vector = found.rows[0]
-    else:
-        try:
-            vector = np.array(asked["vector"], np.float32)
-        except (TypeError, ValueError) as error:
-            msg = "nearest: expected a vector of numbers"
-            raise BadRequestError(msg) from error
-    answer, scores = lookup.nearest(vector, k, metric)
-    return answer, {"score": scores}
+class ScoreRequest(Form):
+    """Scores of pairs of vertices, by the model's link head, or by the dot product of a model without one."""
+
+    pairs: list[Any] = Field(description=f"pairs [LEFT, RIGHT] of ids, at most {PAIRS_MAX:,}")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        """Take a list for the pairs, as a ticket has them."""
+        return {"pairs": given} if isinstance(given, list) else given
 
 
 class Request(NamedTuple):
     """A request whose answer is computed.
 
-    `form`: its fields, to which HTTP adds Conditions and `ids_as`; `most`: rows of its answer, before they are limited
-    to K_MAX; `run` gets the fields that were given, waits for what is wanted, and raises BadRequestError, NotReadyError
-    or NotYetError; `about`: a sentence for /docs.
+    `form`: its fields, to which HTTP adds Conditions and `ids_as`; `asked`: items of its answer that are asked for, of
+    which it has `most`; `bytes_of`: of an item, while it is computed, and in JSON; `run` gets the fields that were
+    given, waits for what is wanted, and raises BadRequestError, NotReadyError or NotYetError; `about`: a sentence for
+    /docs.
     """
 
     form: type[Form]
-    most: Callable[[Any], int]
+    asked: Callable[[Any], int]
+    most: int
+    bytes_of: Callable[[RowShape], tuple[int, int]]
     run: Callable[..., Computed]
     about: str
 
@@ -79,14 +66,27 @@ class Request(NamedTuple):
         made: Any = create_model(name.title(), __base__=(self.form, Conditions, WithIds), __doc__=doc)
         return cast("type[Conditions]", made)
 
-    def rows(self, asked: Any) -> int:
-        """Return the number of rows that its answer has at most."""
-        return min(max(self.most(asked), 0), K_MAX)
+    def items(self, asked: Any) -> int:
+        """Return the number of items that its answer has at most."""
+        return min(max(self.asked(asked), 0), self.most)
 
 
 REQUESTS = {
     "nearest": Request(
-        NearestRequest, lambda asked: int(asked.k), _nearest, "The k vertices whose embeddings are nearest, exactly."
+        NearestRequest,
+        lambda asked: int(asked.k),
+        K_MAX,
+        lambda row: (row.in_arrow + OBJECT_BYTES, row.in_json),
+        nearest,
+        "The k vertices whose embeddings are nearest, exactly.",
+    ),
+    "score": Request(
+        ScoreRequest,
+        lambda asked: len(asked.pairs),
+        PAIRS_MAX,
+        lambda row: (2 * (row.in_arrow + OBJECT_BYTES), 2 * NUMBER),
+        score,
+        "Scores of pairs, null where one of both is unknown.",
     ),
 }
 assert tuple(REQUESTS) == COMPUTED

@@ -20,6 +20,7 @@ from freshet.state.served.mapped import NoTableError
 from freshet.state.served.plain import PlainReader
 
 if TYPE_CHECKING:
+    from freshet.gnn.layers.link_scores import LinkScores
     from freshet.gnn.readout import Readout
     from freshet.state.served.reader import TableReader
 
@@ -51,6 +52,14 @@ class Served(NamedTuple):
     def readout(self) -> Readout | None:
         """The function that is applied to rows at the read; None without a model, and of a model without a head."""
         return readouts_of(self.model).of(self.job.kind) if self.model else None
+
+    @property
+    def link_scores(self) -> LinkScores:
+        """What scores pairs of rows: the model's link head, or the dot product."""
+        from freshet.gnn.readout import dot_product
+
+        kind = self.job.kind
+        return readouts_of(self.model).link_scores(kind, kind) if self.model else dot_product()
 
     def row_shape(self, *, readout: bool = False) -> RowShape:
         """Return the contents of a row of an answer."""

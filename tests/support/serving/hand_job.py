@@ -29,11 +29,21 @@ class HandJob:
     """Two sink parts; an id's part is whatever the test says."""
 
     def __init__(
-        self, out: Path, kind: str = "int", head: bool = True, parts: int = 2, machines: Sequence[Path] = ()
+        self,
+        out: Path,
+        kind: str = "int",
+        head: bool = True,
+        parts: int = 2,
+        machines: Sequence[Path] = (),
+        link_head: object = None,
     ) -> None:
         """`machines`: of each part, the folder in place of OUT/tables where it has its tails."""
         self.out, self.kind, self.parts, self.machines = out, kind, parts, list(machines)
         model = make_model(1, [conv("sage_conv", 3, WIDTH)], head=[linear(WIDTH, 3)] if head else [])
+        if link_head is not None:
+            from freshet.gnn.pyg.own.pairs import with_link_heads  # it loads torch
+
+            model = with_link_heads(model, link_head)
         save_model(model, out / "model")
         (out / layout.IMAGE_DONE).parent.mkdir(parents=True)
         (out / layout.IMAGE_DONE).touch()

@@ -27,8 +27,8 @@ ANSWER_S = 60.0  # for an answer: this process may wait long for a core
 class Served:
     """A job driven by hand, its follower, and all servers in this process."""
 
-    def __init__(self, out: Path, kind: str, token: str | None = None) -> None:
-        self.hand = HandJob(out, kind)
+    def __init__(self, out: Path, kind: str, token: str | None = None, link_head: object = None) -> None:
+        self.hand = HandJob(out, kind, link_head=link_head)
         self.hand.apply(1, ({2: 1.0, 3: -2.0}, []), ({4: 3.0}, []))
         job = ServedJob.read(out)
         assert job is not None
