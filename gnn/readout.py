@@ -78,23 +78,31 @@ class Readouts:
     def link_scores(self, left: str = "", right: str = "") -> LinkScores:
         """Return what scores pairs of embeddings of these kinds, by their names in `widths`.
 
-        Raises: ModelError where the model has no head for them, and their rows differ in width.
+        Raises: ModelError where the model has no head for them, though for others, or their rows differ in width.
         """
-        if (known := self._link_scores.get((left, right))) is not None:
-            return known
-        model, where = self._model, ""
-        head: LinkHead | None = None
-        if isinstance(model, KindsModel):
-            ends = left or self._kind, right or self._kind
-            found = next((i for i, one in enumerate(model.link_heads) if (one.left, one.right) == ends), None)
-            if found is not None:
-                head, where = model.link_heads[found], f"link_heads.{found}"
-        else:
-            head, where = model.link_head, "link_head"
-        if head is None and self.widths[left] != self.widths[right]:
-            msg = f"embeddings of {left} are {self.widths[left]} wide and those of {right} {self.widths[right]}, so "
-            raise ModelError(msg + "that they have no dot product; export the model with a link_head for both kinds")
-        return self._link_scores.setdefault((left, right), LinkScores(model, head, where))
+        if (left, right) not in self._link_scores:
+            head, where = self._link_head(left or self._kind, right or self._kind)
+            if head is None and self.widths[left] != self.widths[right]:
+                msg = (
+                    f"embeddings of {left} are {self.widths[left]} wide and those of {right} {self.widths[right]}, so "
+                )
+                raise ModelError(msg + "that they have no dot product; export the model with a link_head for both")
+            self._link_scores[left, right] = LinkScores(self._model, head, where)
+        return self._link_scores[left, right]
+
+    def _link_head(self, left: str, right: str) -> tuple[LinkHead | None, str]:
+        """Return the head for two kinds, and what the names of its weights begin with; None for the dot product."""
+        model = self._model
+        if not isinstance(model, KindsModel):
+            return model.link_head, "link_head"
+        for i, one in enumerate(model.link_heads):
+            if (one.left, one.right) == (left, right):
+                return one, f"link_heads.{i}"
+        if model.link_heads:
+            there = ", ".join(f"{one.left} and {one.right}" for one in model.link_heads)
+            msg = f"the model has no link head for {left} and {right}; it has one for {there}"
+            raise ModelError(msg)
+        return None, ""
 
 
 @cache

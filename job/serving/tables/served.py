@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from freshet.job.serving.bounds.budget import RowShape
-from freshet.job.serving.protocol.errors import NotReadyError
+from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH
 from freshet.job.serving.tables.place import read_table_file
 from freshet.job.serving.tables.served_job import readouts_of
@@ -55,11 +55,19 @@ class Served(NamedTuple):
 
     @property
     def link_scores(self) -> LinkScores:
-        """What scores pairs of rows: the model's link head, or the dot product."""
+        """What scores pairs of rows: the model's link head, or the dot product.
+
+        Raises: BadRequestError where the model has heads, but none for two rows of this table.
+        """
+        from freshet.gnn.model import ModelError
         from freshet.gnn.readout import dot_product
 
-        kind = self.job.kind
-        return readouts_of(self.model).link_scores(kind, kind) if self.model else dot_product()
+        try:
+            kind = self.job.kind
+            return readouts_of(self.model).link_scores(kind, kind) if self.model else dot_product()
+        except ModelError as error:
+            msg = f"score: this server has the embeddings of {self.job.kind}, and {error}"
+            raise BadRequestError(msg) from error
 
     def row_shape(self, *, readout: bool = False) -> RowShape:
         """Return the contents of a row of an answer."""

@@ -177,9 +177,13 @@ def test_heads_of_two_kinds(tmp_path: Path) -> None:
     found, left, right = load_readouts(folder), rows(7, 6, 1), rows(7, W, 2)
     scores = found.link_scores("user", "item")
     assert np.allclose(scores.of(left, right), expected(head, left, right), atol=1e-5)
-    assert found.link_scores("user", "user").by == "dot"
+    with pytest.raises(ModelError, match="no link head for user and user; it has one for user and item"):
+        found.link_scores("user", "user")
+    freshet.export_model(OfKinds(), tmp_path / "dots", features=features)
+    dots = load_readouts(tmp_path / "dots")
+    assert dots.link_scores("user", "user").by == "dot"
     with pytest.raises(ModelError, match="item are 8 wide and those of user 6"):
-        found.link_scores("item", "user")
+        dots.link_scores("item", "user")
     assert "link head of user and item: linear 6 > 8, mul, sum_columns" in describe_text(folder)
     for given, says in (
         ({("user", "shop"): head}, "of returned kinds"),
