@@ -45,7 +45,7 @@ class Position(BaseModel):
 
 
 class _Times(BaseModel):
-    """When the last event that a snapshot covers came, and the largest `ts` of them, in ms since 1970."""
+    """Times of the events that a snapshot covers, in ms since 1970: when the last one came, and their largest `ts`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -67,7 +67,7 @@ class _OfHead(WeightedModel):
 
 
 def _read(head: Module, widths: tuple[int, int], size: int, where: str) -> Value:
-    """Return what a module makes of so many random pairs, as a value of both rows."""
+    """Return what a module makes of `size` random pairs, as a value of both rows."""
     clone, random = clone_of(head), torch.Generator().manual_seed(size)
     recorder, given = Recorder({"edges": size}, NOTES), list[torch.Tensor]()
     for name, width in zip((LEFT, RIGHT), widths, strict=True):

@@ -30,7 +30,7 @@ def ids_of_values(values: object, strings: bool) -> Ids:
     return _refuse(wrong[0], strings) if wrong else _encoded(values, strings)
 
 
-class Pairs(NamedTuple):
+class AskedPairs(NamedTuple):
     """Pairs of ids: each id once, in the order of their coming, and which of them is at either end of each pair."""
 
     ids: Ids
@@ -38,7 +38,7 @@ class Pairs(NamedTuple):
     right: np.ndarray
 
 
-def pairs_of_values(values: object, strings: bool) -> Pairs:
+def pairs_of_values(values: object, strings: bool) -> AskedPairs:
     """Return the pairs of a list of lists of two ids each.
 
     Raises: BadRequestError naming the first that is none, or an id of another kind.
@@ -56,7 +56,7 @@ def pairs_of_values(values: object, strings: bool) -> Pairs:
         _refuse(wrong[0], strings)
     places = {one: k for k, one in enumerate(dict.fromkeys(ends))}
     at = np.fromiter((places[one] for one in ends), np.int64, len(ends)).reshape(-1, 2)
-    return Pairs(_encoded(list(places), strings), at[:, 0].copy(), at[:, 1].copy())
+    return AskedPairs(_encoded(list(places), strings), at[:, 0].copy(), at[:, 1].copy())
 
 
 def as_stored(values: list[Any], strings: bool) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from freshet.job.serving.bounds.asked_ids import Pairs, pairs_of_values
+from freshet.job.serving.bounds.asked_ids import AskedPairs, pairs_of_values
 from freshet.job.serving.bounds.neighbours import METRICS
 from freshet.job.serving.protocol.columns import column_of_ids, taken
 from freshet.job.serving.protocol.errors import BadRequestError
@@ -84,7 +84,7 @@ def score(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) 
     return Computed(found.epoch, as_table, lists=_in_json(pairs, scores, has, known))
 
 
-def _in_json(pairs: Pairs, scores: np.ndarray, has: np.ndarray, known: np.ndarray) -> dict[str, Sequence[Any]]:
+def _in_json(pairs: AskedPairs, scores: np.ndarray, has: np.ndarray, known: np.ndarray) -> dict[str, Sequence[Any]]:
     """Return the lists of an answer; scores that are not finite are null, too."""
     finite = (has & np.isfinite(scores)).tolist()
     listed = [one if there else None for one, there in zip(scores.tolist(), finite, strict=True)]

@@ -55,7 +55,7 @@ class Served(NamedTuple):
 
     @property
     def link_scores(self) -> LinkScores:
-        """What scores pairs of rows: the model's link head, or the dot product.
+        """Return the function that scores pairs of rows: the model's link head, or the dot product.
 
         Raises: BadRequestError where the model has heads, but none for two rows of this table.
         """

@@ -16,7 +16,7 @@ from tests.support.serving.served import Served
 from tests.unit.docs.test_commands import PAGES, blocks
 
 # What the text says, and what it is here: the numbers are those of a job that has run for long.
-HERE = {"min_epoch=120": "min_epoch=1", "41_000": "10", "2.0)": "120.0)"}
+HERE = {"min_epoch=120": "min_epoch=1", "41_000": "10", "2.0)": "120.0)", "64, 64": "3, 3"}
 BLOCKS = [(page, text) for page in PAGES for text in blocks(page, "python")]
 
 
@@ -41,14 +41,14 @@ def names(line: str) -> dict[str, Any]:
         def __init__(self) -> None:
             super().__init__()
             self.conv = pyg.nn.SAGEConv(4, 3)
-            if "head=" in line:
+            if " head=" in line:
                 self.classifier = torch.nn.Linear(3, 2)
             if "stats_from=" in line:
                 self.norm = pyg.nn.GraphNorm(3)
 
         def forward(self, x: Any, edge_index: Any) -> Any:
             out = self.conv(x, edge_index)
-            if "head=" in line:
+            if " head=" in line:
                 return self.classifier(out)
             if "stats_from=" in line:
                 return self.norm(out)
