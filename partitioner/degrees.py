@@ -2,7 +2,8 @@
 
 Invariant (tests/unit/partitioner checks it against a slow reference):
     degree = sum of the weights of the in-edges that are no self-loops, exactly 0 where there are none.
-The same holds of the degrees in one relation, which are kept of those relations of which layers read them.
+The same holds of the degrees in one relation, which are kept of those relations of which layers read them, and of the
+self-loops, which may be many where edges have keys.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from freshet.kernels.kernel import inner
 from freshet.partitioner import epoch_log as e
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner import net_change as net
-from freshet.partitioner.edge_keys import EdgeIndex, first_parallel
+from freshet.partitioner.edge_keys import EdgeIndex
 from freshet.partitioner.epoch_log import Log
 from freshet.partitioner.graph_tables import GraphView
 from freshet.partitioner.hash_index import find_edge
@@ -41,6 +42,9 @@ def note_context(g: GraphView, log: Log, k: int, of_sources: bool) -> None:
         log.vertices[g.vertex.data[src, t.MARK] - 1, e.V_CONTEXT] = 1
     if src != dst:
         _count_weight(g.real, dst, old, new)
+    elif g.key_kind:
+        touch(g.loops, dst)
+        _count_edge(g.loops.data, dst, 0, old, new)
 
 
 @inner
@@ -54,6 +58,22 @@ def _count_weight(real: np.ndarray, row: int, old: float, new: float) -> None:
         real[row, t.PEAK] = max(real[row, t.PEAK], abs(np.float64(new)))
     real[row, t.SUM] = total
     real[row, t.PEAK] = max(real[row, t.PEAK], abs(total))
+
+
+@inner
+def _count_edge(sums: np.ndarray, row: int, place: int, old: float, new: float) -> None:
+    """Count an in-edge and its weight in columns of `degrees` or `loops` again; NaN stands for no edge."""
+    total, peak = sums[row, place + t.NEAR_SUM], sums[row, place + t.NEAR_PEAK]
+    if not np.isnan(old):
+        sums[row, place + t.NEAR] -= 1
+        total -= np.float64(old)
+    if not np.isnan(new):
+        sums[row, place + t.NEAR] += 1
+        total += np.float64(new)
+        peak = max(peak, abs(np.float64(new)))
+    is_last = sums[row, place + t.NEAR] == 0
+    sums[row, place + t.NEAR_SUM] = 0.0 if is_last else total
+    sums[row, place + t.NEAR_PEAK] = 0.0 if is_last else max(peak, abs(total))
 
 
 @inner
@@ -88,16 +108,32 @@ def _out_degree(g: GraphView, row: int) -> np.float64:
 
 
 @inner
+def _settle(g: GraphView, sums: np.ndarray, row: int, place: int, relation: int, of_loops: bool) -> np.float64:
+    """Return a sum of weights of in-edges, of one relation or of all (-1), summed again if cancellation cost too much.
+
+    `of_loops`: of self-loops alone, else of the other ones. The row of `sums` was touched.
+    """
+    edge = g.edge.data
+    if abs(sums[row, place + t.NEAR_SUM]) < CANCELLED * sums[row, place + t.NEAR_PEAK]:
+        total = peak = np.float64(0)
+        at = g.vertex.data[row, t.IN_HEAD]
+        while at >= 0:
+            if (relation < 0 or edge[at, t.TYPE] == relation) and (edge[at, t.SRC] == row) == of_loops:
+                total += np.float64(g.carried[at, WEIGHT])
+                peak = max(peak, abs(np.float64(g.carried[at, WEIGHT])))
+            at = edge[at, t.IN_NEXT]
+        sums[row, place + t.NEAR_SUM], sums[row, place + t.NEAR_PEAK] = total, peak
+    return sums[row, place + t.NEAR_SUM]
+
+
+@inner
 def _loops_of(index: EdgeIndex, g: GraphView, row: int, etype: int) -> tuple[np.int32, np.float64]:
     """Return how many self-loops of a type a vertex has, and their weights together."""
     loops, total = np.int32(0), np.float64(0)
     if g.key_kind:
-        loop = first_parallel(index, g, row, row, etype)
-        while loop >= 0:
-            loops += 1
-            total += np.float64(g.carried[loop, WEIGHT])
-            loop = np.int64(g.keys.data[loop, t.PAIR_NEXT])
-        return loops, total
+        touch(g.loops, row)
+        place = t.DEGREE_WIDTH + g.degree_place[etype]
+        return np.int32(g.loops.data[row, place + t.NEAR]), _settle(g, g.loops.data, row, place, etype, True)
     loop = find_edge(index.rows, g.edge.data, row, row, etype)
     if loop >= 0 and not np.isnan(g.carried[loop, WEIGHT]):
         loops, total = np.int32(1), np.float64(g.carried[loop, WEIGHT])
@@ -112,7 +148,10 @@ def _loop_weight(index: EdgeIndex, g: GraphView, row: int) -> np.float32:
     if not left:
         return np.float32(np.nan)
     total = np.float64(0)
-    if left > 1 or types <= vertex[row, t.IN_DEGREE]:
+    if g.key_kind:
+        touch(g.loops, row)
+        total = _settle(g, g.loops.data, row, 0, -1, True)
+    elif left > 1 or types <= vertex[row, t.IN_DEGREE]:
         for etype in range(types):
             total += _loops_of(index, g, row, etype)[1]
     else:  # of many types, of which most have no edge here
@@ -170,37 +209,12 @@ def note_degree(g: GraphView, log: Log, k: int) -> None:
         return
     src, dst = g.edge.data[row, t.SRC], g.edge.data[row, t.DST]
     touch(g.degrees, dst)
-    degrees = g.degrees.data
-    degrees[dst, place + t.NEAR_CHANGED] = 1
-    if src == dst:
-        return
-    total, peak = degrees[dst, place + t.NEAR_SUM], degrees[dst, place + t.NEAR_PEAK]
-    if not np.isnan(old):
-        degrees[dst, place + t.NEAR] -= 1
-        total -= np.float64(old)
-    if not np.isnan(new):
-        degrees[dst, place + t.NEAR] += 1
-        total += np.float64(new)
-        peak = max(peak, abs(np.float64(new)))
-    is_last = degrees[dst, place + t.NEAR] == 0
-    degrees[dst, place + t.NEAR_SUM] = 0.0 if is_last else total
-    degrees[dst, place + t.NEAR_PEAK] = 0.0 if is_last else max(peak, abs(total))
-
-
-@inner
-def _settle_in(g: GraphView, row: int, place: int, relation: int) -> np.float64:
-    """Return the weights of a vertex's in-edges together, summed again if cancellation has lost too much of them."""
-    degrees, edge = g.degrees.data, g.edge.data
-    if abs(degrees[row, place + t.NEAR_SUM]) < CANCELLED * degrees[row, place + t.NEAR_PEAK]:
-        total = peak = np.float64(0)
-        at = g.vertex.data[row, t.IN_HEAD]
-        while at >= 0:
-            if edge[at, t.TYPE] == relation and edge[at, t.SRC] != row:
-                total += np.float64(g.carried[at, WEIGHT])
-                peak = max(peak, abs(np.float64(g.carried[at, WEIGHT])))
-            at = edge[at, t.IN_NEXT]
-        degrees[row, place + t.NEAR_SUM], degrees[row, place + t.NEAR_PEAK] = total, peak
-    return degrees[row, place + t.NEAR_SUM]
+    g.degrees.data[dst, place + t.NEAR_CHANGED] = 1
+    if src != dst:
+        _count_edge(g.degrees.data, dst, place, old, new)
+    elif g.key_kind:
+        touch(g.loops, dst)
+        _count_edge(g.loops.data, dst, t.DEGREE_WIDTH + place, old, new)
 
 
 @inner
@@ -224,5 +238,5 @@ def emit_degrees(g: GraphView, log: Log, out: Records, index: EdgeIndex) -> None
         out.degrees_in[net.TO, at] = g.vertex.data[row, t.MASTER] + relation * len(g.parts)
         out.degrees_in[net.SLOT, at] = home_slot(g, row)
         out.degrees_in[net.IN_EDGES, at] = np.int32(g.degrees.data[row, place + t.NEAR]) + count
-        out.sums_in[at] = _settle_in(g, row, place, relation)
+        out.sums_in[at] = _settle(g, g.degrees.data, row, place, relation, False)
         loops[net.LOOP_WEIGHT, at] = np.float32(weight) if count else np.float32(np.nan)

@@ -71,6 +71,8 @@ BLOCK_SHIFT = 8
 # pair and type; -1 ends that list.
 KEY_AT, KEY_BYTES, PAIR_NEXT, PAIR_PREV = range(4)
 KEY_WIDTH = 4
+# The table `loops` of such graphs (float64) has the same columns of a vertex's self-loops as `degrees` has of its other
+# in-edges: first those of all types, then of each relation in `degrees`, DEGREE_WIDTH columns behind its place there.
 NO_KEYS, INT_KEYS, STRING_KEYS = range(3)  # what `key_kind` may be
 
 # Columns of `types` (int32), by code: LIVE, NAME_AT and NAME_BYTES as of `vertex` (see partitioner/edge_types.py).
@@ -107,6 +109,7 @@ class GraphView(NamedTuple):
     key_kind: int  # NO_KEYS, INT_KEYS or STRING_KEYS
     degrees: View  # (vertices, 4 for each relation of which layers read degrees) float64
     degree_place: np.ndarray  # (relations,) int32: where those of a relation begin there, -1 without; (0,) if all are
+    loops: View  # (vertices, 4 + those of `degrees`) float64, or (0, 4) where edges have no keys
 
 
 @inner
@@ -161,6 +164,7 @@ class GraphTables:
         self.has_degrees = bool(degree_relations)
         width = DEGREE_WIDTH * max(1, len(degree_relations))
         self.degrees = (tables if self.has_degrees else TableSet()).add("degrees", "f8", width)
+        self.loops = (tables if key_kind else TableSet()).add("loops", "f8", DEGREE_WIDTH * (1 + len(degree_relations)))
         self.degree_place = np.full(relations if self.has_degrees else 0, -1, np.int32)
         self.degree_place[list(degree_relations)] = DEGREE_WIDTH * np.arange(len(degree_relations))
         self.scalars.reserve(SCALARS)
@@ -194,6 +198,7 @@ class GraphTables:
             self.key_kind,
             self.degrees.view,
             self.degree_place,
+            self.loops.view,
         )
 
     @property
@@ -215,6 +220,8 @@ class GraphTables:
         self.vertex.reserve(self.scalar(VERTEX_ROWS) + more)
         if self.has_degrees:
             self.degrees.reserve(self.scalar(VERTEX_ROWS) + more)
+        if self.key_kind:
+            self.loops.reserve(self.scalar(VERTEX_ROWS) + more)
 
     def reserve_edges(self, more: int) -> None:
         """Room for that many edges beside those there are."""

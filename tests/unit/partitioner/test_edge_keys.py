@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from time import perf_counter
 from typing import Any
 
@@ -14,10 +15,10 @@ import freshet.state.table
 from freshet.partitioner.config import STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGES, Events
+from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_EDGES, Events
 from freshet.partitioner.ids import Ids
 from freshet.partitioner.reference.graph import ReferenceGraph
-from freshet.schema import EdgeValues, FeatureRows, Features
+from freshet.schema import WEIGHT, EdgeValues, FeatureRows, Features
 from freshet.state.codec import encode
 from freshet.state.sweep import Mutations, Sweeper
 from freshet.state.task_parts import TaskParts
@@ -178,15 +179,16 @@ def test_a_partitioner_without_keys_has_no_table_of_them_and_refuses_keys():
         PartitionerConfig(edge_keys="float")
 
 
-def _block(op: int, keys: Ids) -> Events:
+def _block(op: int, keys: Ids, dst: int = 2, weight: np.ndarray | None = None) -> Events:
     """Events of one pair."""
     n = len(keys)
     ends, zeros = np.ones(n, np.int64), np.zeros(n, np.int16)
+    values = EdgeValues.default(n) if weight is None else EdgeValues(n, {WEIGHT: weight})
     plain = events_of([("add_edge", 1, 2)])
     fields = {name: getattr(plain, name) for name in ("types", "reject_rows")}
     none = np.full(n, -1, np.int32)
     return Events(
-        op=np.full(n, op, np.uint8), a=Ids.of_ints(ends), b=Ids.of_ints(2 * ends), values=EdgeValues.default(n),
+        op=np.full(n, op, np.uint8), a=Ids.of_ints(ends), b=Ids.of_ints(dst * ends), values=values,
         etype=np.zeros(n, np.int32), x_row=none, x=FeatureRows.none(Features(1)), position=np.arange(n),
         source=zeros, partition=zeros, keys=keys, **fields,
     )  # fmt: skip
@@ -205,3 +207,27 @@ def test_a_pair_with_many_edges_costs_no_more_for_each(kind):
     taken = perf_counter() - begin
     assert core.edges == 0
     assert taken < 5, "a list of parallel edges that is read for each of them takes minutes"
+
+
+def test_many_self_loops_of_a_vertex_are_not_read_for_each_other_edge():
+    """The sum of their weights stands beside the vertex, and is right after changes and deletions."""
+    core = Partitioner(1, Features(1), PartitionerConfig(edge_keys="int"))
+    rng, numbers = np.random.default_rng(1), np.arange(PARALLEL)
+    weight = rng.standard_normal(PARALLEL).astype(np.float32)
+
+    def loop_weight(events: Events) -> float:
+        (block,) = core.split(core.partition(events), CTL, 0)
+        return float(block.get("c_loop")[block.get("c_slot") == 0][0])
+
+    found = loop_weight(_block(OP_ADD_EDGE, Ids.of_ints(numbers), 1, weight))
+    assert found == pytest.approx(math.fsum(weight.tolist()), rel=1e-6)
+    begin = perf_counter()
+    for number in range(300):  # each changes the context of the vertex
+        loop_weight(events_of([("add_edge", 2, 1, float(number + 2))]))
+    assert perf_counter() - begin < 3, "reading all loops for each of them takes ten times as long"
+    weight[:1000] = 1e6
+    few = Ids.of_ints(numbers[:1000])
+    found = loop_weight(_block(OP_ADD_EDGE, few, 1, weight[:1000]))
+    assert found == pytest.approx(math.fsum(weight.tolist()), rel=1e-6)
+    found = loop_weight(_block(OP_DEL_EDGE, few, 1))
+    assert found == pytest.approx(math.fsum(weight[1000:].tolist()), rel=1e-5), "what cancels is summed again"
