@@ -15,13 +15,15 @@ WHOLE, STREAM = PLACEMENTS = get_args(SnapshotPlacement)
 SPLITTING_NONE = frozenset({"locality", "hash"})  # of the strategies: all in-edges of a vertex lie in its part
 EDGE_KEYS = ("", "int", "string")
 TYPES_MAX = 32_767
-LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, LOOP_OF_SECOND_KEY = 1, 2, 3, 4
+LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH, LOOP_OF_SECOND_KEY, LOOP_IN_RELATION = 1, 2, 3, 4, 5
 DAY_MS = 86_400_000
 _UNITS_MS = {"d": DAY_MS, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
 REASONS = {
     LOOP_OF_SECOND_TYPE: "a self-loop of a second edge type: GCN layers that add self-loops know one per vertex",
     ONE_TYPE_TOO_MANY: "type: expected at most {bound} edge types at a time in a job, got {name} as one more",
     LOOP_OF_SECOND_KEY: "a second self-loop, with another key: GCN layers that add self-loops know one per vertex",
+    LOOP_IN_RELATION: "a second self-loop, with another key: GCN layers that add self-loops know one per vertex in "
+    "relation {name}",
     OTHER_ATTR_WIDTH: "attr: expected {width} numbers, as the job's first edge with attr has, got {numbers}",
 }
 
@@ -35,6 +37,7 @@ class GraphRules:
     the first is the default; without one, edges may have `types_max` types at a time beside the default. `weighted`:
     messages read the weights of edges. `out_degrees`: layers read the degrees of sources over their out-edges.
     `degree_relations`: the numbers of the relations within one kind of which layers read the degrees of vertices.
+    `one_loop_relations`: of those in which a vertex has one self-loop at most, and one with another key is rejected.
     `edge_ttl_ms`: an edge expires in the first epoch whose largest `ts` so far is greater than the `ts` of its last add
     by more than that; 0: none does. `ts_jump_ms`: how far a `ts` may be ahead of those around it; 0: any; None: a day
     where edges expire, else any. `edge_keys`: "int" or "string", the kind of the keys by which parallel edges are
@@ -48,6 +51,7 @@ class GraphRules:
     weighted: bool = True
     out_degrees: bool = False
     degree_relations: tuple[int, ...] = ()
+    one_loop_relations: tuple[int, ...] = ()
     edge_ttl_ms: int = 0
     ts_jump_ms: int | None = None
     edge_keys: str = ""
@@ -94,6 +98,7 @@ class PartitionerConfig:
     types_max: int = TYPES_MAX
     out_degrees: bool = False
     degree_relations: tuple[int, ...] = ()
+    one_loop_relations: tuple[int, ...] = ()
     edge_ttl_ms: int = 0
     ts_jump_ms: int | None = None
     edge_keys: str = ""

@@ -67,6 +67,8 @@ class Partitioner:
         self._t = t.GraphTables(parts, *sections, self.config.degree_relations, is_timed=is_timed, key_kind=key_kind)
         plain = _UNDIRECTED if self.config.undirected else _NO_INTS
         self._mirrors = plain if kinds is None else kinds.mirrors(undirected=self.config.undirected)
+        alone = np.isin(np.arange(sections[1]), self.config.one_loop_relations)
+        self._one_loop = np.full(int(self.config.forbid_typed_loops), True) if kinds is None else alone
         self._times = EventTimes(self._t.set, self.config.rules)
         self._salt = make_salt(self.config.hash_seed)
         self._keys, self._edges = make_index(self._salt), self._edge_index(0)
@@ -292,7 +294,7 @@ class Partitioner:
 
     def _apply(self, batch: Batch) -> None:
         n, at = len(batch.op), 0
-        types, ways = self._types.counts, (self._mirrors, self.config.forbid_typed_loops)
+        types, ways = self._types.counts, (self._mirrors, self._one_loop)
         while True:
             at = self._apply_kernel(at, batch, self._t.view, types, self._edges, self._log, *ways)
             if at == n:

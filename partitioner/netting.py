@@ -15,7 +15,13 @@ from freshet.kernels.kernel import inner, kernel
 from freshet.kernels.prefetch import prefetch, prefetch_row
 from freshet.partitioner import epoch_log as e
 from freshet.partitioner import graph_tables as t
-from freshet.partitioner.config import LOOP_OF_SECOND_KEY, LOOP_OF_SECOND_TYPE, ONE_TYPE_TOO_MANY, OTHER_ATTR_WIDTH
+from freshet.partitioner.config import (
+    LOOP_IN_RELATION,
+    LOOP_OF_SECOND_KEY,
+    LOOP_OF_SECOND_TYPE,
+    ONE_TYPE_TOO_MANY,
+    OTHER_ATTR_WIDTH,
+)
 from freshet.partitioner.deletions import (
     EDGES_PER_EVENT,
     count_type,
@@ -178,18 +184,18 @@ def _prepare(start: int, stop: int, batch: Batch, g: GraphView, index: EdgeIndex
 
 @inner
 def _reason_against(
-    batch: Batch, i: int, row: int, g: GraphView, types: TypeCounts, index: EdgeIndex, one_loop: bool
+    batch: Batch, i: int, row: int, g: GraphView, types: TypeCounts, index: EdgeIndex, one_loop: np.ndarray
 ) -> int:
     """Return the reason to reject an add_edge (of the edge in `row`, -1: a new one), or 0."""
     a, etype, width = batch.a[i], batch.etype[i], g.scalars[t.ATTR_WIDTH]
     if len(batch.attr) and batch.attr[i] >= 0 and width and width != batch.attr[i] + 1:
         return OTHER_ATTR_WIDTH
-    if a == batch.b[i] and row < 0:
-        in_degrees = len(g.degree_place) > 0 and g.degree_place[etype] >= 0
-        if g.key_kind and (one_loop or in_degrees) and first_parallel(index, g, a, a, etype) >= 0:
-            return LOOP_OF_SECOND_KEY
-        if one_loop and g.vertex.data[a, t.LOOPS]:
-            return LOOP_OF_SECOND_TYPE
+    if a == batch.b[i] and row < 0 and len(one_loop) and g.vertex.data[a, t.LOOPS]:
+        is_parallel = g.key_kind > 0 and first_parallel(index, g, a, a, etype) >= 0
+        if g.scalars[t.RELATIONS] == 0:
+            return LOOP_OF_SECOND_KEY if is_parallel else LOOP_OF_SECOND_TYPE
+        if one_loop[etype] and is_parallel:
+            return LOOP_IN_RELATION
     if etype >= types.kept and types.uses[etype] == 0 and types.live[0] >= types.bound:
         return ONE_TYPE_TOO_MANY
     return 0
@@ -253,11 +259,13 @@ def apply_events(
     index: EdgeIndex,
     log: Log,
     mirrors: np.ndarray,
-    one_loop: bool,
+    one_loop: np.ndarray,
 ) -> int:
     """Apply the events from `start` on; stops before one that the log may have no room for, else returns n.
 
-    Shapes: mirrors (types,) int32, by type the one that follows it; (0,): none does; (1,) of ITSELF: each does
+    Shapes: mirrors (types,) int32, by type the one that follows it; (0,): none does; (1,) of ITSELF: each does.
+    one_loop (relations,) bool, those in which a vertex has one self-loop at most; without relations any one number says
+    so of all types; (0,): it may have several
     """
     op, prepared = batch.op, start
     for i in range(start, len(op)):

@@ -43,13 +43,17 @@ class RelationPlan:
     source_columns: slice
     target_columns: slice
     conv: RelationConvPlan
-    one_loop = False
     reads_in_edges = True
 
     @property
     def has_pairs(self) -> bool:
         """True if a store has synopses of (vertex, relation) pairs, for many relations."""
         return isinstance(self.conv, TypedSums)
+
+    @property
+    def one_loop(self) -> bool:
+        """True if a self-loop stands in for the one that the conv adds, so there may be one alone in the relation."""
+        return self.conv.one_loop
 
     @property
     def number(self) -> int:

@@ -30,6 +30,7 @@ class WithinKind(RelationConvPlan):
         super().__init__(spec)
         self.synopsis, self.network = conv.synopsis.with_sent(conv.message_width), conv.network
         self.reads_degrees, self.sends_degrees = conv.reads_context, conv.source_scaled
+        self.one_loop = conv.one_loop
         message, own = slice(conv.message_width), slice(conv.message_width, conv.message_width + conv.self_width)
         self.source = self._piece((prefix, "sent"), message)
         self.target = self.source if conv.synopsis.reads_targets else None

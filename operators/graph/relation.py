@@ -49,7 +49,7 @@ class LayerRelation(RelationMessages, Protocol):
 
     @property
     def one_loop(self) -> bool:
-        """True if a self-loop stands in for the one that the layer adds, so there may be one alone of all types."""
+        """True if a self-loop stands in for the one that the layer adds, so there may be one alone, of all types."""
 
     @property
     def source(self) -> int:

@@ -21,11 +21,15 @@ def graph_rules(plan: AnyPlan, *, undirected: bool) -> GraphRules:
     """Return the rules of a graph that a job with this plan runs on."""
     layers: Sequence[LayerOfKinds] = plan.layers
     relations = [one for layer in layers for one in layer.relations]
+    alone = {number for one in relations if one.one_loop for number in one.numbers}
+    if (kinds := plan.features.kinds) is not None:  # what events add in a relation, they add in its mirror
+        alone |= {number for number, mirror in enumerate(kinds.mirrors().tolist()) if mirror in alone}
     return GraphRules(
         undirected=undirected,
-        forbid_typed_loops=any(one.one_loop for one in relations),
+        forbid_typed_loops=any(one.one_loop and not one.numbers for one in relations),
         edge_types=tuple(plan.edge_types) or None,
         out_degrees=any(one is not None and one.reads_out_degrees for layer in layers for one in layer.kinds),
         weighted=any(one.edge.weighted for one in relations),
         degree_relations=degree_relations(plan),
+        one_loop_relations=tuple(sorted(alone)),
     )

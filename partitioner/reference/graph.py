@@ -266,7 +266,7 @@ class ReferenceGraph:
     def _is_second_loop(self, src: Id, dst: Id, name: str, key: Id | None) -> bool:
         """Return whether a self-loop differs in its key alone from one that is there, where there may be one."""
         known = self.features.kinds.relation_names if self.features.kinds else ()
-        one_alone = self.rules.forbid_typed_loops or name in [known[one] for one in self.rules.degree_relations]
+        one_alone = self.rules.forbid_typed_loops or name in [known[one] for one in self.rules.one_loop_relations]
         if src != dst or not self.rules.edge_keys or not one_alone:
             return False
         return any(end != _end(dst, key) for end in self._parallel(src, dst, name))

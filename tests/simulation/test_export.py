@@ -15,7 +15,8 @@ from freshet.operators.live_graph import LiveState
 from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.operators.snapshot.writer import write_live_graph
-from freshet.partitioner.reference.graph import GraphArrays, ReferenceGraph
+from freshet.partitioner.ids import NO_KEY
+from freshet.partitioner.reference.graph import GraphArrays, ReferenceGraph, vertex_of
 from freshet.schema import attr_of, kept_of
 from freshet.state.codec import UnknownFormatError
 from freshet.state.sweep import STATE_FORMAT
@@ -29,7 +30,7 @@ from tests.support.simulation.survivors import Checkpoint
 from tests.support.stages.cuts import ends_by_epoch
 
 SAVED = Path(__file__).resolve().parents[1] / "data" / "state" / f"format-{STATE_FORMAT}"
-Graph = tuple[dict[object, bytes], dict[tuple[object, object, str], tuple[float, tuple[float, ...]]]]
+Graph = tuple[dict[object, bytes], dict[tuple[object, object, str, object], tuple[float, tuple[float, ...]]]]
 
 
 def reference_at(case: Case, log: CutLog, epoch: int) -> ReferenceGraph:
@@ -46,11 +47,11 @@ def reference_at(case: Case, log: CutLog, epoch: int) -> ReferenceGraph:
 
 
 def content(graph: ReferenceGraph) -> Graph:
-    """Features by id, and weights and attributes by source, destination and type."""
+    """Features by id, and weights and attributes by source, destination, type and key."""
     arrays: GraphArrays = graph.arrays()
     zeros = (0.0,) * graph.features.edge_width
     edges = {
-        (src, dst, name): (kept_of(values)[0], attr_of(values) or zeros)
+        (src, vertex_of(dst), name, getattr(dst, "key", None)): (kept_of(values)[0], attr_of(values) or zeros)
         for name, edges in graph.edges.items()
         for src, ends in edges.out.items()
         for dst, values in ends.items()
@@ -64,7 +65,12 @@ def live_content(live: LiveState) -> Graph:
     attr = map(tuple, graph.values.full_attr(live.core.features.edge_width).tolist())
     carried = zip(graph.values.weight.tolist(), attr, strict=True)
     ends = zip(graph.src.tolist(), graph.dst.tolist(), graph.etype.tolist(), carried, strict=True)
-    edges = {(ids[src], ids[dst], graph.types[etype]): values for src, dst, etype, values in ends}
+    keys = [None] * len(graph.src) if graph.edge_keys is None else graph.edge_keys.to_list()
+    keys = [None if key in (NO_KEY, "") else key for key in keys]
+    edges = {
+        (ids[src], ids[dst], graph.types[etype], key): values
+        for (src, dst, etype, values), key in zip(ends, keys, strict=True)
+    }
     assert len(edges) == len(graph.src)
     return dict(zip(ids, map(np.ndarray.tobytes, x), strict=True)), edges
 
@@ -96,7 +102,7 @@ def restored(settings: Settings, log: CutLog, checkpoint: Checkpoint) -> LiveSta
 
 
 def test_every_checkpoint_has_the_graph_of_its_epoch_and_goes_on_in_another_number_of_parts(tmp_path: Path) -> None:
-    taken = replayed = finished = within_topics = undirected = timed = 0
+    taken = replayed = finished = within_topics = undirected = timed = keyed = 0
     for seed in range(300, 322):
         case, folder = replace(eager(draw(seed)), snapshot=None), tmp_path / str(seed)
         save_model(case.plan_model, folder / "model")
@@ -116,12 +122,14 @@ def test_every_checkpoint_has_the_graph_of_its_epoch_and_goes_on_in_another_numb
                 within_topics += bool(settings.topics)
                 undirected += settings.partitioning.undirected
                 timed += settings.partitioning.edge_ttl_ms > 0
+                keyed += settings.partitioning.edge_keys != ""
     assert taken > 44
     assert replayed > 110
     assert finished > 2, "some epochs must end within a message"
     assert within_topics > 10
     assert undirected > 5
     assert timed > 5
+    assert keyed > 5
 
 
 def go_on(
@@ -167,7 +175,7 @@ def test_a_checkpoint_of_an_earlier_version(tmp_path: Path) -> None:
     features, edges = live_content(live)
     assert features == dict(zip(truth.ids, map(np.ndarray.tobytes, truth.x), strict=True))
     ends = zip(truth.src.tolist(), truth.dst.tolist(), truth.values.weight.tolist(), strict=True)
-    found = sorted((src, dst, weight) for (src, dst, _), (weight, _) in edges.items())
+    found = sorted((src, dst, weight) for (src, dst, *_), (weight, _) in edges.items())
     assert found == sorted((truth.ids[src], truth.ids[dst], weight) for src, dst, weight in ends)
     log.close()
     assert live.positions == {(0, 0): int(saved.events.position[log.cut_of(saved.epoch).end - 1])}

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from freshet.kinds import NO_MIRROR, Kinds
+from freshet.partitioner.events import ALL_KEYS
 from freshet.state.block_columns import kind_prefix, relation_prefix
 from freshet.state.codec import Block, view, views
 
 Vertex = tuple[int, Any]  # kind and id
-Edge = tuple[int, Any, Any]  # relation, ids of source and destination
+Edge = tuple[
+    Any, ...
+]  # relation, ids of source and destination; where edges have keys, the text of its key, "" without
 
 
 class KindGraph:
-    """What events mean, one at a time: vertices by (kind, id), edges by (relation, source, destination)."""
+    """What events mean, one at a time: vertices by (kind, id), edges by (relation, source, destination).
 
-    def __init__(self, kinds: Kinds, ttl: int = 0) -> None:
-        self.kinds, self.ttl = kinds, ttl
+    Where edges have keys, these stand behind the operation, as in "add_edge#5", and edges are known by them, too.
+    """
+
+    def __init__(self, kinds: Kinds, ttl: int = 0, *, keyed: bool = False, one_loop: Collection[int] = ()) -> None:
+        """`one_loop`: relations of which a vertex has one self-loop at most; one with another key is rejected."""
+        self.kinds, self.ttl, self.keyed, self.one_loop = kinds, ttl, keyed, one_loop
+        self.rejected: list[int] = []  # the last epoch's events that break that rule
         self.x: dict[Vertex, tuple[float, ...]] = {}
         self.edges: dict[Edge, tuple[float, tuple[float, ...]]] = {}  # weight and attributes
         self.added: dict[Edge, int | None] = {}
@@ -43,8 +52,8 @@ class KindGraph:
 
     def apply(self, rows: list[tuple[Any, ...]], times: list[int | None]) -> None:
         """Take an epoch of rows as `rows_of` of the tests makes them."""
-        self.effects = Counter()
-        for (op, *fields), ts in zip(rows, times or [None] * len(rows), strict=True):
+        self.effects, self.rejected = Counter(), []
+        for number, ((op, *fields), ts) in enumerate(zip(rows, times or [None] * len(rows), strict=True)):
             if op == "del_vertex":
                 self.effects.update(deletions=1, nothing_deleted=fields[0] not in self.x)
                 self.x.pop(fields[0], None)
@@ -54,8 +63,9 @@ class KindGraph:
                 self.born(fields[0])
                 if len(fields) > 1:
                     self.x[fields[0]] = fields[1]
-            else:
-                self._edge(op, *fields, ts=ts)
+            elif not self._edge(op, *fields, ts=ts):
+                self.rejected.append(number)
+                continue
             if ts is not None:
                 self.largest = max(ts, self.largest or ts)
         if self.ttl and (now := self.largest) is not None:
@@ -65,23 +75,39 @@ class KindGraph:
 
     def _edge(
         self, op: str, relation: int, src: Any, dst: Any, weight: float = 1.0, attr: Any = None, *, ts: int | None
-    ) -> None:
-        own = relation, src, dst
+    ) -> bool:
+        """Add or delete an edge; False where it breaks a rule."""
+        op, _, key = op.partition("#")
+        own = self._known((relation, src, dst), key)
         if op == "del_edge":
-            self.effects.update(deletions=1, nothing_deleted=own not in self.edges)
-        elif own in self.edges:
+            gone = [one for edge in self.both_ways(relation, src, dst) for one in self._meant(edge, key)]
+            self.effects.update(deletions=1, nothing_deleted=not gone)
+            for edge in gone:
+                del self.edges[edge]
+            return True
+        if src == dst and relation in self.one_loop and any(one != own for one in self._meant(own[:3], ALL_KEYS)):
+            return False
+        if own in self.edges:
             same = self.edges[own][0] == weight and (not self.ttl or self.added[own] == ts)
             attributed = any(one.edge_width for one in self.kinds.relations)
             self.effects.update(replaced=1, unchanged=same and not attributed)
         for edge in self.both_ways(relation, src, dst):
-            if op == "del_edge":
-                self.edges.pop(edge, None)
-                continue
             for vertex in self.ends(edge):
                 self.born(vertex)
             width = self.kinds.relations[edge[0]].edge_width
-            self.edges[edge] = weight, tuple(attr)[:width] if attr else (0.0,) * width
-            self.added[edge] = ts
+            self.edges[self._known(edge, key)] = weight, tuple(attr)[:width] if attr else (0.0,) * width
+            self.added[self._known(edge, key)] = ts
+        return True
+
+    def _known(self, edge: Edge, key: str) -> Edge:
+        """What edges are known by."""
+        return (*edge, key) if self.keyed else edge
+
+    def _meant(self, edge: Edge, key: str) -> list[Edge]:
+        """The edges that are there of these ends, with this key or with all."""
+        if key == ALL_KEYS:
+            return [one for one in self.edges if one[:3] == edge]
+        return [one for one in [self._known(edge, key)] if one in self.edges]
 
     def ends(self, edge: Edge) -> tuple[Vertex, Vertex]:
         """Both ends of an edge, with their kinds."""
@@ -101,7 +127,7 @@ class KindReceiver:
         self.degree_in: dict[tuple[int, tuple[int, int, int]], tuple[int, float, float]] = {}  # by relation
         self.split: set[tuple[int, int, int]] = set()
         self.of_master: defaultdict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
-        self.edges: dict[tuple[int, int, int, int], list[tuple[float, tuple[float, ...]]]] = defaultdict(list)
+        self.edges: dict[tuple[int, int, int, int], list[tuple[float, tuple[float, ...], Any]]] = defaultdict(list)
 
     def apply(self, blocks: list[Block], parts_of: tuple[range, ...]) -> None:
         """Take the blocks of all tasks."""
@@ -142,6 +168,7 @@ class KindReceiver:
                 old = block.get({"del": "del_w", "rew": "rew_old"}.get(group, "add_w")).tolist()
                 new = block.get("rew_new" if group == "rew" else "add_w").tolist()
                 attr = [()] * len(ends[0])
+                tags = block.get(f"{group}_row").tolist() or [None] * len(ends[0])
                 if relation.edge_width:
                     assert set(block.get(f"{group}_type").tolist()) <= {number}
                     if has_new and ends[0]:
@@ -153,9 +180,9 @@ class KindReceiver:
                 for k, at in enumerate(zip(part, *ends, strict=True)):
                     edges = self.edges[(number, *at)]
                     if group != "add":
-                        edges.remove(next(edge for edge in edges if edge[0] == old[k]))
+                        edges.remove(next(edge for edge in edges if (edge[0], edge[2]) == (old[k], tags[k])))
                     if has_new:
-                        edges.append((new[k], attr[k]))
+                        edges.append((new[k], attr[k], tags[k]))
                     for kind, slot in ((relation.source, at[1]), (relation.target, at[2])):
                         row = at[0], kind, slot
                         assert group != "add" or row in self.masters or row in self.replicas
@@ -205,15 +232,22 @@ class KindReceiver:
         names = {row: (kind, name) for (kind, name), row in at.items()}
         names |= {row: names[home] for row, home in self.replicas.items()}
         found: dict[Edge, list[tuple[float, tuple[float, ...]]]] = defaultdict(list)
-        needed, away = set(), set()
+        needed, away, tags = set(), set(), list[int]()
         for (number, part, src, dst), edges in self.edges.items():
             relation = self.kinds.relations[number]
             ends = (part, relation.source, src), (part, relation.target, dst)
-            for edge in edges:
-                found[number, names[ends[0]][1], names[ends[1]][1]].append(edge)
+            for weight, attr, tag in edges:
+                found[number, names[ends[0]][1], names[ends[1]][1]].append((weight, attr))
+                tags += [tag] if tag is not None else []
                 needed |= {*ends}
                 away |= {names[ends[1]]} if ends[1] in self.replicas else set()
-        assert found == {edge: [one] for edge, one in graph.edges.items()}
+        wanted: dict[Edge, list[tuple[float, tuple[float, ...]]]] = defaultdict(list)
+        for known, one in graph.edges.items():
+            wanted[known[:3]].append(one)
+        assert {edge: sorted(every) for edge, every in found.items()} == {
+            edge: sorted(every) for edge, every in wanted.items()
+        }
+        assert len(set(tags)) == len(tags) == (len(graph.edges) if graph.keyed else 0)
         assert self.replicas.keys() == needed - self.masters.keys()
         replicas: defaultdict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
         for (part, _, slot), home in self.replicas.items():
@@ -240,7 +274,7 @@ class KindReceiver:
             row: (
                 len(into),
                 math.fsum(weight for is_loop, weight in into if not is_loop),
-                next((weight for is_loop, weight in into if is_loop), None),
+                math.fsum(loops) if (loops := [weight for is_loop, weight in into if is_loop]) else None,
             )
             for row, into in edges.items()
         }

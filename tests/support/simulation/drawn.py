@@ -33,6 +33,7 @@ from freshet.partitioner.config import STRATEGIES
 from freshet.partitioner.events import Events
 from tests.support.graphs.models import IN_WIDTH, all_small_models, exact_small_models, random_model
 from tests.support.graphs.streams import Record, random_records, to_events
+from tests.support.simulation.keys import draw_keys
 from tests.support.simulation.lanes import draw_readers, has_readers
 from tests.support.simulation.left_out import leave_a_page_out
 from tests.support.simulation.oracle import NO_FAULTS, assert_exact, job_settings, sealed_by
@@ -75,6 +76,9 @@ class Case:
             "exact": self.exact,
             "epochs that adapt": self.settings.sealing.latency_target_ms > 0,
             f"a snapshot of {given} events": given > 0,
+            f"{options.edge_keys} keys": options.edge_keys != "",
+            f"intervals of {self.settings.sealing.epoch_event_time_ms} ms": self.settings.sealing.epoch_event_time_ms
+            > 0,
             f"edges that expire after {options.edge_ttl_ms} ms": options.edge_ttl_ms > 0,
             "readers": has_readers(self.settings, self.seed),
             "attempts that linger": self.faults.linger > 0,
@@ -172,6 +176,7 @@ def draw(seed: int) -> Case:
     pages, spread = rng.choice([1, 1, 512, 1 << 16]), rng.choice([1, 4, 200])
     snapshot = _snapshot(seed, typed, strings, exact, model)
     events, settings, snapshot = draw_times(seed, events, settings, snapshot)
+    events, settings, snapshot = draw_keys(seed, events, settings, snapshot)
     case = Case(seed, name, settings, model, events, NO_FAULTS, pages, spread, snapshot)
     return replace(case, faults=faults_of(seed, rng, case))
 

@@ -20,11 +20,13 @@ from freshet.operators.inbox import INBOX_BYTES
 from freshet.partitioner.config import SPLITTING_NONE, STRATEGIES
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import Events
+from tests.support.graphs.keyed_streams import keyed_rows
 from tests.support.graphs.kind_reference import KindGraph
 from tests.support.graphs.kind_streams import Row, event_row, random_rows, scaled_embeddings
 from tests.support.graphs.kinds import many_relations, random_model_of_kinds, scaled_by_degrees, text_id
 from tests.support.graphs.messages import messages_by_kind, written_by_kind
 from tests.support.simulation.drawn import Case, faults_of, through_partitions
+from tests.support.simulation.keys import draw_keys
 from tests.support.simulation.lanes import lanes_of
 from tests.support.simulation.oracle import NO_FAULTS, compare, events_between, job_settings, sealed_by
 from tests.support.simulation.simulator import Simulation
@@ -58,7 +60,9 @@ class KindsCase(Case):
         """Hold every epoch against a full pass in float64 on the graph of that epoch."""
         model, kinds = self.trained, kinds_of(self)
         id_of = text_id if self.strings else int
-        graph, rows, state = self.empty_graph(kinds), run.rows(), Rows()
+        options = self.settings.partitioning
+        graph = KindGraph(kinds, keyed=options.edge_keys != "", one_loop=options.one_loop_relations)
+        rows, state = run.rows(), Rows()
         compared, worst = 0, 0.0
         for epoch, more in self._by_epoch(run):
             graph.apply(list(more), [])
@@ -72,10 +76,6 @@ class KindsCase(Case):
                 worst = max(worst, compare(got, want, named, epoch, bitwise=False))
             compared += len(named)
         return compared, worst
-
-    def empty_graph(self, kinds: Kinds) -> KindGraph:
-        """Return the graph that takes the rows."""
-        return KindGraph(kinds)
 
     def wanted(self, model: KindsModel, graph: KindGraph, id_of: Any) -> tuple[list[Any], Scaled]:
         """Return the ids of the returned kind, and the rows that they are to have, with the scales of their errors."""
@@ -143,6 +143,9 @@ def draw_kinds(seed: int, family: int = 0, *, given: KindsModel | None = None) -
     rows = drawn_rows(graph, some, rng, rng.randint(60, 120))
     events, settings = through_partitions(seed, _events(model, rows, strings), settings)
     snapshot = _events(model, begun, strings) if begun else None
+    events, settings, snapshot = draw_keys(seed, events, settings, snapshot)
+    if settings.partitioning.edge_keys:
+        rows, begun = keyed_rows(rows, events), keyed_rows(begun, snapshot) if snapshot else []
     pages, spread = rng.choice([1, 512, 1 << 16]), rng.choice([1, 4, 200])
     told = f"kinds {number}", settings, model, events, NO_FAULTS, pages, spread, snapshot
     case = KindsCase(seed, *told, rows=tuple(rows), begun=tuple(begun), given=given)

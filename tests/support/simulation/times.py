@@ -14,7 +14,10 @@ from freshet.partitioner.events import NO_TS, Events
 def draw_times(
     seed: int, events: Events, settings: Settings, snapshot: Events | None
 ) -> tuple[Events, Settings, Events | None]:
-    """In a third of the cases events have times, edges expire, and most often a time may be too far ahead."""
+    """In a third of the cases events have times, edges expire, and most often a time may be too far ahead.
+
+    In half of these, intervals of event time end epochs, too.
+    """
     rng = random.Random(f"times {seed}")  # of its own, likewise
     if rng.random() > 0.35:
         return events, settings, snapshot
@@ -29,4 +32,7 @@ def draw_times(
     if snapshot is not None:
         snapshot = replace(snapshot, ts=times(len(snapshot), -10 * len(snapshot)))
     events = replace(events, ts=times(len(events), 0))
-    return events, replace(settings, partitioning=partitioning), snapshot
+    settings = replace(settings, partitioning=partitioning)
+    if random.Random(f"intervals {seed}").random() < 0.5:
+        settings = replace(settings, sealing=replace(settings.sealing, epoch_event_time_ms=rng.choice([40, 150, 1000])))
+    return events, settings, snapshot

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import freshet.state.table
 from freshet.kinds import Kinds, KindsError, Relation
-from freshet.partitioner.config import STRATEGIES, PartitionerConfig
+from freshet.partitioner.config import LOOP_IN_RELATION, REASONS, STRATEGIES, PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.events import Events
+from freshet.partitioner.events import ALL_KEYS, Events
+from freshet.partitioner.ids import NO_KEY
 from freshet.schema import Features
 from freshet.state.codec import encode
 from freshet.state.task_parts import TaskParts
@@ -63,7 +64,8 @@ class KindBench:
         self.config, self.parts = PartitionerConfig(**config), parts
         self.tasks = TaskParts.dealt(parts, min(tasks, parts))
         self.partitioner = self.made()
-        self.graph = KindGraph(kinds, self.config.edge_ttl_ms)
+        keyed, one_loop = bool(self.config.edge_keys), self.config.one_loop_relations if self.config.edge_keys else ()
+        self.graph = KindGraph(kinds, self.config.edge_ttl_ms, keyed=keyed, one_loop=one_loop)
         self.receiver = KindReceiver(kinds, parts, strings=self.strings)
         self.epoch, self.pages = 0, dict[tuple[str, int], bytes]()
 
@@ -73,9 +75,13 @@ class KindBench:
 
     def events(self, rows: Sequence[tuple[Any, ...]], ts: Sequence[int | None] = ()) -> Events:
         """Rows of KindGraph as a block."""
-        return events_of([self._row(*row) for row in rows], self.features, self.config.id_kind, ts=ts)
+        keys = [op.partition("#")[2] or None for op, *_ in rows] if self.graph.keyed else []
+        if self.config.edge_keys == "int":
+            keys = [key if key in (None, ALL_KEYS) else int(key) for key in keys]
+        return events_of([self._row(*row) for row in rows], self.features, self.config.id_kind, ts=ts, keys=keys)
 
     def _row(self, op: str, *fields: Any) -> tuple[Any, ...]:
+        op = op.partition("#")[0]
         if isinstance(fields[0], tuple):
             (kind, vertex), *x = fields
             return op, ((self.kinds.names[kind], vertex) if self.kinds.are_named else vertex), *x
@@ -100,10 +106,10 @@ class KindBench:
         change = self.partitioner.partition(events, snapshot=snapshot)
         effects = change.effects._asdict()
         blocks = self.partitioner.split(change, CTL, self.epoch)
-        assert change.rejected == []
         for table in self.partitioner.tables:
             self.pages.update({(table.name, page): data for page, data in table.take_owed(table.freeze())})
         self.graph.apply(list(rows), list(ts))
+        assert change.rejected == [(event, self._refusal(rows[event])) for event in self.graph.rejected]
         assert effects == {name: self.graph.effects[name] for name in effects}
         self.receiver.apply(blocks, self.tasks.parts_of)
         self.receiver.assert_is(self.graph)
@@ -111,13 +117,21 @@ class KindBench:
         self.assert_live()
         return b"".join(encode(block.header, block.columns) for block in blocks)
 
+    def _refusal(self, row: tuple[Any, ...]) -> str:
+        name = self.kinds.relation_names[row[1]]
+        return REASONS[LOOP_IN_RELATION].format(name=repr(name))
+
     def assert_live(self) -> None:
         """The tables have the same graph."""
         live, ids = self.partitioner.live_graph(), self.partitioner.live_graph().ids.to_list()
         assert live.kind is not None
         vertices = list(zip(live.kind.tolist(), ids, strict=True))
         columns = (live.etype, live.src, live.dst, live.values.weight)
-        edges = {(e, ids[s], ids[d]): w for e, s, d, w in zip(*(one.tolist() for one in columns), strict=True)}
+        keys = [()] * len(live.src)
+        if live.edge_keys is not None:
+            keys = [("" if key in (NO_KEY, "") else str(key),) for key in live.edge_keys.to_list()]
+        listed = zip(*(one.tolist() for one in columns), keys, strict=True)
+        edges = {(e, ids[s], ids[d], *key): w for e, s, d, w, key in listed}
         assert (set(vertices), edges) == expected_live(self.graph)
         assert (len(vertices), len(live.src)) == (self.partitioner.vertices, self.partitioner.edges)
         assert live.types == self.kinds.relation_names
@@ -131,18 +145,19 @@ class KindBench:
 
 
 @st.composite
-def rows_of(draw: st.DrawFn, kinds: Kinds, ids: list[Any]) -> tuple[Any, ...]:
-    """Event rows over a tiny domain, in which all kinds have the same ids."""
+def rows_of(draw: st.DrawFn, kinds: Kinds, ids: list[Any], *, keyed: bool = False) -> tuple[Any, ...]:
+    """Event rows over a tiny domain, in which all kinds have the same ids; `keyed`: some edges have keys."""
     vertex, number = st.sampled_from(ids), st.sampled_from([-2.0, 0.0, 1.0, 3.0])
     what = draw(st.integers(0, 9))
     if what < 6:
         relation = draw(st.sampled_from(given_relations(kinds)))
         ends = relation, draw(vertex), draw(vertex)
+        key = draw(st.sampled_from(["", "#3", "#-1", "#77"])) if keyed else ""
         if what < 2:
-            return "del_edge", *ends
+            return f"del_edge{draw(st.sampled_from([key, '#*'])) if keyed else ''}", *ends
         width = kinds.relations[relation].edge_width
         attr = draw(st.none() | st.tuples(*[number] * width)) if width else None
-        return "add_edge", *ends, draw(number), attr
+        return f"add_edge{key}", *ends, draw(number), attr
     at = draw(st.integers(0, len(kinds) - 1)), draw(vertex)
     if what == 6:
         return "del_vertex", at
@@ -158,6 +173,8 @@ CONFIGS = st.fixed_dictionaries(
         "key_bits": st.sampled_from([1, 2, 64]),
         "id_kind": st.sampled_from(["int", "string"]),
         "degree_relations": st.sampled_from([(), (0,), (2, 0)]),
+        "edge_keys": st.sampled_from(["", "", "int", "string"]),
+        "one_loop_relations": st.sampled_from([(), (2,), (0, 1)]),
     }
 )
 
@@ -168,7 +185,9 @@ def test_blocks_build_the_graph(data, kinds, config, parts, tasks, restored_at):
     """A restore in the middle changes no byte of the blocks that follow."""
     bench, twin = (KindBench(kinds, parts, tasks, **config) for _ in range(2))
     ids = STRINGS if bench.strings else INTS
-    for epoch, rows in enumerate(data.draw(st.lists(st.lists(rows_of(kinds, ids), max_size=12), max_size=8))):
+    for epoch, rows in enumerate(
+        data.draw(st.lists(st.lists(rows_of(kinds, ids, keyed=bench.graph.keyed), max_size=12), max_size=8))
+    ):
         if epoch == restored_at:
             twin.restore()
         assert bench.run(rows) == twin.run(rows)
@@ -180,10 +199,12 @@ def test_blocks_build_the_graph(data, kinds, config, parts, tasks, restored_at):
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.sampled_from(SCHEMAS), st.integers(1, 3))
 def test_edges_of_mirrors_expire_with_those_that_they_follow(data, kinds, parts):
-    bench = KindBench(kinds, parts, edge_ttl_ms=20, ts_jump_ms=0)
+    """An edge that is added again is kept on, its mirror too; of parallel ones each has a time of its own."""
+    keys = data.draw(st.sampled_from(["", "int"]))
+    bench = KindBench(kinds, parts, edge_ttl_ms=20, ts_jump_ms=0, edge_keys=keys)
     time = st.none() | st.integers(0, 60)
     for _ in range(4):
-        rows = data.draw(st.lists(rows_of(kinds, INTS), min_size=1, max_size=8))
+        rows = data.draw(st.lists(rows_of(kinds, INTS, keyed=keys == "int"), min_size=1, max_size=8))
         bench.run(rows, [data.draw(time) for _ in rows])
 
 

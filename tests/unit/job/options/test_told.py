@@ -24,6 +24,7 @@ UNTOLD: dict[type, set[str]] = {
         "edge_types",
         "out_degrees",
         "degree_relations",
+        "one_loop_relations",
         "edge_keys",
         "types_max",
         "key_bits",
