@@ -195,11 +195,12 @@ class Rules:
             error = self._type_error(etype)
             if error:
                 return error
-            code = builder.type_code(etype)
         if key is not None and (error := self.keys.error(key, op)):
             return error
         if ts is not None and type(ts := self._ms(ts)) is str:
             return ts
+        if etype is not None and relation is None:
+            code = builder.type_code(etype)  # of events alone that are taken
         self._decide(src, builder)
         builder.edge(op, src, dst, values, code, position)
         if op == OP_ADD_EDGE:

@@ -1,8 +1,8 @@
 """Parses drawn lines of JSON by columns and one by one: `scripts/drills/json_lines.py --lines 2000000 --seed 0`.
 
 Good lines, and good ones with bytes changed, fields dropped, doubled and retyped, as files and as messages, for models
-with and without edge types and with maps of events. Ends with 1 at the first seed whose events, letters or reasons
-differ.
+with and without edge types, with maps of events, and for jobs whose edges have keys, or not, or may. Ends with 1 at the
+first seed whose events, letters or reasons differ.
 """
 
 from __future__ import annotations

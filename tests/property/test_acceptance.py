@@ -15,6 +15,7 @@ from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.keys import KeyRules
 from freshet.operators.parser.letter_box import DeadLetterFile, LetterBox
 from freshet.operators.parser.messages import TopicMessage
 from freshet.operators.parser.stages import MessageStage
@@ -27,16 +28,19 @@ from tests.support.malformed.arrow import to_ipc
 ORIGIN = Origin(0, "topic")
 SCHEMA = pa.schema(
     {"op": pa.string(), "src": pa.int64(), "dst": pa.int64(), "weight": pa.float64(), "type": pa.string()}
-    | {"attr": pa.list_(pa.float64()), "id": pa.int64()}
+    | {"attr": pa.list_(pa.float64()), "id": pa.int64(), "key": pa.int64()}
 )
 
 ends = st.integers(0, 3)
+keys = st.sampled_from([None, 0, 1, -(2**63)])  # the last is none
 names = st.sampled_from([None, "a", "b", "c", "d", ""])
 adds = st.fixed_dictionaries(
     {"op": st.just("add_edge"), "src": ends, "dst": ends},
-    optional={"type": names, "attr": st.lists(st.just(1.0), max_size=2)},
+    optional={"type": names, "attr": st.lists(st.just(1.0), max_size=2), "key": keys},
 )
-deletes = st.fixed_dictionaries({"op": st.just("del_edge"), "src": ends, "dst": ends}, optional={"type": names})
+deletes = st.fixed_dictionaries(
+    {"op": st.just("del_edge"), "src": ends, "dst": ends}, optional={"type": names, "key": keys}
+)
 records = st.lists(
     st.one_of(adds, adds, adds, deletes, st.fixed_dictionaries({"op": st.just("del_vertex"), "id": ends})),
     min_size=1,
@@ -58,16 +62,17 @@ def batches(stream: list[dict[str, Any]], shapes: list[tuple[int, bool]], togeth
     return [batch_of(found[k : k + together]) for k in range(0, len(found), together)]
 
 
-def outcome(stream: list[dict[str, Any]], way: Any) -> tuple[Any, ...]:
+def outcome(stream: list[dict[str, Any]], way: Any, edge_keys: str) -> tuple[Any, ...]:
     """The numbers of the rejected records (which are their weights), counts, and the edges at the end."""
     shapes, together, epoch_events, restart = way
     with TemporaryDirectory() as folder:
         letters = LetterBox(DeadLetterFile(Path(folder) / "dead.jsonl"))
-        parser = MessageStage(Parser(Features(1), "int"), ORIGIN, letters, epoch_events)
+        rules = KeyRules("", edge_keys)
+        parser = MessageStage(Parser(Features(1), "int", keys=rules), ORIGIN, letters, epoch_events)
         log, entries = CutLog(), dict[str, bytes]()
 
         def start() -> PartitionerStage:
-            core = Partitioner(2, Features(1), PartitionerConfig(types_max=2))
+            core = Partitioner(2, Features(1), PartitionerConfig(types_max=2, edge_keys=edge_keys))
             config = SealingConfig(epoch_events, 0, marker_epochs_max=3)
             stage = PartitionerStage(core, config, log, None, letters, ("topic",), (0,))
             stage.restore(entries.items())
@@ -89,11 +94,11 @@ def outcome(stream: list[dict[str, Any]], way: Any) -> tuple[Any, ...]:
         keep(stage.finish())
         graph = stage.core.live_graph()
         ids = graph.ids.to_list()
+        columns = graph.src, graph.dst, graph.etype, graph.values.weight
+        keyed = [None] * len(graph.src) if graph.edge_keys is None else graph.edge_keys.to_list()
         edges = {
-            (ids[src], ids[dst], graph.types[etype]): weight
-            for src, dst, etype, weight in zip(
-                *(column.tolist() for column in (graph.src, graph.dst, graph.etype, graph.values.weight)), strict=True
-            )
+            (ids[src], ids[dst], graph.types[etype], key): weight
+            for src, dst, etype, weight, key in zip(*(column.tolist() for column in columns), keyed, strict=True)
         }
         path = Path(folder) / "dead.jsonl"
         lines = [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
@@ -105,8 +110,8 @@ def outcome(stream: list[dict[str, Any]], way: Any) -> tuple[Any, ...]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(records, ways, ways)
-def test_the_same_is_accepted_however_the_stream_is_cut(stream, first, second):
+@given(records, ways, ways, st.sampled_from(["", "int"]))
+def test_the_same_is_accepted_however_the_stream_is_cut(stream, first, second, edge_keys):
     stream = [record | ({"weight": float(k)} if record["op"] == "add_edge" else {}) for k, record in enumerate(stream)]
-    one, other = outcome(stream, first), outcome(stream, second)
+    one, other = outcome(stream, first, edge_keys), outcome(stream, second, edge_keys)
     assert one == other

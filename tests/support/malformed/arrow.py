@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
         "x": pa.list_(pa.float64()),
         "weight": pa.float64(),
         "attr": pa.list_(pa.float64()),
+        "key": pa.float64(),
     }
 )
 
@@ -247,6 +248,11 @@ def arrow_attributes_of_another_width(rng: random.Random) -> Record:
     return edge_event(
         rng, attr=(2 * attributes(rng))[: rng.choice([0, EDGE_WIDTH - 1, EDGE_WIDTH + 1, 2 * EDGE_WIDTH])]
     )
+
+
+@way("key: edges of this job have no keys", "--edge-key", kind=ROW)
+def arrow_key_that_is_none(rng: random.Random) -> Record:
+    return edge_event(rng, key=rng.choice([0.5, float("nan"), float("-inf"), 1e30]))
 
 
 @way("op: expected one of", "fly", kind=ROW)

@@ -357,6 +357,27 @@ def attr_not_finite(rng: random.Random) -> bytes:
     )
 
 
+# -- keys of edges: values that are none in any job, in one whose edges have none -------------------------------------
+
+NO_KEYS = "key: edges of this job have no keys", "--edge-key"
+
+
+@field(*NO_KEYS)
+def key_that_is_none(rng: random.Random) -> Record:
+    key = rng.choice([1.5, 7.0, True, [7], {}, "", 1e30, "k" * rng.randint(1025, 100_000)])
+    return edge_event(rng, op=rng.choice(["add_edge", "del_edge"]), key=key)
+
+
+@field(*NO_KEYS)
+def all_keys_of_an_edge_that_is_added(rng: random.Random) -> Record:
+    return edge_event(rng, key="*")
+
+
+@field(*NO_KEYS, heavy=True)
+def key_of_some_megabytes(rng: random.Random) -> Record:
+    return edge_event(rng, key="k" * rng.randint(MEGABYTE, 3 * MEGABYTE))
+
+
 # -- times -----------------------------------------------------------------------------------------------------------
 
 

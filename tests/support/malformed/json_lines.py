@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.keys import KeyRules
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.rejects import LETTERS_MAX
 from freshet.schema import Features
@@ -15,7 +16,36 @@ _OPS = [b'"add_vertex"', b'"del_vertex"', b'"set_features"', b'"add_edge"', b'"d
 _TIMES = [b"17", b"0", b"-1", b"null", b"1700000000000", b"9223372036854775807", b"-9223372036854775807"] * 3
 _TIMES += [b"1.5", b"7.0", b"-0", b"1e3", b"true", b'"now"', b"{}", b"[[{}]]", b"9223372036854775808"]
 _TIMES += [b"-9223372036854775808", b"18446744073709551616", b"-9223372036854775809", b"1e30"]
-_KEYS = [b"op", b"id", b"src", b"dst", b"x", b"weight", b"type", b"attr", b"ts", b"junk", b"n\\u006f", b"\\u006fp"]
+# Keys of edges, most of which a job takes.
+_EDGE_KEYS = {
+    "int": [b"0", b"7", b"8", b"-3", b"9223372036854775807"],
+    "string": [b'"a"', b'"7"', b'"\\u00e9"', b'"\xc3\xa9"'],
+}
+_ODD_KEYS = [b"null", b'"*"', b'""', b"7.0", b"1.5", b"1e3", b"true", b"[7]", b"{}", b"-0", b"9223372036854775808"]
+_ODD_KEYS += [
+    b"-9223372036854775808",
+    b"-9223372036854775807",
+    b"1e30",
+    b'"' + b"k" * 1025 + b'"',
+    b'"\\ud800"',
+    b'"\\u002a"',
+]
+_KEYS = [
+    b"key",
+    b"pay",
+    b"op",
+    b"id",
+    b"src",
+    b"dst",
+    b"x",
+    b"weight",
+    b"type",
+    b"attr",
+    b"ts",
+    b"junk",
+    b"n\\u006f",
+    b"\\u006fp",
+]
 _NUMBERS = b"""1 1.0 -0 -0.0 0 9007199254740993 9223372036854775807 -9223372036854775808 9223372036854775808 -5
 18446744073709551615 18446744073709551616 123456789012345678901234567890 1e3 1E+2 1e400 -1e400 1e-400 4e38 0.1
 3.4028235677973366e38 3.4028235e38 0.30000001192092896 NaN Infinity -Infinity Inf 01 1. .5 +1 - -1e+400 1e-0400
@@ -47,6 +77,12 @@ _MAPS: list[dict[str, str] | list[dict[str, str]]] = [
     {"op": "op", "src": "src", "dst": "dst", "type": "`a`", "weight": "junk", "attr": "`null`"},
     {"op": "op", "id": "id", "x": "attr"},
     {"op": "op", "id": "junk.id", "src": "src", "dst": "dst"},
+    {"op": "op", "id": "id", "src": "src", "dst": "dst", "key": "key"},
+    {"op": "`add_edge`", "src": "src", "dst": "dst", "key": "pay"},
+    [
+        {"when": "src", "op": "`add_edge`", "src": "src", "dst": "dst", "key": "key"},
+        {"when": "src", "op": "`add_edge`", "src": "dst", "dst": "src", "key": "weight"},
+    ],
     [
         {"when": "src", "op": "`add_edge`", "src": "src", "dst": "dst"},
         {"op": "op", "id": "id", "src": "src", "dst": "dst"},
@@ -61,6 +97,8 @@ class Lines:
         self.draw = random.Random(seed)
         self.kind = self.draw.choice(["int", "string"])
         self.damage = self.draw.choice([0, 0.002, 0.01, 0.05, 0.3])
+        self.key_field, self.key_kind = self.draw.choice(["key", "key", "pay"]), self.draw.choice(["int", "string"])
+        self._keyed = self.draw.choice([0, 0.3, 0.9])
         self._minus_zero = self.draw.choice([b"0.0", b"0.0", b"-0.0"])
 
     def _id(self) -> bytes:
@@ -88,6 +126,11 @@ class Lines:
                 fields.append((b"type", draw.choice([b'"a"', b'"b"', b'"c"', b"null"])))
             if draw.random() < 0.1:
                 fields.append((b"attr", draw.choice([b"[1,2]", b"[]", b"[0.5]"])))
+            if draw.random() < self._keyed:
+                odd = draw.random() < self.damage
+                fields.append((self.key_field.encode(), draw.choice(_ODD_KEYS if odd else _EDGE_KEYS[self.key_kind])))
+            if op == _OPS[4] and draw.random() < self._keyed / 3:
+                fields.append((self.key_field.encode(), b'"*"'))
         if draw.random() < 0.2:
             fields.append((b"ts", draw.choice(_TIMES)))
         if draw.random() < 0.05:
@@ -153,12 +196,12 @@ def around(line: bytes) -> list[bytes]:
 
 
 def outcome(parser: Parser, lines: bytes | list[RawMessage]) -> tuple[Any, ...]:
-    """Return all that comes of a file's lines, or of messages: bytes of events, letters, the kind of ids."""
+    """Return all that comes of a file's lines, or of messages: bytes of events, letters, the kinds of ids and keys."""
     if isinstance(lines, bytes):
         events, letters = parser.parse_jsonl(lines, Origin(), 7)
     else:
         events, letters = parser.parse_messages(lines, Origin(1, "topic", 2))
-    return events.encode(), letters, parser.id_kind
+    return events.encode(), letters, parser.id_kind, parser.keys.kind
 
 
 def compare(seed: int) -> int:
@@ -174,9 +217,15 @@ def compare(seed: int) -> int:
         "events_map": draw.choice([None, None, None, draw.choice(_MAPS)]),
         "id_kind": draw.choice([None, drawn.kind, drawn.kind, "int"]),
     }
+    field = draw.choice(["", "key", "offset", "pay"] if options["events_map"] is None else ["", "key", "offset"])
+    kind = "int" if field == "offset" else draw.choice(["", drawn.key_kind, drawn.key_kind, None])
+
+    def keys() -> KeyRules:
+        return KeyRules(field, kind, options["id_bytes_max"], sources=2)
+
     features = Features(WIDTH, random.Random(f"attributes {seed}").choice([0, 1, 2]))
-    by_columns = Parser(features, lines_min=draw.choice([1, 8, 64]), **options)
-    one_by_one = Parser(features, lines_min=1 << 60, **options)
+    by_columns = Parser(features, lines_min=draw.choice([1, 8, 64]), keys=keys(), **options)
+    one_by_one = Parser(features, lines_min=1 << 60, keys=keys(), **options)
     count = 0
     for _ in range(2):
         lines = [drawn.line() for _ in range(draw.choice([70, 130, 400, LETTERS_MAX + 500]))]
@@ -185,7 +234,9 @@ def compare(seed: int) -> int:
             text: bytes | list[RawMessage] = b"\n".join(lines) + draw.choice([b"", b"\n"])
         else:
             text = _messages(lines, draw)
-        assert outcome(by_columns, text) == outcome(one_by_one, text), f"seed {seed}, {features}, {options}"
+        assert outcome(by_columns, text) == outcome(one_by_one, text), (
+            f"seed {seed}, {features}, {options}, {field} {kind}"
+        )
     return count
 
 
