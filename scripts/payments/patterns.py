@@ -32,12 +32,6 @@ class Transfers:
         """Return the payments by time."""
         return self.take(np.argsort(self.at_ms, kind="stable"))
 
-    def latest_of_a_pair(self) -> Transfers:
-        """Return of payments in order the last one from each account to another: a graph has one edge of them."""
-        pairs = np.stack([self.src, self.dst])[:, ::-1]
-        _, last = np.unique(pairs, axis=1, return_index=True)
-        return self.take(np.sort(len(self) - 1 - last))
-
 
 def join(parts: Sequence[Transfers]) -> Transfers:
     """Return the payments of all parts."""

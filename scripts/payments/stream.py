@@ -1,9 +1,10 @@
 """Payments between accounts, with laundering to find: `python scripts/payments/stream.py FOLDER [--accounts 100000]`.
 
-Each payment is two edges, as messages flow: `sent` from the payer, `received` back to it. Both carry its attributes:
-log10 of the amount, sine and cosine of the hour of the day, and 1 or -1 for the direction. Ordinary payments follow
-the activity of accounts and the hours of the day. Among them are patterns: cycles, fan-ins of sums below the limit that
-has to be reported, fan-outs, and chains of layers. An account launders from its first payment in a pattern on.
+Each payment is two edges, as messages flow: `sent` from the payer, `received` back to it. Both have its number as their
+key, so that two accounts may have several payments, and carry its attributes: log10 of the amount, sine and cosine of
+the hour of the day, and 1 or -1 for the direction. Ordinary payments follow the activity of accounts and the hours of
+the day. Among them are patterns: cycles, fan-ins of sums below the limit that has to be reported, fan-outs, and chains
+of layers. An account launders from its first payment in a pattern on.
 
 FOLDER/snapshot has the first four fifths of the time, with labels, and FOLDER/events.jsonl (or .parquet, by --format)
 the rest: payments, new accounts, payments that are taken back, and balances that change. FOLDER/truth.parquet has for
@@ -130,18 +131,21 @@ def write_inputs(folder: Path, payments: Payments, seed: int, kind: str = "jsonl
 def write_training(folder: Path, payments: Payments) -> None:
     """Write the graph of the time of the snapshot, with its labels."""
     accounts = np.flatnonzero(~payments.is_new)
-    some = payments.transfers.take(np.flatnonzero(payments.transfers.at_ms < payments.cut_ms)).latest_of_a_pair()
+    numbers = np.flatnonzero(payments.transfers.at_ms < payments.cut_ms)
+    some = payments.transfers.take(numbers)
     ends = np.concatenate([some.src, some.dst]), np.concatenate([some.dst, some.src])
     attr = np.concatenate([attributes(some.amount, some.at_ms, sign) for sign in (1, -1)])
     kinds = [SENT] * len(some) + [RECEIVED] * len(some)
     labels = payments.labels(payments.cut_ms)[accounts]
-    write_snapshot(folder, accounts, payments.x[accounts], *ends, edge_type=kinds, label=labels, attr=attr)
+    keyed: dict[str, Any] = {"edge_type": kinds, "edge_key": np.tile(numbers, 2)}
+    write_snapshot(folder, accounts, payments.x[accounts], *ends, label=labels, attr=attr, **keyed)
 
 
 def events_of(payments: Payments, seed: int) -> list[dict[str, Any]]:
     """Return the events of the time after the snapshot, in their order."""
     rng = np.random.default_rng(seed + 1)
-    late = payments.transfers.take(np.flatnonzero(payments.transfers.at_ms >= payments.cut_ms))
+    numbers = np.flatnonzero(payments.transfers.at_ms >= payments.cut_ms)
+    late = payments.transfers.take(numbers)
     sent, received = (attributes(late.amount, late.at_ms, sign) for sign in (1, -1))
     told: list[tuple[int, int, dict[str, Any]]] = []  # time, tie, event
 
@@ -156,12 +160,12 @@ def events_of(payments: Payments, seed: int) -> list[dict[str, Any]]:
             if not known[account]:
                 known[account] = True
                 tell(at, op="add_vertex", id=account, x=x[account])
-        edges = (src, dst, SENT, sent[i]), (dst, src, RECEIVED, received[i])
+        key, edges = int(numbers[i]), ((src, dst, SENT, sent[i]), (dst, src, RECEIVED, received[i]))
         for a, b, kind, attr in edges:
-            tell(at, op="add_edge", src=a, dst=b, type=kind, attr=attr)
+            tell(at, op="add_edge", src=a, dst=b, type=kind, key=key, attr=attr)
         if draws[i, 0] < TAKEN_BACK and late.amount[i] < 1_000:
             for a, b, kind, _ in edges:
-                tell(at + 6 * HOUR_MS, op="del_edge", src=a, dst=b, type=kind)
+                tell(at + 6 * HOUR_MS, op="del_edge", src=a, dst=b, type=kind, key=key)
         if draws[i, 1] < BALANCES:
             x[src, 1] = np.float32(np.log10(10 ** float(x[src, 1]) + float(late.amount[i])))
             tell(at, op="set_features", id=src, x=x[src].copy())
@@ -172,7 +176,7 @@ def write_parquet(path: Path, events: list[dict[str, Any]]) -> None:
     """Write events as columns."""
     vector = pa.list_(pa.float32())
     names = {"op": pa.string(), "id": pa.int64(), "src": pa.int64(), "dst": pa.int64(), "type": pa.string()}
-    schema = pa.schema([*names.items(), ("x", vector), ("attr", vector), ("ts", pa.int64())])
+    schema = pa.schema([*names.items(), ("key", pa.int64()), ("x", vector), ("attr", vector), ("ts", pa.int64())])
     pq.write_table(pa.Table.from_pylist(events, schema), path, ROWS_PER_GROUP)
 
 
