@@ -185,7 +185,7 @@ def _sorted(some: np.ndarray, keep_all: bool, loop_twice: LoopTwice) -> np.ndarr
 
 
 def _are_equal(order: np.ndarray, columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Whether each of these rows has the values of the next one; (n - 1,) bool."""
+    """Return where rows have the values of the next one; (n - 1,) bool."""
     equal = np.ones(len(order) - 1, bool)
     for column in columns:
         values = column[order]

@@ -19,7 +19,7 @@ SOURCES_MAX = 1 << _PLACE_BITS
 
 
 def partitions_max(sources: int) -> int:
-    """Return how many partitions a source may have beside so many sources."""
+    """Return the number of partitions that a source may have, by the number of sources."""
     return 1 << max(0, _PLACE_BITS - (sources - 1).bit_length())
 
 
