@@ -36,8 +36,8 @@ from scripts.bench.layer_work import counts_of, folds_of
 class Nowhere(Core):
     """Takes rows and writes nothing."""
 
-    def __init__(self) -> None:
-        self.tables = TableSet()
+    def __init__(self, parts: int = 1) -> None:
+        self.tables = TableSet(parts)
 
     def after_restore(self) -> None:
         """There is nothing to restore."""
@@ -47,24 +47,55 @@ class Nowhere(Core):
         return []
 
 
-class Engine:
-    """The cores of one part on a workload of the peers: `batch(first, end)` takes these of its events as an epoch."""
+class Cores:
+    """The cores of a task that has all parts; `take` has them apply an epoch."""
 
-    def __init__(self, workload: Any, model: Model) -> None:
+    def __init__(self, model: Model, parts: int = 1, config: PartitionerConfig | None = None) -> None:
         plan = compile_plan(model)
-        self.workload, self.epoch = workload, 1
-        settings = Settings("", "", 1, PartitionerConfig(), sealing=SealingConfig())
-        self.partitioner = Partitioner(1, plan.features, settings.partitioning, TaskParts.dealt(1, 1))
+        self.epoch = 1
+        settings = Settings("", "", parts, config or PartitionerConfig(), sealing=SealingConfig(), tasks=(parts,))
+        self.partitioner = Partitioner(parts, plan.features, settings.partitioning, TaskParts.dealt(parts, 1))
         flow = dataflow_of(settings, plan)
         self.stages = {
-            Place(row.name, 0): Stage(row.name, Nowhere() if row.kind == SINK else make_core(settings, plan, row, 0), 1)
+            Place(row.name, 0): Stage(
+                row.name,
+                Nowhere(parts) if row.kind == SINK else make_core(settings, plan, row, 0),
+                1,
+                parts=range(parts),
+            )
             for row in flow.staged
         }
         for stage in self.stages.values():
-            stage.restore([])
+            stage.restore(*([] for _ in range(parts)))
         self.network = Network(flow, self.stages)
         self.layers = [stage.core for stage in self.stages.values() if isinstance(stage.core, LayerStorage)]
         self.touched = [0] * len(self.layers)
+
+    def take(self, events: Events) -> None:
+        """Apply an epoch."""
+        change = self.partitioner.partition(events)
+        sent = self.partitioner.split(change, control_values(vertices=self.partitioner.vertices), self.epoch)
+        blocks = [Message(STORAGE, task, self.epoch, block) for task, block in enumerate(sent)]
+        self.network.send(Place(PARTITIONER, 0), blocks)
+        while not self.network.idle:
+            self.network.step()
+        for number, layer in enumerate(self.layers):
+            self.touched[number] += layer.touched
+        self.epoch += 1
+
+    @staticmethod
+    def edge_bytes(layer: LayerStorage) -> float:
+        """Return the bytes that a layer's lists and tables of edges hold for each of its edges."""
+        held = sum(table.nbytes for table in layer.tables if table.name.split(".")[0] in ("out", "in", "edge"))
+        return held / max(1, len(layer.relations[0].lists.inn.entries()[0]))
+
+
+class Engine(Cores):
+    """The cores of one part on a workload of the peers: `batch(first, end)` takes these of its events as an epoch."""
+
+    def __init__(self, workload: Any, model: Model) -> None:
+        super().__init__(model)
+        self.workload = workload
         self._begin()
 
     def _begin(self) -> None:
@@ -73,7 +104,7 @@ class Engine:
         op = np.concatenate([np.full(w.n, OP_ADD_VERTEX), np.full(w.m0, OP_ADD_EDGE)])
         a, b = np.concatenate([every, w.src[edges]]), np.concatenate([every, w.dst[edges]])
         new = np.where(op == OP_ADD_EDGE, np.arange(op.size) - w.n, -1)
-        self._take(events_of(op, a, b, np.where(op == OP_ADD_VERTEX, np.arange(op.size), -1), w.x0, self._values(new)))
+        self.take(events_of(op, a, b, np.where(op == OP_ADD_VERTEX, np.arange(op.size), -1), w.x0, self._values(new)))
         self.touched = [0] * len(self.layers)
 
     def batch(self, first: int, end: int) -> None:
@@ -91,7 +122,7 @@ class Engine:
         x_row = np.full(op.size, -1)
         x_row[rows] = np.arange(rows.size)
         values = self._values(np.where(op == OP_ADD_EDGE, w.arg[first:end], -1))
-        self._take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]], values))
+        self.take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]], values))
 
     def _values(self, edges: np.ndarray) -> EdgeValues:
         """The values of the edges with these numbers; -1: the event adds none."""
@@ -107,18 +138,7 @@ class Engine:
         for first in range(0, src.size, 100):
             a, b = src[first : first + 100], dst[first : first + 100]
             none = np.full(a.size, -1)
-            self._take(events_of(np.full(a.size, OP_DEL_EDGE), a, b, none, self.workload.pool[:0]))
-
-    def _take(self, events: Events) -> None:
-        change = self.partitioner.partition(events)
-        sent = self.partitioner.split(change, control_values(vertices=self.partitioner.vertices), self.epoch)
-        blocks = [Message(STORAGE, task, self.epoch, block) for task, block in enumerate(sent)]
-        self.network.send(Place(PARTITIONER, 0), blocks)
-        while not self.network.idle:
-            self.network.step()
-        for number, layer in enumerate(self.layers):
-            self.touched[number] += layer.touched
-        self.epoch += 1
+            self.take(events_of(np.full(a.size, OP_DEL_EDGE), a, b, none, self.workload.pool[:0]))
 
     def embeddings(self) -> np.ndarray:
         """The last layer's rows, by vertex."""
@@ -129,12 +149,6 @@ class Engine:
         out = np.empty((self.workload.n, owner.x.data.shape[1]), np.float32)
         out[owner.masters.key.data[live]] = owner.x.data[live]
         return out
-
-    @staticmethod
-    def edge_bytes(layer: LayerStorage) -> float:
-        """Return the bytes that a layer's lists and tables of edges hold for each of its edges."""
-        held = sum(table.nbytes for table in layer.tables if table.name.split(".")[0] in ("out", "in", "edge"))
-        return held / max(1, len(layer.relations[0].lists.inn.entries()[0]))
 
     def counts(self) -> dict[str, int]:
         """Return the counters of the folds of all layers."""
@@ -154,8 +168,9 @@ class Engine:
 
 
 def events_of(
-    op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x: np.ndarray, values: EdgeValues | None = None
-) -> Events:
+    op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x: np.ndarray, values: EdgeValues | None = None,
+    keys: Ids | None = None,
+) -> Events:  # fmt: skip
     """Events of these columns; `x_row` says which row of x is an event's, -1: none."""
     n = op.size
     return Events(
@@ -169,4 +184,5 @@ def events_of(
         position=np.arange(1, n + 1),
         source=np.zeros(n, np.int16),
         partition=np.zeros(n, np.int16),
+        keys=keys,
     )

@@ -18,6 +18,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from scripts.tools.mutations_of_keys import OF_KEYS
+
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 900
 
@@ -260,12 +264,7 @@ MUTATIONS = [
     Mutation("an exposed row is not listed", _EXTREMA_PASS, "if exposed and", "if False and", _REMADE, plain=True),
     Mutation("remade extrema are not told", _EXTREMA_PASS, "mark(ext, rows[i], serial)", "pass", _REMADE, plain=True),
     Mutation("a changed gate is not summed afresh", _GATES, "            gates.renew[v] = serial\n", plain=True),
-    Mutation(
-        "a lock on a file that has gone is one",
-        "job/folder/lock.py",
-        "        if _is_at(lock, path):",
-        "        if True:",
-    ),
+    Mutation("a lock on a file that has gone is one", "job/folder/lock.py", "if _is_at(lock, path):", "if True:"),
     Mutation("two attempts have one number", "job/run/resume.py", "run=former.run + 1", "run=former.run"),
     Mutation("a marker waits for no file", "operators/sink/log_output.py", "self.writer.wait(self._at_marker)", "pass"),
     Mutation("a cut may be short", _SEGMENTS, "done += written", "done = len(line)"),
@@ -333,6 +332,7 @@ MUTATIONS = [
         "            mark(syn, row, serial)\n            replace_sum",
         "            replace_sum",
     ),
+    *(Mutation(name, file, old, new, tests, plain=True) for name, file, old, new, tests in OF_KEYS),
 ]
 
 

@@ -78,12 +78,13 @@ def test_longer_streams_of_parallel_edges(strategy, kind, monkeypatch):
     monkeypatch.setattr("freshet.partitioner.core._SCRATCH_KEPT", 1)
     monkeypatch.setattr("freshet.partitioner.epoch_log.ENTRIES_MIN", 1)
     rng = np.random.default_rng(STRATEGIES.index(strategy))
-    bench = Bench(3, strategy=strategy, edge_keys=kind, hybrid_threshold=6, undirected=kind == "string", edge_ttl_ms=9)
+    options = {"edge_keys": kind, "undirected": kind == "string", "key_bits": 3}
+    bench = Bench(3, strategy=strategy, hybrid_threshold=6, edge_ttl_ms=9, **options)
     sizes = []
     for epoch in range(16):
         rows, keys, times = [], [], []
         for _ in range(120):
-            a, b, number = (int(n) for n in (*rng.integers(0, 9, 2), rng.integers(0, 30)))
+            a, b, number = (int(n) for n in (*rng.integers(0, 5, 2), rng.integers(0, 12)))
             name = rng.choice(
                 ["add", "del", "*", "vertex"], p=[0.8, 0.1, 0.07, 0.03] if epoch % 4 < 3 else [0.1, 0.2, 0.5, 0.2]
             )
@@ -99,7 +100,7 @@ def test_longer_streams_of_parallel_edges(strategy, kind, monkeypatch):
         bench.run(*rows, keys=keys, ts=times)
         sizes.append(bench.partitioner.edges)
     assert max(sizes) > 3 * min(sizes[3:])
-    bench.run(*[("del_vertex", k) for k in range(9)])
+    bench.run(*[("del_vertex", k) for k in range(5)])
     assert bench.partitioner.edges == 0
 
 
@@ -119,8 +120,8 @@ def _epochs(kind: str) -> list[tuple[list[tuple[object, ...]], list[object]]]:
 
 @pytest.mark.parametrize("kind", sorted(KEYS))
 def test_sweep_restore_and_replay_give_the_same_blocks(kind, monkeypatch):
-    """The order in which a deletion of all keys takes edges is durable, too."""
-    monkeypatch.setattr(freshet.state.table, "PAGE_BYTES", 64)
+    """The order in which a deletion of all keys takes edges is durable, too; each edge has a page of its own."""
+    monkeypatch.setattr(freshet.state.table, "PAGE_BYTES", 16)
 
     def make() -> Partitioner:
         return Partitioner(3, Features(1), PartitionerConfig(edge_keys=kind, key_bits=6, hybrid_threshold=3))
