@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from freshet.gnn.convs.program import ArithmeticStep, ByHeadStep, Program, program_tensors, reads_of, widths_of
+from freshet.gnn.convs.program import ArithmeticStep, ByHeadStep, Program, program_tensors, widths_of
 from freshet.gnn.rows.layer import Shape
 
 LEFT, RIGHT = "source", "target"
@@ -37,11 +37,6 @@ class LinkHead(BaseModel):
     def tensors(self, where: str) -> dict[str, Shape]:
         """Names and shapes of its weights."""
         return program_tensors(self.program, where)
-
-    @property
-    def reads(self) -> set[str]:
-        """The rows that it reads, of LEFT and RIGHT."""
-        return reads_of(self.program, str(len(self.program) - 1))
 
 
 class KindsLinkHead(LinkHead):

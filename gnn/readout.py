@@ -83,10 +83,8 @@ class Readouts:
         if (left, right) not in self._link_scores:
             head, where = self._link_head(left or self._kind, right or self._kind)
             if head is None and self.widths[left] != self.widths[right]:
-                msg = (
-                    f"embeddings of {left} are {self.widths[left]} wide and those of {right} {self.widths[right]}, so "
-                )
-                raise ModelError(msg + "that they have no dot product; export the model with a link_head for both")
+                msg = f"embeddings of {left} are {self.widths[left]} wide and those of {right} {self.widths[right]}, "
+                raise ModelError(msg + "so that they have no dot product; export the model with a link_head for both")
             self._link_scores[left, right] = LinkScores(self._model, head, where)
         return self._link_scores[left, right]
 

@@ -114,10 +114,10 @@ def _first(relations: list[str]) -> list[str]:
 
 def _headline(data: dict[str, Any]) -> str:
     kinds = ", ".join(f"{kind or _ONE_KIND} {width}" for kind, width in data["kinds"].items())
-    logits, of_kinds = data.get("logits", {}), data.get("heads", {})
+    logits, heads = data.get("logits", {}), data.get("heads", {})
     out = ", ".join(
         f"{kind or _ONE_KIND} {width}"
-        + (f" > {logits[kind]} logits ({', '.join(of_kinds[kind])})" if kind in logits else "")
+        + (f" > {logits[kind]} logits ({', '.join(heads[kind])})" if kind in logits else "")
         for kind, width in data["embeddings"].items()
     )
     names = [one["name"] for one in data["relations"]]
@@ -127,8 +127,8 @@ def _headline(data: dict[str, Any]) -> str:
         for kind, one in data.get("learned", {}).items()
     )
     kinds += f"; learned rows: {learned}" if learned else ""
-    heads = data.get("link_heads", ())
-    pairs = "".join(pair_line(one["steps"], f" of {one['left']} and {one['right']}") for one in heads)
+    links = data.get("link_heads", ())
+    pairs = "".join(pair_line(one["steps"], f" of {one['left']} and {one['right']}") for one in links)
     return (
         f"{data['model']}\nfeatures by kind: {kinds}; embeddings: {out}; {data['hops']} layers, "
         f"{data['parameters']:,} parameters\nrelations: {relations}\n"

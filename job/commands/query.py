@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -146,16 +146,8 @@ def scores_of(client: Any, pairs: list[tuple[Any, Any]], min_epoch: int) -> pa.T
 
     Raises: BadRequestError
     """
-    from freshet.job.serving.bounds.asked_ids import as_stored
-    from freshet.job.serving.protocol.errors import BadRequestError
-
-    ends = as_stored([one for pair in pairs for one in pair], strings=False)
-    if all(isinstance(one, int) for one in ends):
-        try:
-            return client.score(list(zip(ends[::2], ends[1::2], strict=True)), min_epoch=min_epoch)
-        except BadRequestError:
-            pass
-    return client.score(pairs, min_epoch=min_epoch)
+    ends = [one for pair in pairs for one in pair]
+    return _as_typed(ends, lambda of: client.score(list(zip(of[::2], of[1::2], strict=True)), min_epoch=min_epoch))
 
 
 def of_rows(table: pa.Table, ids: list[str]) -> tuple[str, bool]:
@@ -176,16 +168,24 @@ def of_scores(table: pa.Table) -> tuple[str, bool]:
 
 def rows_of(client: Any, ids: list[str], min_epoch: int) -> pa.Table:
     """Return the rows of ids as a user types them: as numbers where the job has such ids, else as they are."""
+    return _as_typed(ids, lambda of: client.get(of, min_epoch=min_epoch, logits=True))
+
+
+def _as_typed(ids: list[Any], ask: Callable[[list[Any]], pa.Table]) -> pa.Table:
+    """Ask with ids as numbers, if all look so; where the job has no such ids, with the ids as they are.
+
+    Raises: BadRequestError as the second time, which says what is wrong.
+    """
     from freshet.job.serving.bounds.asked_ids import as_stored
     from freshet.job.serving.protocol.errors import BadRequestError
 
     numbers = as_stored(ids, strings=False)
     if all(isinstance(one, int) for one in numbers):
         try:
-            return client.get(numbers, min_epoch=min_epoch, logits=True)
+            return ask(numbers)
         except BadRequestError:
             pass
-    return client.get(ids, min_epoch=min_epoch, logits=True)
+    return ask(ids)
 
 
 def print_table(table: pa.Table, format_: Format) -> None:

@@ -10,7 +10,7 @@ from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.messages import RawMessage
 
 _EDGE_S = 5.0  # how long a first edge is waited for, once the messages that were there are read
-_TELL_S = 10.0
+_SAY_S = 10.0  # between two lines while messages are read
 
 
 def decide_kinds(sources: Sources, parser: Parser) -> None:
@@ -37,8 +37,7 @@ def _read_topics(sources: Sources, parser: Parser) -> None:
     behind = {topic.index: topic.ends_now() != topic.start for topic in sources.topics}
     if parser.id_kind is not None and not keys.is_given and not any(behind.values()):
         return  # nothing is there that could decide it, and the kind of ids is not waited for
-    told: dict[str, float] = {}
-    began, edge_s = time.monotonic(), None
+    said, said_s, edge_s = set[str](), time.monotonic(), None
     for topic, found, is_behind in first_messages(sources.topic_specs, sources.topics[0].properties):
         parser.parse_messages([RawMessage(*one[1:]) for one in found], Origin(topic.source, str(topic.address)))
         if not parser.is_open:
@@ -49,8 +48,8 @@ def _read_topics(sources: Sources, parser: Parser) -> None:
         elif keys.is_given:
             line = "waiting for the first edge with a key, which decides the kind of keys"
         elif any(behind.values()):
-            if now - told.get("", began) >= _TELL_S:
-                told[""] = now
+            if now - said_s >= _SAY_S:
+                said_s = now
                 say(f"looking for the first edge, which decides whether edges have keys: none in {messages:,} messages")
             continue
         else:
@@ -59,6 +58,6 @@ def _read_topics(sources: Sources, parser: Parser) -> None:
             if now - edge_s >= _EDGE_S:
                 say(f"no edge in the first {messages:,} messages: edges of this job have no keys without --edge-key")
                 return
-        if line not in told and not found:
-            told[line] = now
+        if line not in said and not found:
+            said.add(line)
             say(line)

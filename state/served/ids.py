@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,11 @@ Ids = np.ndarray | Texts  # (n,) int64, or Texts
 def slice_of(ids: Ids, begin: int, end: int) -> Ids:
     """Some of the ids."""
     return ids.slice(begin, end) if isinstance(ids, Texts) else ids[begin:end]
+
+
+def plain_ids(ids: Ids) -> list[Any]:
+    """The ids as Python has them."""
+    return ids.decode() if isinstance(ids, Texts) else ids.tolist()
 
 
 def text_bytes(ids: Ids) -> int:

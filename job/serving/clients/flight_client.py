@@ -20,7 +20,7 @@ from freshet.job.serving.protocol.columns import ids_of_column, rows_of, values_
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, NotReadyError
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.protocol.wanted import ANSWERED, EPOCH, NOTHING_SPECIAL, Wanted
-from freshet.state.served.ids import Ids, Texts
+from freshet.state.served.ids import Ids, Texts, plain_ids
 
 # A server that was started again is found at once: gRPC would try after 1, 1.6, 2.6, ... seconds.
 _RECONNECT_MS = [(f"grpc.{kind}_reconnect_backoff_ms", 100) for kind in ("initial", "min", "max")]
@@ -129,8 +129,7 @@ class FlightTransport:
     def _lookup(self, ids: Ids, wanted: Wanted, logits: bool) -> tuple[dict[str, Any], pa.RecordBatch]:
         """Return the metadata of the answer, and its rows."""
         if wanted.min_position or wanted.min_epoch > self._newest:  # it may wait: nobody else should wait for it
-            listed = ids.decode() if isinstance(ids, Texts) else ids.tolist()
-            _, table = self._get({"ids": listed, "logits": logits}, wanted)
+            _, table = self._get({"ids": plain_ids(ids), "logits": logits}, wanted)
             columns = [column.combine_chunks() for column in table.columns]
             metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
             return metadata, pa.RecordBatch.from_arrays(columns, table.column_names)

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from freshet.job.serving.bounds.budget import FREE_BYTES, Held
 from freshet.job.serving.doors.http_front import as_json
-from freshet.state.served.ids import Texts
+from freshet.state.served.ids import plain_ids
 
 if TYPE_CHECKING:
     from freshet.job.serving.tables.served import Answer
@@ -100,9 +100,7 @@ def rows_of(
 
 def ids_in(answer: Answer, as_text: bool = False) -> list[Any]:
     """The ids of an answer as Python has them; `as_text`: integers as strings."""
-    if isinstance(answer.ids, Texts):
-        return answer.ids.decode()
-    found: list[Any] = answer.ids.tolist()
+    found = plain_ids(answer.ids)
     return list(map(str, found)) if as_text else found
 
 

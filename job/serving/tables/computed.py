@@ -15,7 +15,7 @@ from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.served import Answer
-from freshet.state.served.ids import Ids, Texts
+from freshet.state.served.ids import plain_ids
 
 _PAIRS_AT_ONCE = 8192
 Gone = Callable[[], bool]  # whether the caller has gone
@@ -88,8 +88,4 @@ def _in_json(pairs: AskedPairs, scores: np.ndarray, has: np.ndarray, known: np.n
     """Return the lists of an answer; scores that are not finite are null, too."""
     finite = (has & np.isfinite(scores)).tolist()
     listed = [one if there else None for one, there in zip(scores.tolist(), finite, strict=True)]
-    return {"scores": listed, "unknown": _values(taken(pairs.ids, np.flatnonzero(~known)))}
-
-
-def _values(ids: Ids) -> list[Any]:
-    return ids.decode() if isinstance(ids, Texts) else ids.tolist()
+    return {"scores": listed, "unknown": plain_ids(taken(pairs.ids, np.flatnonzero(~known)))}

@@ -12,7 +12,7 @@ from freshet.job.serving.tables.change_log_rows import rows_between
 from freshet.job.serving.tables.part_tails import PartTails
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.reader import TailEpoch
-from freshet.state.served.ids import Ids, Texts
+from freshet.state.served.ids import Texts, plain_ids
 
 _POLL_S = 0.005
 _ANSWER_S = 10.0  # of Flink, on whether a job without a client goes on
@@ -76,7 +76,7 @@ class Classes:
         """Classes as of an epoch that the change log shows."""
         self._readout = job.readouts.of(job.kind)
         found = rows_between(job.log, -1, epoch, job.strings, job.width)
-        self._of: dict[Any, int] = dict(zip(_listed(found.ids), self.of(found.rows).tolist(), strict=True))
+        self._of: dict[Any, int] = dict(zip(plain_ids(found.ids), self.of(found.rows).tolist(), strict=True))
 
     def of(self, rows: np.ndarray) -> np.ndarray:
         """The classes of rows."""
@@ -99,7 +99,3 @@ def _ids_of(one: TailEpoch, strings: bool) -> list[Any]:
     if not strings:
         return one.ids.tolist()
     return [] if one.text is None else Texts.of(one.ids, one.text).decode()
-
-
-def _listed(ids: Ids) -> list[Any]:
-    return ids.decode() if isinstance(ids, Texts) else ids.tolist()
