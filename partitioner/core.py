@@ -199,9 +199,10 @@ class Partitioner:
         return live_graph(self._t, self.config.id_kind, self._types, self.features.kinds)
 
     def edge_places(self) -> np.ndarray:
-        """Part, slots of both ends there, what tells it apart and its type's code, of each live edge; (5, edges) int32.
+        """Part, slots of both ends there, number within its pair, and code of the type of each live edge.
 
-        Edges of one pair are told apart by these codes or, where edges have keys, by their numbers.
+        Shapes: (5, edges) int32. The number differs from those of the pair's other edges: it is the code of the type
+        or, where edges have keys, the number of the edge in the graph.
         """
         return edge_places(self._t)
 

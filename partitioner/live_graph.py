@@ -138,9 +138,9 @@ def _keys_of(tables: t.GraphTables, edges: np.ndarray) -> Ids | None:
 
 
 def edge_places(tables: t.GraphTables) -> np.ndarray:
-    """Return where each live edge is: its part, the slots of both ends there, what tells it apart, and its type.
+    """Return where each live edge is: part, slots of both ends there, number within its pair, and code of its type.
 
-    Edges of one pair are told apart by the codes of their types or, where they have keys, by numbers.
+    Shapes: (5, edges) int32; see `Partitioner.edge_places`.
     """
     rows = tables.live_edges().astype(np.int64)
     out = np.empty((5, rows.size), np.int32)

@@ -2,7 +2,7 @@
 
 Adding an edge again sets what it carries; deleting what is not there does nothing; edges bring unknown vertices to
 life; a deleted vertex takes its edges along; undirected events act both ways, on a self-loop once. Where a relation
-mirrors another one, events of that one act on both. Which edge an event is about its ends, its type and its key say.
+mirrors another one, events of that one act on both. Its ends, its type and its key say which edge an event is about.
 """
 
 from __future__ import annotations

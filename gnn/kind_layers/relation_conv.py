@@ -62,9 +62,9 @@ class RelationConvPlan:
     reads_degrees: bool = False
     """`update` depends on the degree of the vertex in the relation."""
     sends_degrees: bool = False
+    """`source` depends on that of the source, so that a changed degree re-sends it."""
     one_loop: bool = False
     """A self-loop that is there stands in for the one that the conv adds, so there may be one alone in the relation."""
-    """`source` depends on that of the source, so that a changed degree re-sends it."""
 
     def __init__(self, spec: Conv) -> None:
         """Take the declaration."""

@@ -65,9 +65,8 @@ def export_model(
     torch_geometric.nn.Sequential, one of its convs, a torch.nn.ModuleList of layers in order, or a module whose
     forward(x, edge_index[, edge_weight]) torch.fx can trace; a layer may read the rows of any earlier one. It is left
     as it is. Dropout is dropped, BatchNorm keeps the statistics it was trained with. Where the module does not hand
-    edge weights on to a conv, the job ignores them there too. Of parallel columns in edge_index each
-    is a message of its own where a job's edges have keys; in a job without keys the last one of a (source, destination,
-    type) holds.
+    edge weights on to a conv, the job ignores them there too. Of parallel columns in edge_index each is a message of
+    its own where a job's edges have keys; in a job without keys the last one of a (source, destination, type) holds.
 
     `edge_types` fixes the edge types of the stream and their order. `stats_from` is (x, edge_index) or (x, edge_index,
     edge_weight), best of the graph that the module was trained on: norms over all vertices (GraphNorm, PairNorm,

@@ -39,7 +39,7 @@ class EdgeLists:
     ) -> None:
         """Keep the value of edges if messages read it, or their attributes; and with keys their numbers in the graph.
 
-        By these parallel edges are told apart in lists, however many there are.
+        An edge with a key is found in a list by its number, however many parallel edges it has.
         """
         self.sources, self.targets, self._edge_value = sources, targets, relation.edge.value
         self.attributes: EdgeTable | None = None

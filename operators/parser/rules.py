@@ -62,7 +62,7 @@ def fields_of(features: Features) -> Mapping[str, FieldKind]:
 
 
 Prepare = Callable[[dict[str, Any], str], dict[str, Any]]
-"""What makes a row of a table, once it is mapped, the fields of an event; with the name of the one that has keys."""
+"""Turns a row of a table, once it is mapped, into the fields of an event; given the name of the field with keys."""
 
 
 def with_integers(record: dict[str, Any], key_field: str = KEY_FIELD) -> dict[str, Any]:
