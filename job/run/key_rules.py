@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from freshet.job.errors import UsageError
-from freshet.job.options.run_config import RunConfig
+from freshet.job.options.input_options import GraphOptions, InputOptions
 from freshet.job.run.positions import known_as
 from freshet.job.run.sources import FoundSources, Sources
 from freshet.operators.parser.keys import KEY_FIELD, OFFSET, KeyRules
@@ -16,23 +16,27 @@ from freshet.operators.snapshot.reader import KEY_SOURCES, Snapshot
 from freshet.partitioner.ids import INT
 
 
-def key_rules(config: RunConfig, graph: Snapshot | None, found: FoundSources, sources: Sources) -> KeyRules:
-    """Return the rules, whose kind is open where events are to decide it.
+def key_rules(
+    of_graph: GraphOptions, of_input: InputOptions, graph: Snapshot | None, found: FoundSources, sources: Sources
+) -> KeyRules:
+    """Return the rules of the keys, by the options of the graph and of its input; `graph` is the snapshot.
+
+    Their kind is open where events are to decide it.
 
     Raises: UsageError for a field that events have for something else, or a snapshot with other keys.
     """
-    field, of_snapshot = config.edge_key or "", "" if graph is None else graph.key_kind
-    if config.events_map:
-        _refuse_unmapped(field, config.events_map)
+    field, of_snapshot = of_graph.edge_key or "", "" if graph is None else graph.key_kind
+    if of_input.events_map:
+        _refuse_unmapped(field, of_input.events_map)
     elif field in (*FIELDS, *KIND_FIELDS):
         msg = f"--edge-key {field}: a field of events; expected another one, or offset"
         raise UsageError(msg)
     if field == OFFSET:
         if graph is not None and of_snapshot:
-            _refuse_other_places(graph, found, are_ignored=config.ignore_positions)
+            _refuse_other_places(graph, found, are_ignored=of_input.ignore_positions)
         _refuse_many(sources, len(found.names))
     kind = INT if field == OFFSET else of_snapshot or None
-    return KeyRules(field, kind, config.id_bytes_max, len(found.names))
+    return KeyRules(field, kind, of_graph.id_bytes_max, len(found.names))
 
 
 def _refuse_unmapped(field: str, events_map: Expressions) -> None:

@@ -145,7 +145,7 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     starts = {} if graph is None else _starts(start, graph, positions, found)
     reading = TopicReading(config.start_from, config.until is not None, config.client_properties)
     sources = plan_sources(found, starts, reading, known_topics(positions))
-    keys = key_rules(config, graph, found, sources)
+    keys = key_rules(config, config, graph, found, sources)
     if not config.events_map:
         known = config.id_kind if graph is None or graph.is_empty else graph.id_kind
         tell_schemas(found.files, model.plan.features, known, say, cast_ids=config.cast_ids, keys=keys)

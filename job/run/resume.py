@@ -201,7 +201,8 @@ def options_for_life(settings: Settings) -> dict[str, Any]:
     for part in settings.in_parts().values():
         had |= {field.name: getattr(part, field.name) for field in fields(part)}
     had["ts_jump_ms"] = settings.partitioning.rules.jump_ms
-    had["message_format"] = had["message_format"] or None
+    for name in ("message_format", "edge_key"):
+        had[name] = had[name] or None
     return {name: had[name] for name, _ in that_hold(Holds.FOR_LIFE)}
 
 

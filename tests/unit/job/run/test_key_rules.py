@@ -24,7 +24,7 @@ def rules(
     config: Any = SimpleNamespace(edge_key=field, **{"events_map": {}, "ignore_positions": False} | options)
     config.id_bytes_max = 100
     graph: Any = SimpleNamespace(folder=Path("/graph"), key_kind=key_kind, info=info or {})
-    return key_rules(config, None if key_kind is None else graph, FoundSources(names or ("/a",)), Sources())
+    return key_rules(config, config, None if key_kind is None else graph, FoundSources(names or ("/a",)), Sources())
 
 
 def test_the_kind_is_that_of_the_snapshot_or_open() -> None:
@@ -67,8 +67,8 @@ def test_more_sources_or_partitions_than_places_have_numbers_for() -> None:
     config: Any = SimpleNamespace(edge_key="offset", events_map={}, ignore_positions=False, id_bytes_max=100)
     spec = TopicInput(source=0, bootstrap="h:1", topic="t", start=dict.fromkeys(range(5000), 0))
     topics = Sources(topics=(TopicSource(spec, "kafka://h:1/t", ClientProperties()),))
-    assert key_rules(config, None, FoundSources(("t", "u", "v", "w")), topics).sources == 4
+    assert key_rules(config, config, None, FoundSources(("t", "u", "v", "w")), topics).sources == 4
     with pytest.raises(UsageError, match="at most 4,096 partitions of a topic beside 5"):
-        key_rules(config, None, FoundSources(("t", "u", "v", "w", "x")), topics)
+        key_rules(config, config, None, FoundSources(("t", "u", "v", "w", "x")), topics)
     with pytest.raises(UsageError, match="at most 32,768 files"):
-        key_rules(config, None, FoundSources(("t",) * 40_000), Sources())
+        key_rules(config, config, None, FoundSources(("t",) * 40_000), Sources())
