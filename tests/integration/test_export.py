@@ -24,6 +24,7 @@ from freshet.schema import Features
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.kafka.topics import broker_folder, require_jars
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT, Ended, Input, Job, TopicInput, make_input
+from tests.unit.job.results.test_behind_an_export import positions, served
 
 pytestmark = pytest.mark.slow
 
@@ -166,6 +167,20 @@ def test_a_topic_is_read_on_from_the_offsets(tmp_path: Path, jobs: list[Job]) ->
         line = exported(tmp_path / "S", job.out)
         assert line["epoch"] == 25
         assert (line, read(tmp_path / "S")) == (live, read(tmp_path / "S0"))
+        quiet = Job(replace(on_topic, snapshot=tmp_path / "S"), tmp_path / "O1")
+        jobs.append(quiet)
+        assert quiet.done(*SHAPE, "--until", "latest")["events"] <= 50, "the rest of messages"
+        reached = {one["partition"]: one["next_offset"] for one in line["positions"]}
+        with served(job.out) as before, served(quiet.out) as lookup:
+            of_snapshot = before.so_far(line["epoch"]).arrived_ms
+            known = lookup.so_far(0).arrived_ms
+            assert of_snapshot is not None
+            assert known is not None
+            assert known >= of_snapshot
+        shown = {one["partition"]: one for one in positions(quiet.out)}
+        assert shown.keys() == reached.keys()
+        assert all(shown[partition]["next_offset"] >= offset for partition, offset in reached.items())
+        assert any(shown[at]["epoch"] == 0 and shown[at]["next_offset"] == offset for at, offset in reached.items())
         produced = produce(events=[str(halves[1])], to=topic, batch=70)
         ends = {int(partition): one["next_offset"] for partition, one in produced["partitions"].items()}
         offsets = {one["partition"]: one["next_offset"] for one in line["positions"]}
