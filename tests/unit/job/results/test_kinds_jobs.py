@@ -19,7 +19,7 @@ from freshet.gnn.model import save_model
 from freshet.gnn.pyg import oracle as torch_oracle
 from freshet.job.errors import UsageError
 from freshet.job.folder import returned_kinds, run_file
-from freshet.job.folder.returned_kinds import folder_name, refuse_alike
+from freshet.job.folder.returned_kinds import folder_name, logs_of, refuse_alike
 from freshet.job.history.past_rows import history
 from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
@@ -222,6 +222,10 @@ def test_a_job_with_kinds_is_exact_wherever_it_is_stopped(
     assert told["vertices"] == len(vertices(tmp_path / "S"))
     rest = run(tmp_path, "R", snapshot=tmp_path / "S", parts=3)
     assert check(*given, rest, snapshot=tmp_path / "S") == 0
+    for log in logs_of(rest):  # each kind's log has what the export covers
+        at_0 = [row for row in pq.read_table(log.epochs).to_pylist() if row["epoch"] == 0]
+        assert [row["next_offset"] for row in at_0] == [row["next_offset"] for row in told["positions"]]
+        assert all(row["arrived_ms"] for row in at_0)
     assert runner.run(load_run_config({"model": given[0], "events": given[1], "out": half, "resume": "latest"})) == 0
     assert check(*given, half) == 0
     for name in ("whole", "rest", "half"):
