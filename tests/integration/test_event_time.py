@@ -74,12 +74,13 @@ def expected_ends(records: Sequence[Record]) -> list[int]:
 
 
 def epochs_of(out: Path) -> dict[int, list[tuple[int, int, int]]]:
-    """By epoch: partition, next offset and events of each."""
+    """By epoch: partition, next offset and events of each; a file counts as the last partition."""
     found: dict[int, list[tuple[int, int, int]]] = {}
     for path in sorted((out / "epochs").glob("[!._]*.parquet")):
         for row in pq.read_table(path).to_pylist():
             if row["source"]:
-                found.setdefault(row["epoch"], []).append((row["partition"], row["next_offset"], row["events"]))
+                partition = row["partition"] if "kafka" in row["source"] else PARTITIONS - 1
+                found.setdefault(row["epoch"], []).append((partition, row["next_offset"], row["events"]))
     return {epoch: sorted(rows) for epoch, rows in sorted(found.items())}
 
 
@@ -217,6 +218,31 @@ def test_one_reader_and_four_cut_the_same_also_through_a_kill(
     first.check("--every", 100)
     second.check("--every", 100)
     assert epochs_of(first.out) == epochs_of(second.out)
+
+
+class FileAndTopic(TopicInput):
+    """A topic, and a file beside it."""
+
+    @property
+    def options(self) -> list[str]:
+        return [*super().options, "--events", str(self.events)]
+
+
+def test_a_file_beside_a_topic_waits_for_its_days_and_is_waited_for(
+    broker: Broker, year: Input, tmp_path: Path, jobs: list[Job]
+) -> None:
+    """The file, which has no partition of the topic, counts as one more."""
+    partitions = partitions_of(records_of(year)[:2_000])
+    make_topic(broker, "beside", PARTITIONS - 1)
+    send(broker, "beside", partitions[:-1])
+    path = tmp_path / "last.jsonl"
+    path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in partitions[-1]))
+    given = FileAndTopic(year.model, path, 0, topic=f"kafka://{broker.address}/beside")
+    job = Job(given, tmp_path / "O")
+    jobs.append(job)
+    assert job.done(*BY_DAY, "--until", "latest", "--readers", 2)["events"] == 2_000
+    assert reached(job.out) == ends_by_partition(partitions)
+    job.check("--every", 100)
 
 
 def test_an_idle_partition_is_passed_over(broker: Broker, year: Input, tmp_path: Path, jobs: list[Job]) -> None:
