@@ -36,7 +36,8 @@ def _read_topics(sources: Sources, parser: Parser) -> None:
     keys, messages = parser.keys, 0
     behind = {topic.index: topic.ends_now() != topic.start for topic in sources.topics}
     if parser.id_kind is not None and not keys.is_given and not any(behind.values()):
-        return  # nothing is there that could decide it, and the kind of ids is not waited for
+        say("no messages yet: edges of this job have no keys without --edge-key")
+        return  # the kind of ids is not waited for, and nothing else is open
     said, said_s, edge_s = set[str](), time.monotonic(), None
     for topic, found, is_behind in first_messages(sources.topic_specs, sources.topics[0].properties):
         parser.parse_messages([RawMessage(*one[1:]) for one in found], Origin(topic.source, str(topic.address)))
