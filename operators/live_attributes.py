@@ -2,9 +2,9 @@
 
 The Partitioner keeps none. A layer that has all edges comes before those that skip self-loops; where all of them do, no
 layer reads attributes of self-loops, and those are zeros here. What the layer had when the state was saved, and what
-each later epoch changed, is kept by (part, source's slot, destination's slot, type); of an edge that is there the last
-entry holds. Where vertices have kinds, this holds for each relation; of one whose attributes only its mirror's messages
-read, they are found by the edges of that.
+each later epoch changed, is kept by (part, source's slot, destination's slot, type), with the edge's number in place of
+the type where edges have keys; of an edge that is there the last entry holds. Where vertices have kinds, this holds for
+each relation; of one whose attributes only its mirror's messages read, they are found by the edges of that.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from freshet.operators.graph.layer_of_kinds import LayerOfKinds
 from freshet.operators.settings import Settings
 from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.core import Partitioner
+from freshet.partitioner.ids import KeyNumbers
 from freshet.partitioner.live_graph import LiveGraph
 from freshet.schema import Features
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, relation_prefix
@@ -178,8 +179,9 @@ def _read_by_mirrors(kinds: Kinds, kept: set[int]) -> list[tuple[int, int]]:
 
 
 def _copy_to_mirrored(graph: LiveGraph, number: int, mirrored: int, attr: np.ndarray) -> None:
-    """Give the edges of a relation the attributes of those that follow them the other way round."""
+    """Give the edges of a relation the attributes of those that follow them the other way round, with the same keys."""
+    keys = KeyNumbers().of(graph.edge_keys, len(graph.src))
     following, followed = (np.flatnonzero(graph.etype == one) for one in (number, mirrored))
-    theirs = np.lexsort((graph.src[following], graph.dst[following]))
-    ours = np.lexsort((graph.dst[followed], graph.src[followed]))
+    theirs = np.lexsort((keys[following], graph.src[following], graph.dst[following]))
+    ours = np.lexsort((keys[followed], graph.dst[followed], graph.src[followed]))
     attr[followed[ours]] = attr[following[theirs]]

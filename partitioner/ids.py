@@ -124,3 +124,19 @@ def no_keys(kind: str, edges: int) -> Ids:
     if kind == INT:
         return Ids(INT, np.full(edges, NO_KEY, np.int64))
     return Ids(STRING, offsets=np.zeros(edges + 1, np.int64))
+
+
+class KeyNumbers:
+    """Numbers for the keys of edges, the same for equal ones; those that are integers are their own."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int | str, int] = {}
+
+    def of(self, keys: Ids | None, edges: int) -> np.ndarray:
+        """Return the numbers of these keys, (edges,) int64; None: the edges have none."""
+        if keys is None:
+            return np.full(edges, NO_KEY, np.int64)
+        if keys.kind == INT:
+            return keys.ints
+        texts = self._texts
+        return np.array([texts.setdefault(key, len(texts)) for key in keys.to_list()], np.int64)

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
-from freshet.partitioner.events import OP_ADD_VERTEX, Events
-from freshet.partitioner.ids import INT, NO_KEY
+from freshet.partitioner.events import OP_ADD_VERTEX
+from freshet.partitioner.ids import KeyNumbers
 from freshet.schema import ATTR, EdgeValues, Features
 
 
@@ -49,7 +49,7 @@ def read_arrays(folder: Path) -> SnapshotArrays:
             continue
         second = [rows.setdefault(one, len(rows)) for one in block.b.to_list()]
         names = np.array([types.setdefault(name, len(types)) for name in block.types], np.int64)
-        edges.append(np.column_stack([first, second, names[block.etype], keys.of(block)]))
+        edges.append(np.column_stack([first, second, names[block.etype], keys.of(block.keys, len(block))]))
         values.append(block.values)
     x = features.zeros(len(rows))
     for at, rows_of_block in given:
@@ -58,22 +58,6 @@ def read_arrays(folder: Path) -> SnapshotArrays:
     kept = last_of_equal(every)
     attr = carried.full_attr(features.edge_width)[kept] if features.edge_width else None
     return SnapshotArrays(x, np.ascontiguousarray(every[kept, :2].T), carried.weight[kept], attr)
-
-
-class KeyNumbers:
-    """Numbers for the keys of edges, the same for equal ones."""
-
-    def __init__(self) -> None:
-        self._texts: dict[int | str, int] = {}
-
-    def of(self, block: Events) -> np.ndarray:
-        """Return the numbers of the keys of a block's edges, (n,) int64."""
-        if block.keys is None:
-            return np.full(len(block), NO_KEY, np.int64)
-        if block.keys.kind == INT:
-            return block.keys.ints
-        texts = self._texts
-        return np.array([texts.setdefault(key, len(texts)) for key in block.keys.to_list()], np.int64)
 
 
 def last_of_equal(rows: np.ndarray) -> np.ndarray:

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 
 from freshet.kinds import NO_MIRROR, Kinds
 from freshet.kinds_graph import KindsGraph, RelationEdges
-from freshet.operators.snapshot.arrays import KeyNumbers, last_of_equal
+from freshet.operators.snapshot.arrays import last_of_equal
 from freshet.operators.snapshot.reader import SnapshotError, open_snapshot
 from freshet.partitioner.events import OP_ADD_VERTEX, Events
+from freshet.partitioner.ids import KeyNumbers
 from freshet.schema import ATTR, EdgeValues, Features
 
 
@@ -125,7 +126,7 @@ class _Found:
 
     def add_edges(self, block: Events) -> None:
         """Add the edges of a block, and the ends that are not known yet."""
-        sources, targets, keys = block.a.to_list(), block.b.to_list(), self._keys.of(block)
+        sources, targets, keys = block.a.to_list(), block.b.to_list(), self._keys.of(block.keys, len(block))
         for number in np.unique(block.etype).tolist():
             at = np.flatnonzero(block.etype == number)
             one = self._kinds.relations[number]

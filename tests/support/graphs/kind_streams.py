@@ -120,9 +120,9 @@ def save_records(folder: Path, records: list[dict[str, Any]], **columns: pa.Arra
         pq.write_table(found, folder / f"{name}.parquet")
 
 
-def graph_of(kinds: Kinds, records: Sequence[dict[str, Any]]) -> KindGraph:
-    """The graph of such records, whose edges name their kinds where a type does not."""
-    graph = KindGraph(kinds)
+def graph_of(kinds: Kinds, records: Sequence[dict[str, Any]], graph: KindGraph | None = None) -> KindGraph:
+    """The graph of such records, whose edges name their kinds where a type does not; `graph` takes them, if given."""
+    graph = KindGraph(kinds) if graph is None else graph
     for one in records:
         if "id" in one:
             vertex = kinds.kind_codes[one.get("kind", "")], one["id"]
@@ -132,7 +132,8 @@ def graph_of(kinds: Kinds, records: Sequence[dict[str, Any]]) -> KindGraph:
         name = one.get("type", kinds.types[0])
         (number,) = kinds.matching(name, *(None if end is None else kinds.kind_codes[end] for end in ends))
         values = [one.get("weight", 1.0), *([one["attr"]] if "attr" in one else [])] if one["op"] == "add_edge" else []
-        graph.apply([(one["op"], number, one["src"], one["dst"], *values)], [])
+        op = one["op"] if one.get("key") is None else f"{one['op']}#{one['key']}"
+        graph.apply([(op, number, one["src"], one["dst"], *values)], [])
     return graph
 
 
