@@ -15,6 +15,7 @@ WEIGHT, ATTR = "weight", "attr"
 NO_ATTR = -1  # as the length of an attr
 # The column that kept attributes travel as, (n, width) float32; ATTR alone has the lengths of those that are dropped.
 ATTR_VALUES = "attr_values"
+KEY_BYTES = 16  # of the key of an edge in the graph, and its place among parallel edges
 
 
 class EdgeColumn(NamedTuple):

@@ -14,9 +14,11 @@ from freshet.gnn.describing.kinds import kinds_data, kinds_group
 from freshet.gnn.describing.words import (
     APPROXIMATE,
     MESSAGES_BYTES,
+    OF_A_KEY,
     OUT_EDGES,
     checks_lines,
     edge_bytes,
+    key_bytes,
     label,
     pair_line,
     pair_steps,
@@ -36,7 +38,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
 
     Units: state bytes are per vertex, in the operator that owns it; a vertex replicated in another part adds
     `replica_bytes` there, and slots come on top. Those per edge are of the part that has it: entries of the layer's
-    lists, which have room for up to twice as many, and attributes.
+    lists, which have room for up to twice as many, and attributes; those of its key come on top where edges have keys.
     Raises: ModelError as load_model.
     """
     model = load_any_model(folder)
@@ -62,6 +64,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         **({"link_head": pair_steps(model.link_head)} if model.link_head else {}),
         "state_bytes_per_vertex": plan.features.row_bytes + sum(layer["state_bytes_per_vertex"] for layer in layers),
         "state_bytes_per_edge": sum(layer["state_bytes_per_edge"] for layer in layers),
+        "key_bytes_per_edge": sum(layer["key_bytes_per_edge"] for layer in layers),
         "checks": [one.as_json() for one in model.checks],
     }
 
@@ -125,7 +128,8 @@ def _footer(data: dict[str, Any]) -> str:
     total = data["state_bytes_per_vertex"]
     state = (
         f"state: {total:,} bytes per vertex with its features, {total:,} MB per million vertices; "
-        f"{data['state_bytes_per_edge']:,} bytes per edge, and room for more"
+        f"{data['state_bytes_per_edge']:,} bytes per edge, and room for more; of an edge with a key "
+        f"{data['key_bytes_per_edge']:,} bytes more, and {OF_A_KEY}"
     )
     hops = data["hops"]
     reached = sum(OUT_EDGES**k for k in range(1, hops + 1))
@@ -182,6 +186,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
         "edge_weights": weights_text(conv, layer.edge),
         "edge_features": layer.edge.attributes,
         "state_bytes_per_edge": edge_bytes(layer.edge),
+        "key_bytes_per_edge": key_bytes(layer.edge),
         "incremental": _incremental(layer),
         "multiplications_per_row": sum(one.multiplications for one in (*before, conv, *after)) - per_edge,
         "multiplications_per_edge": per_edge,

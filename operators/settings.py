@@ -23,8 +23,8 @@ from freshet.operators.output_folders import TABLES_VARIABLE, home_of
 from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.parser.letter_box import DeadLetterFile, LetterBox, LetterQueue
 from freshet.partitioner.config import PartitionerConfig
+from freshet.schema import KEY_BYTES
 
-KEY_BYTES = 16  # of an edge with a key: that, and its place among parallel ones
 TIME_BYTES = 8  # of an edge that may expire: the `ts` of its last add
 
 

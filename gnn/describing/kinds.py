@@ -12,9 +12,11 @@ from freshet.gnn.declarations import Conv, EdgeConv
 from freshet.gnn.describing.words import (
     APPROXIMATE,
     MESSAGES_BYTES,
+    OF_A_KEY,
     OUT_EDGES,
     checks_lines,
     edge_bytes,
+    key_bytes,
     label,
     pair_line,
     pair_steps,
@@ -152,7 +154,11 @@ def _footer(data: dict[str, Any]) -> str:
         f"hops: a change goes on to vertices up to {hops} edges away, {reached:,} of them where each has {OUT_EDGES} "
         f"out-edges"
     )
+    keys = sorted({one["key_bytes_per_edge"] for layer in data["layers"] for one in layer["relations"]})
     lines.append(f"state: bytes per vertex with its features: {kept}; edges and slots come on top")
+    if keys:
+        each = " or ".join(map(str, keys))
+        lines.append(f"of an edge with a key {each} bytes more in each layer that reads it, and {OF_A_KEY}")
     return "\n".join([*lines, *checks_lines(data["checks"])])
 
 
@@ -217,5 +223,6 @@ def _relation_data(model: KindsModel, conv: Conv, plan: RelationPlan) -> dict[st
         "multiplications_per_edge": messages[1],
         "edge_features": plan.edge.attributes,
         "state_bytes_per_edge": edge_bytes(plan.edge),
+        "key_bytes_per_edge": key_bytes(plan.edge),
         "state_bytes_per_vertex": plan.synopsis.state_bytes(plan.message_width) + counts,
     }

@@ -14,9 +14,11 @@ from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 from freshet.gnn.rows.norms import FrozenNorm
 from freshet.gnn.synopses.edge_network import EdgeNetwork
 from freshet.gnn.synopses.of_messages import Synopsis
+from freshet.schema import KEY_BYTES
 
 OUT_EDGES = 3  # of a vertex in the example of how far a change goes
 MESSAGES_BYTES = 4  # the number of a vertex's messages, where single ones are looked at
+OF_A_KEY = f"{KEY_BYTES} in the Partitioner, which has the text of a string, too"
 APPROXIMATE = "approximate: norms over all vertices keep the statistics of the graph given at the export"
 
 
@@ -68,7 +70,12 @@ def edge_bytes(reads: EdgeReads) -> int:
 
     An entry is the other end, and a weight or number where it is read.
     """
-    return 2 * (8 if reads.weighted or reads.row_width else 4) + (4 + 4 * reads.row_width if reads.row_width else 0)
+    return key_bytes(reads) + (4 + 4 * reads.row_width if reads.row_width else 0)
+
+
+def key_bytes(reads: EdgeReads) -> int:
+    """Bytes that the key of an edge adds in a layer's tables: a number beside either entry, in as much room again."""
+    return 2 * (8 if reads.weighted or reads.row_width else 4)
 
 
 def weights_text(conv: Conv, reads: EdgeReads) -> str:

@@ -24,6 +24,14 @@ def size(
     parts: Annotated[int, typer.Option(min=1, max=1024, help="--parts of the job.")] = 1,
     id_type: Annotated[IdType, typer.Option(help="Kind of vertex ids; strings are taken as 16 bytes long.")] = "int",
     undirected: Annotated[bool, typer.Option("--undirected", help="Every edge is mirrored.")] = False,
+    edge_key: Annotated[
+        IdType | None,
+        typer.Option(
+            help="Kind of the keys of edges, where the job has --edge-key or its snapshot a column key; strings are "
+            "taken as 16 bytes long.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on one line.")] = False,
 ) -> None:
     """Estimate the memory and disk of a job by the size of its graph.
@@ -53,7 +61,8 @@ def size(
     check_model(model)
     take_layers(layers)
     plan = load_plan(str(model.absolute()))
-    found = estimate(model.absolute(), graph_size(plan, vertices, edges, parts, id_type, undirected=undirected))
+    shape = graph_size(plan, vertices, edges, parts, id_type, undirected=undirected, edge_keys=edge_key or "")
+    found = estimate(model.absolute(), shape)
     if as_json:
         print(orjson.dumps(found.as_json()).decode(), flush=True)
     else:

@@ -34,11 +34,11 @@ from freshet.operators.embed.memory_plan import (
 )
 from freshet.operators.embed.prepare import record_bytes, sorting_bytes
 from freshet.operators.parser.keys import KEY_FIELD
-from freshet.operators.settings import KEY_BYTES
 from freshet.operators.snapshot.reader import Snapshot
 from freshet.partitioner.config import STREAM, PartitionerConfig
 from freshet.partitioner.ids import INT, STRING
 from freshet.partitioner.placement.whole_graph import EDGE_BYTES, EDGES_MAX
+from freshet.schema import KEY_BYTES
 
 _MIB = 1 << 20
 # Of the streaming job (docs/reference/memory.md): the Partitioner's tables and its hash index; adjacency at a layer,

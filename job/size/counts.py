@@ -21,21 +21,23 @@ def graph_size(
     id_kind: str = INT,
     *,
     undirected: bool = False,
+    edge_keys: str = "",
 ) -> GraphSize:
     """Return the size of a graph for this model: N, or KIND=N and RELATION=N for each kind and relation.
 
     Edges given as N alone are dealt evenly to the relations that events bring.
-    Raises: UsageError for other names, missing ones, and more edges than there are pairs; KindsError where edges
-    between two kinds are to be undirected.
+    Raises: UsageError for other names, missing ones, and more edges than there are pairs where they have no keys;
+    KindsError where edges between two kinds are to be undirected.
     """
     kinds = plan.features.kinds
     if kinds is None:
         counts = (_sole(VERTICES, vertices, 1),), (_sole(EDGES, edges, 0),)
-        return GraphSize(*counts, parts, id_kind, undirected)
+        return GraphSize(*counts, parts, id_kind, undirected, edge_keys)
     kinds.mirrors(undirected=undirected)
     of_vertices, of_edges = _by_kind(kinds, vertices), _by_relation(kinds, edges)
-    _refuse_too_many(kinds, of_vertices, of_edges)
-    return GraphSize(of_vertices, of_edges, parts, id_kind, undirected)
+    if not edge_keys:
+        _refuse_too_many(kinds, of_vertices, of_edges)
+    return GraphSize(of_vertices, of_edges, parts, id_kind, undirected, edge_keys)
 
 
 def _sole(option: str, given: Sequence[str], least: int) -> int:

@@ -7,6 +7,7 @@ So nothing here knows how tables are made up. The graph is smaller by a power of
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from freshet.operators.settings import Settings
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, Events
-from freshet.partitioner.ids import INT, Ids
+from freshet.partitioner.ids import INT, NO_KEY, Ids
 from freshet.schema import EdgeValues, FeatureRows
 from freshet.state.table import Table, TableSet
 from freshet.state.task_parts import TaskParts
@@ -54,6 +55,8 @@ class GraphSize(NamedTuple):
     parts: int = 1
     id_kind: str = INT
     undirected: bool = False
+    edge_keys: str = ""
+    """Kind of the keys of edges, of which then more may be than pairs; empty: they have none."""
 
 
 def operators_of(model: Path, shape: GraphSize) -> dict[str, OperatorBytes]:
@@ -68,7 +71,7 @@ def tables_of(model: Path, shape: GraphSize) -> tuple[dict[str, TableSet], int]:
     """Return the tables of each operator that holds such a graph, and the bytes of the Partitioner's indexes."""
     plan = load_plan(str(model))
     rules = graph_rules(plan, undirected=shape.undirected)
-    partitioning = PartitionerConfig.of(rules, id_kind=shape.id_kind)
+    partitioning = PartitionerConfig.of(rules, id_kind=shape.id_kind, edge_keys=shape.edge_keys)
     settings = Settings(str(model), "", shape.parts, tasks=(shape.parts,), partitioning=partitioning)
     core = Partitioner(shape.parts, plan.features, partitioning, TaskParts.dealt(shape.parts, 1))
     network = open_network(settings, plan, sinks=False)
@@ -119,7 +122,8 @@ def _epochs(plan: AnyPlan, shape: GraphSize) -> Iterator[Events]:
     ends = [np.linspace(0, n, _EPOCHS + 1).astype(np.int64).tolist() for n in shape.vertices]
     kinds = plan.features.kinds
     between = [(0, 0)] if kinds is None else [(one.source, one.target) for one in kinds.relations]
-    drawn = [_Pairs(rng, len(names[target])) for _, target in between]
+    drawn = [_Pairs(rng, len(names[target]), may_repeat=bool(shape.edge_keys)) for _, target in between]
+    keys = count()
     for k in range(1, _EPOCHS + 1):
         known = [end[k] for end in ends]
         edges = list[tuple[np.ndarray, np.ndarray]]()
@@ -127,18 +131,31 @@ def _epochs(plan: AnyPlan, shape: GraphSize) -> Iterator[Events]:
             src, dst = pairs.up_to(m * k // _EPOCHS, known[source], known[target])
             edges.append((names[source][src], names[target][dst]))
         fresh = [name[end[k - 1] : end[k]] for name, end in zip(names, ends, strict=True)]
-        yield _events(plan, fresh, edges, shape.id_kind, rng)
+        events = _events(plan, fresh, edges, shape.id_kind, rng)
+        yield events.with_keys(_keys(events, keys, shape.edge_keys)) if shape.edge_keys else events
+
+
+def _keys(events: Events, numbers: Iterator[int], kind: str) -> Ids:
+    """Return a key for each edge, and none for a vertex; texts are as long as those of ids."""
+    found = [next(numbers) if op == OP_ADD_EDGE else NO_KEY for op in events.op.tolist()]
+    if kind == INT:
+        return Ids.of_ints(found)
+    return Ids.of_strings(["" if key == NO_KEY else f"{key:0{ID_BYTES}}" for key in found])
 
 
 class _Pairs:
-    """Edges of a relation: pairs of places of a source and a target, each of which comes once."""
+    """Edges of a relation: pairs of places of a source and a target, each of which comes once.
 
-    def __init__(self, rng: np.random.Generator, targets: int) -> None:
+    Where they may repeat, they do once all have come.
+    """
+
+    def __init__(self, rng: np.random.Generator, targets: int, *, may_repeat: bool) -> None:
         self._rng, self._targets, self._drawn = rng, max(targets, 1), np.empty(0, np.int64)
+        self._may_repeat, self._repeated = may_repeat, 0
 
     def up_to(self, many: int, sources: int, targets: int) -> tuple[np.ndarray, np.ndarray]:
         """Return further pairs of the first sources and targets, of which there are so `many` then, or all."""
-        many = min(many, sources * targets)
+        asked, many = many, min(many - self._repeated, sources * targets)
         fresh = np.empty(0, np.int64)
         while (wanted := many - len(self._drawn)) > 0:
             src = (sources * self._rng.random(wanted) ** _SKEW).astype(np.int64)
@@ -150,6 +167,9 @@ class _Pairs:
                 codes = self._rng.choice(free, wanted, replace=False)
             fresh = np.concatenate([fresh, codes])
             self._drawn = np.concatenate([self._drawn, codes])
+        if self._may_repeat and (more := asked - len(self._drawn) - self._repeated) > 0 and len(self._drawn):
+            fresh = np.concatenate([fresh, self._rng.choice(self._drawn, more)])
+            self._repeated += more
         fresh = self._rng.permutation(fresh)
         return fresh // self._targets, fresh % self._targets
 

@@ -2,6 +2,7 @@
 
     .venv/bin/python scripts/bench/size.py                       # three jobs, some minutes
     .venv/bin/python scripts/bench/size.py --vertices 50000 --edges 400000 --parts 2
+    .venv/bin/python scripts/bench/size.py --vertices 50000 --edges 400000 --edge-key
 
 Each job streams a graph from a file, in one process, and another one starts from the same graph as a snapshot. Compared
 are the tables of all operators, the change log and the base image. The memory of the process, which streams at full
@@ -52,16 +53,24 @@ def make_model(folder: Path, width: int, conv: str) -> None:
     save_model(build_model(layers=layers, weights=weights), folder)
 
 
-def make_events(path: Path, snapshot: Path, vertices: int, edges: int, width: int) -> None:
-    """Write a graph as events, each vertex before its first edge, and as a snapshot."""
+def make_events(path: Path, snapshot: Path, vertices: int, edges: int, width: int, *, keyed: bool) -> None:
+    """Write a graph as events, each vertex before its first edge, and as a snapshot.
+
+    `keyed`: edges have keys, and a quarter of them is parallel to others.
+    """
     rng = np.random.default_rng(11)
     src, dst = make_edges(vertices, edges, rng)
+    if keyed:
+        again = rng.integers(0, edges, edges // 4)
+        src[: len(again)], dst[: len(again)] = src[again], dst[again]
+    keys = pa.array(np.arange(edges))
     order = np.argsort(np.maximum(src, dst), kind="stable")
     rows = rng.random(vertices * width, np.float32)
     snapshot.mkdir(exist_ok=True)
     features = pa.FixedSizeListArray.from_arrays(pa.array(rows), width)
     pq.write_table(pa.table({"id": np.arange(vertices), "x": features}), snapshot / "vertices.parquet")
-    pq.write_table(pa.table({"src": src, "dst": dst}), snapshot / "edges.parquet")
+    given = {"key": keys} if keyed else {}
+    pq.write_table(pa.table({"src": src, "dst": dst, **given}), snapshot / "edges.parquet")
     ops = pa.array(["add_vertex"] * vertices + ["add_edge"] * edges)
     x = pa.ListArray.from_arrays(
         pa.array(np.concatenate([np.arange(vertices + 1), np.full(edges, vertices)]).astype(np.int32) * width),
@@ -78,6 +87,7 @@ def make_events(path: Path, snapshot: Path, vertices: int, edges: int, width: in
             "x": x,
             "src": pa.concat_arrays([pa.nulls(vertices, pa.int64()), pa.array(src[order])]),
             "dst": pa.concat_arrays([pa.nulls(vertices, pa.int64()), pa.array(dst[order])]),
+            **({"key": pa.concat_arrays([pa.nulls(vertices, pa.int64()), keys])} if keyed else {}),
         }
     )
     pq.write_table(table.take(pa.array(at[np.argsort(place, kind="stable")])), path, row_group_size=50_000)
@@ -111,14 +121,15 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def measure(vertices: int, edges: int, parts: int, width: int, conv: str) -> dict[str, Any]:
+def measure(vertices: int, edges: int, parts: int, width: int, conv: str, *, keyed: bool) -> dict[str, Any]:
     """Compare one job with its prediction; deviations are relative to what was measured."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         make_model(folder / "M", width, conv)
-        make_events(folder / "small.parquet", folder / "other", 10, 20, width)
-        make_events(folder / "large.parquet", folder / "S", vertices, edges, width)
+        make_events(folder / "small.parquet", folder / "other", 10, 20, width, keyed=keyed)
+        make_events(folder / "large.parquet", folder / "S", vertices, edges, width, keyed=keyed)
         asked = [str(FRESHET), "size", "M", "--vertices", str(vertices), "--edges", str(edges), "--parts", str(parts)]
+        asked += ["--edge-key", "int"] if keyed else []
         told = json.loads(subprocess.run([*asked, "--json"], cwd=folder, check=True, capture_output=True).stdout)
         how = ["--parts", str(parts), "--runtime", "local", "--checkpoint-interval", "10m"]  # no page is held twice
         _, before = run(folder, "small", *how)
@@ -154,12 +165,13 @@ def main() -> int:
     parser.add_argument("--edges", type=int)
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--edge-key", action="store_true", help="edges have keys, a quarter is parallel to others")
     parser.add_argument("--tolerance", type=float, default=0.2)
     given = parser.parse_args()
     jobs = JOBS if given.vertices is None else ((given.vertices, given.edges, given.parts, given.width),)
     worst = 0.0
     for k, job in enumerate(jobs):
-        line = measure(*job, ("gcn", "sage")[k % 2])
+        line = measure(*job, ("gcn", "sage")[k % 2], keyed=given.edge_key)
         print(orjson.dumps(line).decode(), flush=True)
         pairs = [line[name] for name in COMPARED]
         worst = max(worst, *(abs(pair["predicted"] / pair["measured"] - 1) for pair in pairs))

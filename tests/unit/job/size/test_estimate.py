@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from freshet.gnn.describe import describe_data
+from freshet.gnn.model import save_model
 from freshet.job import cli
 from freshet.job.size import miniature
 from freshet.job.size.estimate import estimate
-from freshet.job.size.miniature import GraphSize, operators_of
+from freshet.job.size.miniature import ID_BYTES, GraphSize, operators_of, tables_of, used_bytes
+from freshet.schema import KEY_BYTES
+from tests.support.graphs.models import conv, make_model
 from tests.unit.test_imports import ROOT
 
 MODEL = ROOT / "tests" / "data" / "state" / "format-2" / "model"
@@ -22,6 +26,8 @@ MODEL = ROOT / "tests" / "data" / "state" / "format-2" / "model"
         GraphSize((24_000,), (160_000,)),
         GraphSize((24_000,), (160_000,), 4),
         GraphSize((24_000,), (160_000,), 1, "string"),
+        GraphSize((24_000,), (160_000,), 1, "int", edge_keys="int"),
+        GraphSize((24_000,), (160_000,), 3, "int", edge_keys="string"),
     ],
 )
 def test_a_smaller_graph_tells_what_the_whole_one_takes(shape: GraphSize, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +41,36 @@ def test_a_smaller_graph_tells_what_the_whole_one_takes(shape: GraphSize, monkey
         assert small[name].state == pytest.approx(held.state, rel=0.2), name
 
 
+def test_keys_take_memory_of_the_partitioner_and_in_the_lists_of_each_layer(tmp_path: Path) -> None:
+    save_model(make_model(1, [conv("sage_conv", 4, 4), conv("graph_conv", 4, 4)]), tmp_path)
+    told, m = describe_data(tmp_path), 40_000
+
+    def bytes_of(kind: str) -> dict[str, dict[str, int]]:
+        tables, _ = tables_of(tmp_path, GraphSize((1000,), (m,), edge_keys=kind))
+        return {name: {one.name: used_bytes(one) for one in found} for name, found in tables.items()}
+
+    plain, ints, texts = map(bytes_of, ("", "int", "string"))
+    for number, layer in enumerate(told["layers"], 1):
+        lists = [
+            sum(size for table, size in found[f"storage{number}"].items() if table.endswith((".pool", ".weight")))
+            for found in (plain, ints)
+        ]
+        of_edge = layer["state_bytes_per_edge"]
+        assert lists[1] / lists[0] == pytest.approx((of_edge + layer["key_bytes_per_edge"]) / of_edge, rel=0.1), number
+    assert [layer["key_bytes_per_edge"] for layer in told["layers"]] == [8, 16]
+    assert told["key_bytes_per_edge"] == 24
+    without, with_ints, with_texts = (sum(found["partitioner"].values()) for found in (plain, ints, texts))
+    assert with_ints - without == pytest.approx(KEY_BYTES * m, rel=0.05)
+    assert 0.65 < (with_texts - with_ints) / (ID_BYTES * m) < 1.05, "the pool of texts is counted as room is made"
+
+
+def test_more_edges_than_pairs_are_parallel(tmp_path: Path) -> None:
+    save_model(make_model(1, [conv("sage_conv", 4, 4)]), tmp_path)
+    few, many = (tables_of(tmp_path, GraphSize((30,), (m,), edge_keys="int"))[0]["partitioner"] for m in (900, 5000))
+    rows = [int(next(one for one in found if one.name == "edge").part_rows.sum()) for found in (few, many)]
+    assert rows == [900, 5000]
+
+
 def test_an_operator_without_work_grows_with_what_it_holds() -> None:
     few, many, edges = (
         estimate(MODEL, GraphSize((n,), (m,))) for n, m in ((8000, 32_000), (16_000, 64_000), (8000, 256_000))
@@ -46,11 +82,16 @@ def test_an_operator_without_work_grows_with_what_it_holds() -> None:
 
 
 def test_json_has_bytes_of_memory_and_disk(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        cli.main(["size", str(MODEL), "--vertices", "1000", "--edges", "4000", "--undirected", "--json"])
-    assert not end.value.code
-    [line] = capsys.readouterr().out.splitlines()
-    found = json.loads(line)
+    given = ["size", str(MODEL), "--vertices", "1000", "--edges", "4000", "--undirected", "--json"]
+    lines = []
+    for more in (["--edge-key", "string"], []):
+        with pytest.raises(SystemExit) as end:
+            cli.main([*given, *more])
+        assert not end.value.code
+        [line] = capsys.readouterr().out.splitlines()
+        lines.append(json.loads(line))
+    keyed, found = lines
+    assert keyed["memory"]["operators"]["partitioner"] > 1.3 * found["memory"]["operators"]["partitioner"]
     assert found["memory"]["tables"] == pytest.approx(sum(found["memory"]["operators"].values()), abs=10)
     assert found["disk"]["change_log"] == pytest.approx(found["disk"]["change_log_per_million_rows"] / 1e3, rel=0.01)
 

@@ -58,12 +58,12 @@ def test_rows_are_as_wide_as_their_kind_where_relations_lead_between_kinds(tmp_p
     assert sums == {"r0.z": 16, "r0.s": 16, "r1.z": 8, "r1.s": 8, "r2.z": 16, "r2.s": 16, "r3.s": 8}
 
 
-@pytest.mark.parametrize(("parts", "id_kind"), [(1, "int"), (3, "string")])
+@pytest.mark.parametrize(("parts", "id_kind", "edge_keys"), [(1, "int", ""), (3, "string", ""), (2, "int", "int")])
 def test_a_smaller_graph_tells_what_the_whole_one_takes(
-    tmp_path: Path, parts: int, id_kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parts: int, id_kind: str, edge_keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_model(different_convs(), tmp_path / "M")
-    shape = GraphSize((3000, 2000, 20), (15_000, 0, 5000, 2000), parts, id_kind)
+    shape = GraphSize((3000, 2000, 20), (15_000, 0, 5000, 2000), parts, id_kind, edge_keys=edge_keys)
     whole = operators_of(tmp_path / "M", shape)
     monkeypatch.setattr(miniature, "EDGES_MAX", 20_000)
     small = operators_of(tmp_path / "M", shape)
@@ -111,6 +111,8 @@ def test_other_counts_are_refused(vertices: list[str], edges: list[str], said: s
     save_model(different_convs(), tmp_path)
     with pytest.raises(UsageError) as refused:
         graph_size(load_plan(str(tmp_path)), vertices, edges)
+    if "pairs" in said:
+        assert graph_size(load_plan(str(tmp_path)), vertices, edges, edge_keys="int").edges[-1] == 201
     assert str(refused.value).startswith(said)
 
 
