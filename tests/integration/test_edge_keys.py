@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
 
 from freshet.gnn.model import save_model
+from freshet.job.dev.broker import Broker
+from freshet.job.folder.run_file import read_run
 from tests.support.graphs.attributed import EDGE_WIDTH, gine
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, with_attributes
-from tests.support.runs.jobs import DEADLINE_S, FRESHET
+from tests.support.kafka.topics import make_topic
+from tests.support.runs.jobs import DEADLINE_S, FRESHET, Job, TopicInput
 
 MODEL = [conv("sage_conv", IN_WIDTH, 6), {"type": "relu"}, gine(6, 4)]
 
@@ -117,3 +122,56 @@ def test_a_job_without_keys_says_which_option_takes_them(tmp_path: Path) -> None
     line = freshet("run", *given, "--runtime", "local")
     assert line["rejected"] == 1 and "--edge-key" in next(iter(line["reasons"]))
     assert freshet("check", *given)["rejected"] == 1
+
+
+def send(broker: Broker, topic: str, messages: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": broker.address})
+    for message in messages:
+        producer.produce(topic, message, partition=0)
+    assert producer.flush(60) == 0
+
+
+def given_by(broker: Broker, folder: Path, topic: str) -> TopicInput:
+    save_model(make_model(3, MODEL), folder / "model")
+    make_topic(broker, topic, 1)
+    return TopicInput(folder / "model", folder / "none", 0, None, f"kafka://{broker.address}/{topic}")
+
+
+@pytest.mark.slow
+def test_a_topic_that_begins_with_vertices(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    jobs.append(job := Job(given_by(broker, tmp_path, "vertices-first"), tmp_path / "out"))
+    vertices = [{"op": "add_vertex", "id": 7 * k - 5} for k in range(700)]
+    wrong = {"op": "add_edge", "src": 1, "dst": 2, "key": 1.5}
+    records = [*vertices, wrong, *records_of("string")]
+    send(broker, "vertices-first", list(map(orjson.dumps, records)))
+    done = job.done("--until", "latest", "--epoch-events", 200)
+    assert (done["events"], done["rejected"]) == (len(records), 1)
+    assert read_run(job.out)["edge_keys"] == "string"
+    job.check()
+
+
+@pytest.mark.slow
+def test_each_record_of_a_message_is_an_edge(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
+    """Several records a message, read further on another night; another --edge-key is refused then."""
+    jobs.append(job := Job(given_by(broker, tmp_path, "batches"), tmp_path / "out"))
+    records = [{**one, "key": "*" if one["op"] == "del_edge" else None} for one in records_of("int", "other")]
+    lines = list(map(orjson.dumps, records))
+    messages = [b"\n".join(lines[k : k + 30]) for k in range(0, len(lines), 30)]
+    how = ("--until", "latest", "--epoch-events", 70, "--edge-key")
+    send(broker, "batches", messages[:25])
+    assert job.done(*how, "offset")["rejected"] == 0
+    send(broker, "batches", messages[25:])
+    refused = job.run(*how, "other", "--resume", "auto")
+    assert refused.code == 2 and "--edge-key" in refused.last_line
+    assert job.done(*how, "offset", "--resume", "auto")["events"] == len(records)
+    job.check()
+    job.exported(tmp_path / "graph")
+    pairs = Counter[tuple[Any, Any]]()
+    for one in records:
+        if one["op"] == "add_edge":
+            pairs[one["src"], one["dst"]] += 1
+        elif one["op"] in ("del_edge", "del_vertex"):
+            for pair in [pair for pair in pairs if pair == (one.get("src"), one.get("dst")) or one.get("id") in pair]:
+                del pairs[pair]
+    table = pq.read_table(tmp_path / "graph" / "edges.parquet").to_pylist()
+    assert Counter((one["src"], one["dst"]) for one in table) == pairs and max(pairs.values()) > 2
