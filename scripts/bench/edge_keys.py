@@ -5,7 +5,8 @@
 
 The cores run in one thread (engine.py), of two layers whose messages are weighted and one that counts. Keyless jobs and
 those with keys take the same distinct edges, in turn. Times of parallel edges are those of an event in epochs of a
-hundred: of a pair with few parallel edges, and with many; likewise of self-loops of one vertex. The graph is one part.
+hundred: of a pair with few parallel edges, and with many; likewise of self-loops of one vertex. The destination of the
+pair is a hub, which is split where there are several parts.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def keys_of(kind: str, numbers: np.ndarray) -> Ids | None:
     return Ids.of_ints(numbers) if kind == "int" else Ids.of_strings([f"payment-{number}" for number in numbers])
 
 
-def cores(kind: str) -> Cores:
+def cores(kind: str, parts: int = 1) -> Cores:
     """Return the cores of a job whose edges have such keys."""
-    return Cores(make_model(1, LAYERS), 1, PartitionerConfig(edge_keys=kind, hybrid_threshold=100))
+    return Cores(make_model(1, LAYERS), parts, PartitionerConfig(edge_keys=kind, hybrid_threshold=100))
 
 
 def epochs(
@@ -111,23 +112,23 @@ def show_distinct(edges: int, rounds: int) -> None:
         print(f"epochs of {size}: events/s {text}")
 
 
-def show_parallel(parallel: int, dst: int) -> None:
+def show_parallel(parallel: int, parts: int, dst: int) -> None:
     """Print the cost of an event about a pair, from vertex 1, with few and with many parallel edges."""
     for kind in EDGE_KEYS[1:]:
-        _show_pair(cores(kind), kind, parallel, dst)
+        _show_pair(cores(kind, parts), kind, parallel, parts, dst)
 
 
-def _show_pair(engine: Cores, kind: str, parallel: int, dst: int) -> None:
+def _show_pair(engine: Cores, kind: str, parallel: int, parts: int, dst: int) -> None:
     few = 10 * EPOCH
     numbers = np.arange(parallel)
     ends = np.ones(parallel, np.int64), np.full(parallel, dst)
     around = np.arange(3, 3 + few)
-    for events in epochs(OP_ADD_EDGE, around, np.full(few, dst), kind, around, 1000):  # a hub
+    for events in epochs(OP_ADD_EDGE, around, np.full(few, dst), kind, around, 1000):  # a hub, split in many parts
         engine.take(events)
 
     def step(op: int, first: int, last: int, weight: float) -> float:
-        src, dst = (one[first:last] for one in ends)
-        return timed(engine, epochs(op, src, dst, kind, numbers[first:last], weight=weight))
+        src, to = (one[first:last] for one in ends)
+        return timed(engine, epochs(op, src, to, kind, numbers[first:last], weight=weight))
 
     def all_steps(first: int, last: int) -> list[float]:
         added = step(OP_ADD_EDGE, first, last, 1.0)
@@ -141,7 +142,7 @@ def _show_pair(engine: Cores, kind: str, parallel: int, dst: int) -> None:
     deleted = step(OP_DEL_EDGE, 0, parallel - few, 1.0)
     what = "self-loops" if dst == 1 else "parallel edges"
     words = ["/".join(f"{us:.1f}" for us in of) for of in (one, many, [added, changed, deleted])]
-    print(f"{kind} keys, {what}: us to add/change/delete one of {few:,}: {words[0]}; ", end="")
+    print(f"{parts} part(s), {kind} keys, {what}: us to add/change/delete one of {few:,}: {words[0]}; ", end="")
     print(f"of {parallel:,}: {words[1]}; each of these: {words[2]}; another in-edge there: {other:.1f}")
 
 
@@ -151,10 +152,12 @@ def main() -> int:
     parser.add_argument("--edges", type=int, default=200_000, help="distinct edges (default: %(default)s)")
     parser.add_argument("--parallel", type=int, default=100_000, help="edges of one pair (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the speeds (default: %(default)s)")
+    parser.add_argument("--parts", type=int, nargs="*", default=[1, 4], help="parts of the hub (default: 1 4)")
     options = parser.parse_args()
     show_distinct(options.edges, options.rounds)
     for dst in (2, 1):
-        show_parallel(options.parallel, dst)
+        for parts in options.parts:
+            show_parallel(options.parallel, parts, dst)
     return 0
 
 

@@ -56,14 +56,12 @@ class Cores:
         settings = Settings("", "", parts, config or PartitionerConfig(), sealing=SealingConfig(), tasks=(parts,))
         self.partitioner = Partitioner(parts, plan.features, settings.partitioning, TaskParts.dealt(parts, 1))
         flow = dataflow_of(settings, plan)
+        cores = {
+            row.name: Nowhere(parts) if row.kind == SINK else make_core(settings, plan, row, 0) for row in flow.staged
+        }
         self.stages = {
-            Place(row.name, 0): Stage(
-                row.name,
-                Nowhere(parts) if row.kind == SINK else make_core(settings, plan, row, 0),
-                1,
-                parts=range(parts),
-            )
-            for row in flow.staged
+            Place(name, 0): Stage(name, core, flow.blocks_per_epoch(name), parts=range(parts))
+            for name, core in cores.items()
         }
         for stage in self.stages.values():
             stage.restore(*([] for _ in range(parts)))
