@@ -57,6 +57,7 @@ class Readouts:
 
     def __init__(self, model: Model | KindsModel) -> None:
         """Take a model."""
+        self.sha256 = model.sha256()
         kinds = isinstance(model, KindsModel)
         widths = model.out_widths if isinstance(model, KindsModel) else {"": model.out_width}
         layers = model.heads if isinstance(model, KindsModel) else {"": model.head}

@@ -45,7 +45,7 @@ class Position(BaseModel):
 
 
 class _Times(BaseModel):
-    """Times of the events that a snapshot covers, in ms since 1970: when the last one came, and their largest `ts`."""
+    """Arrival of the last event that a snapshot covers, and the largest `ts` of them, in ms since 1970."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

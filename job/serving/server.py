@@ -21,7 +21,7 @@ from freshet.job.serving.bounds.budget import Budget, shared_memory, unpack_few_
 from freshet.job.serving.doors.answering import Answering, Doors
 from freshet.job.serving.doors.keeper import Keeper
 from freshet.job.serving.doors.worker import WorkerSettings
-from freshet.job.serving.feeds.feed import ServeOptions, feed_of
+from freshet.job.serving.feeds.feed import Feed, ServeOptions, feed_of
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FLIGHT_PORT, HTTP_PORT = 47470, 47480
 _STDERR = 2  # the descriptor: what stands in for sys.stderr need have none
+_RENEW_S = 1.0  # between two looks at which job other servers have
 _TELL_S = 0.5  # between two tries to say where the server is
 _SWITCH_INTERVAL_S = 5e-4  # threads that answer wait this long for the one that follows
 
@@ -58,12 +59,13 @@ def serve(options: ServeOptions) -> NoReturn:
         with place.only_server(tables):
             allow_many_files()
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
-            current = CurrentTable(tables)
-            lookup = Lookup(current, JobHere(job.sources, feed.consistency, job.kind), job.model)
+            place.withdraw_others(job, tables)
+            current = CurrentTable(tables, JobHere.of(job))
+            lookup = Lookup(current)
             left = place.left_behind(job, tables)
             if left is not None:
                 current.begin_with(left.path)
-            health = Health(lookup, options.stale_after_s, job.kind_name, job.lacks)
+            health = Health(lookup, options.stale_after_s)
             servers = _Servers(options, lookup, health, job)
             follower: Follower | None = None
             try:
@@ -73,14 +75,18 @@ def serve(options: ServeOptions) -> NoReturn:
                 if left is not None:
                     servers.announce()
                 current.go_on()
-                follower = feed.follower()
-                health.trouble = lambda: follower.trouble
+                follower = feed.follower(job)
+                health.trouble = lambda: None if follower is None else follower.trouble
+                health.following = lambda: None if follower is None else follower.next_figures()
                 _start(follower, until)
                 unpack_few_at_once()
                 if left is None:
                     servers.announce()
                 _compact_regularly(options, until)
-                follower.run(until)
+                while not until():
+                    follower.run(until)
+                    if not until() and (following := _next_follower(feed, follower, until)) is not None:
+                        follower = following
             finally:
                 if follower is not None:
                     follower.close(forget=True)
@@ -100,6 +106,32 @@ def _start(follower: Follower, until: Callable[[], bool]) -> None:
     took = time.perf_counter() - began
     how = "taken over as it stood" if follower.taken_over else f"loaded from {follower.origin}"
     say(f"table of {follower.table.path} {how} in {took:.2f} s, at epoch {follower.table.epoch}")
+
+
+def _next_follower(feed: Feed, former: Follower, until: Callable[[], bool]) -> Follower | None:
+    """Follow the job that has taken the place of the former one; until its table is there, readers have the former's.
+
+    None where there is none after all.
+    """
+    if former.following is not None:
+        former.give_way()
+        return former.following
+    job = feed.renewed(former.job)
+    if job is None:
+        time.sleep(_RENEW_S)
+        return None
+    say(
+        f"the servers to feed from are of the job {job.job_id} now: its table takes the place of {former.job.job_id}'s "
+        f"at epoch {former.seen}, which readers have seen; to begin with it earlier, start this server again"
+    )
+    following = feed.follower(job)
+    following.not_before(former.seen)
+    _start(following, lambda: until() or following.is_left_behind)
+    if not following.is_readable:  # the server ends, or there is a third job
+        following.close(forget=False)
+        return None
+    former.give_way()
+    return following
 
 
 def check_token(options: ServeOptions) -> None:
@@ -151,14 +183,14 @@ class _Servers:
     """Servers of this process, and of the worker processes."""
 
     def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, job: ServedJob) -> None:
-        self._doors = _doors(options, job)
+        self._doors = _doors(options)
         processes = len(self._doors.flight_ports)
         shared = shared_memory(processes)
         budget = Budget(0, processes, shared)
         lookup.as_server(budget)
         self._answering = Answering(self._doors, 0, lookup, health)
-        common = lookup.job.sources, lookup.job.consistency, options.stale_after_s, health.kind, health.lacks
-        work = WorkerSettings(self._doors, 0, os.getpid(), str(lookup.folder), *common, shared)
+        common = str(lookup.folder), job.described(), options.stale_after_s
+        work = WorkerSettings(self._doors, 0, os.getpid(), *common, shared)
         self._tables, self._workers, self._is_announced = lookup.folder, list[int](), False
         self._keeper = Keeper(work, self._changed, budget.forget)
 
@@ -213,7 +245,7 @@ def _until_done(write: Callable[[], None]) -> None:
             return
 
 
-def _doors(options: ServeOptions, job: ServedJob) -> Doors:
+def _doors(options: ServeOptions) -> Doors:
     host, found = options.host, options.certificate
     ports = [_port(options.port, FLIGHT_PORT, host, "--port")]
     http_port = _port(options.http_port, HTTP_PORT, host, "--http-port")
@@ -221,8 +253,7 @@ def _doors(options: ServeOptions, job: ServedJob) -> Doors:
         following = free_port(ports[-1] + 1, host)
         ports.append(following if following != http_port else free_port(following + 1, host))
     cert, key = (None, None) if found is None else (str(found.cert.absolute()), str(found.key.absolute()))
-    shown = options.token, cert, key, job.job_id, job.model, job.tails_here
-    return Doors(host, tuple(ports), http_port, *shown)
+    return Doors(host, tuple(ports), http_port, options.token, cert, key)
 
 
 def _compact_regularly(options: ServeOptions, ended: Callable[[], bool]) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from freshet.job.serving.protocol.columns import taken
 from freshet.state.served.ids import Ids
 from freshet.state.served.layout import T_POSITION_SEQ
 
@@ -20,57 +19,79 @@ Scores = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of left and right row
 COSINE, DOT, LINK = METRICS = ("cosine", "dot", "link")
 
 
-class TableRows(NamedTuple):
-    """All rows at one epoch, their lengths, and what the table was when they were read."""
+class _HasTable(Protocol):
+    """Interface of a source of answers: the whole table."""
+
+    @property
+    def whole(self) -> TableReader:
+        """The table with all that can be read of it."""
+
+
+S = TypeVar("S", bound=_HasTable)
+
+
+class TableRows(NamedTuple, Generic[S]):
+    """All rows at one epoch, their lengths, what they were read from, and what the table was then."""
 
     moment: tuple[object, ...]
     epoch: int
     ids: Ids
     found: Found
     norms: np.ndarray
+    served: S
 
 
-class NearestRows:
+class NearestRows(Generic[S]):
     """Finds the rows that are nearest to a vector; safe for threads, which take turns.
 
     Each turn takes the whole processor anyway, and calls at once would each hold a copy, of an epoch of its own.
     """
 
-    def __init__(self, table: Callable[[], TableReader], by_epochs: bool = True) -> None:
-        """`by_epochs`: a row does not change without the epoch."""
-        self._table, self._by_epochs = table, by_epochs
-        self._rows: TableRows | None = None
+    def __init__(self, source: Callable[[], S], by_epochs: Callable[[S], bool]) -> None:
+        """`by_epochs`: whether a row does not change without the epoch."""
+        self._source, self._by_epochs = source, by_epochs
+        self._rows: TableRows[S] | None = None
         self._lock = threading.Lock()
 
     def best(
-        self, query: np.ndarray, k: int, metric: str, link: Scores | None = None
-    ) -> tuple[int, Ids, np.ndarray, np.ndarray, np.ndarray]:
-        """The epoch, and of the k nearest, the best first: ids, epochs, rows and scores.
+        self,
+        query: Callable[[TableRows[S]], np.ndarray],
+        k: int,
+        metric: str,
+        link: Callable[[S], Scores] | None = None,
+    ) -> tuple[TableRows[S], np.ndarray, np.ndarray]:
+        """All rows, the places of the k nearest among them, the best first, and their scores.
 
-        `link`: what scores pairs of the query and a row, where that is the metric; pairs without a number come last.
-        Shapes: query (width,) float32; epochs (k,) int64; rows (k, width) float32; scores (k,) float32
+        `query`: the vector, given all rows, (width,) float32; so that of a vertex is of the same epoch. `link`: what
+        scores pairs of the vector and a row, where that is the metric; pairs without a number come last.
+
+        Shapes: places (k,) int64; scores (k,) float32
         """
         with self._lock:
             rows = self._newest()
-            scores = rows.found.rows @ query if link is None else link(query[None], rows.found.rows)
+            vector = query(rows)
             if link is not None:
+                scores = link(rows.served)(vector[None], rows.found.rows)
                 scores[np.isnan(scores)] = -np.inf
-            elif metric == COSINE:
-                scores /= np.maximum(rows.norms * float(np.linalg.norm(query)), 1e-30)
+            else:
+                scores = rows.found.rows @ vector
+            if metric == COSINE:
+                scores /= np.maximum(rows.norms * float(np.linalg.norm(vector)), 1e-30)
             k = min(k, len(scores))
             best = np.argpartition(-scores, k - 1)[:k] if k else np.empty(0, np.int64)
             best = best[np.argsort(-scores[best], kind="stable")]
-            return rows.epoch, taken(rows.ids, best), rows.found.own[best], rows.found.rows[best], scores[best]
+            return rows, best, scores[best]
 
-    def _newest(self) -> TableRows:
+    def _newest(self) -> TableRows[S]:
         """Kept until the next epoch, or the next row that comes without one."""
-        table = self._table()
+        served = self._source()
+        table = served.whole
         moment: tuple[object, ...] = table.path, table.epoch
-        if not self._by_epochs:
+        if not self._by_epochs(served):
             moment = *moment, table.word(T_POSITION_SEQ)  # it changes behind the last row of each batch
         if self._rows is None or self._rows.moment != moment:
             self._rows = None  # before the next one is made
             ids, found = table.all()
             norms = np.sqrt(np.einsum("ij,ij->i", found.rows, found.rows))
-            self._rows = TableRows((table.path, found.epoch, *moment[2:]), found.epoch, ids, found, norms)
+            self._rows = TableRows((table.path, found.epoch, *moment[2:]), found.epoch, ids, found, norms, served)
         return self._rows

@@ -18,6 +18,7 @@ from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import FEW, Lookup
+from freshet.job.serving.tables.place import read_shown
 from freshet.job.serving.tables.requests import REQUESTS
 from freshet.job.serving.tables.served import Answer, CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
@@ -30,8 +31,8 @@ class MappedTransport:
     """Reads the table that a server of this machine keeps, with no server in between."""
 
     def __init__(self, tables: Path) -> None:
-        self._tables, self._current = tables.absolute(), CurrentTable(tables.absolute())
-        self._known: Lookup | None = None
+        self._tables = tables.absolute()
+        self._known: tuple[CurrentTable, Lookup] | None = None
         self.consistency = EPOCH
         self._lock = threading.Lock()
 
@@ -39,27 +40,31 @@ class MappedTransport:
         """Read rows as a table."""
         lookup = self._lookup
         answer = lookup.all(wanted) if ids is None else lookup.get(self._fitting(ids), wanted)
-        return answer.epoch, lookup.as_table(answer, logits=logits)
+        return self._epoch_of(answer), lookup.as_table(answer, logits=logits)
 
     def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
         """Read rows as arrays."""
-        answer: Answer = self._lookup.get(self._fitting(ids), wanted)
-        return answer.epoch, answer.ids, answer.epochs, answer.rows
+        answer = self._lookup.get(self._fitting(ids), wanted)
+        return self._epoch_of(answer), answer.ids, answer.epochs, answer.rows
 
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
         """A look at the table and no more, if there are few ids and all are there."""
-        if self._known is None or self.consistency == ROW:  # whose answers have no epoch to wait for
-            if self._lookup.job.consistency == ROW and min_epoch > 0:
-                return None
-        table = self._current.at_hand()
+        served = self._current.at_hand()
+        if served.job.consistency == ROW and min_epoch > 0:  # whose answers have no epoch to wait for
+            return None
+        table = served.table
         if isinstance(ids, Texts) is not table.strings or len(ids) > FEW:
             return None
         found = table.few(ids, min_epoch)
-        return None if found is None else (found.epoch, ids, found.own, found.rows)
+        if found is None:
+            return None
+        self.consistency = served.job.consistency
+        return found.epoch, ids, found.own, found.rows
 
     def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """Answer a request of this name here."""
         answer = REQUESTS[name].run(self._lookup, asked, wanted)
+        self.consistency = answer.served.job.consistency
         return answer.epoch, answer.as_table(False)
 
     def health(self) -> dict[str, Any]:
@@ -69,27 +74,40 @@ class MappedTransport:
     def close(self) -> None:
         """The mapping goes with the object."""
 
+    def _epoch_of(self, answer: Answer) -> int:
+        self.consistency = answer.served.job.consistency
+        return answer.epoch
+
     def _fitting(self, ids: Ids) -> Ids:
         return ids if len(ids) else self._lookup.ids_of([])
 
     @property
     def _lookup(self) -> Lookup:
-        if self._known is None:
-            with self._lock:
-                self._known = self._found()
-                self.consistency = self._known.job.consistency
-        return self._known
+        return (self._known or self._found())[1]
 
-    def _found(self) -> Lookup:
+    @property
+    def _current(self) -> CurrentTable:
+        return (self._known or self._found())[0]
+
+    def _found(self) -> tuple[CurrentTable, Lookup]:
+        """Look for the job once; what each table says of its own holds."""
+        with self._lock:
+            if self._known is None:
+                current = CurrentTable(self._tables, self._job())
+                self._known = current, Lookup(current)
+                self.consistency = current.job.consistency
+            return self._known
+
+    def _job(self) -> JobHere:
         try:
-            job = ServedJob.of_tables(self._tables)
+            job = ServedJob.of_tables(self._tables) or FedJob.recorded(self._tables)
         except KindChoiceError as error:
             raise _folder_of_a_kind(self._tables, error.returned) from None
         if job is not None:
-            return Lookup(self._current, JobHere(job.sources, kind=job.kind), job.model)
-        fed = FedJob.recorded(self._tables)
-        if fed is not None:
-            return Lookup(self._current, JobHere(fed.sources, fed.consistency, fed.kind), fed.model)
+            return JobHere.of(job)
+        shown = read_shown(self._tables)  # of a service, whose job is elsewhere
+        if shown is not None and shown[1] is not None:
+            return JobHere.described(shown[1])
         msg = (
             f"{self._tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`, or the "
             "folder in which a `freshet serve` keeps its table"

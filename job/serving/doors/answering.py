@@ -15,7 +15,6 @@ from freshet.job.serving.doors.http_front import Front
 from freshet.job.serving.protocol.tls import Address, Certificate
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
-from freshet.job.serving.tables.served_job import TailsHere
 
 END_S = 1.0
 _KEEP_ALIVE_S = 75  # a connection over which nothing comes
@@ -32,9 +31,6 @@ class Doors:
     token: str | None
     cert: str | None
     key: str | None
-    job_id: str
-    model: str
-    tails: TailsHere | None = None
 
     @property
     def certificate(self) -> Certificate | None:
@@ -56,8 +52,7 @@ class Answering:
         self._doors, self._lookup, self._health = doors, lookup, health
         location = Address(doors.host, doors.flight_ports[number], doors.cert is not None).location()
         several = doors.flights if len(doors.flight_ports) > 1 else []
-        given = doors.token, doors.job_id, doors.certificate, doors.model, several, doors.tails
-        self._flight = EmbeddingFlights(location, lookup, health, *given)
+        self._flight = EmbeddingFlights(location, lookup, health, doors.token, doors.certificate, several)
         self._http: Any = None
 
     def start(self) -> None:

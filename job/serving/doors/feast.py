@@ -40,7 +40,7 @@ def moments_of(lookup: Lookup, answer: Answer) -> np.ndarray:
 
     Raises: DamagedFileError.
     """
-    arrived_ms, event_ts = lookup.times_of(answer.epochs).T
+    arrived_ms, event_ts = lookup.times_of(answer).T
     times = np.where(event_ts != NO_TIME, event_ts, arrived_ms)
     known = np.where(times != NO_TIME, times, 0)
     years = known.clip(_FIRST_MS, _LAST_MS).astype("datetime64[ms]")  # what Python's datetime can read

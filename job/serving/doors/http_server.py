@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -13,7 +13,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Route
 
 from freshet.errors import FreshetError
-from freshet.job.serving.bounds.asked_ids import as_stored
+from freshet.job.serving.bounds.asked_ids import as_stored, ids_of_values
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, FREE_BYTES, OBJECT_BYTES, ONE_BYTES_MAX, Held
 from freshet.job.serving.bounds.forms import (
     TIMEOUT_MAX_S,
@@ -47,7 +47,7 @@ from freshet.job.serving.tables.health import Health, status_of
 from freshet.job.serving.tables.lookup import K_MAX, Lookup
 from freshet.job.serving.tables.requests import REQUESTS
 from freshet.job.serving.tables.requests import Request as Computed
-from freshet.job.serving.tables.served import Answer
+from freshet.job.serving.tables.served import Answer, JobHere, Served
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -129,7 +129,7 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
     _refuse_by_kind(app)
     _add_description(app)
     apart = Apart()
-    _add_lookups(app, lookup, health, apart)
+    _add_lookups(app, lookup, apart)
     _add_features(app, lookup, apart)
     for name, computed in REQUESTS.items():
         _add_computed(app, lookup, apart, name, computed)
@@ -158,7 +158,7 @@ def _add_description(app: FastAPI) -> None:
     app.router.routes.insert(0, Route("/openapi.json", described))  # FastAPI's own takes any query
 
 
-def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> None:
+def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
     @app.get("/embeddings/{id:any}", openapi_extra=_in_query(One, "id"), responses=_OF_EPOCH)
     @app.get("/embeddings", openapi_extra=_in_query(One), responses=_OF_EPOCH)
     async def embedding(request: Request) -> Response:
@@ -168,30 +168,36 @@ def _add_lookups(app: FastAPI, lookup: Lookup, health: Health, apart: Apart) -> 
         server is refused.
         """
         asked = _query(One, request)
-        _check_kind(lookup, health, asked.kind)
+        _check_kind(lookup.job, asked.kind)
         ids = lookup.ids_of([asked.id])
         await _wait(lookup, asked.wanted)
         answer = lookup.get(ids)
+        _check_kind(answer.served.job, asked.kind)  # of a wait it may be another one
         if not len(answer.epochs):
-            return _json({"error": f"no vertex {asked.id!r}", "kind": "unknown", **_as_of(lookup, answer.epoch)}, 404)
-        return _json({**listed(answer, asked.ids_as is not None)[0], **_as_of(lookup, answer.epoch)})
+            return _json(
+                {"error": f"no vertex {asked.id!r}", "kind": "unknown", **_as_of(answer.served, answer.epoch)}, 404
+            )
+        return _json({**listed(answer, asked.ids_as is not None)[0], **_as_of(answer.served, answer.epoch)})
 
     @app.post("/embeddings/", include_in_schema=False)
     @app.post("/embeddings", openapi_extra=_body(Many), responses=_OF_EPOCH)
     async def embeddings(request: Request) -> Response:
         """The embeddings of many vertices, at one epoch."""
         asked, sent = await _sent(apart, Many, request)
-        size = _bytes_of(lookup, len(asked.ids), 2 * sent)
-        answer, held = await found_in(lookup, apart, asked.ids, asked.wanted, size)
-        return apart.answer(_found_parts(lookup, answer, asked), size, held)
+
+        def size_of(served: Served) -> int:
+            return _bytes_of(served, len(asked.ids), 2 * sent)
+
+        answer, held, size = await found_in(lookup, apart, asked.ids, asked.wanted, size_of)
+        return apart.answer(_found_parts(answer, asked), size, held)
 
 
-def _check_kind(lookup: Lookup, health: Health, kind: str | None) -> None:
+def _check_kind(job: JobHere, kind: str | None) -> None:
     """Refuse another kind than that of this server; one that feeds from a topic may not know its kind."""
-    if kind is None or kind == health.kind or (not health.kind and lookup.job.consistency == ROW):
+    if kind is None or kind == job.kind_name or (not job.kind_name and job.consistency == ROW):
         return
-    known = f"the embeddings of {health.kind}" if health.kind else "embeddings of one kind, which has no name"
-    cure = "ask the server of that kind" if health.kind else "leave it out"
+    known = f"the embeddings of {job.kind_name}" if job.kind_name else "embeddings of one kind, which has no name"
+    cure = "ask the server of that kind" if job.kind_name else "leave it out"
     msg = f"kind: this server has {known}, got {kind!r}; {cure}"
     raise BadRequestError(msg)
 
@@ -202,10 +208,13 @@ def _add_features(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         """Answer like Feast's feature server: columns of values, with their statuses."""
         asked, sent = await _sent(apart, OnlineFeatures, request)
         name, values = next(iter(asked.entities.items()), ("id", []))  # the form takes one at most
-        size = feast_bytes(lookup.table.width, asked.columns, len(values)) + 2 * sent
-        answer, held = await found_in(lookup, apart, values, Wanted(), size)
+
+        def size_of(served: Served) -> int:
+            return feast_bytes(served.table.width, asked.columns, len(values)) + 2 * sent
+
+        answer, held, size = await found_in(lookup, apart, values, Wanted(), size_of)
         names = [name, *asked.names]
-        head = {"metadata": {"feature_names": names, **_as_of(lookup, answer.epoch)}}
+        head = {"metadata": {"feature_names": names, **_as_of(answer.served, answer.epoch)}}
         try:
             moments = await apart(size <= INLINE_BYTES, moments_of, lookup, answer)
         except BaseException:
@@ -250,16 +259,21 @@ def _body(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {JSON: {"schema": model.model_json_schema()}}}}
 
 
-def _bytes_of(lookup: Lookup, rows: int, more: int) -> int:
+def _bytes_of(served: Served, rows: int, more: int) -> int:
     """Return the maximum bytes of an answer with `rows` rows and `more` other bytes."""
-    return rows * lookup.served.row_shape(readout=True).in_json + more
+    return rows * served.row_shape(readout=True).in_json + more
 
 
-async def found_in(lookup: Lookup, apart: Apart, values: list[Any], wanted: Wanted, size: int) -> tuple[Answer, Held]:
-    """The rows for an answer of `size` bytes, and the room that they take."""
-    lookup.budget.check(size, f"the answer for {len(values):,} ids")
+async def found_in(
+    lookup: Lookup, apart: Apart, values: list[Any], wanted: Wanted, size_of: Callable[[Served], int]
+) -> tuple[Answer, Held, int]:
+    """The rows for an answer, the room that they take, and the bytes of an answer from their source."""
+    what = f"the answer for {len(values):,} ids"
+    lookup.budget.check(size_of(lookup.served), what)
     await _wait(lookup, wanted)
-    return await apart(size <= INLINE_BYTES, _rows, lookup, values)
+    served = lookup.served  # the rows come from it, whatever takes its place meanwhile
+    lookup.budget.check(size := size_of(served), what)
+    return *await apart(size <= INLINE_BYTES, _rows, lookup, values, served), size
 
 
 async def _wait(lookup: Lookup, wanted: Wanted) -> None:
@@ -267,21 +281,21 @@ async def _wait(lookup: Lookup, wanted: Wanted) -> None:
         await lookup.room.wait_as_task(wanted)
 
 
-def _rows(lookup: Lookup, values: list[Any]) -> tuple[Answer, Held]:
-    ids = lookup.ids_of(values)
-    row = lookup.served.row_shape(readout=True).in_arrow + OBJECT_BYTES
+def _rows(lookup: Lookup, values: list[Any], served: Served) -> tuple[Answer, Held]:
+    ids = ids_of_values(values, served.table.strings)
+    row = served.row_shape(readout=True).in_arrow + OBJECT_BYTES
     held = lookup.budget.hold(len(ids) * row, f"the rows of {len(ids):,} ids")
-    return lookup.get(ids), held
+    return lookup.get(ids, served=served), held
 
 
-def _found_parts(lookup: Lookup, answer: Answer, asked: Many) -> Iterator[bytes]:
+def _found_parts(answer: Answer, asked: Many) -> Iterator[bytes]:
     known, as_text = set(ids_in(answer)), asked.ids_as is not None
-    stored = as_stored(asked.ids, lookup.table.strings)
+    stored = as_stored(asked.ids, answer.served.table.strings)
     unknown = [str(one) if as_text else one for one, id_ in zip(asked.ids, stored, strict=True) if id_ not in known]
-    of_each = lookup.served.row_shape(readout=True).in_json
+    of_each = answer.served.row_shape(readout=True).in_json
     rows = rows_of(answer, of_each, {}, as_text)
     lists = {"found": rows, "unknown": values_of(unknown, OBJECT_BYTES)}
-    yield from object_of(_as_of(lookup, answer.epoch), lists)
+    yield from object_of(_as_of(answer.served, answer.epoch), lists)
 
 
 def _computed_parts(lookup: Lookup, computed: Computed, asked: Any, what: str) -> tuple[Iterator[bytes], Held]:
@@ -292,11 +306,11 @@ def _computed_parts(lookup: Lookup, computed: Computed, asked: Any, what: str) -
     for name, values in answer.lists.items():
         texts = map(str, values) if as_text and name in _OF_IDS else values
         lists[name] = values_of(list(texts), OBJECT_BYTES)
-    return object_of(_as_of(lookup, answer.epoch), lists), held
+    return object_of(_as_of(answer.served, answer.epoch), lists), held
 
 
-def _as_of(lookup: Lookup, epoch: int) -> dict[str, Any]:
-    return {"as_of": epoch, **as_json_fields(lookup.so_far(epoch)), **lookup.more}
+def _as_of(served: Served, epoch: int) -> dict[str, Any]:
+    return {"as_of": epoch, **as_json_fields(served.so_far(epoch)), **served.job.more}
 
 
 def _add_health(app: FastAPI, lookup: Lookup, health: Health) -> None:
@@ -349,7 +363,12 @@ class _Collector:
         offsets = GaugeMetricFamily("freshet_next_offset", "what is read up to", labels=["source", "partition"])
         for row in figures.get("positions", ()):
             offsets.add_metric([row["source"], str(row["partition"])], row["next_offset"])
-        return [*found, offsets, *of_requests(self._lookup.budget.calls), *of_job(self._lookup.folder)]
+        return [
+            *found,
+            offsets,
+            *of_requests(self._lookup.budget.calls),
+            *of_job(self._lookup.job.log_beside(self._lookup.folder).out),
+        ]
 
 
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -15,7 +15,6 @@ from freshet.job.lifecycle.checkpoint_age import checkpoint_age_s
 from freshet.job.lifecycle.job_state import ENDED, FAILED, LOST, RUNNING, STOPPED, JobState, state_of
 from freshet.job.lifecycle.lag_file import read_lag
 from freshet.job.serving.bounds.calls import BOUNDS_S, Calls
-from freshet.operators.output_folders import LogFolders
 from freshet.operators.telemetry.figures import LEARNED, UNLEARNED, Figures, cumulative, seconds_of
 from freshet.operators.telemetry.load import read_loads
 from freshet.operators.telemetry.profile import read_figures
@@ -59,12 +58,11 @@ def of_requests(calls: Calls) -> Iterator[Metric]:
     yield times
 
 
-def of_job(tables: Path) -> Iterator[Metric]:
-    """Return the figures of the job with these tables; nothing where its folder is not here.
+def of_job(out: Path) -> Iterator[Metric]:
+    """Return the figures of the job of this folder; nothing where that is not here.
 
     Each sample has the label `job_name`, as in Flink's own metrics.
     """
-    out = LogFolders.of_tables(tables).out
     try:
         state = state_of(out)
     except InputError:

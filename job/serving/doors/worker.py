@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -20,9 +21,7 @@ from freshet.job.serving.doors.answering import Answering, Doors
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.served import CurrentTable, JobHere
-from freshet.job.serving.tables.served_job import TailsHere
 from freshet.log_lines import begin_inherited
-from freshet.operators.output_folders import kind_of_log
 
 READY = b"ready\n"
 _SWITCH_INTERVAL_S = 5e-4
@@ -36,11 +35,8 @@ class WorkerSettings:
     number: int
     parent: int
     tables: str
-    sources: tuple[str, ...]
-    consistency: str
+    job: dict[str, Any]  # that is expected, as `ServedJob.described` has it: what a table says of its own holds
     stale_after_s: float
-    kind: str
-    lacks: str
     budget: int | None = None  # the descriptor of the memory in which processes count what is in flight
 
     def dump(self) -> bytes:
@@ -53,8 +49,6 @@ class WorkerSettings:
         fields = orjson.loads(raw)
         doors = fields.pop("doors")
         doors["flight_ports"] = tuple(doors["flight_ports"])
-        doors["tails"] = doors["tails"] and TailsHere(**doors["tails"])
-        fields["sources"] = tuple(fields["sources"])
         return WorkerSettings(Doors(**doors), **fields)
 
 
@@ -73,11 +67,10 @@ def main() -> int:
         return 0
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     doors = work.doors
-    job = JobHere(work.sources, work.consistency, kind_of_log(doors.job_id, work.kind))
-    lookup = Lookup(CurrentTable(Path(work.tables)), job, doors.model)
+    lookup = Lookup(CurrentTable(Path(work.tables), JobHere.described(work.job)))
     unpack_few_at_once()
     lookup.as_server(Budget(work.number, len(doors.flight_ports), work.budget))
-    answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s, work.kind, work.lacks))
+    answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s))
     answering.start()
     gc.freeze()
     say(f"worker {work.number}: Flight at {doors.flights[work.number]}")

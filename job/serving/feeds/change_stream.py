@@ -18,7 +18,9 @@ import pyarrow as pa
 from freshet.job.serving.bounds.budget import Held, RowShape
 from freshet.job.serving.bounds.whole_table import WholeTable
 from freshet.job.serving.protocol.columns import column_of_ids, numbers, pieces_of, vectors
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import Served
 from freshet.state.served import layout as lay
 from freshet.state.served.ids import Ids, slice_of
 from freshet.state.served.reader import Change, ChangeReader
@@ -45,20 +47,24 @@ class ChangeEnd:
     times: list[list[int | None]] = field(default_factory=list)  # (epoch, arrived_ms, event_ts) of newer epochs
 
 
-def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change, ChangeEnd | None]]:
+def changes(lookup: Lookup, served: Served, until: Callable[[], bool]) -> Iterator[tuple[Change, ChangeEnd | None]]:
     """Yield all rows first, in pieces, the last one with metadata, then each change; an empty one as a heartbeat.
 
-    Raises: NotReadyError while no table is kept; ExhaustedError, TooSlowError for a slow reader.
+    `served`: the whole table to begin with, and to which job all rows belong.
+
+    Raises: NotReadyError while no table is kept, or once it is of another job; ExhaustedError, TooSlowError for a slow
+    reader.
     """
-    reading, sent, newest = ChangeReader(lookup.whole_table), 0.0, -1
+    reading, sent, newest = ChangeReader(served.whole), 0.0, -1
     row, held = RowShape(reading.table.width, 0).in_arrow, Held(lookup.budget)
     while not until():
         if lookup.table is not reading.table:
-            reading = ChangeReader(lookup.whole_table)
+            served = of_same_job(lookup.whole, served)
+            reading = ChangeReader(served.whole)
         if reading.lost:
             whole = WholeTable(reading.table, lookup.budget)
             reading.start_at(newest := whole.epoch)
-            nothing, end, began = reading.nothing().ids, end_of(lookup, 0), time.monotonic()  # as of that epoch
+            nothing, end, began = reading.nothing().ids, end_of(served, 0), time.monotonic()  # as of that epoch
             for part in whole:
                 sent = time.monotonic()
                 later = end if end.behind_us is None else replace(end, behind_us=end.behind_us + _us(sent - began))
@@ -71,7 +77,7 @@ def changes(lookup: Lookup, until: Callable[[], bool]) -> Iterator[tuple[Change,
             continue
         sent, before = time.monotonic(), newest
         newest = reading.epoch
-        yield newer if newer is not None else reading.nothing(), end_of(lookup, before + 1)
+        yield newer if newer is not None else reading.nothing(), end_of(served, before + 1)
         del newer
         held.release()
 
@@ -90,9 +96,20 @@ def ended_of(fields: Mapping[str, Any]) -> int:
     return lay.STOPPED if fields.get("stopped") is True else lay.ENDED if fields["ended"] is True else lay.RUNS
 
 
-def end_of(lookup: Lookup, begin: int) -> ChangeEnd:
-    """Return the metadata of the table, as of now, with the times of the newest epochs from `begin` on."""
-    table = lookup.table
+def of_same_job(now: Served, before: Served) -> Served:
+    """Return what is served now.
+
+    Raises: NotReadyError where it is of another job, whose rows whoever began with the one before can't take.
+    """
+    if now.job.job_id != before.job.job_id or now.table.width != before.table.width:
+        msg = f"the table is of the job {now.job.job_id!r} now, and was of {before.job.job_id!r}; ask again"
+        raise NotReadyError(msg)
+    return now
+
+
+def end_of(served: Served, begin: int) -> ChangeEnd:
+    """Return the metadata of a table, as of now, with the times of the newest epochs from `begin` on."""
+    table = served.table
     epochs = np.arange(max(begin, table.epoch + 1 - _TIMES_MAX), table.epoch + 1)
     times = [
         [epoch, *(None if one == NO_TIME else one for one in own)]
@@ -106,7 +123,7 @@ def end_of(lookup: Lookup, begin: int) -> ChangeEnd:
         time.time_ns() // 1000 - beat_us if beat_us else None,
         table.word(lay.T_TAIL_FAILURES),
         positions=table.positions().tolist(),
-        event_ts=lookup.so_far(table.epoch).event_ts,
+        event_ts=served.so_far(table.epoch).event_ts,
         times=[one for one in times if one[1:] != [None, None]],
         **ended,
     )

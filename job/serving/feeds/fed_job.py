@@ -20,7 +20,7 @@ from freshet.job.errors import UsageError
 from freshet.job.serving.feeds.checked import job_fields, parsed, whole_batches
 from freshet.job.serving.feeds.sent_model import folder_of, take
 from freshet.job.serving.protocol.tls import Address
-from freshet.job.serving.protocol.wanted import EPOCH, ROW
+from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.output_folders import TAIL, LogFolders, kind_of_log
 from freshet.operators.sink.tail.layout import VERSION, TailNote
@@ -46,7 +46,6 @@ class FedJob(ServedJob):
     """The job as another server describes it."""
 
     noted_width: int = 0
-    consistency: str = EPOCH
     model_tag: str = ""  # the first digits of its SHA-256, where a topic has them
 
     @property
@@ -74,11 +73,12 @@ class FedJob(ServedJob):
         model = fields["model_folder"] or str(folder_of(tables, fields["model_digest"] or "none"))
         kept = model if Path(model).is_dir() else ""
         tails = str(tables), fields["begins_empty"]
-        more = fields["width"], fields["consistency"], fields["model"]
+        more = fields["width"], fields["model"]
         job = fields["job_id"], fields["parts"], fields["strings"], tuple(fields["sources"])
         out, kind = LogFolders.of_tables(tables).out, kind_of_log(fields["job_id"], fields["kind_name"])
         lacks = str(sent.get("lacks", "")) if isinstance(sent, dict) else ""  # of our own note on a topic
-        return FedJob(out, *job, kept, *tails, kind, *more, kind_name=kind or fields["kind_name"], lacks=lacks)
+        named = {"kind_name": kind or fields["kind_name"], "lacks": lacks, "consistency": fields["consistency"]}
+        return FedJob(out, *job, kept, *tails, kind, *more, **named)
 
     @staticmethod
     def recorded(tables: Path) -> FedJob | None:
@@ -136,6 +136,16 @@ class FedServers:
                 msg = f"--from {','.join(self._addresses)}: no server answers ({reason})"
                 raise UsageError(msg)
             time.sleep(RETRY_S)
+
+    def job_id_of(self, source: FedServer) -> str:
+        """Return the id of the job that a server has now; empty while it does not answer."""
+        try:
+            client, options = self._connected(source, _ASK_S)
+            with client:
+                [result] = client.do_action(flight.Action("job", b""), options)
+                return str(job_fields(parsed(result.body.to_pybytes()))["job_id"])
+        except FAILURES:
+            return ""
 
     def changes(self, job_id: str, source: FedServer | None = None) -> Iterator[tuple[Any, pa.RecordBatch]]:
         """Pieces of changes from one server, until it fails; without `source` each call asks the next one."""

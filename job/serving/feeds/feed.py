@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from freshet.gnn.kinds.names import check_kinds
+from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.serving.protocol.tls import Certificate
-from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.job.serving.tables.health import STALE_AFTER_S
 from freshet.job.serving.tables.served_job import ServedJob, await_tables
 from freshet.kernels.user_cache import user_cache
@@ -25,6 +25,7 @@ from freshet.state.served.layout import HISTORY_BYTES
 if TYPE_CHECKING:
     from freshet.job.kafka.address import KafkaAddress
     from freshet.job.kafka.client import ClientProperties
+    from freshet.job.serving.feeds.fed_job import FedJob
     from freshet.job.serving.feeds.follower import Follower
 
 
@@ -55,12 +56,15 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A table's folder, its job, the consistency of its rows, and the factory of its follower."""
+    """A table's folder, its job, and the factory of a job's follower.
+
+    `renewed`: the job that is fed in the place of the given one; None while that is still the one.
+    """
 
     tables: Path
     job: ServedJob
-    follower: Callable[[], Follower]
-    consistency: str = EPOCH
+    follower: Callable[[Any], Follower]
+    renewed: Callable[[ServedJob], ServedJob | None] = lambda job: None
 
 
 def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
@@ -86,7 +90,7 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
         return _of_servers(options, until)
     tables = job.log.tables
 
-    def follower() -> Follower:
+    def follower(job: ServedJob) -> Follower:
         from freshet.job.serving.feeds.follower import Follower
 
         return Follower(job, tables, options.history_bytes)
@@ -106,6 +110,27 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
 
     job = own() or sources.job(tables, until, options.wait_s)
     job = own() or job  # it may have begun meanwhile
+    _check_fed(options, job)
+
+    def follower(job: ServedJob) -> Follower:
+        from freshet.job.serving.feeds.merging_follower import MergingFollower
+
+        return MergingFollower(job, tables, sources, until, options.history_bytes)
+
+    def renewed(former: ServedJob) -> ServedJob | None:
+        try:
+            found = sources.job(tables, until, 0.0)
+            _check_fed(options, found)
+        except UsageError as error:
+            say(str(error))
+            return None
+        return found if found.job_id != former.job_id else None
+
+    return Feed(tables, job, follower, renewed)
+
+
+def _check_fed(options: ServeOptions, job: ServedJob) -> None:
+    """Raises: UsageError for a job of another kind, or of servers of an earlier version."""
     if options.kind not in (None, job.kind):
         has = f"the kind {job.kind}" if job.kind else "the only kind that its job returns; leave --kind out"
         msg = f"--kind {options.kind}: the embeddings of {','.join(options.sources)} are of {has}"
@@ -113,13 +138,6 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
     if not job.parts:
         msg = f"--from {','.join(options.sources)}: the server does not say how many parts its job has; update it"
         raise UsageError(msg)
-
-    def follower() -> Follower:
-        from freshet.job.serving.feeds.merging_follower import MergingFollower
-
-        return MergingFollower(job, tables, sources, until, options.history_bytes)
-
-    return Feed(tables, job, follower)
 
 
 def _of_topic(options: ServeOptions, address: KafkaAddress, until: Callable[[], bool]) -> Feed:
@@ -130,12 +148,12 @@ def _of_topic(options: ServeOptions, address: KafkaAddress, until: Callable[[], 
     topic = Topic(address, options.kafka_properties or ClientProperties())
     job = topic.job(tables, until, options.wait_s)
 
-    def follower() -> Follower:
+    def follower(job: FedJob) -> Follower:
         from freshet.job.serving.feeds.topic_follower import TopicFollower
 
         return TopicFollower(job, tables, topic, until, options.history_bytes)
 
-    return Feed(tables, job, follower, ROW)
+    return Feed(tables, job, follower)
 
 
 def _tables_of(options: ServeOptions, sources: tuple[str, ...]) -> Path:

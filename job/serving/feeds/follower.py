@@ -9,6 +9,7 @@ import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,8 @@ class Follower:
 
     Invariant: a table that readers get is of exactly its epoch, and no earlier than what they have seen. A new table is
     offered to them once it has reached that epoch (`_offer`); until then they keep the former one.
+
+    Epochs of the table are those of the job, counted from `job.base` on.
     """
 
     origin = "the change log"
@@ -57,8 +60,9 @@ class Follower:
         self._shown: TableWriter | None = None  # the table that readers get
         self._floor = -1  # the epoch that they may have seen
         self.ended = RUNS
-        self.taken_over = False
+        self.taken_over = self.is_left_behind = False  # the latter: others have another job in the place of this one
         self.trouble: str | None = None  # why readers get nothing newer, where the server knows
+        self.following: Follower | None = None  # whose table has taken the place of this one's
 
     def start(self, until: Callable[[], bool] = lambda: False) -> None:
         """Take over the table of a killed server, or load the base; a table is readable on return.
@@ -76,7 +80,7 @@ class Follower:
                 time.sleep(_POLL_S)
 
     def _begin(self) -> bool:
-        self._floor = place.shown_epoch(self.job, self.tables)
+        self._floor = max(self._floor, place.shown_epoch(self.job, self.tables))
         found = self._left()
         try:
             if found is not None:
@@ -84,7 +88,7 @@ class Follower:
                 positions = TableReader(found.path).positions()
                 self._positions = {(int(a), int(b)): (int(c), int(d)) for a, b, c, d in positions}
                 if not self._positions:
-                    self._read_positions(found.epoch)
+                    self._read_positions(found.epoch - self.job.base)
             else:
                 self._load()
             self._offer()
@@ -95,8 +99,8 @@ class Follower:
         return True
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Follow the job until `until` returns True."""
-        while not until():
+        """Follow the job until `until` returns True, or until it is left behind."""
+        while not (until() or self.is_left_behind):
             if not self._tried(self.step):
                 time.sleep(_POLL_S)
 
@@ -131,7 +135,7 @@ class Follower:
         wanted = self.table.epoch + 1
         found: list[TailEpoch] = []
         for part in self._parts:
-            one = part.get(wanted)
+            one = part.get(wanted - self.job.base)
             if one is None:
                 return self._stalled(now)
             found.append(one)
@@ -148,6 +152,31 @@ class Follower:
             for table in (self.table, self._shown or self.table):
                 table.supersede()
             place.forget(self.job, self.tables)
+
+    @property
+    def seen(self) -> int:
+        """The epoch that readers may have seen; -1 before there is one."""
+        return self._floor if self._shown is None else max(self._floor, self._shown.epoch)
+
+    def not_before(self, epoch: int) -> None:
+        """Let readers get no table that is of an earlier epoch: they have seen this one."""
+        self._floor = max(self._floor, epoch)
+
+    @property
+    def is_readable(self) -> bool:
+        """True if readers have got its table."""
+        return self._shown is not None
+
+    def next_figures(self) -> dict[str, Any] | None:
+        """Return what health says of the job that is about to take the place of this one; None without such."""
+        return None
+
+    def give_way(self) -> None:
+        """Let another follower's table, which readers find already, take the place of this one's."""
+        self.close(forget=False)
+        for table in {self.table, self._shown or self.table}:
+            table.supersede()
+            table.path.unlink(missing_ok=True)
 
     def _left(self) -> TableWriter | None:
         """The table that a killed server left, if it will do."""
@@ -179,9 +208,9 @@ class Follower:
             return False
         self._asked_at = now
         upto = self._logged = self.job.complete_epoch()
-        if upto <= self.table.epoch:
+        before = self.table.epoch - self.job.base
+        if upto <= before:
             return False
-        before = self.table.epoch
         found = None
         if not self._is_behind_base():
             found = rows_between(self.job.log, before, upto, self.job.strings, self.job.width)
@@ -189,17 +218,17 @@ class Follower:
             self._begin_anew()
             return True
         self._make_room(len(found.ids), text_bytes(found.ids))
-        if self.table.epoch == before:  # else it was begun anew: it goes on from where it stands
-            self.table.remove(upto, found.dead)
-            self.table.put(found.epochs, found.ids, found.rows)
+        if self.table.epoch - self.job.base == before:  # else it was begun anew: it goes on from where it stands
+            self.table.remove(self.job.base + upto, found.dead)
+            self.table.put(self.job.base + found.epochs, found.ids, found.rows)
             self._read_positions(upto)
-            self.table.publish(upto, so_far=times_upto(self.job.log, upto, before))
+            self.table.publish(self.job.base + upto, so_far=times_upto(self.job.log, upto, before))
         self._offer()
         return True
 
     def _is_behind_base(self) -> bool:
         """Return whether deletions after the table's epoch may no longer be in the change log."""
-        return newest_base(self.job.log) > self.table.epoch
+        return newest_base(self.job.log) > self.table.epoch - self.job.base
 
     def _load(self) -> None:
         """Make a table of what the change log has."""
@@ -208,13 +237,13 @@ class Follower:
             upto = self.job.complete_epoch()
             found = rows_between(self.job.log, -1, upto, self.job.strings, self.job.width)
         self.table = self._table_for(len(found.ids), text_bytes(found.ids))
-        self.table.put(found.epochs, found.ids, found.rows)
+        self.table.put(self.job.base + found.epochs, found.ids, found.rows)
         self._read_positions(upto)
-        self.table.publish(upto, so_far=times_upto(self.job.log, upto))
+        self.table.publish(self.job.base + upto, so_far=times_upto(self.job.log, upto))
 
     def _read_positions(self, upto: int) -> None:
         for a, b, c, d in positions_at(self.job.log, upto, self.job.sources).tolist():
-            self._positions[a, b] = c, d
+            self._positions[a, b] = c, self.job.base + d
         self._set_positions()
 
     def _set_positions(self) -> None:
@@ -250,8 +279,7 @@ class Follower:
     def _begin_anew(self) -> None:
         """Go on with a table of what base and change log have; tails may bring it on to what readers have seen."""
         former = self.table
-        if self._shown is not None:
-            self._floor = max(self._floor, self._shown.epoch)
+        self._floor = self.seen
         self._load()
         for part in self._parts:
             part.rewind()
@@ -302,7 +330,7 @@ class Follower:
             self._ended_at, self.ended = now, self._how_ended()
             self._is_gone = not any(beats) and self._knows_log and self.job.is_over()
         heard_us, epoch = self._heard(beats)
-        if table.epoch >= self._heard_epoch:  # what the parts had at the last beat
+        if table.epoch - self.job.base >= self._heard_epoch:  # what the parts had at the last beat
             self._source_us = max(self._source_us, heard_us)
         self._heard_epoch = epoch
         failures = max(0, min(sum(one.failures for one in beats if one is not None), _MANY))

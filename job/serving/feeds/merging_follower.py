@@ -126,7 +126,7 @@ class MergingFollower(Follower):
         self.table, began = self._table_for(0, 0), time.monotonic()
         self._flow.stop()  # it fits the former table
         self._peers.pass_epoch(floor - 1)
-        while self.table.epoch < floor and not self._until():
+        while self.table.epoch < floor and not (self._until() or self._has_other_job):
             further = self._peers.further()
             if self._flow.under_way or further is not None:
                 self._flow_from(further)
@@ -136,6 +136,19 @@ class MergingFollower(Follower):
                 if time.monotonic() - began > _LACK_S and not self._is_of_former_job():
                     self._say_once(f"there is no table to begin with: {self._who_could_help()}")
                 time.sleep(_POLL_S)
+
+    @property
+    def _has_other_job(self) -> bool:
+        """True if all other servers that answer are of another job, and this machine does not see the change log."""
+        return not self._knows_log and self._peers.are_of_another_job
+
+    def _beat(self, now: float) -> None:
+        super()._beat(now)
+        self.is_left_behind = self._has_other_job
+
+    def _offer(self) -> None:
+        if self.table.epoch >= 0:  # else it could not be begun: the job has gone meanwhile
+            super()._offer()
 
     def _flow_from(self, further: FedServer | None) -> None:
         """Take in the next piece of another server's table; one that stands still gives way to one that is further."""

@@ -43,6 +43,7 @@ class _Peer:
     reason: str = "not reached yet"
     patience_s: float = _PATIENCE_S
     gone: bool = False
+    job_id: str = ""  # of what it serves, once it has refused to tell of ours
 
     def hear(self, head: dict[str, Any], parts: int) -> None:
         """Note a heartbeat.
@@ -55,7 +56,7 @@ class _Peer:
             msg = f"a heartbeat: expected four numbers for each of {parts} parts, got {str(head)[:100]}"
             raise NotATailError(msg)
         self.beats = [None if one is None else Beat(now_us - one[0], *one[1:]) for one in beats]
-        self.table, self.ended, self.reason = table, ended_of(head), ""
+        self.table, self.ended, self.reason, self.job_id = table, ended_of(head), "", ""
 
 
 class PeerTails:
@@ -114,6 +115,12 @@ class PeerTails:
         """Return the job's end, as reported by servers that are no further than ours."""
         return max((peer.ended for peer in self._peers.copy().values() if peer.table <= self._epoch), default=RUNS)
 
+    @property
+    def are_of_another_job(self) -> bool:
+        """True if every server that answers has another job than ours, and one does."""
+        peers = list(self._peers.copy().values())
+        return any(peer.job_id for peer in peers) and not any(peer.job_id == "" and not peer.reason for peer in peers)
+
     def unheard(self) -> list[str]:
         """The servers of which nothing is heard, and why."""
         unheard = [f"{peer.source}: {peer.reason}" for peer in self._peers.copy().values() if peer.reason]
@@ -140,6 +147,8 @@ class PeerTails:
             except FAILURES as error:
                 peer.reason = reason_of(error) or "it has ended"
                 peer.table, peer.ended = -1, RUNS
+                found = self._sources.job_id_of(peer.source)
+                peer.job_id = "" if found == self._job.job_id else found
             self._stop.wait(RETRY_S)
 
     def _take(self, peer: _Peer) -> None:

@@ -60,6 +60,9 @@ def _pieces(
     try:
         while not until():
             if time.monotonic() - sent_s >= _BEAT_S:
+                if (job := lookup.job.job_id) != here.job_id:
+                    msg = f"tails of the job {here.job_id!r}: this server is of the job {job!r} now"
+                    raise NotReadyError(msg)
                 sent_s = time.monotonic()
                 yield _batch(np.empty(0, np.uint8)), orjson.dumps(_beat(here, folder, word, lookup))
             found = [(one.epoch, k, one) for k, part in enumerate(parts) if (one := part.after(wanted[k])) is not None]

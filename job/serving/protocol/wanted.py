@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # which clients do not have
 
 IDS_MAX = PAIRS_MAX = 100_000  # of a request
 TIMEOUT_S = 5.0
+GENERATION = 10**12  # epochs that each generation of a service has
 # What the rows of an answer have in common: an epoch, or nothing: each is the newest of its own that is known.
 EPOCH, ROW = "epoch", "row"
 # Times in every answer, in the order of a Moment; HTTP, its description, Flight and clients have them from here.
@@ -20,7 +21,13 @@ TIMES = {
     "as_of_ms": "when the last event up to that epoch came; null where it is not known",
     "event_ts": "the largest ts of the events up to it; null where none has any",
 }
-ANSWERED = ("epoch", *TIMES, "consistency")  # what stands in the metadata of an answer, where it is known
+ANSWERED = (
+    "epoch",
+    *TIMES,
+    "consistency",
+    "generation",
+    "model",
+)  # what stands in the metadata of an answer, where it is known
 
 
 class Wanted(NamedTuple):

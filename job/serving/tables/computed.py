@@ -14,7 +14,7 @@ from freshet.job.serving.protocol.columns import column_of_ids, taken
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.tables.lookup import Lookup
-from freshet.job.serving.tables.served import Answer
+from freshet.job.serving.tables.served import Answer, Served
 from freshet.state.served.ids import plain_ids
 
 _PAIRS_AT_ONCE = 8192
@@ -22,12 +22,13 @@ Gone = Callable[[], bool]  # whether the caller has gone
 
 
 class Computed(NamedTuple):
-    """An answer, as each protocol sends it.
+    """An answer, as each protocol sends it, and what it comes from.
 
     `as_table`: whether it is to have logits -> a table, with the answer's metadata. Over HTTP it has `found`, rows and
     columns beside them, if any, and `lists` by name.
     """
 
+    served: Served
     epoch: int
     as_table: Callable[[bool], pa.Table]
     found: tuple[Answer, Mapping[str, np.ndarray]] | None = None
@@ -45,28 +46,28 @@ def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None
         raise BadRequestError(msg)
     lookup.wait(wanted, gone)
     if "id" in asked:
-        found = lookup.get(lookup.ids_of([asked["id"]]))
-        if not len(found.epochs):
-            msg = f"nearest: no vertex {str(asked['id'])[:50]!r}"
-            raise BadRequestError(msg)
-        vector = found.rows[0]
+        answer, scores = lookup.nearest_to(asked["id"], k, metric)
     else:
         try:
             vector = np.array(asked["vector"], np.float32)
         except (TypeError, ValueError) as error:
             msg = "nearest: expected a vector of numbers"
             raise BadRequestError(msg) from error
-    answer, scores = lookup.nearest(vector, k, metric)
+        answer, scores = lookup.nearest(vector, k, metric)
     columns = {"score": scores}
-    return Computed(answer.epoch, lambda logits: lookup.as_table(answer, columns, logits=logits), (answer, columns))
+
+    def as_table(logits: bool) -> pa.Table:
+        return lookup.as_table(answer, columns, logits=logits)
+
+    return Computed(answer.served, answer.epoch, as_table, (answer, columns))
 
 
 def score(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) -> Computed:
     """Answer {"pairs": [[LEFT, RIGHT], ...]}: null where an end is unknown; all at one epoch."""
-    pairs = pairs_of_values(asked["pairs"], lookup.table.strings)
+    pairs_of_values(asked["pairs"], lookup.table.strings)  # before anything is waited for
     lookup.wait(wanted, gone)
     served = lookup.served
-    heads = served.link_scores
+    pairs, heads = pairs_of_values(asked["pairs"], served.table.strings), served.link_scores
     found = served.table.get(pairs.ids)
     known = found.own >= 0
     scores, has = np.empty(len(pairs.left), np.float32), known[pairs.left] & known[pairs.right]
@@ -79,9 +80,9 @@ def score(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) 
     def as_table(_logits: bool) -> pa.Table:
         ends = [column_of_ids(taken(pairs.ids, at)) for at in (pairs.left, pairs.right)]
         table = pa.table([*ends, pa.array(scores, mask=~has)], ["left", "right", "score"])
-        return table.replace_schema_metadata({**lookup.metadata(found.epoch), "scored_by": heads.by})
+        return table.replace_schema_metadata({**served.metadata(found.epoch), "scored_by": heads.by})
 
-    return Computed(found.epoch, as_table, lists=_in_json(pairs, scores, has, known))
+    return Computed(served, found.epoch, as_table, lists=_in_json(pairs, scores, has, known))
 
 
 def _in_json(pairs: AskedPairs, scores: np.ndarray, has: np.ndarray, known: np.ndarray) -> dict[str, Sequence[Any]]:

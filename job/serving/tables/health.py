@@ -11,7 +11,7 @@ from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables.lookup import Lookup
-from freshet.operators.output_folders import LogFolders
+from freshet.job.serving.tables.served import Served
 from freshet.state.served import layout as lay
 
 STALE_AFTER_S = 10.0
@@ -33,10 +33,10 @@ def status_of(figures: dict[str, Any], path: str, stale_ok: bool = False) -> int
 class Health:
     """Figures of a table and of what it follows, as of now."""
 
-    def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S, kind: str = "", lacks: str = "") -> None:
-        self._lookup, self._stale_after_s, self.lacks = lookup, stale_after_s, lacks
-        self.kind = kind or lookup.job.kind  # of the vertices, also where the model returns no other
+    def __init__(self, lookup: Lookup, stale_after_s: float = STALE_AFTER_S) -> None:
+        self._lookup, self._stale_after_s = lookup, stale_after_s
         self.trouble: Callable[[], str | None] = lambda: None  # what whoever keeps the table knows
+        self.following: Callable[[], dict[str, Any] | None] = lambda: None  # likewise, of a service's next job
         self._asked_s, self._found = float("-inf"), _SILENT
 
     @property
@@ -58,9 +58,10 @@ class Health:
         the topic can't have, where it does not have all.
         """
         try:
-            table = self._lookup.table
+            served = self._lookup.served
         except NotReadyError as error:
             return {"ready": False, "reason": self.trouble() or str(error)}
+        table, job = served.table, served.job
         now_us = time.time_ns() // 1000
         ended = table.word(lay.T_ENDED)
         server_s, source_us = (now_us - table.word(lay.T_BEAT_US)) / 1e6, table.word(lay.T_SOURCE_BEAT_US)
@@ -69,21 +70,22 @@ class Health:
         stale = behind_s > self._stale_after_s
         published, readable = table.word(lay.T_PUBLISHED_US), table.word(lay.T_READABLE_US)
         arrived = table.word(lay.T_ARRIVED_US)
-        row, failures = self._lookup.job.consistency == ROW, table.word(lay.T_TAIL_FAILURES)
+        row, failures = job.consistency == ROW, table.word(lay.T_TAIL_FAILURES)
         return {
             "ready": not stale,
             "tables": str(self._lookup.folder),
             "reason": self.trouble() or (f"nothing was heard for {behind_s:.1f} s" if stale else None),
-            **({"kind": self.kind} if self.kind else {}),
-            **({"lacks": self.lacks} if self.lacks else {}),
+            **({"kind": job.kind_name} if job.kind_name else {}),
+            **({"lacks": job.lacks} if job.lacks else {}),
+            **({} if job.generation is None else {"generation": job.generation, "next": self.following()}),
             "epoch": table.epoch,
             "vertices": table.live,
-            "consistency": self._lookup.job.consistency,
+            "consistency": job.consistency,
             "job": _HOW_ENDED.get(ended, self._silence() if stale else "unknown" if row else "running"),
             "behind_s": None if behind_s == float("inf") else round(behind_s, 3),
             "age_of_last_event_s": round((now_us - arrived) / 1e6, 3) if arrived else None,
             "publish_to_readable_ms": round((readable - published) / 1e3, 3) if published else None,
-            "positions": self._positions(),
+            "positions": _positions(served),
             "tail_failures": 0 if row else failures,
             "records_refused": failures if row else 0,
             "history_misses": table.misses,
@@ -96,24 +98,25 @@ class Health:
         """Describe a job that says nothing, by its folder where that is here; asked every two seconds at most."""
         now_s = time.monotonic()
         if now_s - self._asked_s >= _ASK_S:
-            self._asked_s, self._found = now_s, _state_of(self._lookup.folder)
+            self._asked_s, self._found = now_s, _state_of(self._lookup.job.log_beside(self._lookup.folder).out)
         return self._found
 
-    def _positions(self) -> list[dict[str, Any]]:
-        names = self._lookup.job.sources
-        return [
-            {"source": names[a] if 0 <= a < len(names) else "", "partition": b, "next_offset": c, "epoch": d}
-            for a, b, c, d in self._lookup.table.positions().tolist()
-        ]
+
+def _positions(served: Served) -> list[dict[str, Any]]:
+    names = served.job.sources
+    return [
+        {"source": names[a] if 0 <= a < len(names) else "", "partition": b, "next_offset": c, "epoch": d}
+        for a, b, c, d in served.table.positions().tolist()
+    ]
 
 
-def _state_of(tables: Path) -> str:
-    """Return `failed` or `lost` for a job whose tables these are and whose folder says so, else `silent`."""
+def _state_of(out: Path) -> str:
+    """Return `failed` or `lost` for a job whose folder says so, else `silent`."""
     from freshet.errors import InputError
     from freshet.job.lifecycle.job_state import FAILED, LOST, state_of
 
     try:
-        found = state_of(LogFolders.of_tables(tables).out).state
+        found = state_of(out).state
     except InputError:  # it is on another machine, or damaged
         return _SILENT
     return found if found in (FAILED, LOST) else _SILENT

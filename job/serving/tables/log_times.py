@@ -21,7 +21,7 @@ class LogTimes:
     """Reads the files that are needed, and keeps those of the last ones; safe for threads."""
 
     def __init__(self, log: LogFolders) -> None:
-        self._log, self._lock = log, threading.Lock()
+        self.log, self._lock = log, threading.Lock()
         self._kept: OrderedDict[str, tuple[tuple[int, int], EpochTimes]] = OrderedDict()
         self._first: dict[str, int] = {}  # epoch of a file, by its name
 
@@ -36,7 +36,7 @@ class LogTimes:
         asked, back = np.unique(epochs, return_inverse=True)
         out = np.full((len(asked), 2), NO_TIME)
         with self._lock:
-            files = sorted(self._log.epochs.glob("[!._]*.parquet"))
+            files = sorted(self.log.epochs.glob("[!._]*.parquet"))
             at = len(asked)
             while at and files:
                 number = bisect_right(files, int(asked[at - 1]), key=self._first_of) - 1
@@ -48,7 +48,7 @@ class LogTimes:
                 out[begin:at] = found.times[places]
                 at = min(begin, at - 1)
         if len(asked) and asked[0] == 0:
-            out[0] = began_ms(self._log.out) or NO_TIME, NO_TIME
+            out[0] = began_ms(self.log.out) or NO_TIME, NO_TIME
         return out[back.reshape(-1)]
 
     def _first_of(self, path: Path) -> int:

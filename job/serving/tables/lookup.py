@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from freshet.job.serving.bounds.asked_ids import ids_of_values
 from freshet.job.serving.bounds.budget import Budget
-from freshet.job.serving.bounds.neighbours import LINK, METRICS, NearestRows
+from freshet.job.serving.bounds.neighbours import LINK, METRICS, NearestRows, TableRows
 from freshet.job.serving.bounds.waiting import WaitingRoom
 from freshet.job.serving.protocol.columns import (
     column_of_ids,
@@ -24,13 +24,12 @@ from freshet.job.serving.protocol.columns import (
     vectors,
 )
 from freshet.job.serving.protocol.errors import BadRequestError, NotYetError
-from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted, as_metadata
+from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
 from freshet.job.serving.tables.served import Answer, CurrentTable, JobHere, Served
-from freshet.operators.output_folders import LogFolders
-from freshet.state.served.ids import Ids, Texts
+from freshet.state.served.ids import Ids, Texts, place_of
 from freshet.state.served.mapped import Found
 from freshet.state.served.plain import PlainReader
-from freshet.state.served.times import NO_TIME, NOTHING_KNOWN, Moment
+from freshet.state.served.times import NO_TIME
 
 if TYPE_CHECKING:
     from freshet.job.serving.tables.log_times import LogTimes
@@ -43,20 +42,22 @@ _POLL_S = 0.001
 _ROWS_AT_ONCE = 8192
 _DIGITS_MAX = 20  # of the number of a partition
 Metric = str
-_ANY_JOB = JobHere()
 
 
 class Lookup:
     """Answers from a table, at its newest complete epoch."""
 
-    def __init__(self, table: CurrentTable, job: JobHere = _ANY_JOB, model: str = "") -> None:
-        """`model`: the folder of the model whose readout answers may have; empty without."""
-        self._table, self.job, self._model = table, job, model
+    def __init__(self, table: CurrentTable) -> None:
+        self._table = table
         self.ids_found = self.ids_missing = 0
-        self._served: Served | None = None
-        self._neighbours = NearestRows(lambda: self.whole_table, job.consistency == EPOCH)
+        self._neighbours = NearestRows(lambda: self.whole, lambda served: served.job.consistency == EPOCH)
         self._log_times: LogTimes | None = None
         self.budget, self.room = Budget(), cast(WaitingRoom | None, None)  # of a server: `as_server`
+
+    @property
+    def job(self) -> JobHere:
+        """The job of the table; while there is none, the one that is expected."""
+        return self._table.job
 
     @property
     def served(self) -> Served:
@@ -64,47 +65,39 @@ class Lookup:
 
         Raises: NotReadyError while there is no table.
         """
-        table, found = self.table, self._served
-        if found is None or found.table is not table:
-            found = Served(0 if found is None else found.generation + 1, self.job, self._model, table)
-            self._served = found
-        return found
+        return self._table.served()
+
+    @property
+    def whole(self) -> Served:
+        """The same with all that can be read of the table, which takes a moment longer after a start."""
+        return self._table.whole()
+
+    @property
+    def table(self) -> TableReader | PlainReader:
+        """The table as it is mapped now."""
+        return self.served.table
 
     def as_server(self, budget: Budget | None = None) -> None:
         """Have calls wait in one room, and answers be counted in a budget, which other processes may share."""
         self.budget = budget or self.budget
         self.room = self.room or WaitingRoom(self)
 
-    def metadata(self, epoch: int) -> dict[str, str]:
-        """Return the metadata of an answer: its epoch, its times where they are known, and what `more` says."""
-        return {"epoch": str(epoch)} | as_metadata(self.so_far(epoch)) | self.more
-
-    @property
-    def more(self) -> dict[str, str]:
-        """Metadata of answers besides the epoch and its times: the consistency, unless it is by epochs."""
-        return {} if self.job.consistency == EPOCH else {"consistency": self.job.consistency}
-
-    def so_far(self, epoch: int) -> Moment:
-        """Return the time up to which an answer's epoch has the input, and the largest `ts` of events up to it.
-
-        Nothing is known of rows of no one epoch, and of epochs of earlier versions.
-        """
-        return self.table.so_far(epoch) if self.job.consistency == EPOCH else NOTHING_KNOWN
-
-    def times_of(self, epochs: np.ndarray) -> np.ndarray:
+    def times_of(self, answer: Answer) -> np.ndarray:
         """Return (arrived_ms, event_ts) of the epochs of rows, (n, 2) int64; NO_TIME where it is not known.
 
         Raises: DamagedFileError for a file of `epochs/` beside the table.
         """
-        if self.job.consistency == ROW:
+        epochs, served = answer.epochs, answer.served
+        if served.job.consistency == ROW:
             return np.full((len(epochs), 2), NO_TIME)
-        found = self.table.times(epochs)
+        found = served.table.times(epochs)
         lacking = np.flatnonzero((found == NO_TIME).all(axis=1))
-        if len(lacking) and (log := LogFolders.of_tables(self.folder)).epochs.is_dir():
+        if len(lacking) and (log := served.job.log_beside(self.folder)).epochs.is_dir():
             from freshet.job.serving.tables.log_times import LogTimes  # it reads Parquet, which takes long to load
 
-            self._log_times = self._log_times or LogTimes(log)
-            found[lacking] = self._log_times.of(epochs[lacking])
+            if self._log_times is None or self._log_times.log != log:
+                self._log_times = LogTimes(log)
+            found[lacking] = self._log_times.of(epochs[lacking] - served.job.base)
         return found
 
     @property
@@ -112,32 +105,25 @@ class Lookup:
         """Folder in which readers look for the table."""
         return self._table.tables
 
-    @property
-    def table(self) -> TableReader | PlainReader:
-        """The table as it is mapped now."""
-        return self._table.reader()
-
-    @property
-    def whole_table(self) -> TableReader:
-        """The table with all that can be read of it, which takes a moment longer after a start."""
-        return self._table.whole()
-
-    def get(self, ids: Ids, wanted: Wanted = NOTHING_SPECIAL) -> Answer:
+    def get(self, ids: Ids, wanted: Wanted = NOTHING_SPECIAL, served: Served | None = None) -> Answer:
         """The rows of these ids; those that the table does not know are left out.
+
+        `served`: a source that the caller has made room for, in the place of the newest one.
 
         Raises: BadRequestError, NotReadyError, NotYetError.
         """
-        self.check(ids)
+        self.check(ids, served or self.served)
         self.wait(wanted)
-        served = self.served
-        return self._answer(ids, served.table.get(ids), served)
+        source = served or self.served
+        self.check(ids, source)  # of a wait it may be another one
+        return self._answer(ids, source.table.get(ids), source)
 
     def all(self, wanted: Wanted = NOTHING_SPECIAL) -> Answer:
         """The rows of all ids."""
         self.wait(wanted)
-        table = self.whole_table
-        ids, found = table.all()
-        return Answer(found.epoch, ids, found.own, found.rows, len(found.own), self.served)
+        served = self.whole
+        ids, found = served.whole.all()
+        return Answer(found.epoch, ids, found.own, found.rows, len(found.own), served)
 
     def wait(self, wanted: Wanted, gone: Callable[[], bool] | None = None) -> None:
         """Return when the table is as far as wanted; `gone`: whether the caller has gone.
@@ -161,7 +147,7 @@ class Lookup:
         """
         if wanted.min_epoch <= 0 and not wanted.min_position:
             return None
-        if self.job.consistency == ROW:
+        if self.served.job.consistency == ROW:
             asked = "min_position" if wanted.min_position else "min_epoch"
             msg = (
                 f"{asked}: this server feeds from a Kafka topic, which does not say when an epoch is complete; ask a "
@@ -179,11 +165,12 @@ class Lookup:
 
     def lacks(self, wanted: Wanted) -> str | None:
         """Describe what is still missing; None if nothing is."""
-        table = self.table
+        served = self.served
+        table = served.table
         if table.epoch < wanted.min_epoch:
             return f"expected epoch {wanted.min_epoch}, the newest complete one is {table.epoch}"
         for key, offset in (wanted.min_position or {}).items():
-            source, partition = self._place(key)
+            source, partition = _place(key, served.job.sources)
             reached = [row for row in table.positions().tolist() if row[1] == partition and source in (None, row[0])]
             if not reached or reached[0][2] <= offset or reached[0][3] > table.epoch:
                 upto = reached[0][2] if reached else 0
@@ -198,19 +185,49 @@ class Lookup:
 
         Raises: BadRequestError, NotReadyError.
         """
+        found = np.asarray(query, np.float32).reshape(-1)
+
+        def vector(rows: TableRows[Served]) -> np.ndarray:
+            width = rows.served.table.width
+            if found.shape[0] != width or not np.isfinite(found).all():
+                msg = f"vector: expected {width} finite numbers, got {found.shape[0]}"
+                raise BadRequestError(msg)
+            return found
+
+        return self._nearest(vector, k, metric)
+
+    def nearest_to(self, value: object, k: int, metric: Metric = "cosine") -> tuple[Answer, np.ndarray]:
+        """Like `nearest`, to the row of a vertex at the same epoch.
+
+        Raises: BadRequestError, also for an id without a row; NotReadyError.
+        """
+        self.ids_of([value])  # before all rows are read
+
+        def row(rows: TableRows[Served]) -> np.ndarray:
+            at = place_of(rows.ids, ids_of_values([value], rows.served.table.strings))
+            if at < 0:
+                self.ids_missing += 1
+                msg = f"nearest: no vertex {str(value)[:50]!r}"
+                raise BadRequestError(msg)
+            self.ids_found += 1
+            return rows.found.rows[at]
+
+        return self._nearest(row, k, metric)
+
+    def _nearest(
+        self, query: Callable[[TableRows[Served]], np.ndarray], k: int, metric: Metric
+    ) -> tuple[Answer, np.ndarray]:
         if not 0 < k <= K_MAX:
             msg = f"k: expected 1 to {K_MAX}, got {k}"
             raise BadRequestError(msg)
         if metric not in METRICS:
             msg = f"metric: expected {', '.join(METRICS[:-1])} or {METRICS[-1]}, got {metric!r}"
             raise BadRequestError(msg)
-        query = np.asarray(query, np.float32).reshape(-1)
-        if query.shape[0] != self.table.width or not np.isfinite(query).all():
-            msg = f"vector: expected {self.table.width} finite numbers, got {query.shape[0]}"
-            raise BadRequestError(msg)
-        link = self.served.link_scores.of if metric == LINK else None
-        epoch, ids, own, rows, scores = self._neighbours.best(query, k, metric, link)
-        return Answer(epoch, ids, own, rows, len(own), self.served), scores
+        link = (lambda served: served.link_scores.of) if metric == LINK else None
+        rows, best, scores = self._neighbours.best(query, k, metric, link)
+        own = rows.found.own[best]
+        answer = Answer(rows.epoch, taken(rows.ids, best), own, rows.found.rows[best], len(own), rows.served)
+        return answer, scores
 
     def as_table(
         self, answer: Answer, more: Mapping[str, np.ndarray] | None = None, *, logits: bool = False
@@ -220,7 +237,7 @@ class Lookup:
         table = pa.Table.from_batches([self.as_batch(part, logits=logits) for part in parts])
         for name, values in (more or {}).items():
             table = table.append_column(name, numbers(values))
-        return table.replace_schema_metadata(self.metadata(answer.epoch))
+        return table.replace_schema_metadata(answer.served.metadata(answer.epoch))
 
     def as_batch(self, answer: Answer, *, logits: bool = False) -> pa.RecordBatch:
         """Return the answer as one batch without metadata, which is much faster; `logits`: with its readout."""
@@ -232,6 +249,11 @@ class Lookup:
                 columns.append(vectors(values) if values.ndim > 1 else numbers(values))
         return pa.RecordBatch.from_arrays(columns, names)
 
+    def nothing(self, served: Served, logits: bool = False) -> pa.RecordBatch:
+        """Return an answer of this source without rows."""
+        rows, ids = np.empty((0, served.table.width), np.float32), ids_of_values([], served.table.strings)
+        return self.as_batch(Answer(0, ids, np.empty(0, np.int64), rows, 0, served), logits=logits)
+
     def ids_of(self, values: object) -> Ids:
         """The ids of a list, of the kind that the table has; integers may be written as strings.
 
@@ -239,13 +261,14 @@ class Lookup:
         """
         return ids_of_values(values, self.table.strings)
 
-    def few(self, ids: pa.Array, wanted: Wanted = NOTHING_SPECIAL) -> tuple[int, pa.RecordBatch] | None:
-        """The epoch and the batch of a column of int64, if they are few, all there, and the table is as far as wanted.
+    def few(self, ids: pa.Array, wanted: Wanted = NOTHING_SPECIAL) -> tuple[Served, int, pa.RecordBatch] | None:
+        """The source, epoch and batch of a column of int64: if they are few, all there, and the table as far as wanted.
 
         What `get` and `as_batch` would say otherwise, in less than half of the time.
         """
-        table = self._table.at_hand()
-        if len(ids) > FEW or wanted.min_position or (wanted.min_epoch > 0 and self.job.consistency == ROW):
+        served = self._table.at_hand()
+        table = served.table
+        if len(ids) > FEW or wanted.min_position or (wanted.min_epoch > 0 and served.job.consistency == ROW):
             return None
         if table.strings or isinstance(table, PlainReader):
             return None
@@ -254,15 +277,15 @@ class Lookup:
         if epoch < 0:
             return None
         self.ids_found += len(ids)
-        return epoch, pa.RecordBatch.from_arrays([ids, *columns], _NAMES)
+        return served, epoch, pa.RecordBatch.from_arrays([ids, *columns], _NAMES)
 
-    def check(self, ids: Ids) -> None:
+    def check(self, ids: Ids, served: Served) -> None:
         """Raises: BadRequestError for too many ids, or those of another kind."""
         if len(ids) > IDS_MAX:
             msg = f"ids: expected at most {IDS_MAX:,}, got {len(ids):,}; ask for all at once, or in several requests"
             raise BadRequestError(msg)
-        if isinstance(ids, Texts) != self.table.strings:
-            msg = f"ids: expected {'strings' if self.table.strings else 'integers of 64 bits'}"
+        if isinstance(ids, Texts) != served.table.strings:
+            msg = f"ids: expected {'strings' if served.table.strings else 'integers of 64 bits'}"
             raise BadRequestError(msg)
 
     def _answer(self, ids: Ids, found: Found, served: Served) -> Answer:
@@ -278,17 +301,17 @@ class Lookup:
             found.rows[first : first + len(some)] = found.rows[some]
         return Answer(found.epoch, taken(ids, at), found.own[at], found.rows[:count], len(ids), served)
 
-    def _place(self, key: str) -> tuple[int | None, int]:
-        """The source (None: the only one) and the partition that a key of `min_position` means."""
-        sources = self.job.sources
-        source, _, partition = str(key).rpartition(":")
-        if not (partition.isdecimal() and partition.isascii()) or len(partition) > _DIGITS_MAX:
-            msg = f"min_position: expected PARTITION or SOURCE:PARTITION, got {str(key)[:50]!r}"
-            raise BadRequestError(msg)
-        if source and source not in sources:
-            msg = f"min_position: {source[:50]!r} is none of the sources {', '.join(sources)}"
-            raise BadRequestError(msg)
-        if not source and len(sources) > 1:
-            msg = f"min_position: the job has several sources; write SOURCE:{partition}, of {', '.join(sources)}"
-            raise BadRequestError(msg)
-        return (sources.index(source) if source else None), int(partition)
+
+def _place(key: str, sources: Sequence[str]) -> tuple[int | None, int]:
+    """The source (None: the only one) and the partition that a key of `min_position` means."""
+    source, _, partition = str(key).rpartition(":")
+    if not (partition.isdecimal() and partition.isascii()) or len(partition) > _DIGITS_MAX:
+        msg = f"min_position: expected PARTITION or SOURCE:PARTITION, got {str(key)[:50]!r}"
+        raise BadRequestError(msg)
+    if source and source not in sources:
+        msg = f"min_position: {source[:50]!r} is none of the sources {', '.join(sources)}"
+        raise BadRequestError(msg)
+    if not source and len(sources) > 1:
+        msg = f"min_position: the job has several sources; write SOURCE:{partition}, of {', '.join(sources)}"
+        raise BadRequestError(msg)
+    return (sources.index(source) if source else None), int(partition)

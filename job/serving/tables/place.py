@@ -20,6 +20,7 @@ from freshet.files.owner_only import close_to_others
 from freshet.files.whole import remove_left_behind
 from freshet.job.console import say
 from freshet.job.errors import UsageError
+from freshet.job.serving.protocol.wanted import GENERATION
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import boot_word
 from freshet.state.served.layout import SHM, T_BOOT, T_JOB, TableShape
@@ -37,6 +38,7 @@ class _ServerFile(TypedDict, total=False):
     """Fields of `table.json` and `server.json` that are read."""
 
     path: str
+    of: dict[str, Any]
     pid: int
     flight: str
     http: str
@@ -73,8 +75,14 @@ def read_server(tables: Path) -> dict[str, Any]:
 
 def read_table_file(tables: Path) -> Path | None:
     """The table that is valid now; None where there is none."""
-    path = _read(tables / _TABLE).get("path")
-    return None if path is None else Path(path)
+    found = read_shown(tables)
+    return None if found is None else found[0]
+
+
+def read_shown(tables: Path) -> tuple[Path, dict[str, Any] | None] | None:
+    """The table that is valid now and the description of its job (None: of an earlier version); None without one."""
+    found = _read(tables / _TABLE)
+    return None if "path" not in found else (Path(found["path"]), found.get("of"))
 
 
 def new_table(job: ServedJob, tables: Path, shape: TableShape) -> TableWriter:
@@ -90,8 +98,9 @@ def new_table(job: ServedJob, tables: Path, shape: TableShape) -> TableWriter:
 
 
 def show(job: ServedJob, tables: Path, table: TableWriter) -> None:
-    """Have readers take this table, and remove every other one of the job."""
-    write_json(tables / _TABLE, {"path": str(table.path), "job_id": job.job_id, "model": job.model}, synced=False)
+    """Have readers take this table, with all that answers say of its job, and remove every other one of the job."""
+    fields = {"path": str(table.path), "job_id": job.job_id, "model": job.model, "of": job.described()}
+    write_json(tables / _TABLE, fields, synced=False)
     _remove(job, tables, keep=table.path)
 
 
@@ -103,7 +112,8 @@ def left_behind(job: ServedJob, tables: Path) -> MappedTable | None:
     with suppress(FileNotFoundError, NoTableError):
         found = MappedTable(path)
         identity = found.word(T_JOB), found.word(T_BOOT), found.strings
-        if identity == (job.word, boot_word(), job.strings) and not found.superseded and found.epoch >= 0:
+        is_ours = identity == (job.word, boot_word(), job.strings)
+        if is_ours and not found.superseded and found.epoch // GENERATION == (job.generation or 0):
             return found
     return None
 
@@ -124,6 +134,12 @@ def shown_epoch(job: ServedJob, tables: Path) -> int:
     """The epoch that readers of a table that was left have seen; -1 where there is none."""
     found = left_behind(job, tables)
     return -1 if found is None else found.epoch
+
+
+def withdraw_others(job: ServedJob, tables: Path) -> None:
+    """Have nobody begin with the table of another job whose server was killed: its rows are not this server's."""
+    if _read(tables / _TABLE).get("job_id", job.job_id) != job.job_id:
+        (tables / _TABLE).unlink(missing_ok=True)
 
 
 def forget(job: ServedJob, tables: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -25,6 +25,8 @@ from freshet.job.folder.run_file import (
     run_of_file,
     running_process,
 )
+from freshet.job.serving.protocol.errors import NotReadyError
+from freshet.job.serving.protocol.wanted import EPOCH, GENERATION
 from freshet.operators.output_folders import LogFolders, log_id, tails_of
 from freshet.operators.sink.tail.layout import beat_name, job_word
 from freshet.state.served import layout as served
@@ -39,11 +41,30 @@ T = TypeVar("T")
 
 
 @lru_cache(maxsize=4)
-def readouts_of(model: str) -> Readouts:
-    """Return the readouts of a model folder, and the widths of its embeddings."""
+def _read(model: str) -> Readouts:
     from freshet.gnn.readout import load_readouts
 
     return load_readouts(model)
+
+
+def readouts_of(model: str, sha256: str = "") -> Readouts:
+    """Return the readouts of a model folder, and the widths of its embeddings.
+
+    `sha256`: that of the model that is expected there, if it is known.
+
+    Raises: NotReadyError where another model is in the folder.
+    """
+    found = _read(model)
+    if sha256 and found.sha256 != sha256:  # another one may have stood there before
+        _read.cache_clear()
+        found = _read(model)
+        if found.sha256 != sha256:
+            msg = (
+                f"{model}: is another model than that of the rows (SHA-256 {found.sha256[:12]}, expected "
+                f"{sha256[:12]}); put that one back"
+            )
+            raise NotReadyError(msg)
+    return found
 
 
 @dataclass(frozen=True)
@@ -73,6 +94,7 @@ class _Settings:
 @dataclass(frozen=True)
 class _Saved:
     settings: _Settings
+    model_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +130,9 @@ class ServedJob:
     kind: str = ""  # where the model returns several
     kind_name: str = field(default="", kw_only=True)  # name of that kind, or of the only one that the model returns
     lacks: str = field(default="", kw_only=True)  # which rows the topic that it comes from can't have
+    consistency: str = field(default=EPOCH, kw_only=True)  # of its rows
+    model_sha256: str = field(default="", kw_only=True)  # empty where it is not known
+    generation: int | None = field(default=None, kw_only=True)  # of a service that it is a job of
 
     @staticmethod
     def read(out: Path, kind: str | None = None) -> ServedJob | None:
@@ -124,7 +149,8 @@ class ServedJob:
         more = job.tail.tables_folder, job.tail.begins_empty, name
         strings, identity = job.partitioning.id_kind == "string", log_id(job.job_id, name)
         only = name or next(iter(job.returned), "")
-        return ServedJob(out, identity, job.parts, strings, tuple(job.sources), job.model, *more, kind_name=only)
+        named = {"kind_name": only, "model_sha256": found.model_sha256}
+        return ServedJob(out, identity, job.parts, strings, tuple(job.sources), job.model, *more, **named)
 
     @staticmethod
     def of_tables(tables: Path, kind: str | None = None) -> ServedJob | None:
@@ -162,6 +188,31 @@ class ServedJob:
         """The same, for other processes."""
         job = str(self.tails), self.job_id, self.parts, self.strings
         return TailsHere(*job, self.quick_width, self.begins_empty, self.kind_name)
+
+    def described(self) -> dict[str, Any]:
+        """Return what answers and readers of its table need to know of it, as plain data; see `JobHere`."""
+        names = (
+            "job_id",
+            "sources",
+            "model",
+            "model_sha256",
+            "kind",
+            "kind_name",
+            "lacks",
+            "consistency",
+            "generation",
+        )
+        out = {} if self.generation is None else {"out": str(self.out)}
+        return {name: getattr(self, name) for name in names} | {"tails": asdict(self.tails_here)} | out
+
+    def in_generation(self, generation: int) -> ServedJob:
+        """Return the job as one of a service."""
+        return replace(self, generation=generation)
+
+    @property
+    def base(self) -> int:
+        """The epoch under which its epoch 0 is served."""
+        return (self.generation or 0) * GENERATION
 
     @property
     def quick_width(self) -> int:

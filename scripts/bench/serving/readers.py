@@ -109,7 +109,7 @@ class Readable:
 
     def _run(self) -> None:
         while not self._stop.wait(_LOOK_S):
-            table = self._table.reader()
+            table = self._table.served().table
             epoch, readable = table.epoch, table.word(T_READABLE_US)
             published = table.word(T_PUBLISHED_US)
             if published >= self._began_us and readable >= published and table.epoch == epoch:

@@ -35,11 +35,15 @@ class HandJob:
         head: bool = True,
         parts: int = 2,
         machines: Sequence[Path] = (),
+        *,
+        job_id: str = JOB_ID,
+        width: int = WIDTH,
+        seed: int = 1,
         link_head: object = None,
     ) -> None:
-        """`machines`: of each part, the folder in place of OUT/tables where it has its tails."""
-        self.out, self.kind, self.parts, self.machines = out, kind, parts, list(machines)
-        model = make_model(1, [conv("sage_conv", 3, WIDTH)], head=[linear(WIDTH, 3)] if head else [])
+        """`machines`: of each part, the folder in place of OUT/tables where it has its tails; `seed`: of the model."""
+        self.out, self.kind, self.parts, self.machines, self.width = out, kind, parts, list(machines), width
+        model = make_model(seed, [conv("sage_conv", 3, width)], head=[linear(width, 3)] if head else [])
         if link_head is not None:
             from freshet.gnn.pyg.own.pairs import with_link_heads  # it loads torch
 
@@ -53,7 +57,7 @@ class HandJob:
             parts=parts,
             partitioning=PartitionerConfig(id_kind=kind),
             sources=("events.jsonl",),
-            job_id=JOB_ID,
+            job_id=job_id,
         )
         self.settings = replace(settings)
         self.plan = load_plan(settings.model)
@@ -96,7 +100,7 @@ class HandJob:
     def block(self, epoch: int, part: int, rows: dict[int, float], dead: list[int], **told: int) -> Block:
         columns: dict[str, np.ndarray] = {
             "key": np.array(list(rows), np.int64),
-            "row": np.array([[value] * WIDTH for value in rows.values()], np.float32).reshape(-1, WIDTH),
+            "row": np.array([[value] * self.width for value in rows.values()], np.float32).reshape(-1, self.width),
             "del_key": np.array(dead, np.int64),
             "ctl": control(arrival=1, **told),
         }

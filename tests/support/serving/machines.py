@@ -19,7 +19,7 @@ from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
-from tests.support.serving.hand_job import JOB_ID, HandJob
+from tests.support.serving.hand_job import HandJob
 
 
 class Merging:
@@ -31,7 +31,7 @@ class Merging:
         self._stop, self.tables, self.at = threading.Event(), tables, at
         sources = FedServers(others, "secret")
         self.job = own or sources.job(tables, self._stop.is_set, 20)
-        self.lookup = Lookup(CurrentTable(tables), JobHere(self.job.sources))
+        self.lookup = Lookup(CurrentTable(tables, JobHere.of(self.job)))
         self.health = Health(self.lookup, stale_after_s=1.0)
         self.follower = kind(self.job, tables, sources, self._stop.is_set, 1 << 20)
         self.health.trouble = lambda: self.follower.trouble
@@ -42,7 +42,7 @@ class Merging:
             thread.start()
 
     def listen(self) -> None:
-        told = self.lookup, self.health, "secret", JOB_ID, None, "", (), self.job.tails_here
+        told = self.lookup, self.health, "secret"
         self.flights = EmbeddingFlights(f"grpc://{self.at}", *told)
 
     def _follow(self) -> None:

@@ -19,7 +19,7 @@ from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.job.serving.tables.served_job import ServedJob
-from tests.support.serving.hand_job import JOB_ID, HandJob
+from tests.support.serving.hand_job import HandJob
 
 ANSWER_S = 60.0  # for an answer: this process may wait long for a core
 
@@ -34,12 +34,10 @@ class Served:
         assert job is not None
         self.follower = Follower(job, out / "tables", 1 << 20)
         self.follower.start()
-        self.lookup = Lookup(CurrentTable(out / "tables"), JobHere(job.sources), job.model)
+        self.lookup = Lookup(CurrentTable(out / "tables", JobHere.of(job)))
         self.health = Health(self.lookup, stale_after_s=60.0)  # more than this process ever waits for a core
         self.port = server_port()
-        self.flights = EmbeddingFlights(
-            f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token, JOB_ID, None, job.model
-        )
+        self.flights = EmbeddingFlights(f"grpc://127.0.0.1:{self.port}", self.lookup, self.health, token)
         self.http = TestClient(
             Front(self.health, token, make_app(self.lookup, self.health)), raise_server_exceptions=False
         )

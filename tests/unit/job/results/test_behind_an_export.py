@@ -41,7 +41,7 @@ def served(out: Path) -> Iterator[Lookup]:
     follower = Follower(job, out / "tables", 1 << 20)
     follower.start()
     try:
-        yield Lookup(CurrentTable(out / "tables"), JobHere(job.sources), job.model)
+        yield Lookup(CurrentTable(out / "tables", JobHere.of(job)))
     finally:
         follower.close(forget=True)
 
@@ -71,7 +71,7 @@ def test_it_has_the_positions_and_times_of_the_export_from_its_first_epoch(
     assert reached[FILES[1]] == 50
     assert 0 < reached[FILES[0]] < EVENTS - 50
     with served(first) as lookup:
-        before = lookup.so_far(lookup.table.epoch)
+        before = lookup.served.so_far(lookup.table.epoch)
     assert None not in before
     snapshot = "S"
     if embeds:
@@ -112,7 +112,7 @@ def goes_on(out: Path, reached: dict[str, int], before: Moment) -> None:
         ahead = {key: 10_000 for key in covered}
         with pytest.raises(NotYetError, match="expected offset 10000"):
             client.get([], min_position=ahead, timeout=0.0)
-        now = lookup.so_far(lookup.table.epoch)
+        now = lookup.served.so_far(lookup.table.epoch)
         assert now.arrived_ms is not None
         assert before.arrived_ms is not None
         assert now.arrived_ms >= before.arrived_ms

@@ -253,7 +253,7 @@ def assert_served(out: Path, kind: str, want: dict[Any, np.ndarray]) -> None:
         with EmbeddingClient(job.log.tables) as client:
             found = client.all()
             assert client.health()["kind"] == kind
-        lookup = Lookup(CurrentTable(job.log.tables), JobHere(job.sources, kind=job.kind))
+        lookup = Lookup(CurrentTable(job.log.tables, JobHere.of(job)))
         door, some = TestClient(make_app(lookup, Health(lookup))), next(iter(want))
         assert door.get(f"/embeddings/{some}", params={"kind": kind}).json()["id"] == some
         other = door.get(f"/embeddings/{some}", params={"kind": "shop"})

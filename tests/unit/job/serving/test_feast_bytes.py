@@ -39,8 +39,9 @@ def test_what_was_sent_counts_twice(tmp_path: Any, monkeypatch: pytest.MonkeyPat
     found = http_server.found_in
 
     async def noted(*told: Any) -> Any:
-        sizes.append(told[-1])
-        return await found(*told)
+        answer, held, size = await found(*told)
+        sizes.append(size)
+        return answer, held, size
 
     monkeypatch.setattr(http_server, "found_in", noted)
     one = Served(tmp_path / "O", "int")

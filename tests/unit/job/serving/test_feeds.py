@@ -36,7 +36,7 @@ class Fed:
         self.job = sources.job(tables, self._stop.is_set, 60)
         self.follower = FedFollower(self.job, tables, sources, self._stop.is_set, 1 << 20)
         self.follower.start()
-        self.lookup = Lookup(CurrentTable(tables), JobHere(self.job.sources), self.job.model)
+        self.lookup = Lookup(CurrentTable(tables, JobHere.of(self.job)))
         self.health = Health(self.lookup, stale_after_s=1.0)
         self._thread = threading.Thread(target=self.follower.run, args=(self._stop.is_set,))
         self._thread.start()
@@ -81,7 +81,7 @@ def test_following_through_the_death_of_a_source(source, tmp_path):
     assert fed.rows() == {key(2): (1, 1.0), key(3): (1, -2.0), key(4): (1, 3.0)}
     source.hand.apply(2, ({2: 2.0, 5: 2.0}, [3]), event_ts=-7, last_arrival_ms=22)
     fed.until(2)
-    assert fed.lookup.so_far(2) == source.lookup.so_far(2) == Moment(22, -7)
+    assert fed.lookup.served.so_far(2) == source.lookup.served.so_far(2) == Moment(22, -7)
     expected = {key(2): (2, 2.0), key(4): (1, 3.0), key(5): (2, 2.0)}
     assert fed.rows() == expected
     assert fed.lookup.table.positions().tolist() == source.lookup.table.positions().tolist() == [[0, 0, 20, 2]]
@@ -92,14 +92,16 @@ def test_following_through_the_death_of_a_source(source, tmp_path):
     fed.until_ready(False)  # it says that it is stale, and how stale
     assert fed.rows() == expected, "what there was is there"
     location = f"grpc://127.0.0.1:{source.port}"
-    source.flights = EmbeddingFlights(location, source.lookup, source.health, "secret", JOB_ID)
+    source.flights = EmbeddingFlights(location, source.lookup, source.health, "secret")
     fed.until(4)
     expected = {key(4): (1, 3.0), key(2): (4, 4.0)} | {key(one): (3, 3.0) for one in range(10, 2000)}
     assert fed.rows() == expected, "deletions that nobody told of are found by what is whole"
-    assert fed.lookup.so_far(4) == source.lookup.so_far(4) == Moment(44, -7)
+    assert fed.lookup.served.so_far(4) == source.lookup.served.so_far(4) == Moment(44, -7)
     epochs = np.arange(1, 5)
-    assert fed.lookup.times_of(epochs).tolist() == source.lookup.times_of(epochs).tolist()
-    assert fed.lookup.times_of(epochs)[[1, 3]].tolist() == [[22, -7], [44, -9]]
+    answers = [one.lookup.all()._replace(epochs=epochs) for one in (fed, source)]
+    times = [one.lookup.times_of(answer).tolist() for one, answer in zip((fed, source), answers, strict=True)]
+    assert times[0] == times[1]
+    assert times[0][1::2] == [[22, -7], [44, -9]]
     fed.until_ready(True)
     fed.close(forget=False)  # killed
     again = Fed(tmp_path / "fed" / "tables", [f"127.0.0.1:{source.port}"], "secret")
@@ -140,8 +142,8 @@ def test_logits_by_the_model_that_is_sent(source, tmp_path, capsys):
     assert np.array_equal(logits_of(fed.lookup, rows), source.hand.plan.logits(rows))
     assert fed.lookup.served.row_shape(readout=True).logits == 3
     port = server_port()
-    told = f"grpc://127.0.0.1:{port}", fed.lookup, fed.health, "secret", JOB_ID, None
-    between = EmbeddingFlights(*told, fed.job.model)
+    told = f"grpc://127.0.0.1:{port}", fed.lookup, fed.health, "secret"
+    between = EmbeddingFlights(*told)
     third = Fed(tmp_path / "third" / "tables", [f"127.0.0.1:{port}"], "secret")
     assert np.array_equal(logits_of(third.lookup, rows), source.hand.plan.logits(rows))
     with EmbeddingClient(tmp_path / "third" / "tables") as client:

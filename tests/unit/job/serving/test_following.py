@@ -87,7 +87,7 @@ def test_an_epoch_shows_when_all_parts_have_it(hand):
     follower.close(forget=True)
     assert not list(place.SHM.glob(f"freshet-{JOB_ID}-*"))
     with pytest.raises(NotReadyError, match="freshet serve"):
-        CurrentTable(hand.out / "tables").reader()
+        CurrentTable(hand.out / "tables").served()
 
 
 def test_other_servers_may_tell_of_any_number_of_failures(hand, monkeypatch):
@@ -165,20 +165,20 @@ _FIRST_ANSWERS = """
 import sys
 from pathlib import Path
 from freshet.job.serving import server
-from freshet.job.serving.doors import flight_server
+from freshet.job.serving.doors import exchange, flight_server
 from freshet.job.serving.clients.asked import as_batch, ids_of
 from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
-from freshet.job.serving.tables.served import CurrentTable, JobHere
+from freshet.job.serving.tables.served import CurrentTable
 from freshet.job.serving.tables.place import left_behind
 from freshet.job.serving.tables.served_job import ServedJob
 
 out = Path(sys.argv[1])
 job, current = ServedJob.read(out), CurrentTable(out / "tables")
 current.begin_with(left_behind(job, out / "tables").path)
-lookup = Lookup(current, JobHere(job.sources), job.model)
-answer = lookup.get(flight_server.ids_of_column(as_batch(ids_of([2, 3])).column(0)))
+lookup = Lookup(current)
+answer = lookup.get(exchange.ids_of_column(as_batch(ids_of([2, 3])).column(0)))
 table = lookup.as_table(answer)
 assert rows_of(lookup.as_batch(answer).column(2)).shape == (2, 4)
 assert not (slow := {"numba", "pandas", "fastapi", "pyarrow.parquet"} & set(sys.modules)), slow

@@ -33,9 +33,9 @@ def test_few_ids(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         return
     assert found is not None
     answer = lookup.get(np.array([3, 2, 4, 2]))
-    assert found[0] == answer.epoch
-    assert found[1].equals(lookup.as_batch(answer))
-    assert found[1].column(1).to_pylist() == [1] * 4
+    assert found[:2] == (answer.served, answer.epoch)
+    assert found[2].equals(lookup.as_batch(answer))
+    assert found[2].column(1).to_pylist() == [1] * 4
     before = lookup.ids_found
     assert lookup.few(column) is not None
     assert lookup.ids_found == before + 4
@@ -45,7 +45,8 @@ def test_few_ids(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lookup.few(pa.array([2] * FEW)) is not None
     assert lookup.few(pa.array([2] * (FEW + 1))) is None
     assert lookup.few(column[:0], NOTHING_SPECIAL) is not None
-    monkeypatch.setattr(lookup, "job", lookup.job._replace(consistency=ROW))
+    row = lookup.served._replace(job=lookup.job._replace(consistency=ROW))
+    monkeypatch.setattr(CurrentTable, "at_hand", lambda _table: row)
     assert lookup.few(column, Wanted(min_epoch=1)) is None, "rows are of no epoch"
     assert lookup.few(column) is not None
 

@@ -196,7 +196,7 @@ def test_tails_alone_are_served(tmp_path):
     hand = HandJob(tmp_path / "O", machines=[tables, tables])
     hand.apply(1, ({2: 1.0}, []), ({3: 1.0}, []))
     feed = feed_of(ServeOptions(tables=tables, wait_s=1.0), lambda: False)
-    follower = feed.follower()
+    follower = feed.follower(feed.job)
     follower.start()
     deadline = time.monotonic() + 60
     while follower.table.epoch < 1:

@@ -37,6 +37,11 @@ def broken(*_: object, **__: object) -> Any:
     raise RuntimeError(msg)
 
 
+def break_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("served", "whole", "table"):
+        monkeypatch.setattr(Lookup, name, property(broken))
+
+
 def exchange(client: flight.FlightClient) -> None:
     writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b""))
     writer.begin(pa.schema([("id", pa.int64())]))
@@ -72,7 +77,7 @@ CALLS: dict[str, Callable[[flight.FlightClient], object]] = {
 def test_over_flight(
     served: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], call: str
 ) -> None:
-    monkeypatch.setattr(Lookup, "table", property(broken))
+    break_tables(monkeypatch)
     for name in ("get", "few", "all", "ids_of"):
         monkeypatch.setattr(Lookup, name, broken)
     with flight.connect(f"grpc://127.0.0.1:{served.port}") as client, pytest.raises(Exception) as caught:
@@ -107,7 +112,7 @@ def test_the_client_says_that_it_was_the_server(served: Served, monkeypatch: pyt
 def test_over_http(
     served: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], path: str
 ) -> None:
-    monkeypatch.setattr(Lookup, "table", property(broken))
+    break_tables(monkeypatch)
     answer = served.http.get(path)
     assert (answer.status_code, answer.json()["kind"]) == (500, "failed")
     assert not [word for word in HIDDEN if word in answer.text]
@@ -139,7 +144,7 @@ def test_a_call_without_the_token(tmp_path: Path) -> None:
 def test_health_that_fails_before_anything_else(
     served: Served, monkeypatch: pytest.MonkeyPatch, path: str, token: str | None
 ) -> None:
-    monkeypatch.setattr(Lookup, "table", property(broken))
+    break_tables(monkeypatch)
     answer = TestClient(Front(served.health, token), raise_server_exceptions=False).get(path)
     assert (answer.status_code, answer.json()["kind"]) == (500, "failed")
     assert not [word for word in HIDDEN if word in answer.text]

@@ -112,7 +112,7 @@ def test_the_loopback_address_of_ipv6(tmp_path: Path) -> None:
     one = Served(tmp_path / "O", "int")
     job = ServedJob.read(tmp_path / "O")
     assert job is not None
-    lookup = Lookup(CurrentTable(tmp_path / "O" / "tables"), JobHere(job.sources), job.model)
+    lookup = Lookup(CurrentTable(tmp_path / "O" / "tables", JobHere.of(job)))
     servers = _Servers(ServeOptions(tmp_path / "O" / "tables", "::1", port=0, http_port=0), lookup, one.health, job)
     try:
         servers.start()

@@ -60,7 +60,7 @@ def test_answers_and_rows_have_the_times_of_their_epochs(tmp_path):
         assert job is not None
         follower = Follower(job, one.hand.out / "tables", 1 << 20)
         follower.start()
-        lookup = Lookup(CurrentTable(one.hand.out / "tables"), JobHere(job.sources))
+        lookup = Lookup(CurrentTable(one.hand.out / "tables", JobHere.of(job)))
         health = Health(lookup)
         assert times(TestClient(Front(health, None, make_app(lookup, health)))) == expected
         follower.close(forget=True)

@@ -33,7 +33,7 @@ from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
-from freshet.job.serving.tables.served import CurrentTable, JobHere
+from freshet.job.serving.tables.served import CurrentTable
 from freshet.operators.record_blocks import TopicMark
 from freshet.operators.sink.coalesce import Changes, TextIds
 from freshet.operators.sink.kafka_records import FORMS, RecordBlocks
@@ -213,7 +213,7 @@ def strings(request) -> bool:
 @pytest.fixture
 def script(tmp_path, strings) -> Iterator[tuple[Script, FedJob, Path]]:
     told = {"job_id": JOB_ID, "strings": strings, "width": WIDTH, "model": MODEL, "sources": ["kafka://b:1/t"]}
-    job = FedJob.write(told | {"consistency": ROW}, tmp_path / "T" / "tables")
+    job = FedJob.write(told | {"consistency": ROW, "lacks": "only changes"}, tmp_path / "T" / "tables")
     yield Script(), job, tmp_path / "T" / "tables"
     for path in place.SHM.glob(f"freshet-{JOB_ID}-*"):
         path.unlink()
@@ -226,7 +226,7 @@ def following(script: Script, job: FedJob, tables: Path) -> TopicFollower:
 
 
 def rows_in(tables: Path) -> dict[int, tuple[int, float]]:
-    ids, found = CurrentTable(tables).reader().all()
+    ids, found = CurrentTable(tables).served().table.all()
     names = [int(one[1:]) for one in ids.decode()] if hasattr(ids, "decode") else ids.tolist()
     return {id_: (own, row[0]) for id_, own, row in zip(names, found.own.tolist(), found.rows.tolist(), strict=True)}
 
@@ -306,14 +306,14 @@ def test_what_comes_again_changes_nothing(changes, data):
 
 
 def test_what_answers_say(script, strings):
-    topic, job, tables = script
+    topic, _, tables = script
     topic.batches = [records((1, 1, 1.0), (2, 3, 2.0), strings=strings)]
     follower = following(*script)
-    lookup = Lookup(CurrentTable(tables), JobHere(job.sources, ROW))
-    health = Health(lookup, lacks="only changes")
+    lookup = Lookup(CurrentTable(tables))
+    health = Health(lookup)
     assert health.figures()["lacks"] == "only changes"
     port = server_port()
-    flights = EmbeddingFlights(f"grpc://127.0.0.1:{port}", lookup, health, None, JOB_ID)
+    flights = EmbeddingFlights(f"grpc://127.0.0.1:{port}", lookup, health, None)
     one = "v1" if strings else 1
     for way in (f"127.0.0.1:{port}", tables):
         with EmbeddingClient(way, timeout=60) as client:
@@ -337,10 +337,10 @@ def test_what_answers_say(script, strings):
 
 def test_neighbours_are_those_of_the_newest_rows(script, strings):
     """An epoch of a topic is never known to be complete: more of its rows come later."""
-    topic, job, tables = script
+    topic, _, tables = script
     topic.batches = [records((1, 1, 1.0), (2, 3, 2.0), strings=strings)]
     follower = following(*script)
-    lookup = Lookup(CurrentTable(tables), JobHere(job.sources, ROW))
+    lookup = Lookup(CurrentTable(tables))
     one = np.ones(lookup.table.width, np.float32)
     assert lookup.nearest(one, 3, "dot")[0].epochs.tolist() == [3, 1]
     topic.batches = [records((1, 3, 5.0), (4, 3, 4.0), strings=strings)]

@@ -62,7 +62,7 @@ def test_a_position_counts_when_its_epoch_can_be_read(hand: HandJob) -> None:
     """The table has positions up to the epoch that is being applied: its rows are not shown yet."""
     follower = follower_of(hand)
     catch_up(follower, 1)
-    lookup = Lookup(CurrentTable(hand.out / "tables"), JobHere(("events.jsonl",)))
+    lookup = Lookup(CurrentTable(hand.out / "tables", JobHere(("events.jsonl",))))
     wanted = Wanted(min_position={"0": 15}, timeout_s=0.0)
     follower.table.set_positions(np.array([[0, 0, 20, 2]]))
     reason = lookup.lacks(wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import asdict, replace
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from freshet.job.machine.ports import server_port
 from freshet.job.serving.doors import answering
 from freshet.job.serving.doors.answering import Answering, Doors
 from freshet.job.serving.doors.worker import WorkerSettings
+from freshet.job.serving.tables.served import JobHere
 from freshet.job.serving.tables.served_job import TailsHere
 from tests.support.serving.hand_job import JOB_ID, WIDTH
 from tests.support.serving.served import Served
@@ -18,13 +20,16 @@ from tests.support.serving.served import Served
 
 def doors(host: str = "127.0.0.1", **options: object) -> Doors:
     told = {"flight_ports": (server_port(), server_port()), "http_port": server_port(), "token": None}
-    return Doors(**{"host": host, "cert": None, "key": None, "job_id": JOB_ID, "model": "", **told, **options})
+    return Doors(**{"host": host, "cert": None, "key": None, **told, **options})
 
 
 def test_what_a_worker_is_told():
-    here = TailsHere("O/tables/tail", JOB_ID, 2, False, WIDTH, True)
-    work = WorkerSettings(doors(token="secret", tails=here), 2, 17, "O/tables", ("a", "b"), "epoch", 10.0, "user", "")
-    assert WorkerSettings.load(work.dump()) == work
+    tails = TailsHere("O/tables/tail", JOB_ID, 2, False, WIDTH, True)
+    job = JobHere(("a", "b"), "epoch", "user", "user", "", JOB_ID, "M", "abc", tails)
+    work = WorkerSettings(doors(token="secret"), 2, 17, "O/tables", job._asdict() | {"tails": asdict(tails)}, 10.0)
+    told = WorkerSettings.load(work.dump())
+    assert told == replace(work, job=told.job)
+    assert JobHere.described(told.job) == job
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
