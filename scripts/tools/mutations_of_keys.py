@@ -6,6 +6,7 @@ _KEYS, _DELETIONS, _NETTING = "partitioner/edge_keys.py", "partitioner/deletions
 _DEGREES, _LISTS = "partitioner/degrees.py", "state/adjacency.py"
 _TESTS = "tests/unit/partitioner/test_edge_keys.py"
 _RESTORED, _LONG = f"{_TESTS} -k restore", f"{_TESTS} -k longer"
+_DURABLE, _TEXTS = f"{_TESTS} -k durable", f"{_TESTS} -k texts"
 _KINDS = "tests/unit/partitioner/test_kinds.py -k build_the_graph"
 _TAGGED = "tests/unit/state/test_tagged_lists.py"
 
@@ -24,7 +25,7 @@ OF_KEYS = [
         "            pass\n",
         _LONG,
     ),
-    ("links of parallel edges are not durable", _KEYS, "        touch(g.keys, before)\n", "", _RESTORED),
+    ("links of parallel edges are not durable", _KEYS, "        touch(g.keys, before)\n", "", _DURABLE),
     (
         "the index of pairs keeps an edge that went",
         _KEYS,
@@ -32,7 +33,7 @@ OF_KEYS = [
         "        pass\n",
         _LONG,
     ),
-    ("the text of a key that went is kept", _KEYS, "        drop_text(g.scalars,", "        (g.scalars,", _LONG),
+    ("the text of a key that went is kept", _KEYS, "        drop_text(g.scalars,", "        (g.scalars,", _TEXTS),
     ("a restored list has no first edge", _KEYS, "g.keys.data[row, t.PAIR_PREV] < 0:", "False:", _RESTORED),
     ("an edge that goes stays among its parallel ones", _DELETIONS, "    unlink_parallel(index, g, row)\n", "", _LONG),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -118,6 +119,13 @@ def _epochs(kind: str) -> list[tuple[list[tuple[object, ...]], list[object]]]:
     return found
 
 
+def _save(state_map: dict[Any, bytes], changes: dict[int, Mutations]) -> None:
+    mutations = changes.get(0, Mutations())
+    state_map.update(mutations.puts)
+    for key in mutations.deletes:
+        state_map.pop(key, None)
+
+
 @pytest.mark.parametrize("kind", sorted(KEYS))
 def test_sweep_restore_and_replay_give_the_same_blocks(kind, monkeypatch):
     """The order in which a deletion of all keys takes edges is durable, too; each edge has a page of its own."""
@@ -136,16 +144,49 @@ def test_sweep_restore_and_replay_give_the_same_blocks(kind, monkeypatch):
     for epoch in range(len(epochs)):
         blocks.append(run(original, epoch))
         for changes in [sweeper.step(), *([sweeper.mark(epoch)] if epoch % 5 == 4 else [])]:
-            mutations = changes.get(0, Mutations())
-            state_map.update(mutations.puts)
-            for key in mutations.deletes:
-                state_map.pop(key, None)
+            _save(state_map, changes)
     restored = make()
     at = Sweeper(restored.tables).restore(state_map.items())
     restored.after_restore()
     assert 0 < at < len(epochs) - 4
     for epoch in range(at + 1, len(epochs)):
         assert run(restored, epoch) == blocks[epoch]
+
+
+@pytest.mark.parametrize("gone", range(5))
+def test_links_of_parallel_edges_are_durable(gone, monkeypatch):
+    """Nothing but the deletion of an edge touches those beside it in the list, before the state is saved."""
+    monkeypatch.setattr(freshet.state.table, "PAGE_BYTES", 16)
+    make = partial(Partitioner, 1, Features(1), PartitionerConfig(edge_keys="int"))
+    original, state_map = make(), dict[Any, bytes]()
+    sweeper = Sweeper(original.tables)
+    nothing = OP_ADD_EDGE, list[int]()  # its marker writes what is left of the one before
+    for epoch, (op, keys) in enumerate([(OP_ADD_EDGE, [*range(5)]), nothing, (OP_DEL_EDGE, [gone]), nothing]):
+        original.partition(_block(op, Ids.of_ints(keys)))
+        _save(state_map, sweeper.mark(epoch))
+    restored = make()
+    assert Sweeper(restored.tables).restore(state_map.items()) == 2
+    restored.after_restore()
+
+    def deleted(core: Partitioner) -> bytes:
+        (block,) = core.split(core.partition(_block(OP_DEL_EDGES, Ids.of_ints([0]))), CTL, 2)
+        return encode(block.header, block.columns)
+
+    assert restored.edges == 4
+    links, expected = (one.tables["edge_key"].data[:5] for one in (restored, original))
+    assert links.tolist() == expected.tolist(), "else a deletion of all keys may not end"
+    assert deleted(restored) == deleted(original)
+    assert restored.edges == original.edges == 0
+
+
+def test_the_texts_of_keys_that_went_make_room_for_others():
+    core = Partitioner(1, Features(1), PartitionerConfig(edge_keys="string"))
+    for epoch in range(50):
+        keys = Ids.of_strings([f"payment {epoch} {number}" for number in range(100)])
+        core.partition(_block(OP_ADD_EDGE, keys))
+        core.partition(_block(OP_DEL_EDGE, keys))
+    assert core.edges == 0
+    assert core.tables["words"].rows <= 2 * 2 * 100, "two words each, of two epochs at most"
 
 
 def test_each_edge_has_a_number_of_its_own_in_blocks():
