@@ -7,6 +7,7 @@ _DEGREES, _LISTS = "partitioner/degrees.py", "state/adjacency.py"
 _TESTS = "tests/unit/partitioner/test_edge_keys.py"
 _RESTORED, _LONG = f"{_TESTS} -k restore", f"{_TESTS} -k longer"
 _DURABLE, _TEXTS = f"{_TESTS} -k durable", f"{_TESTS} -k texts"
+_ROOM = f"{_TESTS} -k room_in_the_log"
 _KINDS = "tests/unit/partitioner/test_kinds.py -k build_the_graph"
 _TAGGED = "tests/unit/state/test_tagged_lists.py"
 
@@ -43,7 +44,7 @@ OF_KEYS = [
         "for way in range(1 if g.key_kind and",
         _LONG,
     ),
-    ("all keys need the room of one", _NETTING, "g.scalars[t.VERTEX_ROWS], count + 1):", "1, 1):", _LONG),
+    ("all keys need the room of one", _NETTING, "g.scalars[t.VERTEX_ROWS], count + 1):", "1, 1):", _ROOM),
     (
         "a self-loop with another key is taken",
         _NETTING,
