@@ -42,7 +42,7 @@ OF_KEYS = [
         _DELETIONS,
         "for way in range(ways if g.key_kind and",
         "for way in range(1 if g.key_kind and",
-        _LONG,
+        _ROOM,
     ),
     ("all keys need the room of one", _NETTING, "g.scalars[t.VERTEX_ROWS], count + 1):", "1, 1):", _ROOM),
     (

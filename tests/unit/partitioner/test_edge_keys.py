@@ -179,15 +179,16 @@ def test_links_of_parallel_edges_are_durable(gone, monkeypatch):
     assert restored.edges == original.edges == 0
 
 
-def test_a_deletion_of_all_keys_has_room_in_the_log_for_each_edge(monkeypatch):
+@pytest.mark.parametrize("undirected", [False, True])
+def test_a_deletion_of_all_keys_has_room_in_the_log_for_each_edge(undirected, monkeypatch):
     """The edges came one an epoch, so that the log never had room for all of them."""
     monkeypatch.setattr("freshet.partitioner.epoch_log.ENTRIES_MIN", 1)
-    core = Partitioner(1, Features(1), PartitionerConfig(edge_keys="int"))
+    core = Partitioner(1, Features(1), PartitionerConfig(edge_keys="int", undirected=undirected))
     for key in range(60):
         core.partition(_block(OP_ADD_EDGE, Ids.of_ints([key])))
     (block,) = core.split(core.partition(_block(OP_DEL_EDGES, Ids.of_ints([0]))), CTL, 60)
     assert core.edges == 0
-    assert len(block.get("del_src")) == 60
+    assert len(block.get("del_src")) == 60 * (1 + undirected)
 
 
 def test_the_texts_of_keys_that_went_make_room_for_others():
