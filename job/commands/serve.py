@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from freshet.job.kafka.address import KafkaAddress
 
 
+T = TypeVar("T")
 Text: TypeAlias = str | None
 Tables = Annotated[
     Path | None,
@@ -28,9 +30,20 @@ Tables = Annotated[
         show_default=False,
     ),
 ]
+ServiceFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="V",
+        help="Service folder of `freshet promote`: serve its current job, and change over to the next ones.",
+        show_default=False,
+    ),
+]
 Kind = Annotated[
     Text,
-    typer.Option(help="With --tables: kind of vertices to serve, where the model returns several.", show_default=False),
+    typer.Option(
+        help="With --tables or --service: kind of vertices to serve, where the model returns several.",
+        show_default=False,
+    ),
 ]
 From = Annotated[
     Text,
@@ -77,6 +90,7 @@ KeepChanges = Annotated[
 
 def serve(
     tables: Tables = None,
+    service: ServiceFolder = None,
     kind: Kind = None,
     from_: From = None,
     kafka: Kafka = None,
@@ -106,6 +120,7 @@ def serve(
 
     [cyan]freshet serve --tables O/tables[/cyan]
     [cyan]freshet serve --tables O/tables --kind item[/cyan]
+    [cyan]freshet serve --service V[/cyan]
     [cyan]freshet serve --from one:47470,other:47470[/cyan]
     [cyan]freshet serve --tables /var/lib/freshet/tables --from other:47470[/cyan]  beside a TaskManager
     [cyan]freshet serve --kafka kafka://localhost:9092/embeddings[/cyan]
@@ -113,13 +128,12 @@ def serve(
     [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
     need("serve", "serve")
-    try:
-        history_bytes, stale_after_s = parse_size(history), parse_duration(stale_after)
-        wait_s, every_s = parse_duration(wait), 0.0 if compact is None else parse_duration(compact)
-        keep_s = None if keep_changes == "all" else parse_duration(keep_changes)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    sources, topic = _sources(tables, kind, from_, kafka), None if kafka is None else _topic(kafka)
+    history_bytes = _parsed(parse_size, history)
+    stale_after_s, wait_s = _parsed(parse_duration, stale_after), _parsed(parse_duration, wait)
+    every_s = 0.0 if compact is None else _parsed(parse_duration, compact)
+    keep_s = None if keep_changes == "all" else _parsed(parse_duration, keep_changes)
+    _check_service(service, {"--tables": tables, "--from": from_, "--kafka": kafka, "--compact": compact})
+    sources, topic = _sources(tables or service, kind, from_, kafka), None if kafka is None else _topic(kafka)
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
     from freshet.job.options.config_file import load_properties
     from freshet.job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
@@ -128,9 +142,9 @@ def serve(
     from freshet.job.serving.server import serve as serving
 
     token = token or os.environ.get(TOKEN_VARIABLE) or None
-    of_job = tables is not None and topic is None
     options = ServeOptions(
         tables=tables,
+        service=service,
         kind=kind,
         host=host,
         port=port,
@@ -142,7 +156,7 @@ def serve(
         history_bytes=history_bytes,
         stale_after_s=stale_after_s,
         wait_s=wait_s,
-        compact=partial(_compact, tables.absolute(), kind, keep_s) if compact and tables and of_job else None,
+        compact=partial(_compact, tables.absolute(), kind, keep_s) if compact and tables and topic is None else None,
         compact_every_s=every_s,
         sources=sources,
         source_token=os.environ.get(SOURCE_TOKEN_VARIABLE) or token,
@@ -151,6 +165,13 @@ def serve(
         kafka_properties=load_properties(config),
     )
     serving(options)
+
+
+def _parsed(parse: Callable[[str], T], given: str) -> T:
+    try:
+        return parse(given)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _compact(tables: Path, kind: str | None, keep_s: float | None) -> object:
@@ -171,6 +192,13 @@ def _topic(given: str) -> KafkaAddress:
         raise UsageError(msg) from None
 
 
+def _check_service(service: Path | None, given: dict[str, object]) -> None:
+    for option, value in given.items():
+        if service is not None and value is not None:
+            msg = f"{option}: does not go with --service {service}, whose jobs and tables are in that folder"
+            raise UsageError(msg)
+
+
 def _sources(tables: Path | None, kind: str | None, given: str | None, kafka: str | None) -> tuple[str, ...]:
     if kind is not None and (tables is None or kafka is not None):
         msg = (
@@ -181,8 +209,8 @@ def _sources(tables: Path | None, kind: str | None, given: str | None, kafka: st
     sources = tuple(filter(None, (one.strip() for one in (given or "").split(","))))
     if tables is None and not sources and kafka is None:
         msg = (
-            "serve: expected --tables O/tables, of a job on this machine or a shared folder, --from HOST:PORT,... or "
-            "--kafka kafka://HOST:PORT/TOPIC"
+            "serve: expected --tables O/tables, of a job on this machine or a shared folder, --service V, --from "
+            "HOST:PORT,... or --kafka kafka://HOST:PORT/TOPIC"
         )
         raise UsageError(msg)
     if sources and kafka is not None:

@@ -21,7 +21,7 @@ from freshet.state.served.ids import Ids, Texts, frozen, slice_of, text_bytes
 from freshet.state.served.layout import TableShape
 from freshet.state.served.mapped import Found
 from freshet.state.served.reader import TableReader
-from freshet.state.served.times import NOTHING_KNOWN, Moment, entries_of, note_times, times_so_far
+from freshet.state.served.times import NO_TIME, NOTHING_KNOWN, Moment, entries_of, note_times, times_of, times_so_far
 from freshet.state.served.write_kernels import (
     count_named,
     put_back,
@@ -208,6 +208,13 @@ class TableWriter:
         there = entries_of(former.mem)
         entries_of(self.mem)[: len(there)] = there
         self.mem[lay.T_ARRIVED_US] = former.mem[lay.T_ARRIVED_US]
+
+    def raise_times(self, so_far: Moment) -> None:
+        """Have the published epoch, and those that follow, say no earlier times up to them than these."""
+        own = Moment(
+            *(None if one == NO_TIME else one for one in times_of(self.mem, np.array([self.epoch]))[0].tolist())
+        )
+        note_times(self.mem, self.epoch, own, times_so_far(self.mem, self.epoch).latest(so_far))
 
     def beat(self, source_us: int, failures: int, ended: int) -> None:
         """Say that the writer lives, and what it knows of the job."""

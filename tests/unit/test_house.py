@@ -87,7 +87,7 @@ FLOORS = {
         "options",
         "folder",
         "flink local",
-        "lifecycle",
+        "lifecycle service",
         "serving",
         "history run",
         "results embed size status application",

@@ -26,7 +26,7 @@ from freshet.job.serving.bounds.forms import Nothing, Stream, form_of_json
 from freshet.job.serving.doors.exchange import NO_OPTIONS, Exchange
 from freshet.job.serving.doors.one_sentence import as_flight, in_a_sentence, logged, pieces_in_a_sentence
 from freshet.job.serving.protocol.columns import pieces_of
-from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
+from freshet.job.serving.protocol.errors import OF_SERVICE, BadRequestError, NotReadyError
 from freshet.job.serving.protocol.tls import Certificate
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables.health import Health
@@ -90,8 +90,14 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if (here := self._lookup.job.tails) is None:
             msg = "this server has no tails"
             raise BadRequestError(msg)
+        self._check_no_service()
         pieces = pieces_of_tails(here, asked, self._lookup, self._until_end(context))
         return SCHEMA, pieces
+
+    def _check_no_service(self) -> None:
+        """Raises: BadRequestError for a server that would feed from this one, which is of a service."""
+        if self._lookup.job.generation is not None:
+            raise BadRequestError(OF_SERVICE)
 
     def _until_end(self, context: Any) -> Callable[[], bool]:
         return lambda: self._ending.is_set() or context.is_cancelled()
@@ -100,6 +106,8 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         from freshet.job.serving.feeds import change_stream
 
         job = self._lookup.job
+        if asked.job is not None:
+            self._check_no_service()
         if asked.job not in (None, job.job_id):
             msg = f"changes of the job {asked.job!r}: this server is of the job {job.job_id!r}"
             raise BadRequestError(msg)
@@ -237,6 +245,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
                 raise
         fields: dict[str, Any] = {"job_id": job.job_id, "model_digest": digest_of(job.model)}
         fields |= ({} if job.tails is None else job.tails.shared_fields()) | (table or {})
+        fields |= {} if job.generation is None else {"generation": job.generation}
         return fields | {"sources": list(job.sources), "consistency": job.consistency}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:

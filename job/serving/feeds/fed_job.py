@@ -19,6 +19,7 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.serving.feeds.checked import job_fields, parsed, whole_batches
 from freshet.job.serving.feeds.sent_model import folder_of, take
+from freshet.job.serving.protocol.errors import OF_SERVICE
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables.served_job import ServedJob
@@ -181,7 +182,10 @@ class FedServers:
                 client, options = self._connected(self._next(), _ASK_S)
                 with client:
                     [result] = client.do_action(flight.Action("job", b""), options)
-                    fields = job_fields(parsed(result.body.to_pybytes()))
+                    fields = job_fields(sent := parsed(result.body.to_pybytes()))
+                    if sent.get("generation") is not None:
+                        reason = OF_SERVICE
+                        continue
                     if fields["consistency"] == ROW:
                         reason = "it feeds from a Kafka topic, whose rows are of no one epoch: give --kafka instead"
                         continue

@@ -52,6 +52,7 @@ class ServeOptions:
     topic: KafkaAddress | None = None  # to feed from
     kafka_properties: ClientProperties | None = None
     kind: str | None = None  # of the vertices, where the model returns several
+    service: Path | None = None  # whose jobs to follow, one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
 
     Raises: UsageError if it does not appear in time.
     """
+    if options.service is not None:
+        return _of_service(options, options.service, until)
     if options.topic is not None:
         return _of_topic(options, options.topic, until)
     if options.sources:
@@ -94,6 +97,21 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
         from freshet.job.serving.feeds.follower import Follower
 
         return Follower(job, tables, options.history_bytes)
+
+    return Feed(tables, job, follower)
+
+
+def _of_service(options: ServeOptions, folder: Path, until: Callable[[], bool]) -> Feed:
+    from freshet.job.serving.feeds.service_feed import await_service, begun, tables_of
+
+    service = await_service(folder, options.wait_s, until)
+    tables = tables_of(service, options.kind)
+    generation, job = begun(service, tables, options.kind)
+
+    def follower(job: ServedJob) -> Follower:
+        from freshet.job.serving.feeds.generation_follower import GenerationFollower
+
+        return GenerationFollower(service, generation, job, tables, options.history_bytes)
 
     return Feed(tables, job, follower)
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from freshet.errors import FreshetError
 
+OF_SERVICE = (
+    "this server is of a service folder, from which other servers can't feed yet: give them --service V where they see "
+    "it, or --from a server of the job itself (`freshet serve --tables O/tables`)"
+)
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # the kind of the refusal, by the name that gRPC has for it
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # which clients do not have
 
 IDS_MAX = PAIRS_MAX = 100_000  # of a request
 TIMEOUT_S = 5.0
-GENERATION = 10**12  # epochs that each generation of a service has
 # What the rows of an answer have in common: an epoch, or nothing: each is the newest of its own that is known.
 EPOCH, ROW = "epoch", "row"
 # Times in every answer, in the order of a Moment; HTTP, its description, Flight and clients have them from here.

@@ -20,7 +20,7 @@ from freshet.files.owner_only import close_to_others
 from freshet.files.whole import remove_left_behind
 from freshet.job.console import say
 from freshet.job.errors import UsageError
-from freshet.job.serving.protocol.wanted import GENERATION
+from freshet.job.service.generations import GENERATION
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import boot_word
 from freshet.state.served.layout import SHM, T_BOOT, T_JOB, TableShape
@@ -159,8 +159,9 @@ def _remove(job: ServedJob, tables: Path, keep: Path | None) -> None:
 
 
 def _prefix(job: ServedJob, tables: Path) -> str:
-    """Prefix of the names of the tables of one folder."""
-    return f"freshet-{job.job_id}-{mark_of(tables)}-"
+    """Prefix of the names of the tables of one folder; a service may have two of a job, of two generations."""
+    generation = "" if job.generation is None else f"g{job.generation}-"
+    return f"freshet-{job.job_id}-{mark_of(tables)}-{generation}"
 
 
 def mark_of(tables: Path) -> str:
@@ -203,3 +204,22 @@ def _read(path: Path) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _say_once(text: str) -> None:
     say(text)
+
+
+def has_server(tables: Path) -> bool:
+    """Return whether a process serves from these tables now."""
+    try:
+        with (tables / _LOCK).open("r") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def shown_generation(tables: Path) -> int:
+    """Return the generation of the table that readers get; -1 without one."""
+    found = read_shown(tables)
+    generation = None if found is None or found[1] is None else found[1].get("generation")
+    return generation if isinstance(generation, int) else -1

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from freshet.job.service.generations import GENERATION
 from freshet.job.serving.bounds.budget import RowShape
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
-from freshet.job.serving.protocol.wanted import EPOCH, GENERATION, as_metadata
+from freshet.job.serving.protocol.wanted import EPOCH, as_metadata
 from freshet.job.serving.tables.place import read_shown, read_table_file
 from freshet.job.serving.tables.served_job import ServedJob, TailsHere, readouts_of
 from freshet.operators.output_folders import LogFolders

@@ -25,8 +25,9 @@ from freshet.job.folder.run_file import (
     run_of_file,
     running_process,
 )
+from freshet.job.service.generations import GENERATION
 from freshet.job.serving.protocol.errors import NotReadyError
-from freshet.job.serving.protocol.wanted import EPOCH, GENERATION
+from freshet.job.serving.protocol.wanted import EPOCH
 from freshet.operators.output_folders import LogFolders, log_id, tails_of
 from freshet.operators.sink.tail.layout import beat_name, job_word
 from freshet.state.served import layout as served

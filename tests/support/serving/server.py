@@ -32,6 +32,7 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
     freshet: tuple[str, ...] = (sys.executable, "-m", "freshet.job.cli")
     cwd: Path = ROOT
+    of: tuple[str, ...] = ()  # what it serves; empty: the tables of the job
 
     @property
     def tables(self) -> Path:
@@ -44,7 +45,7 @@ class Server:
 
     def launch(self, *options: str) -> None:
         """Start it."""
-        command = [*self.freshet, "serve", "--tables", str(self.tables), "--port", "0"]
+        command = [*self.freshet, "serve", *(self.of or ("--tables", str(self.tables))), "--port", "0"]
         self.out.parent.mkdir(parents=True, exist_ok=True)
         with (self.out.parent / "serve.log").open("ab") as log:
             # Without a function before exec: this process may run gRPC's threads, which do not survive a plain fork.

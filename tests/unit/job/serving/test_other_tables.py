@@ -20,6 +20,7 @@ from freshet.job.serving.clients.asked import as_batch, ids_of
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.protocol.errors import NotReadyError
+from freshet.job.serving.tables.place import read_shown
 from freshet.job.serving.tables.served_job import ServedJob, readouts_of
 from freshet.state.served.ids import Texts, place_of
 from freshet.state.served.reader import TableReader
@@ -224,3 +225,21 @@ def test_a_model_that_is_not_that_of_the_rows_gives_no_logits(tmp_path: Path) ->
     with pytest.raises(NotReadyError, match="put that one back"):
         readouts_of(job.model, job.model_sha256)
     hand.close()
+
+
+def test_readers_get_no_earlier_epoch_of_a_job_that_takes_the_place(tmp_path: Path) -> None:
+    hand = HandJob(tmp_path / "O")
+    hand.apply(1, ({2: 1.0}, []), ({3: 1.0}, []))
+    job = ServedJob.read(hand.out)
+    assert job is not None
+    follower = Follower(job, hand.out / "tables", 1 << 20)
+    follower.not_before(3)
+    follower.start(lambda: True)
+    assert (follower.is_readable, follower.seen, read_shown(hand.out / "tables")) == (False, 3, None)
+    for epoch in (2, 3):
+        hand.apply(epoch, ({2: float(epoch)}, []), ({}, []))
+    until(lambda: follower.step() or follower.is_readable)
+    until(lambda: not follower.step() and follower.is_readable)
+    assert follower.seen == follower.table.epoch == 3
+    hand.close()
+    follower.close(forget=True)

@@ -1,0 +1,61 @@
+"""The options of `freshet promote`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
+from freshet.job.units import parse_duration
+
+SERVICE = Annotated[Path, typer.Argument(metavar="V", help="Service folder.", show_default=False)]
+WAIT = Annotated[str, typer.Option(help="Maximum wait for the job to catch up, and for servers to change over.")]
+FORCE = Annotated[bool, typer.Option("--force", help="Also with a job that is behind the current one.")]
+
+
+def promote(
+    service: SERVICE,
+    out: Annotated[Path, typer.Argument(metavar="O", help="Output folder of the job.", show_default=False)],
+    wait: WAIT = "60s",
+    force: FORCE = False,
+) -> None:
+    """Serve the embeddings of the job of O from now on, in the place of the current job of the service folder V.
+
+    Makes V where it is no service yet. Servers of `freshet serve --service V` change over for all ids at once, as soon
+    as the job has read as far as the current one in every partition. What they answer never goes back. Prints the new
+    generation as a JSON line, with `readable`: whether all servers that run have changed over. Exits with 1 where they
+    have not in time; the promotion stands.
+
+    [bold]Examples[/bold]
+
+    [cyan]freshet promote V O[/cyan]
+    [cyan]freshet serve --service V[/cyan]
+    [cyan]freshet promote V O2[/cyan]
+    """
+    from freshet.job.service.generations import Service
+    from freshet.job.serving import promotion
+
+    end(promotion.promote(Service(service), out, wait_s=seconds(wait), force=force))
+
+
+def seconds(wait: str) -> float:
+    """Return a duration in seconds.
+
+    Raises: UsageError
+    """
+    try:
+        return parse_duration(wait)
+    except ValueError as error:
+        msg = f"--wait: {error}"
+        raise UsageError(msg) from error
+
+
+def end(change: object) -> None:
+    """Print a change, and exit."""
+    import orjson
+
+    fields = change.as_json()  # type: ignore[attr-defined]
+    print(orjson.dumps(fields).decode(), flush=True)
+    raise typer.Exit(0 if fields["readable"] else EXIT_CHECK_FAILED)

@@ -1,0 +1,189 @@
+"""Follows the jobs of a service one after the other: the next one is prepared beside the current one, then shown."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from freshet.errors import FreshetError
+from freshet.job.console import say
+from freshet.job.service.generations import Generation, Service
+from freshet.job.serving.feeds.follower import Follower
+from freshet.job.serving.feeds.service_feed import job_of
+from freshet.job.serving.tables.served_job import ServedJob
+from freshet.state.served.layout import HISTORY_BYTES
+from freshet.state.served.times import times_so_far
+
+_LOOK_S = 0.2  # between two looks at which generation serves
+_AGAIN_S = 2.0  # before a job that could not be prepared is tried again
+_HOLD_S, _REST_S = 0.5, 2.0  # the current job waits for a next one that is near; then it goes on for a while
+_NEAR_S = 0.25
+_POLL_S = 0.002
+Place = tuple[str, int]
+
+
+class GenerationFollower(Follower):
+    """Follower of the job of one generation, which looks for the next one.
+
+    The next job's table is loaded on another thread and kept up to date beside the current one; it is shown once it
+    has read at least as far in every partition. Readers have the current table until then, whatever becomes of the
+    next job.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        generation: Generation,
+        job: ServedJob,
+        tables: Path,
+        history_bytes: int = HISTORY_BYTES,
+    ) -> None:
+        super().__init__(job, tables, history_bytes)
+        self.generation = generation
+        self._service = service
+        self._next: GenerationFollower | None = None
+        self._ending = threading.Lock()
+        self._is_loaded = self._is_hidden = self._is_dropped = self._is_tried = False
+        self._failed: str | None = None  # why its table could not be loaded
+        self._lacking: tuple[int, str] | None = None  # the generation that can't be followed, and why
+        self._looked_at = self._held_at = self._mark_at = float("-inf")
+        self._mark: dict[Place, int] = {}
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Follow the job until `until` returns True, or until the next one has taken its place."""
+        while not (until() or self.is_left_behind):
+            now = time.monotonic()
+            moved = not self._is_held(now) and self._tried(self.step)
+            if not (self._bring_on_next(now) or moved):
+                time.sleep(_POLL_S)
+
+    def next_figures(self) -> dict[str, Any] | None:
+        """Return the generation that is to follow: partitions in which it is behind, and why else it does not yet."""
+        if (found := self._next) is None:
+            return None if self._lacking is None else dict(zip(("generation", "reason"), self._lacking, strict=True))
+        has, lacks = found.read_upto() if found._is_loaded else {}, list[dict[str, Any]]()
+        for place, wants in sorted(self.read_upto().items()):
+            if has.get(place, 0) < wants:
+                lacks.append({"source": place[0], "partition": place[1], "has": has.get(place, 0), "wants": wants})
+        return {"generation": found.generation.generation, "lacks": lacks}
+
+    def read_upto(self) -> dict[Place, int]:
+        """Return the next offset by source and partition."""
+        names = self.job.sources
+        return {(names[a], b): upto for (a, b), (upto, _) in list(self._positions.items()) if 0 <= a < len(names)}
+
+    def covers(self, positions: dict[Place, int]) -> bool:
+        """Return whether it has read at least so far in every partition."""
+        mine = self.read_upto()
+        return all(mine.get(place, 0) >= upto for place, upto in positions.items())
+
+    def close(self, forget: bool) -> None:
+        """Let the tails go; with `forget` the table, too."""
+        self._drop_next()
+        super().close(forget)
+
+    def _offer(self) -> None:
+        if not self._is_hidden:
+            super()._offer()
+
+    def _prepare(self) -> None:
+        """Make a table that readers do not get yet, on a thread of its own."""
+        self._is_hidden = True
+
+        def load() -> None:
+            try:
+                self._load()
+                self._is_loaded = True
+            except Exception as error:  # whatever it is: the current job is served
+                self._failed = f"{self.job.out}: {type(error).__name__}: {error}"
+            with self._ending:
+                self._is_tried = True
+                if self._is_dropped:
+                    self._clear()
+
+        threading.Thread(target=load, name="freshet-next-generation", daemon=True).start()
+
+    def _bring_on_next(self, now: float) -> bool:
+        """Prepare the next generation, if there is one, and have it take the place; whether it moved."""
+        if now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            self._look()
+        following = self._next
+        if following is None or not following._is_loaded:
+            return False
+        try:
+            moved = following.step()
+            if following.covers(self.read_upto()):
+                self._give_place_to(following)
+        except Exception as error:  # of a full disk, or of a file that is damaged: the current job is served
+            self._cannot_follow(following.generation, f"{following.job.out}: {type(error).__name__}: {error}")
+            return False
+        if not self.is_left_behind and now - self._mark_at >= _NEAR_S and following.covers(self._mark):
+            if self._mark and now - self._held_at > _HOLD_S + _REST_S:
+                self._held_at = now  # the next one is as far as this one was a moment ago
+            self._mark, self._mark_at = self.read_upto(), now
+        return moved
+
+    def _is_held(self, now: float) -> bool:
+        """Return whether it waits, so that the next one gets as far."""
+        return self._next is not None and now - self._held_at < _HOLD_S
+
+    def _look(self) -> None:
+        """Begin with the newest generation that is not followed yet."""
+        try:
+            newest = self._service.current()
+        except FreshetError as error:
+            self._cannot_follow(self.generation, str(error))
+            return
+        if newest is None or newest.generation <= self.generation.generation:
+            return
+        following = self._next
+        if following is not None and following.generation.generation == newest.generation:
+            if following._failed is not None:
+                self._cannot_follow(newest, following._failed)
+            return
+        self._drop_next()  # another promotion meanwhile
+        try:
+            job = job_of(newest, self.job.kind or None)
+        except FreshetError as error:
+            self._cannot_follow(newest, str(error))
+            return
+        say(f"generation {newest.generation}: preparing the table of {newest.job}")
+        self._mark, self._lacking = {}, None
+        self._next = GenerationFollower(self._service, newest, job, self.tables, self._history_bytes)
+        self._next._prepare()
+
+    def _cannot_follow(self, generation: Generation, why: str) -> None:
+        """Say, once, why a generation can't be followed, and try it again in a while."""
+        self._drop_next()
+        if self._lacking != (found := (generation.generation, why)):
+            say(f"generation {generation.generation}: {why}; the current job is served")
+        self._lacking, self._looked_at = found, time.monotonic() + _AGAIN_S
+
+    def _give_place_to(self, following: GenerationFollower) -> None:
+        """Show the next one's table; no time in answers goes back."""
+        following.table.raise_times(times_so_far(self.table.mem, self.table.epoch))
+        following._is_hidden, following._floor = False, self.table.epoch
+        following._offer()
+        number, out = following.generation.generation, following.generation.job
+        say(f"generation {number}: {out} serves, at epoch {following.table.epoch}")
+        self.following, self._next, self.is_left_behind = following, None, True
+
+    def _drop_next(self) -> None:
+        following, self._next = self._next, None
+        if following is None:
+            return
+        with following._ending:  # whoever comes second clears
+            following._is_dropped = True
+            if following._is_tried:
+                following._clear()
+
+    def _clear(self) -> None:
+        """Take away a table that nobody has got."""
+        super().close(forget=False)
+        if hasattr(self, "table"):
+            self.table.supersede()
+            self.table.path.unlink(missing_ok=True)

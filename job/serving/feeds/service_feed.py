@@ -1,0 +1,76 @@
+"""The feed of a service: the job of the generation that readers have, and then of those that follow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from freshet.job.console import say
+from freshet.job.errors import UsageError
+from freshet.job.service.generations import FILE, Generation, Service
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.served_job import ServedJob
+from freshet.kind_names import written_kind
+
+_POLL_S = 0.1
+
+
+def await_service(folder: Path, wait_s: float, until: Callable[[], bool]) -> Service:
+    """Return the service of a folder; waits until `freshet promote` has made it.
+
+    Raises: UsageError when it has not in time.
+    """
+    service, deadline = Service(folder), time.monotonic() + wait_s
+    while service.current() is None and not until():
+        if time.monotonic() >= deadline:
+            msg = f"--service {folder}: holds no service after {wait_s:g} s; make one by `freshet promote {folder} O`"
+            raise UsageError(msg)
+        time.sleep(_POLL_S)
+    return service
+
+
+def tables_of(service: Service, kind: str | None) -> Path:
+    """Return the folder of a kind's tables; the kinds of a service are those of generation 0.
+
+    Raises: UsageError where that returns several and none is named, or not this one.
+    """
+    first = ServedJob.read(service.generations()[0].out, kind)
+    if first is None:
+        msg = f"{service.folder}: the job of generation 0 is gone, whose kinds the service has; put its folder back"
+        raise UsageError(msg)
+    return service.tables / written_kind(first.kind) if first.kind else service.tables
+
+
+def begun(service: Service, tables: Path, kind: str | None) -> tuple[Generation, ServedJob]:
+    """Return the generation whose table a killed server has left for readers, else the current one, and its job.
+
+    Raises: UsageError where the current one's folder is gone; DamagedFileError.
+    """
+    found, shown = service.generations(), place.shown_generation(tables)
+    if shown > found[-1].generation:
+        msg = (
+            f"{service.folder / FILE}: it ends with generation {found[-1].generation}, and readers have seen "
+            f"generation {shown}; put it back from a copy that has that one"
+        )
+        raise UsageError(msg)
+    left = place.read_table_file(tables)
+    if shown >= 0 and left is not None and left.exists():
+        try:
+            return found[shown], job_of(found[shown], kind)
+        except UsageError as error:
+            say(f"{error}; going on with generation {found[-1].generation}")
+    return found[-1], job_of(found[-1], kind)
+
+
+def job_of(generation: Generation, kind: str | None) -> ServedJob:
+    """Return the job of a generation, as a server of a kind needs to know it.
+
+    Raises: UsageError where its folder holds none, or another one.
+    """
+    job = ServedJob.read(generation.out, kind)
+    if job is None or job.job_id.partition(".")[0] != generation.job_id:
+        what = "holds no job" if job is None else f"holds another job than {generation.job_id}"
+        msg = f"{generation.job}: it {what}; put the folder back, or promote another job"
+        raise UsageError(msg)
+    return job.in_generation(generation.generation)

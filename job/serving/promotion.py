@@ -1,0 +1,225 @@
+"""Changes of a service: another job takes over, or an earlier one again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from freshet.job.errors import UsageError
+from freshet.job.folder.job_file import SavedJob
+from freshet.job.service.generations import FILE, GENERATIONS_MAX, Generation, Service, Why
+from freshet.job.serving.tables import place
+from freshet.job.serving.tables.change_log_rows import positions_at
+from freshet.job.serving.tables.served_job import ServedJob, readouts_of
+
+_POLL_S = 0.1
+_SHOWN = 3
+
+
+class Lack(NamedTuple):
+    """A partition in which one job is behind another: the next offset that it has, and the one of the other."""
+
+    source: str
+    partition: int
+    has: int
+    wants: int
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.partition} at {self.has}, not {self.wants}"
+
+
+class JobOfService(NamedTuple):
+    """A job that serves, or may serve."""
+
+    out: Path
+    job_id: str
+    model: str  # SHA-256
+    strings: bool
+    sources: tuple[str, ...]
+    served: Mapping[str, ServedJob]  # by kind; under an empty name where the model returns one, or has none
+
+    @staticmethod
+    def read(out: Path) -> JobOfService:
+        """Return the job of an output folder.
+
+        Raises: UsageError where it holds none, or one whose first epoch can't be read yet.
+        """
+        saved = SavedJob.read(out)
+        if saved is None:
+            msg = f"{out}: holds no job; give the --out folder of a `freshet run`"
+            raise UsageError(msg)
+        kinds = list(readouts_of(saved.settings.model, saved.model_sha256).widths)
+        found = {kind: ServedJob.read(out, kind or None) for kind in kinds}
+        served = {kind: job for kind, job in found.items() if job is not None}
+        if len(served) < len(kinds):
+            msg = f"{out}: its first epoch is not readable yet; wait until `freshet status {out}` says running"
+            raise UsageError(msg)
+        settings, strings = saved.settings, saved.settings.id_kind == "string"
+        return JobOfService(out, settings.job_id, saved.model_sha256, strings, tuple(settings.sources), served)
+
+    @staticmethod
+    def of(generation: Generation) -> JobOfService:
+        """Return the job of a generation.
+
+        Raises: UsageError where its folder holds none, or another one.
+        """
+        job = JobOfService.read(generation.out)
+        if job.job_id != generation.job_id:
+            msg = (
+                f"{generation.job}: it holds the job {job.job_id}, and generation {generation.generation} is of the "
+                f"job {generation.job_id}; put its folder back, or give `freshet promote` another job with --force"
+            )
+            raise UsageError(msg)
+        return job
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Return the next offset by source and partition, as of its newest readable epoch."""
+        job = next(iter(self.served.values()))
+        rows = positions_at(job.log, job.complete_epoch(), job.sources).tolist()
+        return {(job.sources[source], partition): upto for source, partition, upto, _ in rows}
+
+    @property
+    def is_over(self) -> bool:
+        """True if nobody runs it any more."""
+        return next(iter(self.served.values())).is_over()
+
+    def lacks(self, other: JobOfService) -> list[Lack]:
+        """Return the partitions in which it is behind another job."""
+        mine = self.positions()
+        return [
+            Lack(source, partition, mine.get((source, partition), 0), wants)
+            for (source, partition), wants in sorted(other.positions().items())
+            if mine.get((source, partition), 0) < wants
+        ]
+
+
+class Promotion(NamedTuple):
+    """A change that was made: the new generation, and whether all servers that run have changed over."""
+
+    generation: Generation
+    readable: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what commands print."""
+        return {**self.generation.model_dump(by_alias=True), "readable": self.readable}
+
+
+def promote(service: Service, out: Path, *, wait_s: float, force: bool, why: Why = "promote") -> Promotion:
+    """Have a service go on with another job, or begin with one.
+
+    Nothing is written where it is refused.
+
+    Raises: UsageError where the job can't serve in its place, or is behind for longer than `wait_s`.
+    """
+    with service.changing():
+        deadline, job, current = time.monotonic() + wait_s, JobOfService.read(out.absolute()), service.current()
+        if current is not None:
+            _check(job, current, JobOfService.of(service.generations()[0]))
+            if not force:
+                _await(job, JobOfService.of(current), deadline)
+        return _change(service, current, job, why, deadline)
+
+
+def rollback(service: Service, to: int | None, *, wait_s: float, force: bool) -> Promotion:
+    """Have a service go on with the job before, or that of a generation.
+
+    Raises: UsageError where there is none, or it has ended and is behind; nothing is written.
+    """
+    with service.changing():
+        deadline, found = time.monotonic() + wait_s, service.generations()
+        if not found:
+            msg = f"{service.folder}: no service; `freshet promote` makes one"
+            raise UsageError(msg)
+        current = found[-1]
+        earlier = [one for one in found if one.job_id != current.job_id and to in (None, one.generation)]
+        if not earlier:
+            what = "no earlier job" if to is None else f"no generation {to} of another job than the current one"
+            msg = f"{service.folder}: there is {what}; generations: 0 to {current.generation}"
+            raise UsageError(msg)
+        job = JobOfService.of(earlier[-1])
+        if not force:
+            _await(job, JobOfService.of(current), deadline)
+        return _change(service, current, job, "rollback", deadline)
+
+
+def _check(job: JobOfService, current: Generation, first: JobOfService) -> None:
+    """Refuse a job that readers of the service could not go on with.
+
+    Raises: UsageError
+    """
+    if job.job_id == current.job_id:
+        msg = f"{job.out}: it serves already, as generation {current.generation}"
+        raise UsageError(msg)
+    if job.strings != first.strings:
+        kinds = [("strings" if one.strings else "integers") for one in (job, first)]
+        msg = f"{job.out}: its ids are {kinds[0]}, and those of the service {kinds[1]}"
+        raise UsageError(msg)
+    if lacking := [kind or "(all)" for kind in first.served if kind not in job.served]:
+        msg = f"{job.out}: its model does not return {', '.join(lacking)}, which the service has from generation 0 on"
+        raise UsageError(msg)
+    if set(job.sources) != set(first.sources):
+        msg = f"{job.out}: it reads {', '.join(job.sources)}, and the service's jobs {', '.join(first.sources)}"
+        raise UsageError(msg)
+
+
+def _await(job: JobOfService, current: JobOfService, deadline: float) -> None:
+    """Return once a job has read as far as the current one.
+
+    Raises: UsageError where it has not in time, or has ended before.
+    """
+    while lacks := job.lacks(current):
+        shown = "; ".join(map(str, lacks[:_SHOWN]))
+        if job.is_over:
+            how = f"`freshet run --resume latest --out {job.out}`"
+            msg = f"{job.out}: it has ended and is behind: {shown}; resume it by {how}, or give --force"
+            raise UsageError(msg)
+        if time.monotonic() >= deadline:
+            msg = f"{job.out}: it is behind the current job: {shown}; wait longer (--wait), or give --force"
+            raise UsageError(msg)
+        time.sleep(_POLL_S)
+
+
+def _change(service: Service, current: Generation | None, job: JobOfService, why: Why, deadline: float) -> Promotion:
+    number = 0 if current is None else current.generation + 1
+    if number >= GENERATIONS_MAX:
+        msg = f"{service.folder}: it has had {GENERATIONS_MAX:,} generations; make a new service folder"
+        raise UsageError(msg)
+    if (seen := max(map(place.shown_generation, _folders(service)))) >= number:
+        msg = (
+            f"{service.folder / FILE}: it ends with generation {number - 1}, and readers have seen generation {seen}; "
+            "put it back from a copy that has that one"
+        )
+        raise UsageError(msg)
+    before, since_ms = None if current is None else current.generation, time.time_ns() // 10**6
+    made = Generation(
+        generation=number,
+        job=str(job.out),
+        job_id=job.job_id,
+        model=job.model,
+        since_ms=since_ms,
+        why=why,
+        from_=before,
+    )
+    service.add(made)
+    return Promotion(made, _is_readable(service, number, lambda: time.monotonic() >= deadline))
+
+
+def _is_readable(service: Service, generation: int, is_late: Callable[[], bool]) -> bool:
+    """Return whether all servers of a service that run have changed over, in time."""
+    while late := [one for one in _live_tables(service) if place.shown_generation(one) < generation]:
+        if is_late():
+            return not late
+        time.sleep(_POLL_S)
+    return True
+
+
+def _live_tables(service: Service) -> list[Path]:
+    """Return the folders of tables that a server keeps now."""
+    return [one for one in _folders(service) if place.has_server(one)]
+
+
+def _folders(service: Service) -> list[Path]:
+    """Return the folders in which servers keep tables."""
+    return [service.tables, *(one for one in service.tables.glob("*/") if one.is_dir())]

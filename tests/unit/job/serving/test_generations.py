@@ -1,0 +1,265 @@
+"""A service changes over from job to job: every answer is of one job, and none goes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pyarrow.flight as flight
+import pytest
+
+from freshet import EmbeddingClient
+from freshet.job.errors import UsageError
+from freshet.job.service.generations import GENERATION, Generation, Service
+from freshet.job.serving.feeds.fed_job import FedServers
+from freshet.job.serving.promotion import promote, rollback
+from freshet.job.serving.tables.place import new_table, show, shown_generation
+from freshet.job.serving.tables.served_job import ServedJob
+from freshet.state.served.layout import TableShape
+from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
+from tests.support.serving.server import Server
+
+
+class Jobs:
+    """Two jobs of the same input that go on side by side; a row's value says of which job and epoch it is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.epoch = folder, 0
+        self.jobs = {name: HandJob(folder / name, job_id=f"{JOB_ID[:-2]}{name}") for name in ("a1", "b2")}
+        self._stop, self.lock, self.silent = threading.Event(), threading.Lock(), set[str]()
+        self._thread = threading.Thread(target=self._run)
+        self.step()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def step(self) -> None:
+        """An epoch of each job."""
+        with self.lock:
+            self.epoch += 1
+            for name, job in self.jobs.items():
+                if name not in self.silent:
+                    value = value_of(name, self.epoch)
+                    job.apply(self.epoch, ({2: value, 3: value}, []), ({4: value}, []))
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.002):
+            self.step()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        for job in self.jobs.values():
+            job.close()
+
+
+def value_of(name: str, epoch: int) -> float:
+    return float(epoch if name == "a1" else -epoch)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    found = Jobs(tmp_path)
+    found.start()
+    yield found
+    found.close()
+
+
+class Reader(threading.Thread):
+    """Reads rows of both parts over and over, and checks each answer."""
+
+    def __init__(self, read: Any, names: list[str]) -> None:
+        super().__init__()
+        self._read, self._names, self.stop = read, names, threading.Event()
+        self.wrong, self.generations, self.answers = list[Any](), list[int](), 0
+
+    def run(self) -> None:
+        seen = -1
+        while not self.stop.is_set():
+            epoch, generation, rows = self._read()
+            self.answers += 1
+            number, own = divmod(epoch, GENERATION)
+            wanted = [[value_of(self._names[number], own)] * WIDTH] * 3
+            if rows != wanted or epoch < seen or generation not in (None, number):
+                self.wrong.append((epoch, generation, rows, seen))
+            seen = max(seen, epoch)
+            if number not in self.generations:
+                self.generations.append(number)
+
+
+def by_client(client: EmbeddingClient) -> Any:
+    def read() -> tuple[int, int, list[list[float]]]:
+        table = client.get([2, 3, 4])
+        metadata = table.schema.metadata
+        return int(metadata[b"epoch"]), int(metadata[b"generation"]), table["embedding"].to_pylist()
+
+    return read
+
+
+def by_rows(client: EmbeddingClient) -> Any:
+    def read() -> tuple[int, None, list[list[float]]]:
+        found = client.rows([2, 3, 4])
+        return found.epoch, None, found[2].tolist()
+
+    return read
+
+
+def by_http(address: str) -> Any:
+    client = httpx.Client(base_url=f"http://{address}", timeout=60, trust_env=False)
+
+    def read() -> tuple[int, int, list[list[float]]]:
+        found = client.post("/embeddings", json={"ids": [2, 3, 4]}).json()
+        return found["as_of"], found["generation"], [one["embedding"] for one in found["found"]]
+
+    return read
+
+
+def change(how: Any, *given: Any) -> Any:
+    found = how(*given, wait_s=60.0, force=True)
+    assert found.readable, found
+    return found.generation
+
+
+def test_readers_of_a_service_see_one_job_after_the_other(jobs: Jobs, tmp_path: Path) -> None:
+    service = Service(tmp_path / "V")
+    first = change(promote, service, tmp_path / "a1")
+    server = Server(tmp_path / "V", of=("--service", str(tmp_path / "V"), "--workers", "2"))
+    try:
+        place = server.start()
+        clients = [EmbeddingClient(place["flight"], timeout=60) for _ in range(2)]
+        mapped = [EmbeddingClient(tmp_path / "V" / "tables", timeout=60) for _ in range(2)]
+        names = ["a1", "b2", "a1", "b2"]
+        reads = [
+            by_client(clients[0]),
+            by_rows(clients[1]),
+            by_client(mapped[0]),
+            by_rows(mapped[1]),
+            by_http(place["http"]),
+        ]
+        readers = [Reader(read, names) for read in reads]
+        for reader in readers:
+            reader.start()
+        time.sleep(0.5)
+        made = [first, change(promote, service, tmp_path / "b2")]
+        time.sleep(0.5)
+        made.append(change(rollback, service, None))
+        time.sleep(0.5)
+        made.append(change(rollback, service, 1))
+        time.sleep(0.5)
+        health = clients[0].health()
+        assert (health["generation"], health["next"]) == (3, None)
+        table = clients[0].get([2])
+        assert table.schema.metadata[b"model"].decode() == made[3].model
+        for reader in readers:
+            reader.stop.set()
+            reader.join()
+        assert [reader.wrong[:3] for reader in readers] == [[]] * len(readers)
+        # Not each is answered at once: worker processes take a moment to start.
+        assert all(reader.generations == sorted(reader.generations) for reader in readers)
+        assert {reader.generations[-1] for reader in readers} == {3}
+        assert readers[2].generations == [0, 1, 2, 3]
+        for client in (*clients, *mapped):
+            client.close()
+    finally:
+        server.end()
+
+
+def test_a_job_that_is_behind_waits_and_is_named_in_health(jobs: Jobs, tmp_path: Path) -> None:
+    service = Service(tmp_path / "V")
+    change(promote, service, tmp_path / "a1")
+    server = Server(tmp_path / "V", of=("--service", str(tmp_path / "V")))
+    try:
+        place = server.start()
+        with jobs.lock:
+            jobs.silent.add("b2")
+            last = jobs.epoch
+        time.sleep(0.3)
+        found = promote(service, tmp_path / "b2", wait_s=2.0, force=True)
+        assert not found.readable, "it is behind"
+        with EmbeddingClient(place["flight"], timeout=60) as client:
+            deadline = time.monotonic() + 60
+            while (health := client.health())["next"] is None or not health["next"]["lacks"]:
+                assert time.monotonic() < deadline, health
+            lack = health["next"]["lacks"][0]
+            assert (health["generation"], health["next"]["generation"]) == (0, 1)
+            assert (lack["source"], lack["partition"], lack["has"]) == ("events.jsonl", 0, 10 * last)
+            assert client.rows([2]).epoch < GENERATION
+            server.kill()
+            place = server.start()
+        with EmbeddingClient(place["flight"], timeout=60) as client:
+            assert client.rows([2]).epoch < GENERATION, "a killed server goes on with what its table shows"
+            with jobs.lock:
+                for epoch in range(last + 1, jobs.epoch + 1):
+                    value = value_of("b2", epoch)
+                    jobs.jobs["b2"].apply(epoch, ({2: value, 3: value}, []), ({4: value}, []))
+                jobs.silent.clear()
+            assert client.rows([2], min_epoch=GENERATION, timeout=60).epoch >= GENERATION
+    finally:
+        server.end()
+
+
+def test_a_job_that_is_gone_leaves_the_current_one_serving(jobs: Jobs, tmp_path: Path) -> None:
+    service = Service(tmp_path / "V")
+    first = change(promote, service, tmp_path / "a1")
+    server = Server(tmp_path / "V", of=("--service", str(tmp_path / "V")))
+    try:
+        place = server.start()
+        service.add(
+            Generation(
+                generation=1, job=str(tmp_path / "none"), job_id="x", model="", since_ms=1, why="promote", from_=0
+            )
+        )
+        time.sleep(1)
+        with EmbeddingClient(place["flight"], timeout=60) as client:
+            before = client.rows([2]).epoch
+            assert client.rows([2], min_epoch=before + 5, timeout=60).epoch < GENERATION
+            health = client.health()
+            assert (health["ready"], health["next"]["generation"]) == (True, 1)
+            assert "none: it holds no job" in health["next"]["reason"]
+        assert change(promote, service, tmp_path / "b2").generation == 2
+        with EmbeddingClient(place["flight"], timeout=60) as client:
+            assert client.rows([2], min_epoch=2 * GENERATION).epoch // GENERATION == 2
+        assert orjson.loads(first.model_dump_json())["generation"] == 0
+    finally:
+        server.end()
+
+
+def test_other_servers_do_not_feed_from_one_of_a_service(jobs: Jobs, tmp_path: Path) -> None:
+    """Its epochs are not those of the job, whose tails have others."""
+    service = Service(tmp_path / "V")
+    change(promote, service, tmp_path / "a1")
+    change(promote, service, tmp_path / "b2")
+    server = Server(tmp_path / "V", of=("--service", str(tmp_path / "V")))
+    try:
+        place = server.start()
+        servers = FedServers([place["flight"]], None)
+        with pytest.raises(UsageError, match="of a service folder, from which other servers can't feed yet"):
+            servers.job(tmp_path / "fed" / "tables", lambda: False, 0.0)
+        [source] = servers.all()[0]
+        job_id = servers.job_id_of(source)
+        for pieces in (servers.tails(job_id, [0, 0], source), servers.changes(job_id, source)):
+            with pytest.raises(flight.FlightError, match="bad-request: this server is of a service folder"):
+                next(pieces)
+    finally:
+        server.end()
+
+
+def test_a_job_may_serve_in_two_generations_of_which_one_is_prepared(jobs: Jobs, tmp_path: Path) -> None:
+    """What is shown of one generation does not take the table of the other away."""
+    found, tables = ServedJob.read(tmp_path / "a1"), tmp_path / "V" / "tables"
+    assert found is not None
+    tables.mkdir(parents=True)
+    shown, next_ = found.in_generation(0), found.in_generation(2)
+    made = [new_table(one, tables, TableShape.of(WIDTH, False, 8, 0, 1 << 16)) for one in (shown, next_)]
+    try:
+        show(shown, tables, made[0])
+        assert [one.path.exists() for one in made] == [True, True]
+        assert shown_generation(tables) == 0
+    finally:
+        for one in made:
+            one.path.unlink()
