@@ -113,8 +113,9 @@ def promote(service: Service, out: Path, *, wait_s: float, force: bool, why: Why
 
     Raises: UsageError where the job can't serve in its place, or is behind for longer than `wait_s`.
     """
+    job = JobOfService.read(out.absolute())  # before the folder is made
     with service.changing():
-        deadline, job, current = time.monotonic() + wait_s, JobOfService.read(out.absolute()), service.current()
+        deadline, current = time.monotonic() + wait_s, service.current()
         if current is not None:
             _check(job, current, JobOfService.of(service.generations()[0]))
             if not force:
@@ -127,11 +128,11 @@ def rollback(service: Service, to: int | None, *, wait_s: float, force: bool) ->
 
     Raises: UsageError where there is none, or it has ended and is behind; nothing is written.
     """
+    if service.current() is None:
+        msg = f"{service.folder}: no service; `freshet promote` makes one"
+        raise UsageError(msg)
     with service.changing():
         deadline, found = time.monotonic() + wait_s, service.generations()
-        if not found:
-            msg = f"{service.folder}: no service; `freshet promote` makes one"
-            raise UsageError(msg)
         current = found[-1]
         earlier = [one for one in found if one.job_id != current.job_id and to in (None, one.generation)]
         if not earlier:

@@ -71,6 +71,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         change(rollback, service, None)
     with pytest.raises(UsageError, match="holds no job"):
         change(promote, service, tmp_path / "none")
+    assert not service.folder.exists(), "nothing is written"
     job(tmp_path / "A")
     job(tmp_path / "texts", kind="string")
     change(promote, service, tmp_path / "A")
