@@ -172,8 +172,8 @@ def test_a_topic_is_read_on_from_the_offsets(tmp_path: Path, jobs: list[Job]) ->
         assert quiet.done(*SHAPE, "--until", "latest")["events"] <= 50, "the rest of messages"
         reached = {one["partition"]: one["next_offset"] for one in line["positions"]}
         with served(job.out) as before, served(quiet.out) as lookup:
-            of_snapshot = before.so_far(line["epoch"]).arrived_ms
-            known = lookup.so_far(0).arrived_ms
+            of_snapshot = before.served.so_far(line["epoch"]).arrived_ms
+            known = lookup.served.so_far(0).arrived_ms
             assert of_snapshot is not None
             assert known is not None
             assert known >= of_snapshot
