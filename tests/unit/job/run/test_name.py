@@ -56,7 +56,7 @@ def test_status_and_metrics_have_the_name(given: dict[str, Any]) -> None:
     assert run(load_run_config({**given, "runtime": "local", "name": "fraud-eu"})) == 0
     found = report(given["out"])
     assert (found["state"], found["name"]) == ("ended", "fraud-eu")
-    samples = [one for metric in of_job(given["out"] / "tables") for one in metric.samples]
+    samples = [one for metric in of_job(given["out"]) for one in metric.samples]
     assert {one.name for one in samples} >= {"freshet_job_state", "freshet_events_total", "freshet_lag"}
     assert {one.labels["job_name"] for one in samples} == {"fraud-eu"}
     without = {name: value for name, value in run_file.read_run(given["out"]).items() if name != "name"}
