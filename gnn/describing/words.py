@@ -70,11 +70,16 @@ def edge_bytes(reads: EdgeReads) -> int:
 
     An entry is the other end, and a weight or number where it is read.
     """
-    return key_bytes(reads) + (4 + 4 * reads.row_width if reads.row_width else 0)
+    return _entries_bytes(reads) + (4 + 4 * reads.row_width if reads.row_width else 0)
 
 
 def key_bytes(reads: EdgeReads) -> int:
     """Bytes that the key of an edge adds in a layer's tables: a number beside either entry, in as much room again."""
+    return _entries_bytes(reads)
+
+
+def _entries_bytes(reads: EdgeReads) -> int:
+    """Bytes of an edge's entries, one in a list of each end."""
     return 2 * (8 if reads.weighted or reads.row_width else 4)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
 from freshet.job.units import parse_duration
+
+if TYPE_CHECKING:
+    from freshet.job.serving.promotion import Promotion
 
 SERVICE = Annotated[Path, typer.Argument(metavar="V", help="Service folder.", show_default=False)]
 WAIT = Annotated[str, typer.Option(help="Maximum wait for the job to catch up, and for servers to change over.")]
@@ -52,10 +55,10 @@ def seconds(wait: str) -> float:
         raise UsageError(msg) from error
 
 
-def end(change: object) -> None:
+def end(change: Promotion) -> None:
     """Print a change, and exit."""
     import orjson
 
-    fields = change.as_json()  # type: ignore[attr-defined]
+    fields = change.as_json()
     print(orjson.dumps(fields).decode(), flush=True)
     raise typer.Exit(0 if fields["readable"] else EXIT_CHECK_FAILED)

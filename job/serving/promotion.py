@@ -209,9 +209,9 @@ def _change(service: Service, current: Generation | None, job: JobOfService, why
 
 def _is_readable(service: Service, generation: int, is_late: Callable[[], bool]) -> bool:
     """Return whether all servers of a service that run have changed over, in time."""
-    while late := [one for one in _live_tables(service) if place.shown_generation(one) < generation]:
+    while any(place.shown_generation(one) < generation for one in _live_tables(service)):
         if is_late():
-            return not late
+            return False
         time.sleep(_POLL_S)
     return True
 

@@ -154,6 +154,11 @@ class Follower:
             place.forget(self.job, self.tables)
 
     @property
+    def _job_epoch(self) -> int:
+        """The table's epoch, as the job counts it."""
+        return self.table.epoch - self.job.base
+
+    @property
     def seen(self) -> int:
         """The epoch that readers may have seen; -1 before there is one."""
         return self._floor if self._shown is None else max(self._floor, self._shown.epoch)
@@ -187,7 +192,7 @@ class Follower:
         pieces = [(_ids_of(one, self.job.strings), one) for one in parts]
         put = [(slice_of(ids, 0, one.changed), one.rows) for ids, one in pieces if one.changed]
         self._make_room(sum(len(ids) for ids, _ in put), sum(text_bytes(ids) for ids, _ in put))
-        if self.table.epoch != epoch - 1:  # it was begun anew: it goes on from where it stands
+        if self.table.epoch != epoch - 1:  # there is a new table, which goes on from where it stands
             return
         for ids, one in pieces:  # deletions first: an id may move between parts
             if one.deleted:
@@ -208,7 +213,7 @@ class Follower:
             return False
         self._asked_at = now
         upto = self._logged = self.job.complete_epoch()
-        before = self.table.epoch - self.job.base
+        before = self._job_epoch
         if upto <= before:
             return False
         found = None
@@ -218,7 +223,7 @@ class Follower:
             self._begin_anew()
             return True
         self._make_room(len(found.ids), text_bytes(found.ids))
-        if self.table.epoch - self.job.base == before:  # else it was begun anew: it goes on from where it stands
+        if self._job_epoch == before:  # else there is a new table, which goes on from where it stands
             self.table.remove(self.job.base + upto, found.dead)
             self.table.put(self.job.base + found.epochs, found.ids, found.rows)
             self._read_positions(upto)
@@ -228,7 +233,7 @@ class Follower:
 
     def _is_behind_base(self) -> bool:
         """Return whether deletions after the table's epoch may no longer be in the change log."""
-        return newest_base(self.job.log) > self.table.epoch - self.job.base
+        return newest_base(self.job.log) > self._job_epoch
 
     def _load(self) -> None:
         """Make a table of what the change log has."""

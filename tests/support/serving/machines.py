@@ -42,8 +42,8 @@ class Merging:
             thread.start()
 
     def listen(self) -> None:
-        told = self.lookup, self.health, "secret"
-        self.flights = EmbeddingFlights(f"grpc://{self.at}", *told)
+        shared = self.lookup, self.health, "secret"
+        self.flights = EmbeddingFlights(f"grpc://{self.at}", *shared)
 
     def _follow(self) -> None:
         self.follower.start(self._stop.is_set)

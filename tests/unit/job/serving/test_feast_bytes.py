@@ -38,8 +38,8 @@ def test_what_was_sent_counts_twice(tmp_path: Any, monkeypatch: pytest.MonkeyPat
     sizes: list[int] = []
     found = http_server.found_in
 
-    async def noted(*told: Any) -> Any:
-        answer, held, size = await found(*told)
+    async def noted(*asked: Any) -> Any:
+        answer, held, size = await found(*asked)
         sizes.append(size)
         return answer, held, size
 

@@ -142,8 +142,7 @@ def test_logits_by_the_model_that_is_sent(source, tmp_path, capsys):
     assert np.array_equal(logits_of(fed.lookup, rows), source.hand.plan.logits(rows))
     assert fed.lookup.served.row_shape(readout=True).logits == 3
     port = server_port()
-    told = f"grpc://127.0.0.1:{port}", fed.lookup, fed.health, "secret"
-    between = EmbeddingFlights(*told)
+    between = EmbeddingFlights(f"grpc://127.0.0.1:{port}", fed.lookup, fed.health, "secret")
     third = Fed(tmp_path / "third" / "tables", [f"127.0.0.1:{port}"], "secret")
     assert np.array_equal(logits_of(third.lookup, rows), source.hand.plan.logits(rows))
     with EmbeddingClient(tmp_path / "third" / "tables") as client:

@@ -250,7 +250,7 @@ def test_other_servers_do_not_feed_from_one_of_a_service(jobs: Jobs, tmp_path: P
 
 
 def test_a_job_may_serve_in_two_generations_of_which_one_is_prepared(jobs: Jobs, tmp_path: Path) -> None:
-    """What is shown of one generation does not take the table of the other away."""
+    """Showing the table of one generation does not remove that of the other."""
     found, tables = ServedJob.read(tmp_path / "a1"), tmp_path / "V" / "tables"
     assert found is not None
     tables.mkdir(parents=True)

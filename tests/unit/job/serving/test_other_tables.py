@@ -136,8 +136,8 @@ def test_each_reader_gets_rows_width_and_head_of_the_table_that_it_reads(
         with pytest.raises(flight.FlightUnavailableError, match=f"not-ready: the table is of the job '{OTHER}'"):
             while True:
                 changes.read_chunk()
-        told = orjson.loads(next(iter(flight.connect(f"grpc://{address}").do_action("job"))).body.to_pybytes())
-        assert (told["job_id"], told["width"]) == (OTHER, other.hand.width)
+        fields = orjson.loads(next(iter(flight.connect(f"grpc://{address}").do_action("job"))).body.to_pybytes())
+        assert (fields["job_id"], fields["width"]) == (OTHER, other.hand.width)
     finally:
         other.close()
         for _, _, reader in opened:
