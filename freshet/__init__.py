@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from freshet.job.serving.protocol.errors import ExhaustedError as ExhaustedError
     from freshet.job.serving.protocol.errors import NotReadyError as NotReadyError
     from freshet.job.serving.protocol.errors import NotYetError as NotYetError
+    from freshet.job.serving.protocol.errors import OtherModelError as OtherModelError
 
 # Lazily: export_model and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
 _HOMES = {
@@ -45,6 +46,7 @@ _HOMES = {
     "Mean": "freshet.gnn.own.api",
     "NotReadyError": "freshet.job.serving.protocol.errors",
     "NotYetError": "freshet.job.serving.protocol.errors",
+    "OtherModelError": "freshet.job.serving.protocol.errors",
     "Redone": "freshet.gnn.own.api",
     "Softmax": "freshet.gnn.own.api",
     "Sum": "freshet.gnn.own.api",
@@ -69,6 +71,7 @@ __all__ = [
     "Mean",
     "NotReadyError",
     "NotYetError",
+    "OtherModelError",
     "Redone",
     "Softmax",
     "Sum",

@@ -12,6 +12,7 @@ from freshet.job.folder.job_file import SavedJob
 from freshet.job.service.generations import FILE, GENERATIONS_MAX, Generation, Service, Why
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.change_log_rows import positions_at
+from freshet.job.serving.tables.seen import read_seen
 from freshet.job.serving.tables.served_job import ServedJob, readouts_of
 
 _POLL_S = 0.1
@@ -187,7 +188,7 @@ def _change(service: Service, current: Generation | None, job: JobOfService, why
     if number >= GENERATIONS_MAX:
         msg = f"{service.folder}: it has had {GENERATIONS_MAX:,} generations; make a new service folder"
         raise UsageError(msg)
-    if (seen := max(map(place.shown_generation, _folders(service)))) >= number:
+    if (seen := max(map(_seen, _folders(service)))) >= number:
         msg = (
             f"{service.folder / FILE}: it ends with generation {number - 1}, and readers have seen generation {seen}; "
             "put it back from a copy that has that one"
@@ -214,6 +215,10 @@ def _is_readable(service: Service, generation: int, is_late: Callable[[], bool])
             return False
         time.sleep(_POLL_S)
     return True
+
+
+def _seen(tables: Path) -> int:
+    return max(place.shown_generation(tables), read_seen(tables).generation)
 
 
 def _live_tables(service: Service) -> list[Path]:

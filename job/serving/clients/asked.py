@@ -9,11 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.job.serving.protocol.columns import column_of_ids, ids_of_column
-from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError, NotReadyError, NotYetError
+from freshet.job.serving.protocol.errors import (
+    EXHAUSTED,
+    BadRequestError,
+    ExhaustedError,
+    NotReadyError,
+    NotYetError,
+    OtherModelError,
+)
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.state.served.ids import Ids, Texts, frozen
 
-_ERRORS = {one.served_as: one for one in (BadRequestError, NotYetError, NotReadyError)}
+_ERRORS = {one.served_as: one for one in (BadRequestError, NotYetError, NotReadyError, OtherModelError)}
+ERROR_KINDS = (*_ERRORS, "failed", "too-slow", EXHAUSTED)  # kinds of errors that a server answers with
 TOKEN_VARIABLE = "FRESHET_TOKEN"  # of the environment: a token that stands in no list of processes
 SOURCE_TOKEN_VARIABLE = "FRESHET_SOURCE_TOKEN"  # of the servers that a server feeds from, where it is another one
 AskedIds: TypeAlias = Sequence[int] | Sequence[str] | np.ndarray

@@ -120,13 +120,17 @@ class EmbeddingClient:
         vector: Sequence[float] | np.ndarray | None = None,
         k: int = 10,
         metric: str = "cosine",
+        model: str | None = None,
         timeout: float | None = None,
     ) -> pa.Table:
         """The k ids nearest to a vertex or a vector, exactly, as id, epoch, embedding, score.
 
-        `metric`: cosine, dot or link: the score of the vertex, or the vector, and each other row as a pair.
+        `metric`: cosine, dot or link: the score of the vertex, or the vector, and each other row as a pair. `model`:
+        SHA-256 of the model that the vector is of, as it stands in the metadata of a service's answers.
+
+        Raises: OtherModelError where the embeddings are of another model by now; as `get` for the rest.
         """
-        asked: dict[str, Any] = {"k": k, "metric": metric}
+        asked: dict[str, Any] = {"k": k, "metric": metric} | ({} if model is None else {"model": model})
         asked |= {"id": id} if id is not None else {}
         asked |= {"vector": np.asarray(vector, np.float32).tolist()} if vector is not None else {}
         return self._of_request("nearest", asked, self._wanted(0, None, timeout))

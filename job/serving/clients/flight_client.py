@@ -14,10 +14,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from freshet.job.serving.clients.asked import as_batch, error_of
+from freshet.job.serving.clients.asked import ERROR_KINDS, as_batch, error_of
 from freshet.job.serving.clients.patience import Patient, late
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of, values_of, whole
-from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, NotReadyError
+from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.protocol.wanted import ANSWERED, EPOCH, NOTHING_SPECIAL, Wanted
 from freshet.state.served.ids import Ids, Texts, plain_ids
@@ -29,7 +29,6 @@ _ALL_ROWS_S = 60.0  # beyond what the server may wait
 _SPARE_S = 10.0  # beyond what the server may wait, before the server counts as away
 _ALL = flight.FlightDescriptor.for_path("embeddings")
 _TURNS = itertools.count(random.randrange(1 << 16))  # clients of this process begin with one server process each
-_ANSWERED = ("bad-request", "not-yet", "not-ready", "failed", "too-slow", EXHAUSTED)
 
 
 class _Stream(Patient):
@@ -167,7 +166,7 @@ class FlightTransport:
         except (flight.FlightError, pa.ArrowException, StopIteration, OSError, AttributeError) as error:
             text = _first_line(error)
             kind, _, rest = text.partition(": ")
-            if kind in _ANSWERED:
+            if kind in ERROR_KINDS:
                 raise error_of(kind, rest) from error
             if locked:
                 self._drop()

@@ -55,12 +55,14 @@ if TYPE_CHECKING:
 _STATUS = {
     "bad-request": 400,
     "not-yet": 504,
+    "other-model": 409,
     "not-ready": 503,
     "failed": 500,
     "too-slow": 503,
     EXHAUSTED: EXHAUSTED_STATUS,
 }
 _NUMBERS = (
+    "generation",
     "epoch",
     "vertices",
     "behind_s",
@@ -351,7 +353,7 @@ class _Collector:
         self._lookup, self._health = lookup, health
 
     def collect(self) -> list[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         from freshet.job.serving.doors.job_metrics import of_job, of_requests
 
@@ -360,6 +362,8 @@ class _Collector:
         for name in _NUMBERS:
             if figures.get(name) is not None:
                 found.append(GaugeMetricFamily(f"freshet_{name}", name.replace("_", " "), float(figures[name])))
+        if (switches := self._lookup.switches) is not None:
+            found.append(CounterMetricFamily("freshet_switches", "generations of the service that followed", switches))
         offsets = GaugeMetricFamily("freshet_next_offset", "what is read up to", labels=["source", "partition"])
         for row in figures.get("positions", ()):
             offsets.add_metric([row["source"], str(row["partition"])], row["next_offset"])

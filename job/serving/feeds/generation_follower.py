@@ -13,6 +13,7 @@ from freshet.job.console import say
 from freshet.job.service.generations import Generation, Service
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.feeds.service_feed import job_of
+from freshet.job.serving.tables.seen import Seen, read_seen, write_seen
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served.layout import HISTORY_BYTES
 from freshet.state.served.times import times_so_far
@@ -46,7 +47,7 @@ class GenerationFollower(Follower):
         self._service = service
         self._next: GenerationFollower | None = None
         self._ending = threading.Lock()
-        self._is_loaded = self._is_hidden = self._is_dropped = self._is_tried = False
+        self._is_loaded = self._is_hidden = self._is_dropped = self._is_tried = self._is_noted = False
         self._failed: str | None = None  # why its table could not be loaded
         self._lacking: tuple[int, str] | None = None  # the generation that can't be followed, and why
         self._looked_at = self._held_at = self._mark_at = float("-inf")
@@ -86,8 +87,17 @@ class GenerationFollower(Follower):
         super().close(forget)
 
     def _offer(self) -> None:
-        if not self._is_hidden:
-            super()._offer()
+        if self._is_hidden:
+            return
+        if not self._is_noted and self.table.epoch >= self._floor:
+            times = times_so_far(self.table.mem, self.table.epoch)
+            write_seen(self.tables, Seen(self.generation.generation, times))
+            self._is_noted = True
+        super()._offer()
+
+    def _load(self) -> None:
+        super()._load()
+        self.table.raise_times(read_seen(self.tables).times)
 
     def _prepare(self) -> None:
         """Make a table that readers do not get yet, on a thread of its own."""

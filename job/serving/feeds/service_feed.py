@@ -10,6 +10,7 @@ from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.service.generations import FILE, Generation, Service
 from freshet.job.serving.tables import place
+from freshet.job.serving.tables.seen import read_seen
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.kind_names import written_kind
 
@@ -43,19 +44,20 @@ def tables_of(service: Service, kind: str | None) -> Path:
 
 
 def begun(service: Service, tables: Path, kind: str | None) -> tuple[Generation, ServedJob]:
-    """Return the generation whose table a killed server has left for readers, else the current one, and its job.
+    """Return the generation that readers have seen last, also of a server that was killed, and its job.
+
+    It is the current one where nobody has seen any, or where that one's job is gone.
 
     Raises: UsageError where the current one's folder is gone; DamagedFileError.
     """
-    found, shown = service.generations(), place.shown_generation(tables)
+    found, shown = service.generations(), max(place.shown_generation(tables), read_seen(tables).generation)
     if shown > found[-1].generation:
         msg = (
             f"{service.folder / FILE}: it ends with generation {found[-1].generation}, and readers have seen "
             f"generation {shown}; put it back from a copy that has that one"
         )
         raise UsageError(msg)
-    left = place.read_table_file(tables)
-    if shown >= 0 and left is not None and left.exists():
+    if shown >= 0:
         try:
             return found[shown], job_of(found[shown], kind)
         except UsageError as error:

@@ -35,6 +35,12 @@ class TooSlowError(FreshetError):
     served_as = "too-slow"
 
 
+class OtherModelError(FreshetError):
+    """A vector of another model than the one whose embeddings are served: the two can't be compared."""
+
+    served_as = "other-model"
+
+
 class ExhaustedError(FreshetError):
     """A request or an answer that is too large for one, or beside those in flight; `again`: later it may do."""
 

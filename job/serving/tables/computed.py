@@ -36,7 +36,7 @@ class Computed(NamedTuple):
 
 
 def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) -> Computed:
-    """Answer {"id": ID or "vector": [...], "k": K, "metric": "cosine", "dot" or "link"}."""
+    """Answer {"id": ID or "vector": [...], "k": K, "metric": "cosine", "dot" or "link", "model": SHA-256}."""
     if not isinstance(asked, dict) or ("id" in asked) == ("vector" in asked):
         msg = 'nearest: expected {"id": ID} or {"vector": [...]}, with k and metric'
         raise BadRequestError(msg)
@@ -45,7 +45,11 @@ def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None
         msg = "nearest: expected an integer k and the name of a metric"
         raise BadRequestError(msg)
     lookup.wait(wanted, gone)
+    model = asked.get("model")
     if "id" in asked:
+        if model is not None:
+            msg = "nearest: model goes with a vector; leave it out beside an id"
+            raise BadRequestError(msg)
         answer, scores = lookup.nearest_to(asked["id"], k, metric)
     else:
         try:
@@ -53,7 +57,7 @@ def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None
         except (TypeError, ValueError) as error:
             msg = "nearest: expected a vector of numbers"
             raise BadRequestError(msg) from error
-        answer, scores = lookup.nearest(vector, k, metric)
+        answer, scores = lookup.nearest(vector, k, metric, model)
     columns = {"score": scores}
 
     def as_table(logits: bool) -> pa.Table:

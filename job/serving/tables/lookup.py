@@ -23,7 +23,7 @@ from freshet.job.serving.protocol.columns import (
     values_of,
     vectors,
 )
-from freshet.job.serving.protocol.errors import BadRequestError, NotYetError
+from freshet.job.serving.protocol.errors import BadRequestError, NotYetError, OtherModelError
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
 from freshet.job.serving.tables.served import Answer, CurrentTable, JobHere, Served
 from freshet.state.served.ids import Ids, Texts, place_of
@@ -71,6 +71,11 @@ class Lookup:
     def whole(self) -> Served:
         """The same with all that can be read of the table, which takes a moment longer after a start."""
         return self._table.whole()
+
+    @property
+    def switches(self) -> int | None:
+        """The number of generations of a service that came since this process began to read; None without one."""
+        return self._table.switches
 
     @property
     def table(self) -> TableReader | PlainReader:
@@ -180,15 +185,22 @@ class Lookup:
                 )
         return None
 
-    def nearest(self, query: np.ndarray, k: int, metric: Metric = "cosine") -> tuple[Answer, np.ndarray]:
+    def nearest(
+        self, query: np.ndarray, k: int, metric: Metric = "cosine", model: str | None = None
+    ) -> tuple[Answer, np.ndarray]:
         """The k ids whose rows are nearest to a vector, and their scores, the best first; exact, at one epoch.
 
-        Raises: BadRequestError, NotReadyError.
+        `model`: SHA-256 of the model that the vector is of, if that is known.
+
+        Raises: BadRequestError, NotReadyError; OtherModelError for rows of another model.
         """
         found = np.asarray(query, np.float32).reshape(-1)
 
         def vector(rows: TableRows[Served]) -> np.ndarray:
-            width = rows.served.table.width
+            width, of_rows = rows.served.table.width, rows.served.job.model_sha256
+            if model not in (None, of_rows):
+                msg = f"nearest: the embeddings are of the model {of_rows or '(unknown)'}, and the vector is of {model}"
+                raise OtherModelError(msg)
             if found.shape[0] != width or not np.isfinite(found).all():
                 msg = f"vector: expected {width} finite numbers, got {found.shape[0]}"
                 raise BadRequestError(msg)

@@ -30,6 +30,11 @@ class NearestRequest(Form):
     vector: list[float] | None = None
     k: int = 10
     metric: str = "cosine"
+    model: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{64}$",
+        description="SHA-256 of the model that the vector is of; refused where the embeddings are of another one",
+    )
 
 
 class ScoreRequest(Form):

@@ -171,6 +171,7 @@ class CurrentTable:
         """`job`: the one that a table is of, while there is none, and where an earlier version has not said it."""
         self.tables, self._expected = tables, job
         self._served: Served | None = None
+        self._first: int | None = None  # generation of a service that was served first
         self._lock = threading.Lock()
         self._looked = 0.0
         self._left: PlainReader | None = None
@@ -184,6 +185,12 @@ class CurrentTable:
             return self.served().job
         except NotReadyError:
             return self._expected
+
+    @property
+    def switches(self) -> int | None:
+        """The number of generations of a service that came since the first one that was read; None without one."""
+        generation = self.job.generation
+        return None if generation is None or self._first is None else generation - self._first
 
     def begin_with(self, left: Path) -> None:
         """Read the table that another server left, until `go_on`; nobody writes it before."""
@@ -243,8 +250,11 @@ class CurrentTable:
 
     def _job_of(self, shown: tuple[Path, dict[str, Any] | None] | None, path: Path) -> JobHere:
         if shown is None or shown[1] is None or shown[0] != path:
-            return self._expected
-        return JobHere.described(shown[1])
+            job = self._expected
+        else:
+            job = JobHere.described(shown[1])
+        self._first = job.generation if self._first is None else self._first
+        return job
 
     def _open(self) -> Served:
         from freshet.state.served.reader import TableReader

@@ -13,16 +13,20 @@ import orjson
 import pyarrow.flight as flight
 import pytest
 
-from freshet import EmbeddingClient
+from freshet import BadRequestError, EmbeddingClient, OtherModelError
 from freshet.job.errors import UsageError
 from freshet.job.service.generations import GENERATION, Generation, Service
 from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.promotion import promote, rollback
 from freshet.job.serving.tables.place import new_table, show, shown_generation
+from freshet.job.serving.tables.seen import Seen, read_seen, write_seen
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served.layout import TableShape
+from freshet.state.served.times import Moment
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob
 from tests.support.serving.server import Server
+
+OTHER = "0" * 64  # SHA-256 of a model that nobody has
 
 
 class Jobs:
@@ -263,3 +267,65 @@ def test_a_job_may_serve_in_two_generations_of_which_one_is_prepared(jobs: Jobs,
     finally:
         for one in made:
             one.path.unlink()
+
+
+def test_a_vector_of_another_model_is_compared_with_nothing(jobs: Jobs, tmp_path: Path) -> None:
+    service = Service(tmp_path / "V")
+    served = change(promote, service, tmp_path / "a1")
+    server = Server(tmp_path / "V", of=("--service", str(tmp_path / "V")))
+    try:
+        place = server.start()
+        http = httpx.Client(base_url=f"http://{place['http']}", timeout=60, trust_env=False)
+        for at in (place["flight"], tmp_path / "V" / "tables"):
+            with EmbeddingClient(at, timeout=60) as client:
+                assert client.nearest(vector=[1.0] * WIDTH, model=served.model).num_rows == 3
+                with pytest.raises(OtherModelError, match=f"of the model {served.model}, and the vector is of {OTHER}"):
+                    client.nearest(vector=[1.0], model=OTHER)  # whose width may be another one, too
+                with pytest.raises(BadRequestError, match="model goes with a vector"):
+                    client.nearest(2, model=served.model)
+        reply = http.post("/nearest", json={"vector": [1.0], "model": OTHER})
+        assert (reply.status_code, reply.json()["kind"]) == (409, "other-model")
+        assert http.post("/nearest", json={"vector": [1.0] * WIDTH, "model": served.model}).status_code == 200
+        assert http.post("/nearest", json={"vector": [1.0], "model": "latest"}).status_code == 422
+        assert figures_of(http) == {"freshet_generation 0.0", "freshet_switches_total 0.0"}
+        change(promote, service, tmp_path / "b2")
+        change(rollback, service, None)
+        assert figures_of(http) == {"freshet_generation 2.0", "freshet_switches_total 2.0"}
+    finally:
+        server.end()
+
+
+def figures_of(http: httpx.Client) -> set[str]:
+    lines = http.get("/metrics").text.splitlines()
+    return {one for one in lines if one.startswith(("freshet_generation ", "freshet_switches_total "))}
+
+
+def test_a_server_that_ended_goes_on_with_what_readers_have_seen(jobs: Jobs, tmp_path: Path) -> None:
+    """Also where a job has been promoted meanwhile that is behind; times in answers do not go back."""
+    service = Service(tmp_path / "V")
+    change(promote, service, tmp_path / "a1")
+    server = Server(tmp_path / "V", of=("--service", str(tmp_path / "V")))
+    try:
+        server.start()
+        server.stop()
+        assert read_seen(service.tables).generation == shown_generation(service.tables) + 1 == 0
+        with jobs.lock:
+            jobs.silent.add("b2")
+            last = jobs.epoch
+        change(promote, service, tmp_path / "b2")
+        times = Moment(2**42, 5)
+        write_seen(service.tables, Seen(0, times))
+        with EmbeddingClient(server.start()["flight"], timeout=60) as client:
+            found = client.get([2])
+            assert int(found.schema.metadata[b"epoch"]) < GENERATION
+            assert int(found.schema.metadata[b"as_of_ms"]) == 2**42
+            with jobs.lock:
+                for epoch in range(last + 1, jobs.epoch + 1):
+                    value = value_of("b2", epoch)
+                    jobs.jobs["b2"].apply(epoch, ({2: value, 3: value}, []), ({4: value}, []))
+                jobs.silent.clear()
+            found = client.get([2], min_epoch=GENERATION, timeout=60)
+            assert int(found.schema.metadata[b"as_of_ms"]) == 2**42
+            assert read_seen(service.tables) == Seen(1, times)
+    finally:
+        server.end()
