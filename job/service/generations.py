@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from freshet.files.json_file import DamagedFileError
+from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.files.owner_only import close_to_others
 from freshet.files.whole import write_whole
 from freshet.job.errors import UsageError
@@ -24,6 +24,7 @@ GENERATION = 10**12  # epochs that each generation has
 GENERATIONS_MAX = 9000  # past them a served epoch would leave 63 bits
 FILE = "generations.jsonl"
 TABLES = "tables"
+CONTRACT = "service.json"
 _LOCK = ".lock"
 _BYTES_MAX = 64 << 20  # of the file, of 9,000 lines
 _ADVICE = "put it back from a copy, or make a new service folder by `freshet promote` and start its servers with that"
@@ -60,6 +61,16 @@ class Generation(BaseModel):
     def base(self) -> int:
         """The served epoch of the job's epoch 0."""
         return self.generation * GENERATION
+
+
+class Contract(BaseModel):
+    """What readers of a service rely on in every job of it, as generation 0 has it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    returned: list[str]  # kinds of vertices whose embeddings are served; empty where vertices have no kinds
+    id_kind: Literal["int", "string"]
+    sources: list[str]  # inputs of the jobs, by their names
 
 
 class Service:
@@ -106,6 +117,17 @@ class Service:
         found = self.generations()
         return found[-1] if found else None
 
+    def contract(self) -> Contract:
+        """Return what its readers rely on.
+
+        Raises: DamagedFileError
+        """
+        path = self.folder / CONTRACT
+        found: Contract | None = read_json(path, Contract, _ADVICE)
+        if found is None:
+            raise _damaged(path, "is not there")
+        return found
+
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Be the one who changes the folder.
@@ -121,6 +143,10 @@ class Service:
                 msg = f"{self.folder}: another command is changing the service; try again when it has ended"
                 raise UsageError(msg) from error
             yield
+
+    def begin(self, contract: Contract) -> None:
+        """Write what its readers may rely on, before generation 0; for who is `changing`."""
+        write_json(self.folder / CONTRACT, contract.model_dump())
 
     def add(self, generation: Generation) -> None:
         """Write one more generation, which serves from now on; for who is `changing`."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from freshet.job.errors import UsageError
 from freshet.job.folder.job_file import SavedJob
-from freshet.job.service.generations import FILE, GENERATIONS_MAX, Generation, Service, Why
+from freshet.job.service.generations import FILE, GENERATIONS_MAX, Contract, Generation, Service, Why
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.change_log_rows import positions_at
 from freshet.job.serving.tables.seen import read_seen
@@ -37,8 +37,7 @@ class JobOfService(NamedTuple):
     out: Path
     job_id: str
     model: str  # SHA-256
-    strings: bool
-    sources: tuple[str, ...]
+    contract: Contract
     served: Mapping[str, ServedJob]  # by kind; under an empty name where the model returns one, or has none
 
     @staticmethod
@@ -57,8 +56,9 @@ class JobOfService(NamedTuple):
         if len(served) < len(kinds):
             msg = f"{out}: its first epoch is not readable yet; wait until `freshet status {out}` says running"
             raise UsageError(msg)
-        settings, strings = saved.settings, saved.settings.id_kind == "string"
-        return JobOfService(out, settings.job_id, saved.model_sha256, strings, tuple(settings.sources), served)
+        settings = saved.settings
+        contract = Contract(returned=[*settings.returned], id_kind=settings.id_kind, sources=[*settings.sources])
+        return JobOfService(out, settings.job_id, saved.model_sha256, contract, served)
 
     @staticmethod
     def of(generation: Generation) -> JobOfService:
@@ -118,7 +118,7 @@ def promote(service: Service, out: Path, *, wait_s: float, force: bool, why: Why
     with service.changing():
         deadline, current = time.monotonic() + wait_s, service.current()
         if current is not None:
-            _check(job, current, JobOfService.of(service.generations()[0]))
+            _check(job, current, service.contract())
             if not force:
                 _await(job, JobOfService.of(current), deadline)
         return _change(service, current, job, why, deadline)
@@ -146,7 +146,7 @@ def rollback(service: Service, to: int | None, *, wait_s: float, force: bool) ->
         return _change(service, current, job, "rollback", deadline)
 
 
-def _check(job: JobOfService, current: Generation, first: JobOfService) -> None:
+def _check(job: JobOfService, current: Generation, first: Contract) -> None:
     """Refuse a job that readers of the service could not go on with.
 
     Raises: UsageError
@@ -154,15 +154,16 @@ def _check(job: JobOfService, current: Generation, first: JobOfService) -> None:
     if job.job_id == current.job_id:
         msg = f"{job.out}: it serves already, as generation {current.generation}"
         raise UsageError(msg)
-    if job.strings != first.strings:
-        kinds = [("strings" if one.strings else "integers") for one in (job, first)]
+    own = job.contract
+    if own.id_kind != first.id_kind:
+        kinds = [("strings" if one.id_kind == "string" else "integers") for one in (own, first)]
         msg = f"{job.out}: its ids are {kinds[0]}, and those of the service {kinds[1]}"
         raise UsageError(msg)
-    if lacking := [kind or "(all)" for kind in first.served if kind not in job.served]:
+    if lacking := [kind for kind in first.returned if kind not in own.returned]:
         msg = f"{job.out}: its model does not return {', '.join(lacking)}, which the service has from generation 0 on"
         raise UsageError(msg)
-    if set(job.sources) != set(first.sources):
-        msg = f"{job.out}: it reads {', '.join(job.sources)}, and the service's jobs {', '.join(first.sources)}"
+    if set(own.sources) != set(first.sources):
+        msg = f"{job.out}: it reads {', '.join(own.sources)}, and the service's jobs {', '.join(first.sources)}"
         raise UsageError(msg)
 
 
@@ -204,6 +205,8 @@ def _change(service: Service, current: Generation | None, job: JobOfService, why
         why=why,
         from_=before,
     )
+    if current is None:
+        service.begin(job.contract)
     service.add(made)
     return Promotion(made, _is_readable(service, number, lambda: time.monotonic() >= deadline))
 

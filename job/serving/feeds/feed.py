@@ -102,11 +102,11 @@ def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
 
 
 def _of_service(options: ServeOptions, folder: Path, until: Callable[[], bool]) -> Feed:
-    from freshet.job.serving.feeds.service_feed import await_service, begun, tables_of
+    from freshet.job.serving.feeds.service_feed import await_service, begun, kind_of, tables_of
 
     service = await_service(folder, options.wait_s, until)
     tables = tables_of(service, options.kind)
-    generation, job = begun(service, tables, options.kind)
+    generation, job = begun(service, tables, kind_of(service, options.kind))
 
     def follower(job: ServedJob) -> Follower:
         from freshet.job.serving.feeds.generation_follower import GenerationFollower

@@ -157,7 +157,7 @@ class GenerationFollower(Follower):
             return
         self._drop_next()  # another promotion meanwhile
         try:
-            job = job_of(newest, self.job.kind or None)
+            job = job_of(newest, self.job.kind_name or None)
         except FreshetError as error:
             self._cannot_follow(newest, str(error))
             return

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from freshet.job.console import say
 from freshet.job.errors import UsageError
+from freshet.job.folder.returned_kinds import folder_name
 from freshet.job.service.generations import FILE, Generation, Service
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.seen import read_seen
@@ -31,16 +32,18 @@ def await_service(folder: Path, wait_s: float, until: Callable[[], bool]) -> Ser
     return service
 
 
+def kind_of(service: Service, kind: str | None) -> str | None:
+    """Return the kind that a server of a service has: the only one has a name also where a later model returns more."""
+    returned = service.contract().returned
+    return returned[0] if kind is None and len(returned) == 1 else kind
+
+
 def tables_of(service: Service, kind: str | None) -> Path:
     """Return the folder of a kind's tables; the kinds of a service are those of generation 0.
 
     Raises: UsageError where that returns several and none is named, or not this one.
     """
-    first = ServedJob.read(service.generations()[0].out, kind)
-    if first is None:
-        msg = f"{service.folder}: the job of generation 0 is gone, whose kinds the service has; put its folder back"
-        raise UsageError(msg)
-    return service.tables / written_kind(first.kind) if first.kind else service.tables
+    return service.tables / written_kind(folder_name(service.contract().returned, kind, service.folder))
 
 
 def begun(service: Service, tables: Path, kind: str | None) -> tuple[Generation, ServedJob]:

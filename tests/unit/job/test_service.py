@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 from freshet.files.json_file import DamagedFileError, write_json
 from freshet.job import cli
 from freshet.job.errors import UsageError
-from freshet.job.service.generations import FILE, GENERATION, Generation, Service
-from freshet.job.serving.feeds.service_feed import begun
+from freshet.job.service.generations import CONTRACT, FILE, GENERATION, Contract, Generation, Service
+from freshet.job.serving.feeds.service_feed import begun, kind_of, tables_of
 from freshet.job.serving.promotion import promote, rollback
 from tests.support.serving.hand_job import JOB_ID, HandJob
 
@@ -49,6 +50,40 @@ def test_a_service_begins_changes_over_and_goes_back(tmp_path: Path) -> None:
     lines = [orjson.loads(line) for line in (tmp_path / "V" / FILE).read_bytes().splitlines()]
     assert [one["from"] for one in lines] == [None, 0, 1, 2]
     assert set(lines[0]) == {"generation", "job", "job_id", "model", "since_ms", "why", "from"}
+
+
+def test_the_folder_of_the_first_job_may_go(tmp_path: Path) -> None:
+    """What readers rely on is the service's own."""
+    for name in ("A", "B", "C"):
+        job(tmp_path / name)
+    job(tmp_path / "texts", kind="string")
+    service = Service(tmp_path / "V")
+    for name in ("A", "B"):
+        change(promote, service, tmp_path / name)
+    shutil.rmtree(tmp_path / "A")
+    with pytest.raises(UsageError, match="its ids are strings"):
+        change(promote, service, tmp_path / "texts")
+    assert change(promote, service, tmp_path / "C")["generation"] == 2
+    assert tables_of(service, kind_of(service, None)) == service.tables
+    with pytest.raises(UsageError, match=r"--kind user: .* leave --kind out"):
+        tables_of(service, "user")
+    generation, found = begun(service, service.tables, None)
+    assert (generation.generation, found.out) == (2, tmp_path / "C")
+    (service.folder / CONTRACT).unlink()
+    with pytest.raises(DamagedFileError, match=rf"{CONTRACT}: is not there; put it back"):
+        tables_of(service, None)
+
+
+def test_a_service_of_one_kind_goes_on_with_a_model_of_more(tmp_path: Path) -> None:
+    service = Service(tmp_path / "V")
+    service.begin(Contract(returned=["user"], id_kind="int", sources=[]))
+    assert kind_of(service, None) == "user"
+    assert tables_of(service, "user") == tables_of(service, None) == service.tables
+    service.begin(Contract(returned=["user", "item"], id_kind="int", sources=[]))
+    assert kind_of(service, None) is None
+    assert tables_of(service, "item") == service.tables / "item"
+    with pytest.raises(UsageError, match="name one of them by --kind"):
+        tables_of(service, None)
 
 
 def test_a_job_that_is_behind_is_not_promoted_but_by_force(tmp_path: Path) -> None:
