@@ -69,7 +69,7 @@ class Contract(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     returned: list[str]  # kinds of vertices whose embeddings are served; empty where vertices have no kinds
-    id_kind: Literal["int", "string"]
+    id_kind: Annotated[str, Field(pattern="^(int|string)$")]
     sources: list[str]  # inputs of the jobs, by their names
 
 

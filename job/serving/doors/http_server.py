@@ -358,7 +358,9 @@ class _Collector:
         from freshet.job.serving.doors.job_metrics import of_job, of_requests
 
         figures = self._health.in_flight() | self._health.figures()
-        found = [GaugeMetricFamily("freshet_ready", "1: there is a table, and it is fresh", float(figures["ready"]))]
+        found: list[Metric] = [
+            GaugeMetricFamily("freshet_ready", "1: there is a table, and it is fresh", float(figures["ready"]))
+        ]
         for name in _NUMBERS:
             if figures.get(name) is not None:
                 found.append(GaugeMetricFamily(f"freshet_{name}", name.replace("_", " "), float(figures[name])))

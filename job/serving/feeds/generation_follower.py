@@ -13,7 +13,7 @@ from freshet.job.console import say
 from freshet.job.service.generations import Generation, Service
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.feeds.service_feed import job_of
-from freshet.job.serving.tables.seen import Seen, read_seen, write_seen
+from freshet.job.serving.tables.seen import SeenGeneration, read_seen, write_seen
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served.layout import HISTORY_BYTES
 from freshet.state.served.times import times_so_far
@@ -91,7 +91,7 @@ class GenerationFollower(Follower):
             return
         if not self._is_noted and self.table.epoch >= self._floor:
             times = times_so_far(self.table.mem, self.table.epoch)
-            write_seen(self.tables, Seen(self.generation.generation, times))
+            write_seen(self.tables, SeenGeneration(self.generation.generation, times))
             self._is_noted = True
         super()._offer()
 

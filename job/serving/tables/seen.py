@@ -22,24 +22,28 @@ class _File(TypedDict):
     event_ts: int | None
 
 
-class Seen(NamedTuple):
+class SeenGeneration(NamedTuple):
     """The newest generation that readers have got, -1 before the first one, and times that no answer precedes."""
 
     generation: int = -1
     times: Moment = NOTHING_KNOWN
 
 
-def read_seen(tables: Path) -> Seen:
+def read_seen(tables: Path) -> SeenGeneration:
     """Return what readers of these tables have seen.
 
     Raises: DamagedFileError.
     """
     advice = "remove it: the current generation is served then, and times in answers may go back once"
     found = read_json(tables / FILE, _File, advice)
-    return Seen() if found is None else Seen(found["generation"], Moment(found["as_of_ms"], found["event_ts"]))
+    return (
+        SeenGeneration()
+        if found is None
+        else SeenGeneration(found["generation"], Moment(found["as_of_ms"], found["event_ts"]))
+    )
 
 
-def write_seen(tables: Path, seen: Seen) -> None:
+def write_seen(tables: Path, seen: SeenGeneration) -> None:
     """Note a generation, before readers get it.
 
     Raises: OSError for a full disk.

@@ -19,7 +19,7 @@ from freshet.job.service.generations import GENERATION, Generation, Service
 from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.promotion import promote, rollback
 from freshet.job.serving.tables.place import new_table, show, shown_generation
-from freshet.job.serving.tables.seen import Seen, read_seen, write_seen
+from freshet.job.serving.tables.seen import SeenGeneration, read_seen, write_seen
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served.layout import TableShape
 from freshet.state.served.times import Moment
@@ -314,7 +314,7 @@ def test_a_server_that_ended_goes_on_with_what_readers_have_seen(jobs: Jobs, tmp
             last = jobs.epoch
         change(promote, service, tmp_path / "b2")
         times = Moment(2**42, 5)
-        write_seen(service.tables, Seen(0, times))
+        write_seen(service.tables, SeenGeneration(0, times))
         with EmbeddingClient(server.start()["flight"], timeout=60) as client:
             found = client.get([2])
             assert int(found.schema.metadata[b"epoch"]) < GENERATION
@@ -326,6 +326,6 @@ def test_a_server_that_ended_goes_on_with_what_readers_have_seen(jobs: Jobs, tmp
                 jobs.silent.clear()
             found = client.get([2], min_epoch=GENERATION, timeout=60)
             assert int(found.schema.metadata[b"as_of_ms"]) == 2**42
-            assert read_seen(service.tables) == Seen(1, times)
+            assert read_seen(service.tables) == SeenGeneration(1, times)
     finally:
         server.end()
