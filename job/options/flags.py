@@ -75,6 +75,14 @@ def help_of(field: FieldInfo) -> str:
     return f"{text.removesuffix('.')} (default: {shown})."
 
 
+def in_words(name: str, value: Any) -> Any:
+    """Return the value of an option, by its name in the --config file, as people write it there."""
+    if isinstance(value, tuple | list):
+        value = [*value]
+    shown = _SHOWN.get(_unit_of(option_fields()[name][0]))
+    return value if shown is None else shown(value)
+
+
 def keys_of_the_file() -> dict[str, FieldInfo]:
     """The options that have no flag, by their keys in the --config file."""
     return {name.replace("_", "-"): field for name, (field, mark) in option_fields().items() if mark.panel == FILE}
