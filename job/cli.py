@@ -35,7 +35,7 @@ Graph events in, fresh embeddings out, by an incremental job on Apache Flink (or
 
 # Each is the function of that name in the module of that name in job/commands. Those of model and layer are menus.
 _COMMANDS = (
-    "run spec stop status size serve promote rollback query history watch check embed export compact produce "
+    "run spec stop status size serve promote rollback swap query history watch check embed export compact produce "
     "model layer warm-up"
 ).split()
 # Those that take long enough to be logged; run has the option among its own.

@@ -26,5 +26,7 @@ def options_of_successor(saved: SavedJob) -> dict[str, Any]:
     fields = RunConfig.model_fields
     names = [name for how in (Holds.FOR_LIFE, Holds.KEPT) for name, _ in that_hold(how) if name not in _ITS_OWN]
     given = {name: had[name] for name in names if name in had}
-    taken = {name: value for name, value in given.items() if value not in (None, fields[name].get_default(call_default_factory=True))}
-    return {option_name(name): in_words(option_name(name), value) for name, value in taken.items()}
+    usual = {name: fields[name].get_default(call_default_factory=True) for name in given}
+    taken = {name: value for name, value in given.items() if value not in (None, usual[name])}
+    runtime = {} if saved.runtime == fields["runtime"].default else {"runtime": saved.runtime}
+    return runtime | {option_name(name): in_words(option_name(name), value) for name, value in taken.items()}

@@ -1,0 +1,110 @@
+"""A swap of a service's model under way: its steps and what it was asked for, in one file."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from freshet.files.json_file import read_json, write_json
+from freshet.job.errors import UsageError
+from freshet.job.service.generations import Generation, Service
+
+FILE = "swap.json"
+WORK = "swaps"  # folder in V with what swaps make on the way
+STEPS = "export", "embed", "run", "wait", "check", "promote", "keep", "stop"
+_ADVICE = "remove it, stop the new job if it runs, and begin the swap again"
+
+
+class SwapRecord(BaseModel):
+    """A swap: the job that serves at its begin, the new one, and the seconds of each step that is done."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: Annotated[str, Field(pattern="^[0-9a-f]{8}$")]  # it becomes the name of a folder
+    began_ms: int
+    asked: dict[str, Any]  # the options, as they were given
+    old: str  # folder of the job that serves
+    old_job_id: str
+    out: str  # folder of the new one
+    seconds: dict[str, float] = {}
+    generation: int | None = None  # once it is promoted
+
+
+class SwapStep(NamedTuple):
+    """A step: it does what is left to do, also where it was killed on the way, and returns what it changes."""
+
+    name: str
+    act: Callable[[SwapRecord], Mapping[str, Any]]
+
+
+class Swap:
+    """The swap of a service; for who is alone with it (`Service.changing` is for promotions)."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._path = service.folder / FILE
+
+    def record(self) -> SwapRecord | None:
+        """Return the swap under way, if there is one.
+
+        Raises: DamagedFileError
+        """
+        found: SwapRecord | None = read_json(self._path, SwapRecord, _ADVICE)
+        return found
+
+    def begin(self, current: Generation, out: Path, asked: Mapping[str, Any]) -> SwapRecord:
+        """Return the swap under way where it is the same, else begin one.
+
+        Raises: UsageError where another one is under way.
+        """
+        found = self.record()
+        if found is None:
+            found = SwapRecord(
+                id=secrets.token_hex(4),
+                began_ms=time.time_ns() // 10**6,
+                asked=dict(asked),
+                old=current.job,
+                old_job_id=current.job_id,
+                out=str(out),
+            )
+            write_json(self._path, found.model_dump())
+            return found
+        if differing := sorted(
+            name for name in asked.keys() | found.asked.keys() if asked.get(name) != found.asked.get(name)
+        ):
+            name = differing[0].replace("_", "-")
+            had, got = found.asked.get(differing[0]), asked.get(differing[0])
+            msg = (
+                f"{self.service.folder}: a swap is under way with --{name} {had}, got {got}; repeat the same line to "
+                f"go on with it, or remove {self._path} to give it up"
+            )
+            raise UsageError(msg)
+        return found
+
+    def work(self, record: SwapRecord) -> Path:
+        """Return the folder of what a swap makes on the way."""
+        return self.service.folder / WORK / record.id
+
+    def run(self, record: SwapRecord, steps: list[SwapStep], upto: str = STEPS[-1]) -> SwapRecord:
+        """Do the steps that are not done yet, up to this one, and note each."""
+        for step in steps:
+            if step.name not in record.seconds:
+                began = time.monotonic()
+                changed = step.act(record)
+                seconds = {**record.seconds, step.name: round(time.monotonic() - began, 3)}
+                record = record.model_copy(update={**changed, "seconds": seconds})
+                write_json(self._path, record.model_dump())
+            if step.name == upto:
+                break
+        return record
+
+    def end(self, record: SwapRecord) -> None:
+        """Note that it is not under way any more, and remove what it made on the way."""
+        self._path.unlink(missing_ok=True)
+        shutil.rmtree(self.work(record), ignore_errors=True)
