@@ -1,4 +1,4 @@
-"""`freshet swap` of a local job, in turn: steps that are killed go on, and what is refused leaves the old job serving."""
+"""`freshet swap` of a local job, in turn: what is killed goes on, and what is refused leaves the old job serving."""
 
 from __future__ import annotations
 
@@ -106,11 +106,10 @@ def test_it_goes_on_wherever_it_is_killed(folder: Path) -> None:
     assert [one.why for one in service.generations()] == ["promote", "swap"]
 
 
-def with_nan(model: Model) -> Model:
-    for weights in model.weights:
-        for name in weights:
-            weights[name] = np.full_like(weights[name], np.inf)
-    return model
+def too_large(model: Model) -> Model:
+    """Its weights are numbers, and its rows are not."""
+    weights = {name: np.full_like(one, 3e38) for name, one in model.weights.items()}
+    return model.model_copy(update={"weights": weights})
 
 
 def test_what_is_refused_leaves_the_old_job_serving(folder: Path) -> None:
@@ -129,7 +128,7 @@ def test_what_is_refused_leaves_the_old_job_serving(folder: Path) -> None:
 
 
 def test_a_model_whose_rows_are_not_finite_is_refused(folder: Path) -> None:
-    save_model(with_nan(load_model(folder / "M2")), folder / "M2")
+    save_model(too_large(load_model(folder / "M2")), folder / "M2")
     found = freshet(*line(folder))
     assert found.returncode == 1, found.stderr
     assert "are not finite" in found.stderr
