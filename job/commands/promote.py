@@ -43,15 +43,15 @@ def promote(
     end(promotion.promote(Service(service), out, wait_s=seconds(wait), force=force))
 
 
-def seconds(wait: str) -> float:
+def seconds(text: str, option: str = "--wait") -> float:
     """Return a duration in seconds.
 
     Raises: UsageError
     """
     try:
-        return parse_duration(wait)
+        return parse_duration(text)
     except ValueError as error:
-        msg = f"--wait: {error}"
+        msg = f"{option}: {error}"
         raise UsageError(msg) from error
 
 

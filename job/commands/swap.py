@@ -65,7 +65,7 @@ def swap(**given: Any) -> None:
         own["in_turn"],
         own["gate"] or "",
         seconds(own["wait"] or "1h"),
-        seconds(own["keep"] or "1h"),
+        seconds(own["keep"] or "1h", "--keep"),
     )
     going = Swap(service)
     out = (own["out"] or service.folder / "jobs" / f"g{current.generation + 1}").absolute()

@@ -105,6 +105,6 @@ class Swap:
         return record
 
     def end(self, record: SwapRecord) -> None:
-        """Note that it is not under way any more, and remove what it made on the way."""
+        """Note that it is not under way any more, and remove the export; `freshet check` asks for what was embedded."""
         self._path.unlink(missing_ok=True)
-        shutil.rmtree(self.work(record), ignore_errors=True)
+        shutil.rmtree(self.work(record) / "snapshot", ignore_errors=True)

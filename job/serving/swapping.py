@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,8 +97,8 @@ class SwapSteps:
     def run(self, record: SwapRecord) -> Mapping[str, Any]:
         """Begin the new job, which goes on without this process."""
         out, work = Path(record.out), self._swap.work(record)
-        if (out / layout.RUN).exists() and not state_of(out).is_over:
-            return {}
+        if _runs(out):  # this command was killed meanwhile
+            return self._await_begin(record, None)
         model, config = str(self._options.model), str(work / CONFIG)
         given = ["--model", model, "--snapshot", str(work / "embedded"), "--config", config]
         given += [word for one in self._options.events for word in ("--events", one)]
@@ -108,11 +109,20 @@ class SwapSteps:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        return self._await_begin(record, process)
+
+    def _await_begin(self, record: SwapRecord, process: subprocess.Popen[bytes] | None) -> Mapping[str, Any]:
+        """Return once the new job has its state, or has come to its end; `process`: that was started for it."""
+        out = Path(record.out)
         while not (out / layout.IMAGE_DONE).exists() or not run_file.read_run(out):
-            if process.poll() not in (None, 0):
-                raise SwapFailed(self._why(record, f"the new job could not begin (exit code {process.returncode})"))
-            if process.poll() == 0:
+            code = None if process is None else process.poll()
+            if code == 0:
                 break
+            if code is not None and not _runs(out):  # one that this command had started before it was killed
+                msg = self._why(record, f"the new job could not begin (exit code {code})")
+                raise SwapFailed(msg)
+            if process is None and not _runs(out):
+                return self.run(record)
             time.sleep(_POLL_S)
         return {}
 
@@ -194,8 +204,9 @@ class SwapSteps:
     def give_up(self, record: SwapRecord) -> None:
         """Stop the new job, which serves nobody."""
         out = Path(record.out)
-        if (out / layout.RUN).exists() and not state_of(out).is_over:
-            self._command("stop", str(out))
+        if _runs(out):
+            with suppress(SwapFailed):  # it may have ended meanwhile
+                self._command("stop", str(out))
 
     def _is_back(self, record: SwapRecord) -> bool:
         current = self._swap.service.current()
@@ -221,3 +232,11 @@ class SwapSteps:
             raise SwapFailed(msg)
         lines = done.stdout.splitlines()
         return dict(orjson.loads(lines[-1])) if lines else {}
+
+
+def _runs(out: Path) -> bool:
+    """Return whether somebody works on the job of this folder, which may hold none yet."""
+    try:
+        return not state_of(out).is_over
+    except UsageError:
+        return False

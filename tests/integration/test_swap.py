@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def line(folder: Path, *more: object) -> list[object]:
-    return ["swap", folder / "V", "--model", folder / "M2", "--in-turn", "--keep", "0s", *more]
+    return ["swap", folder / "V", "--model", folder / "M2", "--in-turn", "--keep", "1s", *more]
 
 
 def swapped(folder: Path, *more: object) -> dict[str, Any]:
@@ -65,15 +65,15 @@ def test_another_model_serves_after_it_and_the_first_one_again(folder: Path) -> 
             assert client.all().schema.metadata[b"generation"] == b"0"
             result = swapped(folder)
             assert (result["generation"], set(result["seconds"])) == (1, set(STEPS))
+            (work,) = (folder / "V" / "swaps").iterdir()
             table = client.all(min_epoch=GENERATION)
             assert table["embedding"].to_pylist()[0] and len(table["embedding"].to_pylist()[0]) == 6
-            assert check(folder / "M2", [str(folder / "e.jsonl")], Path(result["out"]), snapshot=None) == 0
+            assert check(folder / "M2", [str(folder / "e.jsonl")], Path(result["out"]), work / "embedded") == 0
             assert freshet("rollback", folder / "V").returncode == 0
             assert len(client.all(min_epoch=2 * GENERATION)["embedding"].to_pylist()[0]) == 4
     finally:
         server.end()
     assert not (folder / "V" / "swap.json").exists()
-    assert not list((folder / "V" / "swaps").iterdir())
 
 
 def test_it_goes_on_wherever_it_is_killed(folder: Path) -> None:
@@ -83,7 +83,7 @@ def test_it_goes_on_wherever_it_is_killed(folder: Path) -> None:
             [str(FRESHET), *map(str, line(folder))],
             cwd=ROOT,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
         )
         record = Swap(service).record()
@@ -101,8 +101,8 @@ def test_it_goes_on_wherever_it_is_killed(folder: Path) -> None:
         killed += 1
         if record is not None and "run" not in record.seconds:
             assert [one.why for one in service.generations()] == ["promote"], "what serves is as it was"
-    assert command.poll() == 0
-    assert killed >= len(STEPS) - 3
+    assert command.poll() == 0, command.communicate()[1]
+    assert killed >= 3
     assert [one.why for one in service.generations()] == ["promote", "swap"]
 
 
