@@ -41,8 +41,8 @@ def swap(**given: Any) -> None:
 
     from freshet.job.folder.job_file import SavedJob
     from freshet.job.service.generations import Service
-    from freshet.job.service.swaps import Swap
-    from freshet.job.serving.swapping import SwapFailed, SwapOptions, SwapSteps
+    from freshet.job.swap.record import Swap
+    from freshet.job.swap.steps import SwapFailed, SwapOptions, SwapSteps
 
     service, model = Service(given.pop("service")), given.pop("model").absolute()
     own = {name: given.pop(name) for name in ("hold", "in_turn", "gate", "wait", "keep", "config", "out")}

@@ -17,7 +17,7 @@ from freshet import EmbeddingClient
 from freshet.gnn.model import Model, load_model, save_model
 from freshet.job.results.check import check
 from freshet.job.service.generations import GENERATION, Service
-from freshet.job.service.swaps import STEPS, Swap
+from freshet.job.swap.record import STEPS, Swap
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT

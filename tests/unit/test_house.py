@@ -90,7 +90,7 @@ FLOORS = {
         "lifecycle service",
         "serving",
         "history run",
-        "results embed size status application",
+        "results embed size status application swap",
         "commands",
         "cli main dev",
     ),

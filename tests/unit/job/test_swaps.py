@@ -11,7 +11,7 @@ import pytest
 from freshet.files.json_file import DamagedFileError
 from freshet.job.errors import UsageError
 from freshet.job.service.generations import Generation, Service
-from freshet.job.service.swaps import FILE, STEPS, Swap, SwapRecord, SwapStep
+from freshet.job.swap.record import FILE, STEPS, Swap, SwapRecord, SwapStep
 
 CURRENT = Generation(generation=0, job="/jobs/O", job_id="a", model="", since_ms=1, why="promote")
 ASKED = {"model": "/models/M2", "parts": 2}

@@ -54,6 +54,9 @@ class Teller:
     def all(self) -> tuple[set[FedServer], dict[Address, str]]:
         return {FedServer(Address("teller", 1, False), "127.0.0.1")}, {}
 
+    def job_id_of(self, source: FedServer) -> str:
+        return JOB_ID
+
     def tails(
         self, job_id: str, wanted: list[int], source: FedServer
     ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:

@@ -26,9 +26,9 @@ from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.lifecycle.job_state import FAILED, LOST, state_of
 from freshet.job.run.successor import options_of_successor
-from freshet.job.service.swaps import Swap, SwapRecord, SwapStep
 from freshet.job.serving.promotion import JobOfService, promote
 from freshet.job.serving.tables.change_log_rows import rows_between
+from freshet.job.swap.record import Swap, SwapRecord, SwapStep
 
 _POLL_S = 0.2
 _SAY_S = 10.0
