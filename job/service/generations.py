@@ -64,7 +64,7 @@ class Generation(BaseModel):
 
 
 class Contract(BaseModel):
-    """What readers of a service rely on in every job of it, as generation 0 has it."""
+    """The kinds, ids and sources that readers of a service rely on in every job of it, as generation 0 has them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -42,7 +42,7 @@ class SwapFailed(JobFailed):
 
 
 class SwapOptions(NamedTuple):
-    """What a swap was asked for. `run`: options of the new job, by their names in the --config file."""
+    """The options of a swap. `run`: options of the new job, by their names in the --config file."""
 
     model: Path
     run: Mapping[str, Any]
@@ -54,7 +54,7 @@ class SwapOptions(NamedTuple):
 
 
 class SwapSteps:
-    """What each step does; one that was killed on the way does what is left."""
+    """The acts of the steps; one that was killed on the way does what is left."""
 
     def __init__(self, swap: Swap, options: SwapOptions, program: Sequence[str] = _PROGRAM) -> None:
         self._swap, self._options, self._program = swap, options, program
