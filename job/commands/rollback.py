@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from freshet.job.commands.promote import FORCE, SERVICE, WAIT, end, seconds
+from freshet.job.commands.promote import CONFIG, FORCE, SERVICE, WAIT, end, seconds
 
 
 def rollback(
@@ -16,6 +16,7 @@ def rollback(
     ] = None,
     wait: WAIT = "60s",
     force: FORCE = False,
+    config: CONFIG = None,
 ) -> None:
     """Serve the embeddings of an earlier job of the service folder V again, as a new generation.
 
@@ -26,7 +27,9 @@ def rollback(
     [cyan]freshet rollback V[/cyan]
     [cyan]freshet rollback --to 3 V[/cyan]
     """
+    from freshet.job.options.config_file import load_properties
     from freshet.job.service.generations import Service
     from freshet.job.serving import promotion
 
-    end(promotion.rollback(Service(service), to, wait_s=seconds(wait), force=force))
+    properties = load_properties(config)
+    end(promotion.rollback(Service(service), to, wait_s=seconds(wait), force=force, properties=properties))

@@ -35,7 +35,7 @@ def plan_output(
     Raises: UsageError when the brokers cap transactions below what the job needs; JobFailed when they can't be reached.
     """
     with admin_client(address, properties) as admin:
-        _make_topic(option, admin, address, say, compacted)
+        make_topic(option, admin, address, say, compacted=compacted)
         timeout_ms = 0
         if prefix is not None:
             timeout_ms = _transaction_timeout_ms(option, admin, address, checkpoint_interval_ms)
@@ -49,7 +49,19 @@ def plan_output(
     )
 
 
-def _make_topic(option: str, admin: Any, address: KafkaAddress, say: Callable[[str], None], compacted: bool) -> None:
+def make_topic(
+    option: str,
+    admin: Any,
+    address: KafkaAddress,
+    say: Callable[[str], None],
+    *,
+    compacted: bool,
+    lost: str = "the last embedding of a vertex",
+) -> None:
+    """Make a topic if it is missing; say where an existing one that is to keep the last record of each key does not.
+
+    `lost`: what such a record says.
+    """
     if address.topic not in admin.list_topics():
         config = {"cleanup.policy": "compact"} if compacted else {}
         try:
@@ -64,7 +76,7 @@ def _make_topic(option: str, admin: Any, address: KafkaAddress, say: Callable[[s
         return
     if (policy := policy_that_deletes(admin, address.topic)) is not None:
         say(
-            f"warning: {option}: the topic {address.topic} has {policy}: the last embedding of a vertex "
+            f"warning: {option}: the topic {address.topic} has {policy}: {lost} "
             "is deleted after a while; set cleanup.policy=compact to keep it"
         )
 

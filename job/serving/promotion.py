@@ -7,8 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from freshet.job.errors import UsageError
+from freshet.job.console import say
+from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.folder.job_file import SavedJob
+from freshet.job.kafka.address import KafkaAddress
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.service.current_topic import base_of, current_of, pointer_of, publish, topic_of_job
 from freshet.job.service.generations import FILE, GENERATIONS_MAX, Contract, Generation, Service, Why
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.change_log_rows import positions_at
@@ -39,6 +43,7 @@ class JobOfService(NamedTuple):
     model: str  # SHA-256
     contract: Contract
     served: Mapping[str, ServedJob]  # by kind; under an empty name where the model returns one, or has none
+    topic: KafkaAddress | None = None  # of its embeddings
 
     @staticmethod
     def read(out: Path) -> JobOfService:
@@ -58,7 +63,7 @@ class JobOfService(NamedTuple):
             raise UsageError(msg)
         settings = saved.settings
         contract = Contract(returned=[*settings.returned], id_kind=settings.id_kind, sources=[*settings.sources])
-        return JobOfService(out, settings.job_id, saved.model_sha256, contract, served)
+        return JobOfService(out, settings.job_id, saved.model_sha256, contract, served, topic_of_job(out))
 
     @staticmethod
     def of(generation: Generation) -> JobOfService:
@@ -97,35 +102,59 @@ class JobOfService(NamedTuple):
 
 
 class Promotion(NamedTuple):
-    """A change that was made: the new generation, and whether all servers that run have changed over."""
+    """A change that was made: the new generation, and whether all servers that run have changed over.
+
+    `published`: whether the topic of generations has it; None where the job writes to no topic.
+    """
 
     generation: Generation
     readable: bool
+    published: bool | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return what commands print."""
-        return {**self.generation.model_dump(by_alias=True), "readable": self.readable}
+        fields = {**self.generation.model_dump(by_alias=True), "readable": self.readable}
+        return fields if self.published is None else {**fields, "published": self.published}
+
+    @property
+    def has_reached_all(self) -> bool:
+        """True if all readers that are known of have it, or can have it."""
+        return self.readable and self.published is not False
 
 
-def promote(service: Service, out: Path, *, wait_s: float, force: bool, why: Why = "promote") -> Promotion:
-    """Have a service go on with another job, or begin with one.
+def promote(
+    service: Service,
+    out: Path,
+    *,
+    wait_s: float,
+    force: bool,
+    why: Why = "promote",
+    properties: ClientProperties | None = None,
+) -> Promotion:
+    """Have a service go on with another job, or begin with one; readers of the job's topic, too.
 
-    Nothing is written where it is refused.
+    Nothing is written where it is refused. For the current job the topic of generations is written, where it lacks it.
 
     Raises: UsageError where the job can't serve in its place, or is behind for longer than `wait_s`.
     """
     job = JobOfService.read(out.absolute())  # before the folder is made
     with service.changing():
         deadline, current = time.monotonic() + wait_s, service.current()
+        if current is not None and current.job_id == job.job_id:
+            return _publish_again(service, current, job, properties, deadline)
         if current is not None:
-            _check(job, current, service.contract())
+            _check(job, service.contract())
             if not force:
-                _await(job, JobOfService.of(current), deadline)
-        return _change(service, current, job, why, deadline)
+                serving = JobOfService.of(current)
+                _check_topic(job, serving)
+                _await(job, serving, deadline)
+        return _change(service, current, job, why, deadline, properties)
 
 
-def rollback(service: Service, to: int | None, *, wait_s: float, force: bool) -> Promotion:
-    """Have a service go on with the job before, or that of a generation.
+def rollback(
+    service: Service, to: int | None, *, wait_s: float, force: bool, properties: ClientProperties | None = None
+) -> Promotion:
+    """Have a service go on with the job before, or that of a generation; readers of its topic, too.
 
     Raises: UsageError where there is none, or it has ended and is behind; nothing is written.
     """
@@ -143,17 +172,14 @@ def rollback(service: Service, to: int | None, *, wait_s: float, force: bool) ->
         job = JobOfService.of(earlier[-1])
         if not force:
             _await(job, JobOfService.of(current), deadline)
-        return _change(service, current, job, "rollback", deadline)
+        return _change(service, current, job, "rollback", deadline, properties)
 
 
-def _check(job: JobOfService, current: Generation, first: Contract) -> None:
+def _check(job: JobOfService, first: Contract) -> None:
     """Refuse a job that readers of the service could not go on with.
 
     Raises: UsageError
     """
-    if job.job_id == current.job_id:
-        msg = f"{job.out}: it serves already, as generation {current.generation}"
-        raise UsageError(msg)
     own = job.contract
     if own.id_kind != first.id_kind:
         kinds = [("strings" if one.id_kind == "string" else "integers") for one in (own, first)]
@@ -165,6 +191,60 @@ def _check(job: JobOfService, current: Generation, first: Contract) -> None:
     if set(own.sources) != set(first.sources):
         msg = f"{job.out}: it reads {', '.join(own.sources)}, and the service's jobs {', '.join(first.sources)}"
         raise UsageError(msg)
+
+
+def _check_topic(job: JobOfService, serving: JobOfService) -> None:
+    """Refuse a job that readers of the current one's topic could not follow to.
+
+    Raises: UsageError
+    """
+    if serving.topic is None:
+        return
+    base, pointer = base_of(serving.topic.topic), pointer_of(serving.topic)
+    if job.topic is None or base_of(job.topic.topic) != base:
+        writes = "no topic" if job.topic is None else f"the topic {job.topic.topic}"
+        msg = (
+            f"{job.out}: it writes to {writes}, and readers of {pointer} take {base}, {base}-g1 and so on; begin a job "
+            f"with such a topic in --embeddings-to, or give --force: they stay with the job before"
+        )
+        raise UsageError(msg)
+
+
+def _publish(generation: Generation, job: JobOfService, properties: ClientProperties | None) -> bool | None:
+    """Write which topic is the current one; None where it was written already.
+
+    False where the brokers do not take it, which a line says: the generation stands.
+    """
+    assert job.topic is not None
+    pointer = f"{job.topic} is not the current topic for its readers"
+    try:
+        return (
+            True
+            if publish(pointer_of(job.topic), current_of(generation, job.topic), properties or ClientProperties())
+            else None
+        )
+    except (UsageError, JobFailed) as error:
+        say(
+            f"{pointer}: {one_line(error)}; generation {generation.generation} serves all the same, and readers of "
+            f"topics stay with the one before until `freshet promote V {job.out}` is repeated",
+            "warning",
+        )
+        return False
+
+
+def _publish_again(
+    service: Service, current: Generation, job: JobOfService, properties: ClientProperties | None, deadline: float
+) -> Promotion:
+    """Write what a promotion could not write to the topic of generations.
+
+    Raises: UsageError where there is nothing to do.
+    """
+    published = None if job.topic is None else _publish(current, job, properties)
+    if published is None:
+        msg = f"{job.out}: it serves already, as generation {current.generation}"
+        raise UsageError(msg)
+    readable = _is_readable(service, current.generation, lambda: time.monotonic() >= deadline)
+    return Promotion(current, readable, published)
 
 
 def _await(job: JobOfService, current: JobOfService, deadline: float) -> None:
@@ -184,7 +264,14 @@ def _await(job: JobOfService, current: JobOfService, deadline: float) -> None:
         time.sleep(_POLL_S)
 
 
-def _change(service: Service, current: Generation | None, job: JobOfService, why: Why, deadline: float) -> Promotion:
+def _change(
+    service: Service,
+    current: Generation | None,
+    job: JobOfService,
+    why: Why,
+    deadline: float,
+    properties: ClientProperties | None,
+) -> Promotion:
     number = 0 if current is None else current.generation + 1
     if number >= GENERATIONS_MAX:
         msg = f"{service.folder}: it has had {GENERATIONS_MAX:,} generations; make a new service folder"
@@ -208,7 +295,12 @@ def _change(service: Service, current: Generation | None, job: JobOfService, why
     if current is None:
         service.begin(job.contract)
     service.add(made)
-    return Promotion(made, _is_readable(service, number, lambda: time.monotonic() >= deadline))
+    published = None
+    if job.topic is not None:
+        published = _publish(made, job, properties) is not False
+    elif current is not None and (former := topic_of_job(current.out)) is not None:
+        say(f"{job.out} writes to no topic: readers of {pointer_of(former)} stay with the job before", "warning")
+    return Promotion(made, _is_readable(service, number, lambda: time.monotonic() >= deadline), published)
 
 
 def _is_readable(service: Service, generation: int, is_late: Callable[[], bool]) -> bool:
