@@ -1,4 +1,4 @@
-"""Which generation the readers of a service have seen, and times of its answers: kept when its server has ended.
+"""The generation that readers of a service have seen last, and times of its answers: kept when its server has ended.
 
 `seen.json` beside the tables of a kind has `generation`, `as_of_ms` and `event_ts`.
 """
