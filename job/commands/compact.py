@@ -13,7 +13,9 @@ from freshet.job.units import parse_duration
 
 
 def compact(
-    out: Annotated[Path, typer.Argument(metavar="O", help="Output folder of the job.", show_default=False)],
+    out: Annotated[
+        Path, typer.Argument(metavar="O", help="Output folder of the job, or service folder.", show_default=False)
+    ],
     keep_changes: Annotated[
         str,
         typer.Option(help="Age up to which files covered by the base stay, such as 24h; all: keep them all."),
@@ -26,6 +28,9 @@ def compact(
 
     The folder keeps its meaning: for each id, the row with the greatest epoch is current. Files of the last ten minutes
     always stay, since a restore may write them again. The job may run meanwhile. Prints a JSON line.
+
+    Of a service folder V the log is that of the current job; the line has `generation` and `job`, and its epoch as it
+    is served.
 
     [bold]Examples[/bold]
 
@@ -41,6 +46,13 @@ def compact(
 
     import orjson
 
+    from freshet.job.serving.feeds.service_feed import job_in
     from freshet.job.serving.tables.compaction import compact_log
 
-    print(orjson.dumps(asdict(compact_log(out.absolute(), keep_s, kind=kind))).decode(), flush=True)
+    job = job_in(out.absolute(), kind)
+    if job is None or job.generation is None:
+        fields = asdict(compact_log(out.absolute(), keep_s, kind=kind))
+    else:
+        fields = asdict(compact_log(job.out, keep_s, kind=job.kind or None))
+        fields |= {"epoch": job.base + fields["epoch"], "generation": job.generation, "job": str(job.out)}
+    print(orjson.dumps(fields).decode(), flush=True)

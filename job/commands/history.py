@@ -5,24 +5,34 @@ from __future__ import annotations
 import sys
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from freshet.job.commands.query import KIND_HELP, Format, print_table
 from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
 from freshet.job.folder import layout
+from freshet.job.service.generations import GENERATION, Service
 
 if TYPE_CHECKING:
     from freshet.job.history.as_of import Joined
-    from freshet.partitioner.times.units import TsUnit
 
 
 def history(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[O] ID...", help="Vertices.", show_default=False)] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "--at", "--tables", metavar="O", help="Output folder of the job (default: here)."),
+        typer.Option(
+            "--out",
+            "--at",
+            "--tables",
+            metavar="O",
+            help="Output folder of the job, or a service's (default: here).",
+        ),
+    ] = None,
+    generation: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of a service folder: the generation whose job is asked (default: the current one)."),
     ] = None,
     format_: Annotated[Format, typer.Option("--format", help="Output as a table, JSON Lines, or an Arrow stream.")] = (
         Format.TABLE
@@ -54,6 +64,9 @@ def history(
     so far) is not later than ts (since 1970 in --ts-unit, or a timestamp); null where there was no vertex or the log
     does not say. Prints a JSON line (rows, found, absent, unknown, by, epoch, known_from).
 
+    Of a service folder V the log is that of one job, the current one or that of --generation, and its epochs are as
+    they are served; stderr and the JSON line have the generation.
+
     [bold]Examples[/bold]
 
     [cyan]freshet history 7 --out O[/cyan]
@@ -66,7 +79,7 @@ def history(
         if names or to is None:
             msg = "history: --as-of goes with --to R.parquet, and without ids"
             raise UsageError(msg)
-        _join(folder, as_of, to, kind, by, ts_unit)
+        _join(folder, as_of, to, dict(kind=kind, by=by, ts_unit=ts_unit, generation=generation))
         return
     if to is not None or by is not None:
         msg = f"history: {'--to' if to is not None else '--by'} goes with --as-of Q.parquet"
@@ -74,7 +87,7 @@ def history(
     if not names:
         msg = "history: give the ids of vertices, or --as-of Q.parquet"
         raise UsageError(msg)
-    raise typer.Exit(_show(folder, names, format_, kind))
+    raise typer.Exit(_show(folder, names, format_, kind, generation))
 
 
 def _folder(given: Path | None, names: list[str], least: int) -> Path:
@@ -94,25 +107,29 @@ def _folder(given: Path | None, names: list[str], least: int) -> Path:
 
 
 def _holds_log(folder: Path) -> bool:
-    return (folder / layout.EMBEDDINGS).is_dir()
+    return (folder / layout.EMBEDDINGS).is_dir() or Service.at(folder) is not None
 
 
-def _show(folder: Path, names: list[str], format_: Format, kind: str | None) -> int:
+def _show(folder: Path, names: list[str], format_: Format, kind: str | None, generation: int | None) -> int:
     from freshet.job.history.past_rows import history as past_rows
 
-    table = past_rows(folder, names, kind=kind)
+    table = past_rows(folder, names, kind=kind, generation=generation)
     print_table(table, format_)
     known = {str(one) for one in table["id"].to_pylist()}
     missing = [one for one in dict.fromkeys(names) if one not in known]
     facts = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
     lacking = f"; no row: {', '.join(missing[:20])}" if missing else ""
-    since = facts["known_from"]
-    removed = f"; compaction has removed rows before epoch {since}" if since != "0" else ""
-    print(f"epoch {facts['epoch']}: {table.num_rows} rows of {len(known)} vertices{lacking}{removed}", file=sys.stderr)
+    since, number = int(facts["known_from"]), facts.get("generation")
+    removed = f"; compaction has removed rows before epoch {since}" if since > int(number or 0) * GENERATION else ""
+    of_service = "" if number is None else f"generation {number}, "
+    print(
+        f"{of_service}epoch {facts['epoch']}: {table.num_rows} rows of {len(known)} vertices{lacking}{removed}",
+        file=sys.stderr,
+    )
     return EXIT_CHECK_FAILED if missing else 0
 
 
-def _join(folder: Path, questions: Path, to: Path, kind: str | None, by: str | None, ts_unit: TsUnit) -> None:
+def _join(folder: Path, questions: Path, to: Path, asked: dict[str, Any]) -> None:
     import orjson
     import pyarrow.parquet as pq
 
@@ -123,10 +140,11 @@ def _join(folder: Path, questions: Path, to: Path, kind: str | None, by: str | N
     if not to.absolute().parent.is_dir():
         msg = f"--to {to}: there is no folder {to.absolute().parent}"
         raise UsageError(msg)
-    joined: Joined = join_as_of(folder, questions, by=by, kind=kind, ts_unit=ts_unit)
+    joined: Joined = join_as_of(folder, questions, **asked)
     remove_left_behind(to.absolute().parent, f"{escape(to.name)}.*")  # of a command that was killed
     replace_whole(to.absolute(), lambda sink: pq.write_table(joined.table, sink))
     for line in doubts_of(joined):
         print(f"freshet: {line}", file=sys.stderr)
     facts = {name: getattr(joined, name) for name in ("found", "absent", "unknown", "by", "epoch", "known_from")}
-    print(orjson.dumps({"rows": joined.table.num_rows} | facts).decode(), flush=True)
+    of_service = {} if joined.generation is None else {"generation": joined.generation}
+    print(orjson.dumps({"rows": joined.table.num_rows} | facts | of_service).decode(), flush=True)

@@ -18,6 +18,7 @@ from freshet.job.folder.run_file import glimpse_run
 from freshet.job.history.epoch_at import UNKNOWN, By, EpochsAt, epochs_at
 from freshet.job.history.newest_rows import Newest
 from freshet.job.history.past_log import PastLog, codes_of
+from freshet.job.service.generations import GENERATION
 from freshet.job.serving.tables.change_log_rows import again, times_upto
 from freshet.operators.output_folders import LogFolders
 from freshet.partitioner.times.units import (
@@ -55,6 +56,7 @@ class Joined:
     epoch: int
     known_from: int
     doubts: tuple[str, ...] = ()
+    generation: int | None = None  # of a service; epochs are as they are served
 
 
 def as_of(
@@ -66,6 +68,7 @@ def as_of(
     by: Literal["event", "arrival"] | None = None,
     kind: str | None = None,
     ts_unit: TsUnit = MS,
+    generation: int | None = None,
 ) -> pa.Table:
     """Return the table with the embedding of each row's vertex as it was at the row's time.
 
@@ -75,7 +78,8 @@ def as_of(
     where any event has a `ts`. A time past the last visible epoch gets the row of that one, with a warning. Epoch 0,
     the snapshot, comes before all events, with a warning, too; it arrives when the job begins. `kind`: of the vertices,
     where the model returns several. `ts_unit`: s, ms, us or ns, of integers in the column `time`; times that look as if
-    they were of another unit are a warning.
+    they were of another unit are a warning. `out` may be a service folder: then all rows are of its current job, or of
+    that of a `generation`, since rows of two models can't be compared; epochs are as they are served.
 
     Shapes: `table` is a pyarrow Table, a pandas DataFrame, or the path of a Parquet file; column `id` int64 or strings
         as in the job, column `time` int64 since 1970 or timestamps. The result has its rows and columns, in order,
@@ -84,7 +88,7 @@ def as_of(
     Raises: UsageError (of `InputError`) for a folder without a job, other columns, or a log without such times;
         DamagedFileError.
     """
-    joined = join_as_of(Path(out), table, id=id, time=time, by=by, kind=kind, ts_unit=ts_unit)
+    joined = join_as_of(Path(out), table, id=id, time=time, by=by, kind=kind, ts_unit=ts_unit, generation=generation)
     for line in doubts_of(joined):
         warnings.warn(line, stacklevel=2)
     return joined.table
@@ -96,7 +100,8 @@ def doubts_of(joined: Joined) -> list[str]:
 
 
 def _why_unknown(joined: Joined) -> str:
-    removed = f", and compaction has removed rows before epoch {joined.known_from}" if joined.known_from else ""
+    has_all = joined.known_from <= (joined.generation or 0) * GENERATION
+    removed = "" if has_all else f", and compaction has removed rows before epoch {joined.known_from}"
     return (
         f"{joined.unknown:,} of {joined.table.num_rows:,} rows have no embedding because the change log does not say "
         f"it: their times are before its first epoch{removed}"
@@ -112,10 +117,11 @@ def join_as_of(
     by: str | None = None,
     kind: str | None = None,
     ts_unit: TsUnit = MS,
+    generation: int | None = None,
 ) -> Joined:
     """Return the table with embeddings, and what is to be said of it; see `as_of`."""
     given = _as_table(table)
-    return again(lambda: _joined(PastLog(out.absolute(), kind), given, (id, time), by, ts_unit))
+    return again(lambda: _joined(PastLog(out.absolute(), kind, generation), given, (id, time), by, ts_unit))
 
 
 def _joined(log: PastLog, given: pa.Table, columns: tuple[str, str], by: str | None, ts_unit: TsUnit) -> Joined:
@@ -136,9 +142,10 @@ def _joined(log: PastLog, given: pa.Table, columns: tuple[str, str], by: str | N
     files = np.where(found, newest.files, -1)
     vectors = log.vectors(files, newest.rows, newest.epochs)
     counts = int(found.sum()), int((~found & ~unknown).sum()), int(unknown.sum())
-    joined = given.append_column("epoch", pa.array(newest.epochs, mask=~found))
+    joined = given.append_column("epoch", pa.array(log.base + newest.epochs, mask=~found))
     joined = joined.append_column("embedding", with_nulls(vectors, found))
-    return Joined(joined, basis.value, *counts, log.upto, log.known_from, doubts)
+    of_log = log.base + log.upto, log.base + log.known_from
+    return Joined(joined, basis.value, *counts, *of_log, doubts, log.generation)
 
 
 def with_nulls(rows: np.ndarray, there: np.ndarray) -> pa.ChunkedArray:

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.job.errors import UsageError
+from freshet.job.serving.feeds.service_feed import job_in
 from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.tables.change_log_rows import known_from
-from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.log_proof import BASE_PREFIX, epoch_of_base, reading
 
 _ROW = ["id", "epoch", "deleted"]
@@ -38,16 +38,17 @@ class NarrowBatch:
 class PastLog:
     """The files of a change log that count: the newest base, and all that are no base."""
 
-    def __init__(self, out: Path, kind: str | None = None) -> None:
-        """Find the files; `kind`: whose, where the model returns several.
+    def __init__(self, out: Path, kind: str | None = None, generation: int | None = None) -> None:
+        """Find the files; `kind`: whose, where the model returns several; `out` and `generation`: see `job_in`.
 
         Raises: UsageError where there is no job, or a kind is to be named; DamagedFileError.
         """
-        job = ServedJob.read(out, kind)
+        job = job_in(out, kind, generation)
         if job is None:
             msg = f"{out}: no job in it; give the --out folder of a `freshet run`"
             raise UsageError(msg)
-        self._job, self.out, self.folders, self.strings = job, out, job.log, job.strings
+        self._job, self.out, self.folders, self.strings = job, job.out, job.log, job.strings
+        self.base, self.generation = job.base, job.generation
         upto = job.complete_epoch()
         found = sorted(self.folders.embeddings.glob("[!._]*.parquet"))
         bases = [path for path in found if path.name.startswith(BASE_PREFIX)]

@@ -16,17 +16,21 @@ from freshet.job.serving.tables.log_times import LogTimes
 from freshet.state.served.times import NO_TIME
 
 
-def history(out: str | Path, ids: Sequence[int | str], *, kind: str | None = None) -> pa.Table:
+def history(
+    out: str | Path, ids: Sequence[int | str], *, kind: str | None = None, generation: int | None = None
+) -> pa.Table:
     """Return all rows that the change log has of these vertices, epoch by epoch; a base may be all that is left.
 
-    `kind`: theirs, where the model returns several.
+    `kind`: theirs, where the model returns several. `out` may be a service folder: then the rows are of its current
+    job, or of that of a `generation`, and epochs are as they are served.
 
     Shapes: id as in the job; epoch int64; arrived_ms, event_ts int64 ms since 1970, of the row's epoch, null where it
         has none; deleted bool; embedding list of float32, null where deleted. The metadata has `epoch`, the
-        last one that is visible, and `known_from`, the first of which compaction has removed no row.
+        last one that is visible, and `known_from`, the first of which compaction has removed no row; of a service
+        `generation`, too.
     Raises: UsageError for a folder without a job, or ids of another kind; DamagedFileError.
     """
-    return again(lambda: _history(PastLog(Path(out).absolute(), kind), list(ids)))
+    return again(lambda: _history(PastLog(Path(out).absolute(), kind, generation), list(ids)))
 
 
 def _history(log: PastLog, ids: list[int | str]) -> pa.Table:
@@ -49,13 +53,15 @@ def _history(log: PastLog, ids: list[int | str]) -> pa.Table:
     times = LogTimes(log.folders).of(epoch)
     columns = {
         "id": asked.take(pa.array(which)),
-        "epoch": pa.array(epoch),
+        "epoch": pa.array(log.base + epoch),
         "arrived_ms": pa.array(times[:, 0], mask=times[:, 0] == NO_TIME),
         "event_ts": pa.array(times[:, 1], mask=times[:, 1] == NO_TIME),
         "deleted": pa.array(~lives),
         "embedding": with_nulls(log.vectors(np.where(lives, file[order], -1), row[order], epoch), lives),
     }
-    return pa.table(columns).replace_schema_metadata({"epoch": str(log.upto), "known_from": str(log.known_from)})
+    facts = {"epoch": log.base + log.upto, "known_from": log.base + log.known_from}
+    of_service = {} if log.generation is None else {"generation": log.generation}
+    return pa.table(columns).replace_schema_metadata({name: str(one) for name, one in (facts | of_service).items()})
 
 
 def _asked(log: PastLog, ids: list[int | str]) -> pa.Array:

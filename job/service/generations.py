@@ -19,6 +19,7 @@ from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.files.owner_only import close_to_others
 from freshet.files.whole import write_whole
 from freshet.job.errors import UsageError
+from freshet.kind_names import read_kind
 
 GENERATION = 10**12  # epochs that each generation has
 GENERATIONS_MAX = 9000  # past them a served epoch would leave 63 bits
@@ -79,6 +80,16 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
 
+    @staticmethod
+    def at(given: Path) -> tuple[Service, str | None] | None:
+        """Return the service of a service folder, or of a folder of its tables with their kind; None without one."""
+        folder, tables = given.absolute(), given.absolute().parent
+        for above, kind in ((folder, None), (tables, None), (tables.parent, read_kind(folder.name))):
+            is_ours = above == folder or (folder.name if kind is None else tables.name) == TABLES
+            if is_ours and (above / FILE).is_file():
+                return Service(above), kind
+        return None
+
     @property
     def tables(self) -> Path:
         """Folder in which its servers keep their tables; those of a kind have one below it."""
@@ -116,6 +127,18 @@ class Service:
         """The generation that serves; None where the folder is no service yet."""
         found = self.generations()
         return found[-1] if found else None
+
+    def numbered(self, number: int | None) -> Generation:
+        """Return a generation by its number, or the current one.
+
+        Raises: UsageError for one that it has not had.
+        """
+        found = self.generations()
+        at = len(found) - 1 if number is None else number
+        if not 0 <= at < len(found):
+            msg = f"{self.folder}: there is no generation {number}; its generations are 0 to {len(found) - 1}"
+            raise UsageError(msg)
+        return found[at]
 
     def contract(self) -> Contract:
         """Return what its readers rely on.

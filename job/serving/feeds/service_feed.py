@@ -68,6 +68,28 @@ def begun(service: Service, tables: Path, kind: str | None) -> tuple[Generation,
     return found[-1], job_of(found[-1], kind)
 
 
+def job_in(folder: Path, kind: str | None, number: int | None = None) -> ServedJob | None:
+    """Return the job of an output folder, or of a generation of a service folder: the current one where none is named.
+
+    None where the folder holds neither.
+
+    Raises: UsageError for a generation that there is not, or whose job is gone; DamagedFileError.
+    """
+    found = Service.at(folder)
+    if found is None:
+        if number is not None:
+            msg = f"{folder}: generation {number} is of a service folder, and this is none"
+            raise UsageError(msg)
+        return ServedJob.read(folder, kind)
+    service, own = found
+    generation = service.numbered(number)
+    try:
+        return job_of(generation, kind_of(service, kind or own))
+    except UsageError as error:
+        msg = f"generation {generation.generation} of {service.folder}: {error}"
+        raise UsageError(msg) from error
+
+
 def job_of(generation: Generation, kind: str | None) -> ServedJob:
     """Return the job of a generation, as a server of a kind needs to know it.
 

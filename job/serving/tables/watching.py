@@ -22,11 +22,16 @@ _LOST_S = 1.0  # without the next epoch, while the job is further, what is missi
 class Watch:
     """Follows a job from now on; every epoch once, in order, but for those that the tails have no more."""
 
-    def __init__(self, job: ServedJob, lost: Callable[[int, int], None] = lambda first, last: None) -> None:
-        """`lost` is called with the first and last epoch of those that are missing."""
+    def __init__(
+        self, job: ServedJob, lost: Callable[[int, int], None] = lambda first, last: None, after: int | None = None
+    ) -> None:
+        """`lost` is called with the first and last epoch of those that are missing; `after`: the epoch to begin with.
+
+        Without `after` it begins with the newest one that is complete.
+        """
         self.job, self._lost = job, lost
         self._parts = [PartTails(job.tails, part, job.word) for part in range(job.parts)]
-        self.epoch = job.complete_epoch()
+        self.epoch = job.complete_epoch() if after is None else after
 
     def epochs(self, until: Callable[[], bool]) -> Iterator[tuple[int, list[TailEpoch]]]:
         """Yield each new epoch, until `until` returns True, or until the job has ended and all epochs were seen."""
@@ -50,6 +55,14 @@ class Watch:
                     return
             else:
                 time.sleep(_POLL_S)
+
+    def pass_over(self, may: Callable[[list[TailEpoch]], bool]) -> None:
+        """Leave out the next epochs, as long as they are there and `may` returns True."""
+        while True:
+            found = [one for part in self._parts if (one := part.get(self.epoch + 1)) is not None]
+            if len(found) < len(self._parts) or not may(found):
+                return
+            self.epoch += 1
 
     def close(self) -> None:
         """Let the tails go."""
