@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
+from freshet.gnn.declarations import DenseLayer
 from freshet.gnn.kinds.declarations import AnyKindsLayer, DeclaredRelation
 from freshet.gnn.kinds.learned import learned_weights
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
@@ -17,6 +18,7 @@ from freshet.schema import WEIGHT, EdgeValues
 Spec = dict[str, Any]
 # Made once: one takes ten times as long as a model.
 _LAYERS, _RELATIONS = TypeAdapter(list[AnyKindsLayer]), TypeAdapter(list[DeclaredRelation])
+_HEADS = TypeAdapter(dict[str, list[DenseLayer]])
 VERTICES = 9  # ids of each kind in random events, which all kinds share
 KINDS = {"user": 6, "item": 4, "shop": 5}
 
@@ -86,9 +88,11 @@ def kinds_model(
     seed: int = 0,
     learned: Mapping[str, Spec] | None = None,
     tables: Mapping[str, np.ndarray] | None = None,
+    heads: Mapping[str, Sequence[Spec]] | None = None,
 ) -> KindsModel:
     """Return a model of these layers with random weights; `learned` rows are declared, and in `tables`."""
     fields = kinds_fields(layers, out, kinds, relations)
+    fields |= {"heads": {of: list(head) for of, head in heads.items()}} if heads else {}
     weights = random_weights(fields, seed) | dict(tables or {})
     return build_kinds_model(**fields, learned=dict(learned or {}), weights=weights)
 
@@ -102,7 +106,8 @@ def random_weights(fields: Spec, seed: int = 0) -> dict[str, np.ndarray]:
 
 def _parsed(fields: Spec) -> Spec:
     layers, relations = _LAYERS.validate_python(fields["layers"]), _RELATIONS.validate_python(fields["relations"])
-    return fields | {"layers": layers, "relations": relations}
+    heads = _HEADS.validate_python(fields.get("heads", {}))
+    return fields | {"layers": layers, "relations": relations, "heads": heads}
 
 
 def many_relations(seed: int) -> KindsModel:

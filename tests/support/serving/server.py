@@ -18,7 +18,8 @@ import numpy as np
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.protocol.errors import NotReadyError, NotYetError
 from freshet.job.serving.tables import place
-from freshet.job.serving.tables.place import SHM, read_server
+from freshet.job.serving.tables.place import read_server
+from freshet.state.served.layout import SHM
 from tests.support.runs.jobs import ROOT, Log, read_log
 
 START_S = 300.0  # on a machine that does nothing else, two
@@ -33,10 +34,11 @@ class Server:
     freshet: tuple[str, ...] = (sys.executable, "-m", "freshet.job.cli")
     cwd: Path = ROOT
     of: tuple[str, ...] = ()  # what it serves; empty: the tables of the job
+    kind: str = ""  # that has a folder of its own
 
     @property
     def tables(self) -> Path:
-        return self.out / "tables"
+        return self.out / "tables" / self.kind
 
     def start(self, *options: str) -> dict[str, Any]:
         """Start it and wait until it answers; what it tells of itself."""
