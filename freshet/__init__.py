@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from freshet.job.serving.clients.client import EmbeddingClient as EmbeddingClient
     from freshet.job.serving.protocol.errors import BadRequestError as BadRequestError
     from freshet.job.serving.protocol.errors import ExhaustedError as ExhaustedError
+    from freshet.job.serving.protocol.errors import GoneError as GoneError
     from freshet.job.serving.protocol.errors import NotReadyError as NotReadyError
     from freshet.job.serving.protocol.errors import NotYetError as NotYetError
     from freshet.job.serving.protocol.errors import OtherModelError as OtherModelError
@@ -41,6 +42,7 @@ _HOMES = {
     "EmbeddingFeatureStore": "freshet.gnn.pyg.feature_store",
     "ExhaustedError": "freshet.job.serving.protocol.errors",
     "ExportError": "freshet.gnn.pyg.errors",
+    "GoneError": "freshet.job.serving.protocol.errors",
     "Layer": "freshet.gnn.own.api",
     "Max": "freshet.gnn.own.api",
     "Mean": "freshet.gnn.own.api",
@@ -65,6 +67,7 @@ __all__ = [
     "ExhaustedError",
     "ExportError",
     "FreshetError",
+    "GoneError",
     "InputError",
     "Layer",
     "Max",

@@ -28,6 +28,7 @@ CLIENT_FILES = (
     "job/serving/protocol",
     "state/__init__.py",
     "state/served/__init__.py",
+    "state/served/generation.py",
     "state/served/ids.py",
 )
 MAPPED = "job/serving/clients/mapped_client.py"  # reads tables, for which it takes the rest of freshet-gnn

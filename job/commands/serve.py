@@ -80,6 +80,14 @@ TlsRoots = Annotated[
 ]
 History = Annotated[str, typer.Option(help="Memory limit for replaced rows, which slow readers may still need.")]
 StaleAfter = Annotated[str, typer.Option(help="Time without news of the job after which the server is not ready.")]
+Keep = Annotated[
+    Text,
+    typer.Option(
+        metavar="1h",
+        help="With --service: time for which the table of an earlier generation stays readable, by its number.",
+        show_default=False,
+    ),
+]
 Wait = Annotated[str, typer.Option(help="Maximum wait for a job that is starting, or for a topic's first row.")]
 Compact = Annotated[Text, typer.Option(help="Interval between base files, such as 1h; see `freshet compact`.")]
 KeepChanges = Annotated[
@@ -91,6 +99,7 @@ KeepChanges = Annotated[
 def serve(
     tables: Tables = None,
     service: ServiceFolder = None,
+    keep: Keep = None,
     kind: Kind = None,
     from_: From = None,
     kafka: Kafka = None,
@@ -120,7 +129,7 @@ def serve(
 
     [cyan]freshet serve --tables O/tables[/cyan]
     [cyan]freshet serve --tables O/tables --kind item[/cyan]
-    [cyan]freshet serve --service V[/cyan]
+    [cyan]freshet serve --service V --keep 1h[/cyan]
     [cyan]freshet serve --from one:47470,other:47470[/cyan]
     [cyan]freshet serve --tables /var/lib/freshet/tables --from other:47470[/cyan]  beside a TaskManager
     [cyan]freshet serve --kafka kafka://localhost:9092/embeddings[/cyan]
@@ -128,9 +137,7 @@ def serve(
     [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
     need("serve", "serve")
-    history_bytes = _parsed(parse_size, history)
     stale_after_s, wait_s = _parsed(parse_duration, stale_after), _parsed(parse_duration, wait)
-    every_s = 0.0 if compact is None else _parsed(parse_duration, compact)
     keep_s = None if keep_changes == "all" else _parsed(parse_duration, keep_changes)
     _check_service(service, {"--tables": tables, "--from": from_, "--kafka": kafka, "--compact": compact})
     sources, topic = _sources(tables or service, kind, from_, kafka), None if kafka is None else _topic(kafka)
@@ -145,6 +152,7 @@ def serve(
     options = ServeOptions(
         tables=tables,
         service=service,
+        keep_s=_kept_s(keep, service),
         kind=kind,
         host=host,
         port=port,
@@ -153,11 +161,11 @@ def serve(
         token=token,
         without_token=without_token,
         certificate=Certificate.read(tls_cert, tls_key),
-        history_bytes=history_bytes,
+        history_bytes=_parsed(parse_size, history),
         stale_after_s=stale_after_s,
         wait_s=wait_s,
         compact=partial(_compact, tables.absolute(), kind, keep_s) if compact and tables and topic is None else None,
-        compact_every_s=every_s,
+        compact_every_s=0.0 if compact is None else _parsed(parse_duration, compact),
         sources=sources,
         source_token=os.environ.get(SOURCE_TOKEN_VARIABLE) or token,
         source_roots=read_roots(tls_roots, "--tls-roots"),
@@ -172,6 +180,15 @@ def _parsed(parse: Callable[[str], T], given: str) -> T:
         return parse(given)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _kept_s(keep: str | None, service: Path | None) -> float:
+    if keep is None:
+        return 0.0
+    if service is None:
+        msg = f"--keep {keep}: goes with --service V, whose earlier generations it keeps"
+        raise UsageError(msg)
+    return _parsed(parse_duration, keep)
 
 
 def _compact(tables: Path, kind: str | None, keep_s: float | None) -> object:

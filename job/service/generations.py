@@ -20,8 +20,8 @@ from freshet.files.owner_only import close_to_others
 from freshet.files.whole import write_whole
 from freshet.job.errors import UsageError
 from freshet.kind_names import read_kind
+from freshet.state.served.generation import GENERATION as GENERATION
 
-GENERATION = 10**12  # epochs that each generation has
 GENERATIONS_MAX = 9000  # past them a served epoch would leave 63 bits
 FILE = "generations.jsonl"
 TABLES = "tables"

@@ -48,11 +48,17 @@ class Conditions(Form):
     min_epoch: int = Field(default=0, ge=-_INT64_MAX, le=_INT64_MAX, description="wait until this epoch is readable")
     min_position: dict[str, int] | None = Field(default=None, description=_POSITION)
     timeout: float = Field(default=TIMEOUT_S, ge=0, le=TIMEOUT_MAX_S, description="seconds to wait for that")
+    generation: int | None = Field(
+        default=None,
+        ge=0,
+        le=_INT64_MAX,
+        description="of a service: the current generation, or an earlier one while it is kept, else 410",
+    )
 
     @property
     def wanted(self) -> Wanted:
         """Condition on the table for an answer."""
-        return Wanted(self.min_epoch, self.min_position, self.timeout)
+        return Wanted(self.min_epoch, self.min_position, self.timeout, self.generation)
 
 
 class WithIds(Form):

@@ -20,6 +20,7 @@ from freshet.job.serving.clients.flight_client import FlightTransport
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.tls import Address, read_roots
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, TIMEOUT_S, Wanted
+from freshet.state.served.generation import generation_of
 from freshet.state.served.ids import Ids, Texts
 
 _RETRY_S = 0.05
@@ -44,7 +45,8 @@ class Rows(tuple[Any, np.ndarray, np.ndarray]):
 class EmbeddingClient:
     """Reads embeddings; safe for threads.
 
-    Invariant: no answer has an older epoch than one before it, but from a server whose rows are of no one epoch.
+    Invariant: no answer has an older epoch than one before it, but from a server whose rows are of no one epoch, and of
+    an earlier `generation` that a call names.
     """
 
     ids_max = IDS_MAX  # of a call
@@ -82,14 +84,16 @@ class EmbeddingClient:
         min_position: Mapping[str, int] | None = None,
         timeout: float | None = None,
         logits: bool = False,
+        generation: int | None = None,
     ) -> pa.Table:
         """The rows of these ids as id, epoch, embedding (and with `logits` logits and class); unknown ids are absent.
 
         `min_position`: partition -> offset of a record that must be covered. The schema's metadata has the answer's
-        epoch, and `consistency: row` from a server whose rows are of no one epoch.
-        Raises: NotYetError when that is not there in time; BadRequestError; NotReadyError.
+        epoch, and `consistency: row` from a server whose rows are of no one epoch. `generation`: of a service, the
+        current one, or an earlier one while its server keeps it (`freshet serve --keep`).
+        Raises: NotYetError when that is not there in time; BadRequestError; NotReadyError; GoneError.
         """
-        asked, wanted = ids_of(ids), self._wanted(min_epoch, min_position, timeout)
+        asked, wanted = ids_of(ids), self._wanted(min_epoch, min_position, timeout, generation)
         return self._seen_table(self._asked(wanted, lambda now: self._transport.table(asked, now, logits)))
 
     def rows(
@@ -99,18 +103,27 @@ class EmbeddingClient:
         min_epoch: int = 0,
         min_position: Mapping[str, int] | None = None,
         timeout: float | None = None,
+        generation: int | None = None,
     ) -> Rows:
         """Like `get`, as numpy arrays (see Rows), which is faster for few ids."""
         asked = ids_of(ids)
-        if not min_position and (quick := self._quick(asked, max(min_epoch, self._seen))) is not None:
+        is_current = not min_position and generation is None
+        if is_current and (quick := self._quick(asked, max(min_epoch, self._seen))) is not None:
             return quick
-        wanted = self._wanted(min_epoch, min_position, timeout)
+        wanted = self._wanted(min_epoch, min_position, timeout, generation)
         epoch, found, epochs, rows = self._asked(wanted, lambda now: self._transport.rows(asked, now))
         return self._seen_rows(epoch, found, epochs, rows)
 
-    def all(self, *, min_epoch: int = 0, timeout: float | None = None, logits: bool = False) -> pa.Table:
-        """The rows of all ids, at one epoch."""
-        wanted = self._wanted(min_epoch, None, timeout)
+    def all(
+        self,
+        *,
+        min_epoch: int = 0,
+        timeout: float | None = None,
+        logits: bool = False,
+        generation: int | None = None,
+    ) -> pa.Table:
+        """The rows of all ids, at one epoch; `generation` as for `get`."""
+        wanted = self._wanted(min_epoch, None, timeout, generation)
         return self._seen_table(self._asked(wanted, lambda now: self._transport.table(None, now, logits)))
 
     def nearest(
@@ -122,6 +135,7 @@ class EmbeddingClient:
         metric: str = "cosine",
         model: str | None = None,
         timeout: float | None = None,
+        generation: int | None = None,
     ) -> pa.Table:
         """The k ids nearest to a vertex or a vector, exactly, as id, epoch, embedding, score.
 
@@ -133,7 +147,7 @@ class EmbeddingClient:
         asked: dict[str, Any] = {"k": k, "metric": metric} | ({} if model is None else {"model": model})
         asked |= {"id": id} if id is not None else {}
         asked |= {"vector": np.asarray(vector, np.float32).tolist()} if vector is not None else {}
-        return self._of_request("nearest", asked, self._wanted(0, None, timeout))
+        return self._of_request("nearest", asked, self._wanted(0, None, timeout, generation))
 
     def score(
         self,
@@ -142,6 +156,7 @@ class EmbeddingClient:
         min_epoch: int = 0,
         min_position: Mapping[str, int] | None = None,
         timeout: float | None = None,
+        generation: int | None = None,
     ) -> pa.Table:
         """Score pairs of ids by the model's link head, all at one epoch, as left, right, score.
 
@@ -151,7 +166,7 @@ class EmbeddingClient:
         Raises: BadRequestError for more than 100,000 pairs, as `get` for the rest.
         """
         asked = {"pairs": np.asarray(pairs).tolist() if isinstance(pairs, np.ndarray) else [*map(list, pairs)]}
-        return self._of_request("score", asked, self._wanted(min_epoch, min_position, timeout))
+        return self._of_request("score", asked, self._wanted(min_epoch, min_position, timeout, generation))
 
     def epoch(self) -> int:
         """The newest complete epoch."""
@@ -188,8 +203,17 @@ class EmbeddingClient:
             self._saw(epoch)
         return Rows.of(epoch, np.array(ids.decode(), object) if isinstance(ids, Texts) else ids, epochs, rows)
 
-    def _wanted(self, min_epoch: int, min_position: Mapping[str, int] | None, timeout: float | None) -> Wanted:
-        return Wanted(max(min_epoch, self._seen), min_position, self._timeout if timeout is None else timeout)
+    def _wanted(
+        self,
+        min_epoch: int,
+        min_position: Mapping[str, int] | None,
+        timeout: float | None,
+        generation: int | None = None,
+    ) -> Wanted:
+        """Return the condition on an answer; one of an earlier generation has none of the epochs that were seen."""
+        seen = self._seen if generation in (None, generation_of(self._seen)) else 0
+        timeout_s = self._timeout if timeout is None else timeout
+        return Wanted(max(min_epoch, seen), min_position, timeout_s, generation)
 
     def _asked(self, wanted: Wanted, ask: Any) -> Any:
         """Ask until there is an answer; a server that is away, or has no table yet, may come back in time."""

@@ -127,7 +127,8 @@ class FlightTransport:
 
     def _lookup(self, ids: Ids, wanted: Wanted, logits: bool) -> tuple[dict[str, Any], pa.RecordBatch]:
         """Return the metadata of the answer, and its rows."""
-        if wanted.min_position or wanted.min_epoch > self._newest:  # it may wait: nobody else should wait for it
+        # It may wait, and nobody else should wait for it; and streams are of the current generation.
+        if wanted.min_position or wanted.min_epoch > self._newest or wanted.generation is not None:
             _, table = self._get({"ids": plain_ids(ids), "logits": logits}, wanted)
             columns = [column.combine_chunks() for column in table.columns]
             metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
@@ -214,9 +215,12 @@ class FlightTransport:
 
 
 def _fields_of(wanted: Wanted) -> dict[str, Any]:
-    if wanted == NOTHING_SPECIAL or (wanted.min_epoch <= 0 and not wanted.min_position):
+    if wanted == NOTHING_SPECIAL:
         return {}
-    fields: dict[str, Any] = {"min_epoch": wanted.min_epoch, "timeout": min(wanted.timeout_s, 60.0)}
+    fields: dict[str, Any] = {} if wanted.generation is None else {"generation": wanted.generation}
+    if wanted.min_epoch <= 0 and not wanted.min_position:
+        return fields
+    fields |= {"min_epoch": wanted.min_epoch, "timeout": min(wanted.timeout_s, 60.0)}
     return fields | ({"min_position": dict(wanted.min_position)} if wanted.min_position else {})
 
 

@@ -18,6 +18,7 @@ from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import FEW, Lookup
+from freshet.job.serving.tables.one_generation import of_generation
 from freshet.job.serving.tables.place import read_shown
 from freshet.job.serving.tables.requests import REQUESTS
 from freshet.job.serving.tables.served import Answer, CurrentTable, JobHere
@@ -38,13 +39,14 @@ class MappedTransport:
 
     def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
         """Read rows as a table."""
-        lookup = self._lookup
-        answer = lookup.all(wanted) if ids is None else lookup.get(self._fitting(ids), wanted)
+        lookup = of_generation(self._lookup, wanted.generation)
+        answer = lookup.all(wanted) if ids is None else lookup.get(_fitting(lookup, ids), wanted)
         return self._epoch_of(answer), lookup.as_table(answer, logits=logits)
 
     def rows(self, ids: Ids, wanted: Wanted) -> tuple[int, Ids, np.ndarray, np.ndarray]:
         """Read rows as arrays."""
-        answer = self._lookup.get(self._fitting(ids), wanted)
+        lookup = of_generation(self._lookup, wanted.generation)
+        answer = lookup.get(_fitting(lookup, ids), wanted)
         return self._epoch_of(answer), answer.ids, answer.epochs, answer.rows
 
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
@@ -63,7 +65,7 @@ class MappedTransport:
 
     def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """Answer a request of this name here."""
-        answer = REQUESTS[name].run(self._lookup, asked, wanted)
+        answer = REQUESTS[name].run(of_generation(self._lookup, wanted.generation), asked, wanted)
         self.consistency = answer.served.job.consistency
         return answer.epoch, answer.as_table(False)
 
@@ -77,9 +79,6 @@ class MappedTransport:
     def _epoch_of(self, answer: Answer) -> int:
         self.consistency = answer.served.job.consistency
         return answer.epoch
-
-    def _fitting(self, ids: Ids) -> Ids:
-        return ids if len(ids) else self._lookup.ids_of([])
 
     @property
     def _lookup(self) -> Lookup:
@@ -113,6 +112,10 @@ class MappedTransport:
             "folder in which a `freshet serve` keeps its table"
         )
         raise NotReadyError(msg)
+
+
+def _fitting(lookup: Lookup, ids: Ids) -> Ids:
+    return ids if len(ids) else lookup.ids_of([])
 
 
 def _folder_of_a_kind(given: Path, returned: Sequence[str]) -> UsageError:

@@ -89,8 +89,11 @@ class Exchange:
             raw = metadata.to_pybytes() if metadata else b""
             if raw != self._before:  # most requests want the epoch that the one before them did
                 check_size(raw, OPTIONS_BYTES_MAX)
-                self._wanted = form_of_json(Conditions, raw or NO_OPTIONS).wanted
-                self._before = raw
+                wanted = form_of_json(Conditions, raw or NO_OPTIONS).wanted
+                if wanted.generation is not None:
+                    msg = "generation: a lookup stream is of the current one; give it in a ticket, as clients do"
+                    raise BadRequestError(msg)
+                self._wanted, self._before = wanted, raw
             epoch, batch = self._looked_up(chunk.data)
             *pieces, last = pieces_of(batch)
             for piece in pieces:

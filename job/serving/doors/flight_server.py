@@ -1,10 +1,10 @@
 """Arrow Flight: `DoExchange` streams of lookups, `DoGet` by ids, all, or nearest, `ListFlights`, `DoAction` health.
 
 A request is JSON, a Ticket: {"ids": [...]} or {"all": true} or {"nearest": {...}}, and in any of them min_epoch,
-min_position, timeout, logits. In a lookup stream each batch has the column `id`, its metadata the Conditions; the
-answer's metadata is {"epoch": E, "as_of_ms": T, "event_ts": T} (times where they are known; and "consistency": "row"
-where rows are of no one epoch), or {"error": ..., "kind": ...} with
-an empty batch. No batch has more than 3 MiB, which clients of any language take: a larger answer comes in several, with
+min_position, timeout, logits, and of a service generation. In a lookup stream each batch has the column `id`, its
+metadata the Conditions without generation; the answer's metadata is {"epoch": E, "as_of_ms": T, "event_ts": T} (times
+where they are known; and "consistency": "row" where rows are of no one epoch), or {"error": ..., "kind": ...} with an
+empty batch. No batch has more than 3 MiB, which clients of any language take: a larger answer comes in several, with
 {"more": true} instead of the epoch before the last one.
 """
 
@@ -31,6 +31,7 @@ from freshet.job.serving.protocol.tls import Certificate
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.one_generation import of_generation
 from freshet.job.serving.tables.requests import OPTIONS_BYTES_MAX, Ticket, check_size
 from freshet.job.serving.tables.served import Answer, Served
 from freshet.state.served.ids import Ids, text_bytes
@@ -132,10 +133,10 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if asked.tails is not None:
             return self._tails(context, asked)
         wanted, logits = asked.wanted, asked.logits
-        lookup, gone = self._lookup, context.is_cancelled
+        lookup, gone = of_generation(self._lookup, asked.generation), context.is_cancelled
         if asked.all:
             lookup.wait(wanted, gone)
-            return self._all(logits)
+            return self._all(lookup, logits)
         if asked.computed is not None:
             computed, form = asked.computed
             count, row = computed.items(form), lookup.served.row_shape(readout=logits)
@@ -154,10 +155,10 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         size = count * served.row_shape(readout=logits).in_arrow + (0 if ids is None else text_bytes(ids))
         return self._lookup.budget.hold(size, f"the answer of {count:,} rows")
 
-    def _all(self, logits: bool) -> Streamed:
+    def _all(self, lookup: Lookup, logits: bool) -> Streamed:
         from freshet.job.serving.bounds.whole_table import WholeTable
 
-        lookup, served = self._lookup, self._lookup.whole
+        served = lookup.whole
         whole = WholeTable(served.whole, lookup.budget)
 
         def pieces() -> Iterator[pa.RecordBatch]:

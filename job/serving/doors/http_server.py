@@ -45,6 +45,7 @@ from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, Exha
 from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, TIMES, Wanted, as_json_fields
 from freshet.job.serving.tables.health import Health, status_of
 from freshet.job.serving.tables.lookup import K_MAX, Lookup
+from freshet.job.serving.tables.one_generation import of_generation
 from freshet.job.serving.tables.requests import REQUESTS
 from freshet.job.serving.tables.requests import Request as Computed
 from freshet.job.serving.tables.served import Answer, JobHere, Served
@@ -56,6 +57,7 @@ _STATUS = {
     "bad-request": 400,
     "not-yet": 504,
     "other-model": 409,
+    "gone": 410,
     "not-ready": 503,
     "failed": 500,
     "too-slow": 503,
@@ -170,10 +172,11 @@ def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         server is refused.
         """
         asked = _query(One, request)
-        _check_kind(lookup.job, asked.kind)
-        ids = lookup.ids_of([asked.id])
-        await _wait(lookup, asked.wanted)
-        answer = lookup.get(ids)
+        one = of_generation(lookup, asked.generation)
+        _check_kind(one.job, asked.kind)
+        ids = one.ids_of([asked.id])
+        await _wait(one, asked.wanted)
+        answer = one.get(ids)
         _check_kind(answer.served.job, asked.kind)  # of a wait it may be another one
         if not len(answer.epochs):
             return _json(
@@ -190,7 +193,8 @@ def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         def size_of(served: Served) -> int:
             return _bytes_of(served, len(asked.ids), 2 * sent)
 
-        answer, held, size = await found_in(lookup, apart, asked.ids, asked.wanted, size_of)
+        one = of_generation(lookup, asked.generation)
+        answer, held, size = await found_in(one, apart, asked.ids, asked.wanted, size_of)
         return apart.answer(_found_parts(answer, asked), size, held)
 
 
@@ -232,10 +236,11 @@ def _add_computed(app: FastAPI, lookup: Lookup, apart: Apart, name: str, compute
     @app.post(f"/{name}", name=name, description=computed.about, openapi_extra=_body(form), responses=_OF_EPOCH)
     async def answered(request: Request) -> Response:
         asked, sent = await _sent(apart, form, request)
-        size = computed.items(asked) * computed.bytes_of(lookup.served.row_shape(readout=True))[1] + sent
+        one = of_generation(lookup, asked.generation)
+        size = computed.items(asked) * computed.bytes_of(one.served.row_shape(readout=True))[1] + sent
         lookup.budget.check(size, f"the answer of {computed.asked(asked):,} items")
-        await _wait(lookup, asked.wanted)
-        parts, held = await apart(False, _computed_parts, lookup, computed, asked, f"the {name} rows")
+        await _wait(one, asked.wanted)
+        parts, held = await apart(False, _computed_parts, one, computed, asked, f"the {name} rows")
         return apart.answer(parts, size + held.size, held)
 
 
@@ -281,6 +286,7 @@ async def found_in(
 async def _wait(lookup: Lookup, wanted: Wanted) -> None:
     if lookup.lacks_now(wanted) is not None and lookup.room is not None:
         await lookup.room.wait_as_task(wanted)
+        lookup.lacks_now(wanted)  # of a generation that has ended meanwhile
 
 
 def _rows(lookup: Lookup, values: list[Any], served: Served) -> tuple[Answer, Held]:

@@ -53,6 +53,7 @@ class ServeOptions:
     kafka_properties: ClientProperties | None = None
     kind: str | None = None  # of the vertices, where the model returns several
     service: Path | None = None  # whose jobs to follow, one after the other
+    keep_s: float = 0.0  # for how long the table of an earlier one stays readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,10 @@ def _of_service(options: ServeOptions, folder: Path, until: Callable[[], bool]) 
 
     def follower(job: ServedJob) -> Follower:
         from freshet.job.serving.feeds.generation_follower import GenerationFollower
+        from freshet.job.serving.tables.kept import KeptTables
 
-        return GenerationFollower(service, generation, job, tables, options.history_bytes)
+        kept = KeptTables(tables, options.keep_s)
+        return GenerationFollower(service, generation, job, tables, options.history_bytes, kept=kept)
 
     return Feed(tables, job, follower)
 

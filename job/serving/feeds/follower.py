@@ -181,7 +181,12 @@ class Follower:
         self.close(forget=False)
         for table in {self.table, self._shown or self.table}:
             table.supersede()
-            table.path.unlink(missing_ok=True)
+            if not self._is_kept(table):
+                table.path.unlink(missing_ok=True)
+
+    def _is_kept(self, _table: TableWriter) -> bool:
+        """Return whether readers may go on reading a table that another one has replaced."""
+        return False
 
     def _left(self) -> TableWriter | None:
         """The table that a killed server left, if it will do."""

@@ -13,10 +13,12 @@ from freshet.job.console import say
 from freshet.job.service.generations import Generation, Service
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.feeds.service_feed import job_of
+from freshet.job.serving.tables.kept import KeptTables
 from freshet.job.serving.tables.seen import SeenGeneration, read_seen, write_seen
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served.layout import HISTORY_BYTES
 from freshet.state.served.times import times_so_far
+from freshet.state.served.writer import TableWriter
 
 _LOOK_S = 0.2  # between two looks at which generation serves
 _AGAIN_S = 2.0  # before a job that could not be prepared is tried again
@@ -41,9 +43,12 @@ class GenerationFollower(Follower):
         job: ServedJob,
         tables: Path,
         history_bytes: int = HISTORY_BYTES,
+        *,
+        kept: KeptTables,
     ) -> None:
         super().__init__(job, tables, history_bytes)
         self.generation = generation
+        self._kept = kept
         self._service = service
         self._next: GenerationFollower | None = None
         self._ending = threading.Lock()
@@ -84,6 +89,8 @@ class GenerationFollower(Follower):
     def close(self, forget: bool) -> None:
         """Let the tails go; with `forget` the table, too."""
         self._drop_next()
+        if forget:
+            self._kept.forget()
         super().close(forget)
 
     def _offer(self) -> None:
@@ -120,6 +127,7 @@ class GenerationFollower(Follower):
         """Prepare the next generation, if there is one, and have it take the place; whether it moved."""
         if now - self._looked_at >= _LOOK_S:
             self._looked_at = now
+            self._kept.drop_old()
             self._look()
         following = self._next
         if following is None or not following._is_loaded:
@@ -163,7 +171,7 @@ class GenerationFollower(Follower):
             return
         say(f"generation {newest.generation}: preparing the table of {newest.job}")
         self._mark, self._lacking = {}, None
-        self._next = GenerationFollower(self._service, newest, job, self.tables, self._history_bytes)
+        self._next = GenerationFollower(self._service, newest, job, self.tables, self._history_bytes, kept=self._kept)
         self._next._prepare()
 
     def _cannot_follow(self, generation: Generation, why: str) -> None:
@@ -177,10 +185,14 @@ class GenerationFollower(Follower):
         """Show the next one's table; no time in answers goes back."""
         following.table.raise_times(times_so_far(self.table.mem, self.table.epoch))
         following._is_hidden, following._floor = False, self.table.epoch
+        self._kept.keep(self.job, self._shown or self.table)
         following._offer()
         number, out = following.generation.generation, following.generation.job
         say(f"generation {number}: {out} serves, at epoch {following.table.epoch}")
         self.following, self._next, self.is_left_behind = following, None, True
+
+    def _is_kept(self, table: TableWriter) -> bool:
+        return table in self._kept
 
     def _drop_next(self) -> None:
         following, self._next = self._next, None

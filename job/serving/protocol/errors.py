@@ -41,6 +41,12 @@ class OtherModelError(FreshetError):
     served_as = "other-model"
 
 
+class GoneError(FreshetError):
+    """A generation of a service whose table is not kept, or not any more."""
+
+    served_as = "gone"
+
+
 class ExhaustedError(FreshetError):
     """A request or an answer that is too large for one, or beside those in flight; `again`: later it may do."""
 

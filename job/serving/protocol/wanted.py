@@ -32,12 +32,14 @@ ANSWERED = (
 class Wanted(NamedTuple):
     """Condition on the table for an answer, and how long to wait for it.
 
-    `min_position`: partition (or SOURCE:PARTITION) -> the offset of a record that must be covered.
+    `min_position`: partition (or SOURCE:PARTITION) -> the offset of a record that must be covered. `generation`: of a
+    service, None for the current one.
     """
 
     min_epoch: int = 0
     min_position: Mapping[str, int] | None = None
     timeout_s: float = TIMEOUT_S
+    generation: int | None = None
 
 
 NOTHING_SPECIAL = Wanted()

@@ -10,6 +10,7 @@ from typing import Any
 from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import ROW
+from freshet.job.serving.tables.kept import read_kept
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.served import Served
 from freshet.state.served import layout as lay
@@ -77,7 +78,7 @@ class Health:
             "reason": self.trouble() or (f"nothing was heard for {behind_s:.1f} s" if stale else None),
             **({"kind": job.kind_name} if job.kind_name else {}),
             **({"lacks": job.lacks} if job.lacks else {}),
-            **({} if job.generation is None else {"generation": job.generation, "next": self.following()}),
+            **({} if job.generation is None else self._of_service(job.generation)),
             "epoch": table.epoch,
             "vertices": table.live,
             "consistency": job.consistency,
@@ -93,6 +94,10 @@ class Health:
             "ids_missing": self._lookup.ids_missing,
             **self.in_flight(),
         }
+
+    def _of_service(self, generation: int) -> dict[str, Any]:
+        kept = [one.generation for one in read_kept(self._lookup.folder)]
+        return {"generation": generation, "next": self.following(), "kept": kept}
 
     def _silence(self) -> str:
         """Describe a job that says nothing, by its folder where that is here; asked every two seconds at most."""

@@ -25,7 +25,7 @@ from freshet.job.serving.protocol.columns import (
 )
 from freshet.job.serving.protocol.errors import BadRequestError, NotYetError, OtherModelError
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
-from freshet.job.serving.tables.served import Answer, CurrentTable, JobHere, Served
+from freshet.job.serving.tables.served import Answer, JobHere, Served, Tables
 from freshet.state.served.ids import Ids, Texts, place_of
 from freshet.state.served.mapped import Found
 from freshet.state.served.plain import PlainReader
@@ -47,12 +47,18 @@ Metric = str
 class Lookup:
     """Answers from a table, at its newest complete epoch."""
 
-    def __init__(self, table: CurrentTable) -> None:
+    ids_found = ids_missing = 0
+
+    def __init__(self, table: Tables) -> None:
         self._table = table
-        self.ids_found = self.ids_missing = 0
-        self._neighbours = NearestRows(lambda: self.whole, lambda served: served.job.consistency == EPOCH)
+        self._neighbours = NearestRows(table.whole, lambda served: served.job.consistency == EPOCH)
         self._log_times: LogTimes | None = None
         self.budget, self.room = Budget(), cast(WaitingRoom | None, None)  # of a server: `as_server`
+
+    @property
+    def source(self) -> Tables:
+        """Source of the table."""
+        return self._table
 
     @property
     def job(self) -> JobHere:

@@ -197,12 +197,13 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return dict(read_json(path, _ServerFile, "a server that is started writes it again") or {})
     except DamagedFileError as error:
-        _say_once(str(error))
+        say_once(str(error))
         return {}
 
 
 @lru_cache(maxsize=64)
-def _say_once(text: str) -> None:
+def say_once(text: str) -> None:
+    """Say something that is met again and again."""
     say(text)
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -162,6 +162,29 @@ class Answer(NamedTuple):
         """Some of its rows."""
         ids, here = slice_of(self.ids, begin, end), slice(begin, end)
         return self._replace(ids=ids, epochs=self.epochs[here], rows=self.rows[here])
+
+
+class Tables(Protocol):
+    """A source of tables, for a Lookup: see CurrentTable."""
+
+    tables: Path
+
+    @property
+    def job(self) -> JobHere:
+        """The job of the table."""
+
+    @property
+    def switches(self) -> int | None:
+        """The number of generations of a service that came since the first one that was read."""
+
+    def served(self) -> Served:
+        """The table and its job."""
+
+    def at_hand(self) -> Served:
+        """The same, for a caller that checks itself whether the table was replaced."""
+
+    def whole(self) -> Served:
+        """The table with all that can be read of it."""
 
 
 class CurrentTable:

@@ -31,7 +31,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     ("path", "said"),
     [
         ("/embeddings/2?min_epoc=1", "min_epoc: no such field; did you mean min_epoch?"),
-        ("/embeddings/2?as_of_ms=1", "as_of_ms: no such field; expected id, ids_as, kind, min_epoch, min_position"),
+        ("/embeddings/2?as_of_ms=1", "as_of_ms: no such field; expected generation, id, ids_as, kind, min_epoch"),
         ("/embeddings/2?MIN_EPOCH=1", "MIN_EPOCH: no such field; did you mean min_epoch?"),
         ("/embeddings/2?min_epoch=1&min_epoch=2", "min_epoch: expected it once"),
         ("/embeddings?id=2&id=3", "id: expected it once, got '2' and '3'"),
@@ -229,9 +229,9 @@ def test_the_description_has_the_fields_that_are_read(served: Served) -> None:
     paths = served.http.get("/openapi.json").json()["paths"]
     for path in ("/embeddings", "/embeddings/{id}"):
         fields = {one["name"]: one for one in paths[path]["get"]["parameters"]}
-        assert fields.keys() == {"id", "ids_as", "kind", "min_epoch", "min_position", "timeout"}
+        assert fields.keys() == {"generation", "id", "ids_as", "kind", "min_epoch", "min_position", "timeout"}
         assert (fields["id"]["in"], fields["id"]["required"]) == ("path" if "{id}" in path else "query", True)
         assert fields["min_position"]["schema"]["type"] == "array"
     body = paths["/embeddings"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
-    assert body.keys() == {"ids", "ids_as", "min_epoch", "min_position", "timeout"}
+    assert body.keys() == {"generation", "ids", "ids_as", "min_epoch", "min_position", "timeout"}
     assert [one["name"] for one in paths["/readyz"]["get"]["parameters"]] == ["stale"]
