@@ -41,7 +41,8 @@ ServiceFolder = Annotated[
 Kind = Annotated[
     Text,
     typer.Option(
-        help="With --tables or --service: kind of vertices to serve, where the model returns several.",
+        help="With --tables, --service or a topic of generations: kind of vertices to serve, where the model returns "
+        "several.",
         show_default=False,
     ),
 ]
@@ -54,7 +55,12 @@ From = Annotated[
     ),
 ]
 Kafka = Annotated[
-    Text, typer.Option(metavar="kafka://HOST:PORT/TOPIC", help="Feed from the topic of `freshet run --embeddings-to`.")
+    Text,
+    typer.Option(
+        metavar="kafka://HOST:PORT/TOPIC",
+        help="Feed from the topic of `freshet run --embeddings-to`; with TOPIC-generations from that of a service's "
+        "current job.",
+    ),
 ]
 Config = Annotated[Path | None, typer.Option(help="With --kafka: YAML file with client properties under `kafka:`.")]
 Host = Annotated[
@@ -133,6 +139,7 @@ def serve(
     [cyan]freshet serve --from one:47470,other:47470[/cyan]
     [cyan]freshet serve --tables /var/lib/freshet/tables --from other:47470[/cyan]  beside a TaskManager
     [cyan]freshet serve --kafka kafka://localhost:9092/embeddings[/cyan]
+    [cyan]freshet serve --kafka kafka://localhost:9092/embeddings-generations[/cyan]
     [cyan]freshet query 7 9[/cyan]
     [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
@@ -217,10 +224,11 @@ def _check_service(service: Path | None, given: dict[str, object]) -> None:
 
 
 def _sources(tables: Path | None, kind: str | None, given: str | None, kafka: str | None) -> tuple[str, ...]:
-    if kind is not None and (tables is None or kafka is not None):
+    of_generations = kafka is not None and kafka.endswith("-generations")
+    if kind is not None and not of_generations and (tables is None or kafka is not None):
         msg = (
             f"--kind {kind}: goes with --tables O/tables; a server of --from has one kind, and the topic of --kafka is "
-            f"that of one, such as kafka://HOST:PORT/TOPIC.{topic_end(kind)}"
+            f"that of one, such as kafka://HOST:PORT/TOPIC.{topic_end(kind)}, or of generations"
         )
         raise UsageError(msg)
     sources = tuple(filter(None, (one.strip() for one in (given or "").split(","))))

@@ -43,6 +43,11 @@ class CurrentTopic(BaseModel):
     model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # SHA-256
     since_ms: Annotated[int, Field(ge=0)]
 
+    @property
+    def place(self) -> str:
+        """Source of its embeddings, in words."""
+        return f"the topic {self.topic}"
+
     @staticmethod
     def decode(key: bytes | None, value: bytes | None, pointer: KafkaAddress) -> CurrentTopic:
         """Return what a record of a topic of generations says.
@@ -63,7 +68,7 @@ class CurrentTopic(BaseModel):
             where = f"{why['loc'][0]}: " if why["loc"] else ""
             msg = f"value: {where}{why['msg']}, got {value[:_SHOWN]!r}"
             raise ValueError(msg) from None
-        if not belongs(found.topic, base := pointer.topic.removesuffix(_END)):
+        if not belongs(found.topic, base := base_of_pointer(pointer)):
             msg = f"topic: expected {base} or {base}-…, got {found.topic[:_SHOWN]!r}"
             raise ValueError(msg)
         return found
@@ -72,6 +77,11 @@ class CurrentTopic(BaseModel):
 def is_pointer(address: KafkaAddress) -> bool:
     """Return whether a topic is one of generations, by its name."""
     return address.topic.endswith(_END) and address.topic != _END
+
+
+def base_of_pointer(pointer: KafkaAddress) -> str:
+    """Return NAME of a topic NAME-generations."""
+    return pointer.topic.removesuffix(_END)
 
 
 def belongs(topic: str, base: str) -> bool:

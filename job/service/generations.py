@@ -54,6 +54,11 @@ class Generation(BaseModel):
     from_: Annotated[int | None, Field(alias="from")] = None
 
     @property
+    def place(self) -> str:
+        """Source of its embeddings, in words."""
+        return self.job
+
+    @property
     def out(self) -> Path:
         """Output folder of the job."""
         return Path(self.job)

@@ -17,6 +17,7 @@ from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.gnn.model import ModelError
 from freshet.job.console import say
 from freshet.job.errors import UsageError
+from freshet.job.service.generations import GENERATIONS_MAX
 from freshet.job.serving.feeds.checked import job_fields, parsed, whole_batches
 from freshet.job.serving.feeds.sent_model import folder_of, take
 from freshet.job.serving.protocol.errors import OF_SERVICE
@@ -77,18 +78,30 @@ class FedJob(ServedJob):
         more = fields["width"], fields["model"]
         job = fields["job_id"], fields["parts"], fields["strings"], tuple(fields["sources"])
         out, kind = LogFolders.of_tables(tables).out, kind_of_log(fields["job_id"], fields["kind_name"])
-        lacks = str(sent.get("lacks", "")) if isinstance(sent, dict) else ""  # of our own note on a topic
-        named = {"kind_name": kind or fields["kind_name"], "lacks": lacks, "consistency": fields["consistency"]}
-        return FedJob(out, *job, kept, *tails, kind, *more, **named)
+        own = sent if isinstance(sent, dict) else {}  # of our own note on a topic
+        of_topic = {"lacks": str(own.get("lacks", "")), "model_sha256": str(own.get("model_sha256", ""))}
+        named = {"kind_name": kind or fields["kind_name"], "consistency": fields["consistency"], **of_topic}
+        number = own.get("generation")
+        generation = number if type(number) is int and 0 <= number < GENERATIONS_MAX else None
+        return FedJob(out, *job, kept, *tails, kind, *more, **named, generation=generation)
 
     @staticmethod
     def recorded(tables: Path) -> FedJob | None:
         """Read the record that `write` left beside a table; None if there is none, or a power loss has damaged it."""
+        fields = FedJob.note(tables)
         try:
-            fields = read_json(tables / _JOB, dict[str, Any], "it is written again from what the next server sends")
-            return None if fields is None else FedJob.of(fields, tables)
-        except (DamagedFileError, ValueError):
+            return FedJob.of(fields, tables) if fields else None
+        except ValueError:
             return None
+
+    @staticmethod
+    def note(tables: Path) -> dict[str, Any]:
+        """Return the fields of that record, empty where there is none or it is damaged."""
+        try:
+            found = read_json(tables / _JOB, dict[str, Any], "it is written again from what the next server sends")
+        except DamagedFileError:
+            return {}
+        return found or {}
 
     @staticmethod
     def write(fields: dict[str, Any], tables: Path) -> FedJob:

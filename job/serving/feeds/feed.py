@@ -163,10 +163,13 @@ def _check_fed(options: ServeOptions, job: ServedJob) -> None:
 
 def _of_topic(options: ServeOptions, address: KafkaAddress, until: Callable[[], bool]) -> Feed:
     from freshet.job.kafka.client import ClientProperties
+    from freshet.job.service.current_topic import is_pointer
     from freshet.job.serving.feeds.topic import Topic
 
-    tables = _tables_of(options, (str(address),))
-    topic = Topic(address, options.kafka_properties or ClientProperties())
+    properties = options.kafka_properties or ClientProperties()
+    if is_pointer(address):
+        return _of_generations(options, address, properties, until)
+    tables, topic = _tables_of(options, (str(address),)), Topic(address, properties)
     job = topic.job(tables, until, options.wait_s)
 
     def follower(job: FedJob) -> Follower:
@@ -175,6 +178,29 @@ def _of_topic(options: ServeOptions, address: KafkaAddress, until: Callable[[], 
         return TopicFollower(job, tables, topic, until, options.history_bytes)
 
     return Feed(tables, job, follower)
+
+
+def _of_generations(
+    options: ServeOptions, address: KafkaAddress, properties: ClientProperties, until: Callable[[], bool]
+) -> Feed:
+    from freshet.job.kafka.brokers import await_brokers
+    from freshet.job.serving.feeds.fed_job import FedJob
+    from freshet.job.serving.feeds.topic_generations import TopicGenerations
+
+    tables = _tables_of(options, (str(address), *([options.kind] if options.kind else [])))
+    topics = TopicGenerations(address, properties, tables, options.kind)
+    if not FedJob.note(tables):
+        await_brokers([("--kafka", address)], properties)
+    found = topics.begun(until, options.wait_s)
+
+    def follower(_: ServedJob) -> Follower:
+        from freshet.job.serving.feeds.topic_generation_follower import TopicGenerationFollower
+        from freshet.job.serving.tables.kept import KeptTables
+
+        kept = KeptTables(tables, options.keep_s)
+        return TopicGenerationFollower(topics, found, until, options.history_bytes, kept=kept)
+
+    return Feed(tables, found.job, follower)
 
 
 def _tables_of(options: ServeOptions, sources: tuple[str, ...]) -> Path:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from freshet.errors import FreshetError
 from freshet.job.console import say
@@ -28,29 +29,31 @@ _POLL_S = 0.002
 Place = tuple[str, int]
 
 
-class GenerationFollower(Follower):
+class Numbered(Protocol):
+    """A generation, as followers need to know it."""
+
+    @property
+    def generation(self) -> int:
+        """Its number."""
+
+    @property
+    def place(self) -> str:
+        """Source of its embeddings, in words."""
+
+
+class Succession(Follower):
     """Follower of the job of one generation, which looks for the next one.
 
     The next job's table is loaded on another thread and kept up to date beside the current one; it is shown once it
-    has read at least as far in every partition. Readers have the current table until then, whatever becomes of the
-    next job.
+    has read at least as far. Readers have the current table until then, whatever becomes of the next job.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        generation: Generation,
-        job: ServedJob,
-        tables: Path,
-        history_bytes: int = HISTORY_BYTES,
-        *,
-        kept: KeptTables,
-    ) -> None:
-        super().__init__(job, tables, history_bytes)
-        self.generation = generation
-        self._kept = kept
-        self._service = service
-        self._next: GenerationFollower | None = None
+    generation: Numbered
+
+    def _begin_with(self, generation: Numbered, kept: KeptTables) -> None:
+        """Set what the methods below go by."""
+        self.generation, self._kept = generation, kept
+        self._next: Succession | None = None
         self._ending = threading.Lock()
         self._is_loaded = self._is_hidden = self._is_dropped = self._is_tried = self._is_noted = False
         self._failed: str | None = None  # why its table could not be loaded
@@ -65,6 +68,20 @@ class GenerationFollower(Follower):
             moved = not self._is_held(now) and self._tried(self.step)
             if not (self._bring_on_next(now) or moved):
                 time.sleep(_POLL_S)
+
+    @abstractmethod
+    def _newest(self) -> Numbered | None:
+        """Return the generation that is the current one; None where it is not known.
+
+        Raises: FreshetError saying why that can't be known.
+        """
+
+    @abstractmethod
+    def _follower_of(self, newest: Any) -> Succession:
+        """Return the follower of a generation's job.
+
+        Raises: FreshetError where it can't be followed.
+        """
 
     def next_figures(self) -> dict[str, Any] | None:
         """Return the generation that is to follow: partitions in which it is behind, and why else it does not yet."""
@@ -97,10 +114,14 @@ class GenerationFollower(Follower):
         if self._is_hidden:
             return
         if not self._is_noted and self.table.epoch >= self._floor:
-            times = times_so_far(self.table.mem, self.table.epoch)
-            write_seen(self.tables, SeenGeneration(self.generation.generation, times))
+            self._note()
             self._is_noted = True
         super()._offer()
+
+    def _note(self) -> None:
+        """Note that readers get it, before they do."""
+        times = times_so_far(self.table.mem, self.table.epoch)
+        write_seen(self.tables, SeenGeneration(self.generation.generation, times))
 
     def _load(self) -> None:
         super()._load()
@@ -115,7 +136,7 @@ class GenerationFollower(Follower):
                 self._load()
                 self._is_loaded = True
             except Exception as error:  # whatever it is: the current job is served
-                self._failed = f"{self.job.out}: {type(error).__name__}: {error}"
+                self._failed = f"{self.generation.place}: {type(error).__name__}: {error}"
             with self._ending:
                 self._is_tried = True
                 if self._is_dropped:
@@ -137,7 +158,7 @@ class GenerationFollower(Follower):
             if following.covers(self.read_upto()):
                 self._give_place_to(following)
         except Exception as error:  # of a full disk, or of a file that is damaged: the current job is served
-            self._cannot_follow(following.generation, f"{following.job.out}: {type(error).__name__}: {error}")
+            self._cannot_follow(following.generation, f"{following.generation.place}: {type(error).__name__}: {error}")
             return False
         if not self.is_left_behind and now - self._mark_at >= _NEAR_S and following.covers(self._mark):
             if self._mark and now - self._held_at > _HOLD_S + _REST_S:
@@ -152,11 +173,12 @@ class GenerationFollower(Follower):
     def _look(self) -> None:
         """Begin with the newest generation that is not followed yet."""
         try:
-            newest = self._service.current()
+            newest = self._newest()
         except FreshetError as error:
             self._cannot_follow(self.generation, str(error))
             return
         if newest is None or newest.generation <= self.generation.generation:
+            self._lacking = None
             return
         following = self._next
         if following is not None and following.generation.generation == newest.generation:
@@ -165,29 +187,29 @@ class GenerationFollower(Follower):
             return
         self._drop_next()  # another promotion meanwhile
         try:
-            job = job_of(newest, self.job.kind_name or None)
+            following = self._follower_of(newest)
         except FreshetError as error:
             self._cannot_follow(newest, str(error))
             return
-        say(f"generation {newest.generation}: preparing the table of {newest.job}")
+        say(f"generation {newest.generation}: preparing the table of {newest.place}")
         self._mark, self._lacking = {}, None
-        self._next = GenerationFollower(self._service, newest, job, self.tables, self._history_bytes, kept=self._kept)
+        self._next = following
         self._next._prepare()
 
-    def _cannot_follow(self, generation: Generation, why: str) -> None:
+    def _cannot_follow(self, generation: Numbered, why: str) -> None:
         """Say, once, why a generation can't be followed, and try it again in a while."""
         self._drop_next()
         if self._lacking != (found := (generation.generation, why)):
             say(f"generation {generation.generation}: {why}; the current job is served")
         self._lacking, self._looked_at = found, time.monotonic() + _AGAIN_S
 
-    def _give_place_to(self, following: GenerationFollower) -> None:
+    def _give_place_to(self, following: Succession) -> None:
         """Show the next one's table; no time in answers goes back."""
         following.table.raise_times(times_so_far(self.table.mem, self.table.epoch))
         following._is_hidden, following._floor = False, self.table.epoch
         self._kept.keep(self.job, self._shown or self.table)
         following._offer()
-        number, out = following.generation.generation, following.generation.job
+        number, out = following.generation.generation, following.generation.place
         say(f"generation {number}: {out} serves, at epoch {following.table.epoch}")
         self.following, self._next, self.is_left_behind = following, None, True
 
@@ -209,3 +231,28 @@ class GenerationFollower(Follower):
         if hasattr(self, "table"):
             self.table.supersede()
             self.table.path.unlink(missing_ok=True)
+
+
+class GenerationFollower(Succession):
+    """Follower of the job of a service's generation; the next one has to read as far in every partition."""
+
+    def __init__(
+        self,
+        service: Service,
+        generation: Generation,
+        job: ServedJob,
+        tables: Path,
+        history_bytes: int = HISTORY_BYTES,
+        *,
+        kept: KeptTables,
+    ) -> None:
+        super().__init__(job, tables, history_bytes)
+        self._service = service
+        self._begin_with(generation, kept)
+
+    def _newest(self) -> Generation | None:
+        return self._service.current()
+
+    def _follower_of(self, newest: Generation) -> GenerationFollower:
+        job = job_of(newest, self.job.kind_name or None)
+        return GenerationFollower(self._service, newest, job, self.tables, self._history_bytes, kept=self._kept)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException
 
@@ -60,15 +61,35 @@ class Topic:
         """Reads from these offsets on, of the topic with this id; where there are none, from the beginning."""
         return TopicReader(self.address, self.properties, offsets, id_)
 
-    def _fields(self, until: Callable[[], bool]) -> dict[str, object] | None:
+    def described(self, model: str, timeout_s: float) -> dict[str, Any]:
+        """Return what the first row of a model, by its SHA-256, says of the topic.
+
+        Raises: UsageError where there is none, or no such topic (NoTopicError); JobFailed without brokers.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            found = self._fields(lambda: time.monotonic() > deadline, model[:12])
+        except (KafkaException, OffsetsGoneError) as error:
+            msg = f"{self.address}: {one_line(error)}"
+            raise JobFailed(msg) from error
+        if found is None:
+            msg = f"{self.address}: there is no embedding of the model {model[:12]} in it yet"
+            raise UsageError(msg)
+        return found
+
+    def _fields(self, until: Callable[[], bool], model: str = "") -> dict[str, Any] | None:
+        """Return what the first row says, of a model if one is given; None where `until` ends the search.
+
+        With a model that ends at the topic's end, too.
+        """
         reader = self.read({})
         try:
-            while not until():
+            while not until() and not (model and reader.caught_up):
                 for record in reader.read(POLL_S):
                     kind = Kind.of(record)
-                    if kind is not None:
+                    if kind is not None and model in ("", kind.model):
                         mark = TopicMark.of(record.headers)
-                        fields = {"strings": kind.strings, "width": kind.width, "model": kind.model}
+                        fields: dict[str, Any] = {"strings": kind.strings, "width": kind.width, "model": kind.model}
                         fields |= {"kind_name": mark.kind if mark is not None and is_kind(mark.kind) else ""}
                         fields |= {"lacks": "; ".join(self._lacks(mark))}
                         return fields | {"job_id": reader.id, "sources": [str(self.address)], "consistency": ROW}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.service.generations import GENERATION
 from freshet.job.serving.feeds.fed_job import RETRY_S, FedJob
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.feeds.topic import Topic
@@ -23,6 +25,7 @@ from freshet.job.serving.feeds.topic_records import Kind, rows_of_records
 from freshet.job.serving.protocol.columns import taken
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.change_log_rows import NewestRows
+from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served.ids import Ids, text_bytes
 from freshet.state.served.layout import HISTORY_BYTES, T_BEAT_US, T_CAPACITY
 from freshet.state.served.reader import TableReader
@@ -52,20 +55,43 @@ class TopicFollower(Follower):
         history_bytes: int = HISTORY_BYTES,
     ) -> None:
         super().__init__(job, tables, history_bytes)
-        self._kind, self._topic, self._until = Kind(job.strings, job.width, job.model_tag), topic, until
+        kind = Kind(job.strings, job.width, job.model_tag)
+        self._kind = kind if job.generation is None else replace(kind, epoch_max=GENERATION - 1)
+        self._topic, self._until = topic, until
         self._reader: TopicReader | None = None
         self._view: TableReader | None = None
         self._loaded, self._said, self._reasons = False, "", set[str]()
         self._topic_id = job.job_id  # that the positions are of
         self._refused = self._heard_us = self._newest_us = 0
 
-    def run(self, until: Callable[[], bool]) -> None:
-        """Follow the topic until `until` returns True."""
-        while not until():
-            self._tried(self._go_on)
-
     def step(self) -> bool:
-        """Take in what has come; whether there was something."""
+        """Take in what has come; whether there was something.
+
+        Retry if a broker is away, and read a recreated topic from the beginning.
+        """
+        try:
+            return self._take_in()
+        except OffsetsGoneError as error:
+            say(f"--kafka: {error}; all of it is read again")
+            self._begin_anew()
+        except OSError:  # what was read is not in the table: it is read again
+            self._let_go()
+            raise
+        except (KafkaException, JobFailed, UsageError) as error:
+            said = one_line(error)
+            if said != self._said:
+                say(f"--kafka: {said}; asking again")
+            self._said = said
+            self._let_go()
+            self._beat(time.monotonic())
+            time.sleep(RETRY_S)
+        return False
+
+    def _take_in(self) -> bool:
+        """Take in what has come, as `step`.
+
+        Raises: KafkaException, JobFailed, UsageError, OffsetsGoneError for whatever goes wrong.
+        """
         if self._reader is None:
             offsets = {partition: upto for (_, partition), (upto, _) in self._positions.items()}
             self._reader = self._topic.read(offsets, self._topic_id)
@@ -84,9 +110,14 @@ class TopicFollower(Follower):
         self._let_go()
         super().close(forget)
 
+    @property
+    def refused(self) -> int:
+        """Return the number of records that were left out."""
+        return self._refused
+
     def _left(self) -> TableWriter | None:
-        found = place.take_over(self.job, self.tables)
-        if found is None or found.reach < found.epoch or time.time() - found.word(T_BEAT_US) / 1e6 >= _LEFT_S:
+        found = place.take_over(self.job, self.tables) if is_fresh(self.job, self.tables) else None
+        if found is None or found.reach < found.epoch:
             return None
         found.publish(found.reach)  # also half a batch: each row is the newest of its own, and none is read by its ring
         self._loaded = True
@@ -106,32 +137,12 @@ class TopicFollower(Follower):
         self._loaded, self._positions = False, {}
         self._let_go()
         self.table = self._table_for(0, 0)
-        self.table.publish(0)
+        self.table.publish(self.job.base)
         while not self._until():
-            self._go_on()
+            self.step()
             if self._reader is not None and self._reader.caught_up:
                 self._loaded = True
                 break
-
-    def _go_on(self) -> bool:
-        """Take a step; retry if a broker is away, and read a recreated topic from the beginning."""
-        try:
-            return self.step()
-        except OffsetsGoneError as error:
-            say(f"--kafka: {error}; all of it is read again")
-            self._begin_anew()
-        except OSError:  # what was read is not in the table: it is read again
-            self._let_go()
-            raise
-        except (KafkaException, JobFailed, UsageError) as error:
-            said = one_line(error)
-            if said != self._said:
-                say(f"--kafka: {said}; asking again")
-            self._said = said
-            self._let_go()
-            self._beat(time.monotonic())
-            time.sleep(RETRY_S)
-        return False
 
     def _take(self, found: NewestRows, refused: list[str]) -> None:
         for reason in refused[:_REASONS_MAX]:
@@ -140,11 +151,11 @@ class TopicFollower(Follower):
                 say(f"--kafka: a record was left out: {reason}")
         self._refused += len(refused)
         self._make_room(len(found.ids), text_bytes(found.ids))
-        self.table.put(found.epochs, found.ids, found.rows)
-        epochs = found.dead_epochs
+        self.table.put(self.job.base + found.epochs, found.ids, found.rows)
+        epochs = self.job.base + found.dead_epochs
         _remove(self.table, found.dead, epochs, np.flatnonzero(self._read_rows(found.dead) < epochs))
         assert self._reader is not None
-        newest = max(self.table.reach, found.newest)
+        newest = max(self.table.reach, self.job.base + found.newest)
         self.table.publish(newest, self._newest_us)
         self._positions = {(0, one): (upto, newest) for one, upto in self._reader.offsets.items() if upto >= 0}
         self._set_positions()
@@ -171,7 +182,13 @@ class TopicFollower(Follower):
 
     def _beat_of(self, table: TableWriter, now: float) -> None:
         self._beat_at = now
-        table.beat(self._heard_us, self._refused, False)
+        table.beat(self._heard_us, self.refused, False)
+
+
+def is_fresh(job: ServedJob, tables: Path) -> bool:
+    """Return whether a killed server has left a table of the job that misses no tombstones."""
+    found = place.left_behind(job, tables)
+    return found is not None and found.width == job.width and time.time() - found.word(T_BEAT_US) / 1e6 < _LEFT_S
 
 
 def _remove(table: TableWriter, ids: Ids, epochs: np.ndarray, which: np.ndarray) -> None:

@@ -36,6 +36,10 @@ class OffsetsGoneError(RuntimeError):
     """The next offset is no longer available: the topic was recreated, or its retention is too short."""
 
 
+class NoTopicError(UsageError):
+    """There is no such topic."""
+
+
 class TopicReader:
     """A consumer without a group, on all partitions of a topic; for one thread."""
 
@@ -150,7 +154,7 @@ class TopicReader:
 def partitions_of(client: Any, address: KafkaAddress) -> list[int]:
     """The partitions of a topic.
 
-    Raises: JobFailed when no broker answers; UsageError where there is no such topic.
+    Raises: JobFailed when no broker answers; NoTopicError.
     """
     try:
         found = client.list_topics(address.topic, timeout=ASK_S).topics[address.topic]
@@ -159,7 +163,7 @@ def partitions_of(client: Any, address: KafkaAddress) -> list[int]:
         raise JobFailed(msg) from error
     if found.error is not None or not found.partitions:
         msg = f"--kafka {address}: no such topic; it is what `freshet run --embeddings-to` names"
-        raise UsageError(msg)
+        raise NoTopicError(msg)
     return sorted(found.partitions)
 
 

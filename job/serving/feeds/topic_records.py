@@ -41,11 +41,15 @@ class BadRecordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Properties common to all records of a topic: the kind of ids, the width of a row, and the model."""
+    """Properties common to all records of a topic: the kind of ids, the width of a row, and the model.
+
+    `epoch_max`: the greatest epoch that a record may have.
+    """
 
     strings: bool
     width: int
     model: str
+    epoch_max: int = _EPOCH_MAX
 
     @staticmethod
     def of(record: Record) -> Kind | None:
@@ -94,7 +98,7 @@ def rows_of_records(records: Iterable[Record], kind: Kind) -> tuple[NewestRows, 
 def _read(record: Record, kind: Kind) -> tuple[int | str, int, bytes | None]:
     id_ = _id(record.key, kind.strings)
     if record.value is None:
-        return id_, _epoch_of(record.headers), None
+        return id_, _epoch_of(record.headers, kind.epoch_max), None
     epoch: Any
     model: Any
     if record.value[:1] == _BINARY:
@@ -109,8 +113,8 @@ def _read(record: Record, kind: Kind) -> tuple[int | str, int, bytes | None]:
             msg = f"id: expected that of the key, {str(id_)[:_SHOWN]!r}, got {str(fields.get('id'))[:_SHOWN]!r}"
             raise BadRecordError(msg)
         row = _vector(fields.get("embedding"))
-    if type(epoch) is not int or not 0 <= epoch <= _EPOCH_MAX:
-        msg = f"epoch: expected an integer from 0 to {_EPOCH_MAX}, got {str(epoch)[:_SHOWN]!r}"
+    if type(epoch) is not int or not 0 <= epoch <= kind.epoch_max:
+        msg = f"epoch: expected an integer from 0 to {kind.epoch_max}, got {str(epoch)[:_SHOWN]!r}"
         raise BadRecordError(msg)
     if model != kind.model:
         msg = f"model: expected {kind.model}, got {str(model)[:_SHOWN]!r}: the topic has rows of another model"
@@ -179,9 +183,9 @@ def _vector(written: object) -> np.ndarray:
     raise BadRecordError(msg)
 
 
-def _epoch_of(headers: Sequence[tuple[str, Any]]) -> int:
+def _epoch_of(headers: Sequence[tuple[str, Any]], epoch_max: int) -> int:
     written = next((value for name, value in headers if name == EPOCH_HEADER), None)
-    if isinstance(written, bytes) and written.isdigit() and len(written) < 19:
+    if isinstance(written, bytes) and written.isdigit() and len(written) < 19 and int(written) <= epoch_max:
         return int(written)
     msg = f"header {EPOCH_HEADER}: expected a number from 0 on, got {written!r:.{_SHOWN}}"
     raise BadRecordError(msg)

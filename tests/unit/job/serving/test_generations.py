@@ -89,7 +89,8 @@ def test_a_job_that_is_behind_waits_and_is_named_in_health(jobs: Jobs, tmp_path:
         with jobs.lock:
             jobs.silent.add("b2")
             last = jobs.epoch
-        time.sleep(0.3)
+        with EmbeddingClient(place["flight"], timeout=60) as client:
+            client.get([2], min_epoch=last + 1)
         found = promote(service, tmp_path / "b2", wait_s=2.0, force=True)
         assert not found.readable, "it is behind"
         with EmbeddingClient(place["flight"], timeout=60) as client:
