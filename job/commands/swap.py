@@ -10,11 +10,13 @@ import typer
 
 from freshet.job.commands.promote import SERVICE, seconds
 from freshet.job.commands.run import RunCommand
-from freshet.job.errors import EXIT_CHECK_FAILED, UsageError
+from freshet.job.errors import EXIT_CHECK_FAILED
 from freshet.job.options.config_file import read_config_file
 from freshet.job.options.flags import parameter, parameters
+from freshet.job.units import OFF
 
 # What a swap says itself, or takes from the job that serves.
+_NAMES = "out", "config", "hold", "in_turn", "print_spec", "gate", "wait", "keep"
 _OWN = {"model", "snapshot", "events", "out", "resume", "start_from", "until", "detach", "stay", "undirected"}
 
 
@@ -39,49 +41,33 @@ def swap(**given: Any) -> None:
     """
     import orjson
 
-    from freshet.job.folder.job_file import SavedJob
     from freshet.job.service.generations import Service
     from freshet.job.swap.record import Swap
-    from freshet.job.swap.steps import SwapFailed, SwapOptions, SwapSteps
+    from freshet.job.swap.swapping import SwapFailed, SwapLine, go_on
 
     service, model = Service(given.pop("service")), given.pop("model").absolute()
-    own = {name: given.pop(name) for name in ("hold", "in_turn", "gate", "wait", "keep", "config", "out")}
-    current = service.current()
-    if current is None:
-        msg = f"{service.folder}: no service; `freshet promote` makes one"
-        raise UsageError(msg)
+    own = {name: given.pop(name) for name in _NAMES}
     options = {name.rstrip("_"): value for name, value in given.items() if value not in (None, [])}
-    if own["config"] is not None:
-        options = {**read_config_file(own["config"]), **options}
-    saved = SavedJob.read(current.out)
-    if saved is None:
-        msg = f"{current.job}: the job that serves is gone; put its folder back, or `freshet promote` another one"
-        raise UsageError(msg)
-    events = tuple(saved.settings.sources)
-    asked = SwapOptions(
-        model,
-        options,
-        events,
-        own["in_turn"],
-        own["gate"] or "",
-        seconds(own["wait"] or "1h"),
-        seconds(own["keep"] or "1h", "--keep"),
+    line = SwapLine(
+        model=model,
+        out=own["out"],
+        options={**({} if own["config"] is None else read_config_file(own["config"])), **options},
+        in_turn=bool(own["in_turn"]),
+        gate=own["gate"] or "",
+        hold=bool(own["hold"]),
+        print_spec=bool(own["print_spec"]),
+        wait_s=seconds(own["wait"] or "1h"),
+        keep_s=0.0 if own["keep"] == OFF else seconds(own["keep"] or "1h", "--keep"),
     )
     going = Swap(service)
-    out = (own["out"] or service.folder / "jobs" / f"g{current.generation + 1}").absolute()
-    line = {"model": str(model), "out": str(own["out"] or ""), **{k: str(v) for k, v in options.items()}}
-    record = going.begin(current, out, line | {"in_turn": str(own["in_turn"]), "gate": asked.gate})
-    steps = SwapSteps(going, asked)
-    try:
-        record = going.run(record, steps.all(), "check" if own["hold"] else "stop")
-    except SwapFailed as error:
-        steps.give_up(record)
-        going.end(record)
-        typer.echo(f"swap: {error}", err=True)
-        raise typer.Exit(EXIT_CHECK_FAILED) from None
-    if not own["hold"]:
-        going.end(record)
-    print(orjson.dumps({"generation": record.generation, "out": record.out, "seconds": record.seconds}).decode())
+    with going.alone():
+        try:
+            record = go_on(going, line)
+        except SwapFailed as error:
+            typer.echo(f"swap: {error}", err=True)
+            raise typer.Exit(EXIT_CHECK_FAILED) from None
+    if not line.print_spec:
+        print(orjson.dumps(record.as_json()).decode())
 
 
 def _parameters() -> list[inspect.Parameter]:
@@ -93,11 +79,17 @@ def _parameters() -> list[inspect.Parameter]:
             bool, typer.Option("--hold", help="End before the promotion; the same line without it goes on.")
         ],
         "in_turn": Annotated[bool, typer.Option("--in-turn", help="Stop the job before first.")],
+        "print_spec": Annotated[
+            bool, typer.Option("--print-spec", help="Write the manifests of the new job, as `freshet spec`, and end.")
+        ],
         "gate": Annotated[
             str | None, typer.Option(metavar="CMD", help="Command that has to end with 0 before the promotion.")
         ],
         "wait": Annotated[str, typer.Option(help="Maximum wait for the new job to catch up (default: 1h).")],
-        "keep": Annotated[str, typer.Option(help="How long the job before goes on after the promotion (default: 1h).")],
+        "keep": Annotated[
+            str,
+            typer.Option(help="How long the job before goes on after the promotion; off: not at all (default: 1h)."),
+        ],
     }
     made = [parameter(name, annotation) for name, annotation in own.items()]
     made[0] = made[0].replace(default=inspect.Parameter.empty)

@@ -112,7 +112,7 @@ class _Printing:
         else:
             line = change if row is None else change | {"embedding": row.tolist()}
         if line is not None:
-            _print_line(line)
+            print_line(line)
 
     def _begin(self) -> None:
         from freshet.job.serving.tables.watching import Classes
@@ -123,11 +123,12 @@ class _Printing:
 
     def _took_over(self, generation: Generation) -> None:
         fields = generation.model_dump(by_alias=True)
-        _print_line({name: fields[name] for name in ("generation", "model")} | fields)
+        print_line({name: fields[name] for name in ("generation", "model")} | fields)
         self._begin()
 
 
-def _print_line(line: dict[str, Any]) -> None:
+def print_line(line: dict[str, Any]) -> None:
+    """Print a change as a JSON line, at once."""
     import orjson
 
     print(orjson.dumps(line).decode(), flush=True)

@@ -58,7 +58,7 @@ class ApplicationRun(ClusterRun):
         """Submit the job; `run.json` then says where it is."""
         self.spec, rest = begin_attempt(self.spec), str(self.spec.cluster)
         job_id = flink_setting(JOB_ID) or secrets.token_hex(16)
-        run_file.update_run(self.spec.out_path, **place_of(self.spec, rest, job_id))
+        run_file.update_run(self.spec.out_path, application=True, **place_of(self.spec, rest, job_id))
         self._submit(self.spec, job_id)
         self._reach(rest, job_id)
         run_file.update_run(self.spec.out_path, state=run_file.RUNNING, logs=str(self.spec.logs))

@@ -5,17 +5,23 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from freshet.files.json_file import read_json, write_json
+from freshet.files.owner_only import close_to_others
+from freshet.job.console import say
 from freshet.job.errors import UsageError
+from freshet.job.folder.lock import locked
 from freshet.job.service.generations import Generation, Service
 
 FILE = "swap.json"
+_LOCK = ".swap.lock"
 WORK = "swaps"  # folder in V with what swaps make on the way
 STEPS = "export", "embed", "run", "wait", "check", "promote", "keep", "stop"
 _ADVICE = "remove it, stop the new job if it runs, and begin the swap again"
@@ -32,8 +38,17 @@ class SwapRecord(BaseModel):
     old: str  # folder of the job that serves
     old_job_id: str
     out: str  # folder of the new one
+    events: list[str] = []  # inputs of both
+    cluster: str = ""  # of the job that serves; empty where it has none
+    by_hand: bool = False  # somebody else starts the new job
     seconds: dict[str, float] = {}
+    forgotten: dict[str, int] = {}  # vertices without learned rows that had such, by kind
     generation: int | None = None  # once it is promoted
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the command prints."""
+        lost = {"forgotten": self.forgotten} if self.forgotten else {}
+        return {"generation": self.generation, "out": self.out, "seconds": self.seconds, **lost}
 
 
 class SwapStep(NamedTuple):
@@ -58,23 +73,43 @@ class Swap:
         found: SwapRecord | None = read_json(self._path, SwapRecord, _ADVICE)
         return found
 
-    def begin(self, current: Generation, out: Path, asked: Mapping[str, Any]) -> SwapRecord:
-        """Return the swap under way where it is the same, else begin one.
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the only command that swaps this service.
 
-        Raises: UsageError where another one is under way.
+        Raises: UsageError where another one does.
         """
-        found = self.record()
-        if found is None:
-            found = SwapRecord(
-                id=secrets.token_hex(4),
-                began_ms=time.time_ns() // 10**6,
-                asked=dict(asked),
-                old=current.job,
-                old_job_id=current.job_id,
-                out=str(out),
-            )
-            write_json(self._path, found.model_dump())
-            return found
+
+        def refused(owner: str) -> str:
+            return f"{self.service.folder}: {owner} swaps its model; wait for its end"
+
+        with locked(self.service.folder / _LOCK, "freshet swap", refused):
+            yield
+
+    def begin(
+        self, current: Generation, asked: Mapping[str, Any], options: Mapping[str, Any], **fields: Any
+    ) -> SwapRecord:
+        """Begin a swap: `options` are those of the new job, `fields` the other ones of the record."""
+        made = SwapRecord(
+            id=secrets.token_hex(4),
+            began_ms=time.time_ns() // 10**6,
+            asked=dict(asked),
+            old=current.job,
+            old_job_id=current.job_id,
+            **fields,
+        )
+        close_to_others(self.service.folder)
+        self.work(made).mkdir(parents=True)
+        self.config(made).touch(mode=0o600)
+        self.config(made).write_text(yaml.safe_dump(dict(options)))
+        write_json(self._path, made.model_dump())
+        return made
+
+    def same(self, found: SwapRecord, asked: Mapping[str, Any]) -> SwapRecord:
+        """Return the swap under way.
+
+        Raises: UsageError where it was begun with other options.
+        """
         if differing := sorted(
             name for name in asked.keys() | found.asked.keys() if asked.get(name) != found.asked.get(name)
         ):
@@ -91,10 +126,15 @@ class Swap:
         """Return the folder of what a swap makes on the way."""
         return self.service.folder / WORK / record.id
 
+    def config(self, record: SwapRecord) -> Path:
+        """Return the --config file of the new job."""
+        return self.work(record) / "run.yaml"
+
     def run(self, record: SwapRecord, steps: list[SwapStep], upto: str = STEPS[-1]) -> SwapRecord:
         """Do the steps that are not done yet, up to this one, and note each."""
         for step in steps:
             if step.name not in record.seconds:
+                say(f"{step.name} ...")
                 began = time.monotonic()
                 changed = step.act(record)
                 seconds = {**record.seconds, step.name: round(time.monotonic() - began, 3)}

@@ -1,6 +1,6 @@
 """The steps of `freshet swap`: a job with another model beside the one that serves, checked, and put in its place.
 
-Each step is a command of `freshet` that one could give oneself, in a process of its own.
+Each step does what is left to do where it was killed on the way.
 """
 
 from __future__ import annotations
@@ -8,56 +8,50 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import orjson
-import yaml
-
-from freshet.files.owner_only import close_to_others
 from freshet.job.console import say
-from freshet.job.errors import JobFailed, UsageError, one_line
+from freshet.job.errors import UsageError, one_line
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
-from freshet.job.lifecycle.job_state import FAILED, LOST, state_of
-from freshet.job.run.successor import options_of_successor
+from freshet.job.lifecycle.job_state import FAILED, LOST, STOPPED, JobState, state_of
 from freshet.job.serving.promotion import JobOfService, promote
-from freshet.job.serving.tables.change_log_rows import rows_between
+from freshet.job.swap.commands import Commands, SwapFailed
+from freshet.job.swap.finite import not_finite
+from freshet.job.swap.learned import Forgotten, forgotten
 from freshet.job.swap.record import Swap, SwapRecord, SwapStep
+from freshet.operators.factory import load_plan
 
-_POLL_S = 0.2
+_POLL_S = 0.5
 _SAY_S = 10.0
-_LINES = 20  # of a log that are shown
-_PROGRAM = sys.executable, "-m", "freshet.job.cli"
-CONFIG = "run.yaml"
-
-
-class SwapFailed(JobFailed):
-    """The new job can't take the place; the one before serves on."""
+_STARTS = 3  # of a new job that is killed again and again
+SNAPSHOT, EMBEDDED = "snapshot", "embedded"
 
 
 class SwapOptions(NamedTuple):
-    """The options of a swap. `run`: options of the new job, by their names in the --config file."""
+    """The options of a swap. `cluster`: that of the job which serves, empty where it has none."""
 
     model: Path
-    run: Mapping[str, Any]
     events: tuple[str, ...]
+    cluster: str = ""
+    layers: tuple[str, ...] = ()
     in_turn: bool = False
+    by_hand: bool = False  # somebody else starts the new job
     gate: str = ""
     wait_s: float = 3600.0
     keep_s: float = 3600.0
 
 
 class SwapSteps:
-    """The acts of the steps; one that was killed on the way does what is left."""
+    """The acts of the steps."""
 
-    def __init__(self, swap: Swap, options: SwapOptions, program: Sequence[str] = _PROGRAM) -> None:
-        self._swap, self._options, self._program = swap, options, program
+    def __init__(self, swap: Swap, options: SwapOptions, commands: Commands) -> None:
+        self._swap, self._options, self._commands = swap, options, commands
+        self._starts = 0
 
     def all(self) -> list[SwapStep]:
         """Return the steps in their order."""
@@ -68,61 +62,51 @@ class SwapSteps:
 
     def export(self, record: SwapRecord) -> Mapping[str, Any]:
         """Write the graph of the job that serves; with `in_turn` that job stops before."""
-        old, folder = Path(record.old), self._swap.work(record) / "snapshot"
-        if not (folder / "snapshot.json").exists():
-            close_to_others(self._swap.service.folder)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            runs = not state_of(old).is_over
-            if runs and self._options.in_turn:
-                self._command("stop", str(old))
-                runs = False
-            self._command("export", "--out", str(folder), *(("--from", "latest") if runs else ()), str(old))
+        old, folder = Path(record.old), self._swap.work(record) / SNAPSHOT
+        if (folder / "snapshot.json").exists():
+            return {}
+        shutil.rmtree(folder, ignore_errors=True)
+        live = self._begun(old)
+        if live and self._options.in_turn:
+            self._commands.do("stop", str(old))
+            live = False
+        from_ = ("--from", "latest") if live else ()
+        self._commands.do("export", "--out", str(folder), *from_, *self._config(record), *self._layers, str(old))
         return {}
 
     def embed(self, record: SwapRecord) -> Mapping[str, Any]:
         """Embed that graph by the new model, out of core."""
         work = self._swap.work(record)
+        given = ["--model", str(self._options.model), "--snapshot", str(work / SNAPSHOT), "--out", str(work / EMBEDDED)]
         saved = SavedJob.read(Path(record.old))
-        if saved is None:
-            msg = f"{record.old}: its job is gone; put the folder back"
-            raise UsageError(msg)
-        config = {**options_of_successor(saved), **self._options.run}
-        (work / CONFIG).touch(mode=0o600)
-        (work / CONFIG).write_text(yaml.safe_dump(config))
-        command = ["embed", "--model", str(self._options.model), "--snapshot", str(work / "snapshot")]
-        self._command(*command, "--out", str(work / "embedded"), "--config", str(work / CONFIG))
-        return {}
+        lost = [] if saved is None else self._forgotten(Path(saved.settings.model), work / SNAPSHOT)
+        self._commands.do("embed", *given, *self._config(record), *self._layers)
+        return {"forgotten": {one.kind: one.vertices for one in lost}}
+
+    def _forgotten(self, old: Path, snapshot: Path) -> list[Forgotten]:
+        lost = forgotten(load_plan(str(old)), load_plan(str(self._options.model)), snapshot)
+        if lost:
+            words = "; ".join(map(str, lost))
+            say(f"embed: the new model has no learned rows of ids that the one before has them of: {words}")
+        return lost
 
     def run(self, record: SwapRecord) -> Mapping[str, Any]:
         """Begin the new job, which goes on without this process."""
-        out, work = Path(record.out), self._swap.work(record)
-        if _runs(out):  # this command was killed meanwhile
-            return self._await_begin(record, None)
-        model, config = str(self._options.model), str(work / CONFIG)
-        given = ["--model", model, "--snapshot", str(work / "embedded"), "--config", config]
-        given += [word for one in self._options.events for word in ("--events", one)]
-        cluster = run_file.read_run(Path(record.old)).get("cluster")
-        given += ["--cluster", str(cluster), "--detach"] if cluster else []
-        command = [*self._program, "run", *given, "--out", str(out), "--resume", "auto"]
-        with (work / "run.log").open("ab") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        return self._await_begin(record, process)
-
-    def _await_begin(self, record: SwapRecord, process: subprocess.Popen[bytes] | None) -> Mapping[str, Any]:
-        """Return once the new job has its state, or has come to its end; `process`: that was started for it."""
-        out = Path(record.out)
-        while not (out / layout.IMAGE_DONE).exists() or not run_file.read_run(out):
+        out, deadline = Path(record.out), time.monotonic() + self._options.wait_s
+        if self._options.by_hand:
+            say(f"run: waiting for the job of {out}, which you start")
+        process: subprocess.Popen[bytes] | None = None
+        while not _has_begun(out):
             code = None if process is None else process.poll()
-            if code == 0:
+            if code == 0:  # it was submitted
                 break
-            if code is not None and not _runs(out):  # one that this command had started before it was killed
-                msg = self._why(record, f"the new job could not begin (exit code {code})")
-                raise SwapFailed(msg)
-            if process is None and not _runs(out):
-                return self.run(record)
+            if code is not None and code > 0 and not _runs(out):  # below 0: it was killed
+                raise SwapFailed(self._why(record, f"the new job could not begin (exit code {code})"))
+            if (process is None or code is not None) and not _runs(out) and not self._options.by_hand:
+                process = self._start(record)
+            if self._options.by_hand and time.monotonic() > deadline:
+                msg = f"{out}: no job has begun there within {self._options.wait_s:g} s; repeat the line once it has"
+                raise UsageError(msg)
             time.sleep(_POLL_S)
         return {}
 
@@ -131,21 +115,10 @@ class SwapSteps:
         old, out = Path(record.old), Path(record.out)
         deadline, said_s = time.monotonic() + self._options.wait_s, float("-inf")
         while True:
-            lacks = []
-            try:
-                found = JobOfService.read(out)
-            except UsageError as error:
-                what = one_line(error)
-            else:
-                lacks = found.lacks(JobOfService.read(old))
-                if not lacks:
-                    return {}
-                what = "; ".join(map(str, lacks[:3]))
-            state = state_of(out)
-            if state.state in (FAILED, LOST):
-                raise SwapFailed(self._why(record, f"the new job has {state.state}: {state.detail}"))
-            if state.is_over and lacks:
-                raise SwapFailed(self._why(record, f"the new job has ended and is behind: {what}"))
+            is_behind, what = _lag(old, out)
+            if not what:
+                return {}
+            self._see_alive(record, state_of(out), is_behind, what)
             if time.monotonic() > deadline:
                 msg = f"{out}: it is behind after {self._options.wait_s:g} s: {what}"
                 raise SwapFailed(msg)
@@ -154,17 +127,29 @@ class SwapSteps:
                 say(f"wait: {what}")
             time.sleep(_POLL_S)
 
+    def _see_alive(self, record: SwapRecord, state: JobState, is_behind: bool, what: str) -> None:
+        """Go on with a new job that was killed.
+
+        Raises: SwapFailed where it has failed, or has come to its end without what the other has read.
+        """
+        if state.state == LOST and not state.is_guess and not self._options.by_hand and self._starts < _STARTS:
+            say(f"wait: the new job was killed ({state.detail}); it goes on from its newest checkpoint")
+            self._start(record)
+            time.sleep(1.0)  # until it says that it works there
+        elif state.state == FAILED or (state.state == LOST and not state.is_guess and not self._options.by_hand):
+            raise SwapFailed(self._why(record, f"the new job has {state.state}: {state.detail}"))
+        elif state.is_over and is_behind and state.state != LOST:
+            raise SwapFailed(self._why(record, f"the new job has ended and is behind: {what}"))
+
     def check(self, record: SwapRecord) -> Mapping[str, Any]:
         """See that the new rows are finite, and what the gate says.
 
         Raises: SwapFailed
         """
         for kind, job in JobOfService.read(Path(record.out)).served.items():
-            rows = rows_between(job.log, -1, job.complete_epoch(), job.strings, job.width)
-            bad = int((~np.isfinite(rows.rows).all(axis=1)).sum())
-            if bad:
+            if bad := not_finite(job):
                 of_kind = f" of {kind}" if kind else ""
-                msg = f"{record.out}: {bad:,} of {len(rows.rows):,} embeddings{of_kind} are not finite"
+                msg = f"{record.out}: {bad:,} embeddings{of_kind} are not finite"
                 raise SwapFailed(msg)
         if self._options.gate:
             named = {"OLD": record.old, "NEW": record.out, "SERVICE": str(self._swap.service.folder)}
@@ -182,13 +167,19 @@ class SwapSteps:
         service, out = self._swap.service, Path(record.out)
         current = service.current()
         if current is None or current.job != str(out):
-            current = promote(service, out, wait_s=self._options.wait_s, force=False, why="swap").generation
+            made = promote(service, out, wait_s=self._options.wait_s, force=False, why="swap")
+            current = made.generation
+            if not made.readable:
+                say(f"promote: not all servers have changed over within {self._options.wait_s:g} s")
         return {"generation": current.generation}
 
     def keep(self, record: SwapRecord) -> Mapping[str, Any]:
         """Let the job before go on for a while, so that a rollback is at once."""
         since_ms = self._swap.service.generations()[record.generation or 0].since_ms
         until_s = since_ms / 1e3 + self._options.keep_s
+        if time.time() < until_s and not state_of(Path(record.old)).is_over:
+            shown = time.strftime("%F %T", time.localtime(until_s))
+            say(f"keep: {record.old} goes on until {shown}; until then `freshet rollback` is at once")
         while time.time() < until_s and not self._is_back(record):
             time.sleep(min(1.0, max(until_s - time.time(), 0.0)))
         return {}
@@ -198,40 +189,70 @@ class SwapSteps:
         if self._is_back(record):
             say(f"{record.old} serves again: it goes on, and so does {record.out}")
         elif not state_of(Path(record.old)).is_over:
-            self._command("stop", record.old)
+            self._commands.do("stop", record.old)
         return {}
 
     def give_up(self, record: SwapRecord) -> None:
-        """Stop the new job, which serves nobody."""
-        out = Path(record.out)
+        """Stop the new job, which serves nobody, and say what stands still."""
+        out, old = Path(record.out), Path(record.old)
         if _runs(out):
             with suppress(SwapFailed):  # it may have ended meanwhile
-                self._command("stop", str(out))
+                self._commands.do("stop", str(out))
+        if self._options.in_turn and state_of(old).state == STOPPED:
+            say(f"{old} has been stopped by --in-turn; go on with it by `freshet run --resume latest --out {old}`")
+
+    def _begun(self, old: Path) -> bool:
+        """Return whether the job that serves is live, once it is clear."""
+        deadline = time.monotonic() + self._options.wait_s
+        while not (state := state_of(old)).is_over:
+            if state.runs_on_cluster or run_file.read_run(old).get("state") != run_file.STARTING:
+                return True
+            if time.monotonic() > deadline:
+                msg = f"{old}: it is still starting after {self._options.wait_s:g} s; try again once it runs"
+                raise UsageError(msg)
+            time.sleep(_POLL_S)
+        return False
+
+    def _start(self, record: SwapRecord) -> subprocess.Popen[bytes]:
+        """Start the new job, or go on with it."""
+        self._starts += 1
+        given = ["--model", str(self._options.model), "--snapshot", str(self._swap.work(record) / EMBEDDED)]
+        given += [word for one in self._options.events for word in ("--events", one)]
+        given += ["--cluster", self._options.cluster, "--detach"] if self._options.cluster else []
+        given += ["--out", record.out, "--resume", "auto", *self._config(record), *self._layers]
+        return self._commands.begin(self._log(record), "run", *given)
 
     def _is_back(self, record: SwapRecord) -> bool:
         current = self._swap.service.current()
         return current is not None and current.job_id == record.old_job_id
 
+    def _config(self, record: SwapRecord) -> tuple[str, str]:
+        return "--config", str(self._swap.config(record))
+
+    @property
+    def _layers(self) -> list[str]:
+        return [word for one in self._options.layers for word in ("--layers", one)]
+
+    def _log(self, record: SwapRecord) -> Path:
+        return self._swap.work(record) / "run.log"
+
     def _why(self, record: SwapRecord, what: str) -> str:
-        log = self._swap.work(record) / "run.log"
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        for line in lines[-_LINES:]:
-            print(line, file=sys.stderr)
-        return f"{record.out}: {what}; {lines[-1] if lines else 'it has said nothing'}"
+        return f"{record.out}: {what}; {self._commands.shown(self._log(record))}"
 
-    def _command(self, *arguments: str) -> dict[str, Any]:
-        """Run a command of freshet; return its last line, which is JSON.
 
-        Raises: SwapFailed where it fails.
-        """
-        done = subprocess.run(
-            [*self._program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False
-        )
-        if done.returncode:
-            msg = f"freshet {' '.join(arguments)}: it ended with {done.returncode}; see above"
-            raise SwapFailed(msg)
-        lines = done.stdout.splitlines()
-        return dict(orjson.loads(lines[-1])) if lines else {}
+def _lag(old: Path, out: Path) -> tuple[bool, str]:
+    """Return whether a job is known to be behind another, and in words why it can't take its place yet."""
+    if run_file.glimpse_run(out).get("state") == run_file.STARTING:
+        return False, f"{out}: it is still starting"
+    try:
+        lacks = JobOfService.read(out).lacks(JobOfService.read(old))
+    except UsageError as error:
+        return False, one_line(error)
+    return bool(lacks), "; ".join(map(str, lacks[:3]))
+
+
+def _has_begun(out: Path) -> bool:
+    return (out / layout.IMAGE_DONE).exists() and bool(run_file.read_run(out))
 
 
 def _runs(out: Path) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pyarrow.parquet as pq
 import pytest
 
 from freshet import EmbeddingClient
@@ -18,10 +19,12 @@ from freshet.gnn.model import Model, load_model, save_model
 from freshet.job.results.check import check
 from freshet.job.service.generations import GENERATION, Service
 from freshet.job.swap.record import STEPS, Swap
+from tests.support.graphs.kinds import text_id
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT
 from tests.support.serving.server import Server
+from tests.unit.job.results.test_kinds_jobs import with_attributes, write
 
 pytestmark = pytest.mark.slow
 
@@ -39,9 +42,13 @@ def folder(tmp_path: Path) -> Path:
     save_model(make_model(1, [conv("sage_conv", IN_WIDTH, 4)]), tmp_path / "M")
     save_model(make_model(2, [conv("gcn_conv", IN_WIDTH, 6)]), tmp_path / "M2")
     records = random_records(random.Random(3), EVENTS, IN_WIDTH, vertices=100)
+    for number, record in enumerate(records):  # edges expire, and some stand beside others
+        record["ts"] = 1000 * number
+        if record["op"].endswith("edge") and number % 5 == 0:
+            record["key"] = number % 3
     (tmp_path / "e.jsonl").write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in records))
     given = ["--model", tmp_path / "M", "--events", tmp_path / "e.jsonl", "--out", tmp_path / "O"]
-    done = freshet("run", *given, "--runtime", "local", "--epoch-events", 50, "--parts", 2)
+    done = freshet("run", *given, "--runtime", "local", "--epoch-events", 50, "--parts", 2, "--edge-ttl", "900s")
     assert done.returncode == 0, done.stderr
     assert freshet("promote", tmp_path / "V", tmp_path / "O").returncode == 0
     return tmp_path
@@ -104,6 +111,28 @@ def test_it_goes_on_wherever_it_is_killed(folder: Path) -> None:
     assert command.poll() == 0, command.communicate()[1]
     assert killed >= 3
     assert [one.why for one in service.generations()] == ["promote", "swap"]
+
+
+def test_kinds_attributes_and_learned_rows_go_along(tmp_path: Path) -> None:
+    """Of the ids that the first model has learned rows of, the second one lacks all but one."""
+    write(tmp_path, with_attributes(), text_id, parquet=True)
+    save_model(with_attributes([8, 100]), tmp_path / "M2")
+    given = ["--model", tmp_path / "model", "--events", tmp_path / "events.parquet", "--out", tmp_path / "O"]
+    done = freshet("run", *given, "--runtime", "local", "--epoch-events", 20, "--parts", 2, "--edge-ttl", "30d")
+    assert done.returncode == 0, done.stderr
+    assert freshet("promote", tmp_path / "V", tmp_path / "O").returncode == 0
+    swapped_by = freshet("swap", tmp_path / "V", "--model", tmp_path / "M2", "--keep", "off")
+    assert swapped_by.returncode == 0, swapped_by.stderr
+    result = orjson.loads(swapped_by.stdout.splitlines()[-1])
+    (work,) = (tmp_path / "V" / "swaps").iterdir()
+    vertices = pq.read_table(work / "embedded" / "vertices.parquet", columns=["id", "kind"]).to_pylist()
+    lost = {one["id"] for one in vertices if one["kind"] == "user"} & {text_id(number) for number in range(0, 9, 2)}
+    lost -= {text_id(number) for number in (8, 100)}
+    assert lost
+    assert result["forgotten"] == {"user": len(lost)}
+    assert all(one in swapped_by.stderr for one in lost)
+    events = [str(tmp_path / "events.parquet")]
+    assert check(tmp_path / "M2", events, Path(result["out"]), work / "embedded") == 0
 
 
 def too_large(model: Model) -> Model:

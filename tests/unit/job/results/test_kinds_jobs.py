@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +86,12 @@ def learning(
     kind: str,
     rows: dict[str, int],
     id_of: Any,
+    numbers: Sequence[int] = range(0, 9, 2),
 ) -> KindsModel:
     """A model with learned rows of some vertices of a kind."""
-    ids = [id_of(number) for number in range(0, 9, 2)]
-    tables = learned_weights(kind, ids, np.random.default_rng(1).standard_normal((5, sum(rows.values()))))
-    declared = {kind: {"rows": rows, "count": 5, "ids": "string" if id_of is text_id else "int"}}
+    ids = [id_of(number) for number in numbers]
+    tables = learned_weights(kind, ids, np.random.default_rng(1).standard_normal((len(ids), sum(rows.values()))))
+    declared = {kind: {"rows": rows, "count": len(ids), "ids": "string" if id_of is text_id else "int"}}
     return kinds_model(layers, [out], kinds, relations, learned=declared, tables=tables)
 
 
@@ -100,7 +101,7 @@ def without_features() -> KindsModel:
     return learning([recalled, *LAYERS], "user", KINDS | {"shop": 0}, RELATIONS, "shop", {"row": 5}, int)
 
 
-def with_attributes() -> KindsModel:
+def with_attributes(numbers: Sequence[int] = range(0, 9, 2)) -> KindsModel:
     """Attention with attributes, which the messages of the mirror alone read, and a relation whose type is no name."""
     relations = [
         relation("user", "rates", "item", edge_features=2),
@@ -117,7 +118,9 @@ def with_attributes() -> KindsModel:
     }
     second = {0: sage(4, 4, 4), 2: sage(4, 4, 4)}
     both = by_kind(user=[{"type": "join", "of": [".", "row"]}])
-    return learning([both, hetero(first), hetero(second)], "item", KINDS, relations, "user", {"row": 3}, text_id)
+    return learning(
+        [both, hetero(first), hetero(second)], "item", KINDS, relations, "user", {"row": 3}, text_id, numbers
+    )
 
 
 def of_one_kind() -> KindsModel:

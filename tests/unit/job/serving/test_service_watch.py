@@ -73,7 +73,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Lines that `freshet watch` prints."""
     found = list[dict[str, Any]]()
-    monkeypatch.setattr(watching, "_print_line", found.append)
+    monkeypatch.setattr(watching, "print_line", found.append)
     return found
 
 

@@ -45,14 +45,19 @@ def swap(tmp_path: Path) -> Swap:
     return Swap(Service(tmp_path / "V"))
 
 
+def begun(swap: Swap, **asked: Any) -> SwapRecord:
+    return swap.begin(CURRENT, {**ASKED, **asked}, {"parts": 2}, out="/jobs/O2", events=["kafka://b:9092/e"])
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_the_same_line_goes_on_with_the_step_that_was_killed(swap: Swap, name: str) -> None:
     first = Steps(dies_in=name)
     with pytest.raises(Died):
-        swap.run(swap.begin(CURRENT, Path("/jobs/O2"), ASKED), first.all())
+        swap.run(begun(swap), first.all())
     again = Steps()
-    record = swap.begin(CURRENT.model_copy(update={"job": "/jobs/other"}), Path("/jobs/O2"), ASKED)
-    assert record.old == "/jobs/O", "that which served when the swap began"
+    found = swap.record()
+    assert found is not None
+    record = swap.same(found, ASKED)
     done = swap.run(record, again.all())
     assert first.done[:-1] + again.done == list(STEPS)
     assert (set(done.seconds), done.generation) == (set(STEPS), 1)
@@ -63,7 +68,7 @@ def test_the_same_line_goes_on_with_the_step_that_was_killed(swap: Swap, name: s
 
 def test_it_ends_before_a_promotion_where_that_is_asked(swap: Swap) -> None:
     steps = Steps()
-    held = swap.run(swap.begin(CURRENT, Path("/jobs/O2"), ASKED), steps.all(), upto="check")
+    held = swap.run(begun(swap), steps.all(), upto="check")
     assert steps.done == ["export", "embed", "run", "wait", "check"]
     assert held.generation is None
     assert swap.run(held, steps.all()).generation == 1
@@ -72,14 +77,28 @@ def test_it_ends_before_a_promotion_where_that_is_asked(swap: Swap) -> None:
 
 @pytest.mark.parametrize("asked", [{**ASKED, "parts": 3}, {"model": "/models/M2"}, {**ASKED, "edge_ttl": "1d"}])
 def test_another_line_is_refused(swap: Swap, asked: dict[str, Any]) -> None:
-    begun = swap.begin(CURRENT, Path("/jobs/O2"), ASKED)
+    record = begun(swap)
     with pytest.raises(UsageError, match=r"a swap is under way with --(parts|edge-ttl)"):
-        swap.begin(CURRENT, Path("/jobs/O2"), asked)
-    assert swap.record() == begun
+        swap.same(record, asked)
+    assert swap.record() == record
+
+
+def test_one_command_swaps_at_a_time(swap: Swap) -> None:
+    begun(swap)
+    with swap.alone(), pytest.raises(UsageError, match="freshet swap"), swap.alone():
+        pass
+    with swap.alone():
+        pass
+
+
+def test_options_of_the_new_job_are_there_before_the_record(swap: Swap) -> None:
+    record = begun(swap)
+    assert swap.config(record).read_text() == "parts: 2\n"
+    assert swap.config(record).stat().st_mode & 0o077 == 0
 
 
 def test_a_damaged_record_is_named(swap: Swap) -> None:
-    swap.begin(CURRENT, Path("/jobs/O2"), ASKED)
+    begun(swap)
     path = swap.service.folder / FILE
     path.write_bytes(path.read_bytes().replace(b"M2", b"M3"))
     with pytest.raises(DamagedFileError, match="begin the swap again"):
