@@ -1,4 +1,4 @@
-"""docs/guide/runbook.md: twelve failures, each with a message of the product, a command that exists, and a cure."""
+"""docs/guide/runbook.md: thirteen failures, each with a message of the product, a command that exists, and a cure."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_a_message_that_nobody_has_is_found() -> None:
     assert not any(pattern.fullmatch(text) for text in templates())
 
 
-def test_there_are_twelve_each_with_all_that_it_takes() -> None:
+def test_there_are_thirteen_each_with_all_that_it_takes() -> None:
     sections = re.split(r"^## \d+\. ", PAGE.read_text(), flags=re.MULTILINE)[1:]
-    assert len(sections) == 12
+    assert len(sections) == 13
     for section in sections:
         assert "```says\n" in section
         assert re.search(r"^- Alert: `Freshet", section, flags=re.MULTILINE), section[:40]
