@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -110,8 +110,20 @@ def pointer_of(address: KafkaAddress) -> KafkaAddress:
 def topic_of_job(out: Path) -> KafkaAddress | None:
     """Return the topic to which the job of a folder writes its embeddings; None without one, or without a job."""
     saved = SavedJob.read(out)
-    given = None if saved is None else saved.options.get("embeddings_to")
-    return None if given is None else KafkaAddress.parse(given)
+    return None if saved is None else topic_of_options(saved.options)
+
+
+def topic_of_options(options: Mapping[str, Any]) -> KafkaAddress | None:
+    """Return the topic of embeddings by a job's options; None without one.
+
+    Raises: UsageError for what is none.
+    """
+    given = options.get("embeddings_to")
+    try:
+        return None if given is None else KafkaAddress.parse(str(given))
+    except KafkaAddressError as error:
+        msg = f"--embeddings-to: {error}"
+        raise UsageError(msg) from None
 
 
 def free_topic(former: KafkaAddress, generation: int, properties: ClientProperties) -> KafkaAddress:

@@ -141,12 +141,17 @@ def promote(
     with service.changing():
         deadline, current = time.monotonic() + wait_s, service.current()
         if current is not None and current.job_id == job.job_id:
-            return _publish_again(service, current, job, properties, deadline)
+            made = publish_again(service, current, properties)
+            if made.published is None:
+                msg = f"{job.out}: it serves already, as generation {current.generation}"
+                raise UsageError(msg)
+            return made
         if current is not None:
             _check(job, service.contract())
             if not force:
                 serving = JobOfService.of(current)
-                _check_topic(job, serving)
+                if why != "swap":  # that has chosen the topic, or was given it
+                    _check_topic(job, serving)
                 _await(job, serving, deadline)
         return _change(service, current, job, why, deadline, properties)
 
@@ -232,19 +237,11 @@ def _publish(generation: Generation, job: JobOfService, properties: ClientProper
         return False
 
 
-def _publish_again(
-    service: Service, current: Generation, job: JobOfService, properties: ClientProperties | None, deadline: float
-) -> Promotion:
-    """Write what a promotion could not write to the topic of generations.
-
-    Raises: UsageError where there is nothing to do.
-    """
+def publish_again(service: Service, current: Generation, properties: ClientProperties | None) -> Promotion:
+    """Write the current generation to the topic of generations, where that lacks it: `published` is None elsewhere."""
+    job = JobOfService.of(current)
     published = None if job.topic is None else _publish(current, job, properties)
-    if published is None:
-        msg = f"{job.out}: it serves already, as generation {current.generation}"
-        raise UsageError(msg)
-    readable = _is_readable(service, current.generation, lambda: time.monotonic() >= deadline)
-    return Promotion(current, readable, published)
+    return Promotion(current, _is_readable(service, current.generation, lambda: True), published)
 
 
 def _await(job: JobOfService, current: JobOfService, deadline: float) -> None:

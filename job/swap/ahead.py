@@ -16,6 +16,7 @@ from freshet.job.options.flink_keys import read_flink
 from freshet.job.run.model import plan_to_run
 from freshet.job.run.successor import options_of_successor
 from freshet.job.service.generations import Contract, Generation, Service
+from freshet.job.swap.topics import topic_options
 from freshet.operators.factory import load_plan
 
 JOBS = "jobs"  # folder in V with the output folders of jobs that swaps have begun
@@ -61,7 +62,7 @@ class CurrentJob(NamedTuple):
 def options_of_new_job(serving: CurrentJob, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the new job's --config file has: the options of the one that serves, and those that are given.
 
-    Raises: UsageError for one that can't be.
+    Raises: UsageError for one that can't be; JobFailed where the brokers of an output topic do not answer.
     """
     had = options_of_successor(serving.saved)
     more = {name: str(one) if isinstance(one, Path) else one for name, one in given.items() if name != "layers"}
@@ -70,7 +71,8 @@ def options_of_new_job(serving: CurrentJob, given: Mapping[str, Any]) -> dict[st
     except ValueError as error:
         msg = f"-D: {error}"
         raise UsageError(msg) from None
-    found = {**had, **more} | ({"flink": flink} if flink else {})
+    topic = topic_options(serving.saved, serving.current.generation + 1, more)
+    found = {**had, **topic, **more} | ({"flink": flink} if flink else {})
     load_run_config({**found, "model": "M2", "out": "O2", "events": [*serving.saved.settings.sources]})
     return found
 

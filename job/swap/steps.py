@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from freshet.job.console import say
-from freshet.job.errors import UsageError, one_line
+from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.lifecycle.job_state import FAILED, LOST, STOPPED, JobState, state_of
-from freshet.job.serving.promotion import JobOfService, promote
+from freshet.job.options.config_file import load_properties
+from freshet.job.serving.promotion import JobOfService, promote, publish_again
 from freshet.job.swap.commands import Commands, SwapFailed
 from freshet.job.swap.finite import not_finite
 from freshet.job.swap.learned import Forgotten, forgotten
@@ -163,15 +164,23 @@ class SwapSteps:
         return {}
 
     def promote(self, record: SwapRecord) -> Mapping[str, Any]:
-        """Have the service go on with the new job."""
+        """Have the service go on with the new job, and readers of its topic, too.
+
+        Raises: JobFailed where the brokers do not take it, after the promotion.
+        """
         service, out = self._swap.service, Path(record.out)
         current = service.current()
+        properties = load_properties(self._swap.config(record))
         if current is None or current.job != str(out):
-            made = promote(service, out, wait_s=self._options.wait_s, force=False, why="swap")
-            current = made.generation
-            if not made.readable:
-                say(f"promote: not all servers have changed over within {self._options.wait_s:g} s")
-        return {"generation": current.generation}
+            made = promote(service, out, wait_s=self._options.wait_s, force=False, why="swap", properties=properties)
+        else:  # this command was killed since, or the brokers did not answer
+            made = publish_again(service, current, properties)
+        if not made.readable:
+            say(f"promote: not all servers have changed over within {self._options.wait_s:g} s")
+        if made.published is False:
+            msg = f"{out}: it serves, and its topic is not the current one for readers; repeat the line"
+            raise JobFailed(msg)
+        return {"generation": made.generation.generation}
 
     def keep(self, record: SwapRecord) -> Mapping[str, Any]:
         """Let the job before go on for a while, so that a rollback is at once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from kafka.admin import ConfigResource
 
 from freshet.job.dev.broker import Broker
 from freshet.job.errors import UsageError
+from freshet.job.folder.job_file import SavedJob
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.machine.ports import server_port
 from freshet.job.service.current_topic import CurrentTopic, base_of, free_topic, publish
 from freshet.job.service.generations import Service
+from freshet.job.swap.topics import topic_options
 from tests.support.kafka.topics import make_topic, read_topic
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT
 from tests.support.serving.hand_job import JOB_ID, HandJob
@@ -135,3 +138,27 @@ def test_a_topic_that_has_had_records_is_not_taken(broker: Broker) -> None:
     put_rows(broker, "free-g4-2.user", JOB_ID, "0" * 64, [(7, 1, [1.0])], kind="user")
     assert free_topic(former, 4, properties).topic == "free-g4-3"
     assert free_topic(former, 5, properties).topic == "free-g5"
+
+
+def test_a_swap_takes_a_topic_for_its_job(broker: Broker, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    former = f"kafka://{broker.address}/swapped-g2"
+    saved = SavedJob.read(folder / "a1")
+    assert saved is not None
+    assert topic_options(saved, 3, {}) == {}, "it writes to none"
+    saved = replace(saved, options={"embeddings_to": former})
+    wanted = {"embeddings_to": f"kafka://{broker.address}/swapped-g3", "embeddings_from_start": True}
+    assert topic_options(saved, 3, {"parts": 2}) == wanted
+    put_rows(broker, "swapped-g3", JOB_ID, "0" * 64, [(7, 1, [1.0])])  # of a swap that was refused
+    assert topic_options(saved, 3, {})["embeddings_to"] == f"kafka://{broker.address}/swapped-g3-2"
+    assert topic_options(saved, 3, {"embeddings_to": f"kafka://{broker.address}/swapped-g7"}) == {
+        "embeddings_from_start": True
+    }
+    assert "stay with the job before" not in capsys.readouterr().err
+    topic_options(saved, 3, {"embeddings_to": f"kafka://{broker.address}/other"})
+    assert "readers of " in (said := capsys.readouterr().err)
+    assert "swapped-generations stay with the job before" in said
+    with pytest.raises(UsageError, match="a topic must not have rows of two models"):
+        topic_options(saved, 3, {"embeddings_to": former})
+    away = replace(saved, options={"embeddings_to": f"kafka://127.0.0.1:{server_port()}/swapped"})
+    with pytest.raises(UsageError, match=r"--embeddings-to kafka://.*: no broker is there"):
+        topic_options(away, 3, {})

@@ -26,11 +26,14 @@ from freshet.job.kafka.produce import produce
 from freshet.job.lifecycle.job_state import state_of
 from freshet.job.run.summary import progress
 from freshet.job.service.generations import GENERATION, Service
+from freshet.job.serving.feeds.topic_records import Kind, Record
 from freshet.job.serving.promotion import JobOfService
 from freshet.job.swap.record import STEPS
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
-from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT, Job, TopicInput, make_input
+from tests.support.kafka.topics import read_topic
+from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT, Job, Log, TopicInput, make_input, read_log
 from tests.support.serving.server import Server
+from tests.support.serving.topic_jobs import put_rows
 
 pytestmark = pytest.mark.slow
 
@@ -150,3 +153,56 @@ def test_a_job_on_a_cluster_is_exchanged_by_a_detached_one(tmp_path: Path, broke
         assert (run["cluster"], state_of(Path(result["out"])).process) == (cluster.rest, None)
         assert state_of(live.job.out).state == "stopped"
         live.check_new(result)
+
+
+def test_readers_of_its_topic_change_over_to_that_of_the_new_job(
+    tmp_path: Path, broker: Broker, jobs: list[Job], servers: list[Server]
+) -> None:
+    """The topic that it would take first has records of another job, as of a swap that was refused."""
+    live = Live.of(tmp_path, broker, "swapped-with-a-topic")
+    jobs.append(live.job)
+    put_rows(broker, "out-g1", "another", "0" * 64, [(7, 1, [1.0])])
+    live.job.start("--parts", 2, "--epoch-events", 50, "--embeddings-to", f"kafka://{broker.address}/out")
+    live.serve()
+    servers.append(server := Server(tmp_path / "T" / "out"))
+    server.tables.mkdir(parents=True)
+    pointer = KafkaAddress(broker.address, "out-generations")
+    with nothing_left(live.service):
+        place = server.start("--kafka", str(pointer))
+        with EmbeddingClient(place["flight"], timeout=60) as client:
+            assert client.all().schema.metadata[b"generation"] == b"0"
+            result = live.swapped()
+            deadline = time.monotonic() + DEADLINE_S
+            while (found := client.all()).schema.metadata[b"generation"] != b"1":
+                assert time.monotonic() < deadline, server.log()
+                time.sleep(0.1)
+            assert found.schema.metadata[b"model"].decode() == live.service.generations()[1].model
+            live.check_new(result)
+            expected = last_rows(read_log(Path(result["out"])))
+            while (now := rows_of(client)) != expected:
+                assert time.monotonic() < deadline, len(now.keys() ^ expected.keys())
+                time.sleep(0.1)
+    values = {topic: models_in(broker, topic) for topic in ("out", "out-g1", "out-g1-2")}
+    tags = [one.model[:12] for one in live.service.generations()]
+    assert values == {"out": {tags[0]}, "out-g1": {"0" * 12}, "out-g1-2": {tags[1]}}
+    (first, second) = [orjson.loads(one.value) for each in read_topic(broker, pointer.topic).values() for one in each]
+    assert (first["topic"], second["topic"], second["generation"]) == ("out", "out-g1-2", 1)
+
+
+def rows_of(client: EmbeddingClient) -> dict[int, tuple[int, bytes]]:
+    """All rows that a server has, by id: the epoch as the job counts it, and the bits."""
+    ids, epochs, rows = client.rows(client.all()["id"].to_pylist())
+    return {i: (e % GENERATION, row.tobytes()) for i, e, row in zip(ids.tolist(), epochs.tolist(), rows, strict=True)}
+
+
+def last_rows(log: Log) -> dict[int, tuple[int, bytes]]:
+    last = {int(log.id[k]): k for k in range(len(log.id))}
+    return {i: (int(log.epoch[k]), log.vector[k].tobytes()) for i, k in last.items() if not log.deleted[k]}
+
+
+def models_in(broker: Broker, topic: str) -> set[str]:
+    """The first digits of the models that records of a topic are of."""
+    found = [one for each in read_topic(broker, topic).values() for one in each]
+    assert found
+    kinds = [Kind.of(Record(one.key, one.value, one.headers)) for one in found]
+    return {one.model for one in kinds if one is not None}
