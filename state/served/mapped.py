@@ -15,6 +15,9 @@ from freshet.state.served import layout as lay
 from freshet.state.served.times import Moment, times_of, times_so_far
 
 
+NEWEST = 2**62  # in the place of an epoch: whichever is complete
+
+
 class NoTableError(ValueError):
     """A file that is no table that could be read."""
 

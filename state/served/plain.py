@@ -17,7 +17,7 @@ import numpy as np
 
 from freshet.state.served import layout as lay
 from freshet.state.served.ids import Ids, Texts
-from freshet.state.served.mapped import Found, HistoryTooShortError, MappedTable
+from freshet.state.served.mapped import NEWEST, Found, HistoryTooShortError, MappedTable
 
 _ABSENT = -1
 _WORD = 2**64 - 1
@@ -26,7 +26,7 @@ _WORD = 2**64 - 1
 class Reads(Protocol):
     """Interface of a reader of a table; see TableReader."""
 
-    def get(self, ids: Ids) -> Found:
+    def get(self, ids: Ids, upto: int = NEWEST) -> Found:
         """The rows of these ids."""
 
     def positions(self) -> np.ndarray:
@@ -52,16 +52,16 @@ class PlainReader(MappedTable):
         with self._lock:
             self._successor = successor
 
-    def get(self, ids: Ids) -> Found:
-        """The rows of these ids.
+    def get(self, ids: Ids, upto: int = NEWEST) -> Found:
+        """The rows of these ids at the newest epoch, or at `upto`, which was the newest before.
 
         Raises:
             HistoryTooShortError: an epoch that was half applied is larger than the ring.
         """
         with self._lock:
             if self._successor is None:
-                return self._read(self._slots(ids))
-        return self._successor.get(ids)
+                return self._read(self._slots(ids), min(self.epoch, upto))
+        return self._successor.get(ids, upto)
 
     def few(self, ids: Ids, wanted: int) -> None:
         """There is no quick way."""
@@ -75,9 +75,9 @@ class PlainReader(MappedTable):
                 return self.mem[first : first + count * lay.POSITION_WORDS].reshape(-1, lay.POSITION_WORDS).copy()
         return self._successor.positions()
 
-    def _read(self, slots: np.ndarray) -> Found:
-        """The rows of slots as of the newest epoch; slot -1 has none."""
-        mem, epoch, words = self.mem, self.epoch, int(self.mem[lay.T_ROW_WORDS])
+    def _read(self, slots: np.ndarray, epoch: int) -> Found:
+        """The rows of slots as of an epoch; slot -1 has none."""
+        mem, words = self.mem, int(self.mem[lay.T_ROW_WORDS])
         own, rows = np.full(len(slots), _ABSENT), np.zeros((len(slots), self.width), np.float32)
         which = np.flatnonzero(slots >= 0)
         at = mem[lay.T_ROWS_AT] + slots[which] * words

@@ -235,19 +235,30 @@ def _texts_at(
 
 
 @kernel
-def read_numbers(mem: np.ndarray, floats: np.ndarray, ids: np.ndarray, own: np.ndarray, rows: np.ndarray) -> int:
-    """Take the rows of these ids, and their epochs (ABSENT: none); the epoch of it all, or MISSED or STUCK."""
-    epoch = load_acquire(mem, np.int64(lay.T_EPOCH))
+def read_numbers(
+    mem: np.ndarray, floats: np.ndarray, upto: int, ids: np.ndarray, own: np.ndarray, rows: np.ndarray
+) -> int:
+    """Take the rows of these ids, and their epochs (ABSENT: none); the epoch of it all, or MISSED or STUCK.
+
+    It is the newest one, or `upto` where that is earlier.
+    """
+    epoch = min(load_acquire(mem, np.int64(lay.T_EPOCH)), upto)
     least = _numbers_at(mem, floats, epoch, ids, own, rows)
     return least if least < ABSENT else epoch
 
 
 @kernel
 def read_texts(
-    mem: np.ndarray, floats: np.ndarray, offsets: np.ndarray, text: np.ndarray, own: np.ndarray, rows: np.ndarray
+    mem: np.ndarray,
+    floats: np.ndarray,
+    upto: int,
+    offsets: np.ndarray,
+    text: np.ndarray,
+    own: np.ndarray,
+    rows: np.ndarray,
 ) -> int:
     """Like `read_numbers`, for string ids."""
-    epoch = load_acquire(mem, np.int64(lay.T_EPOCH))
+    epoch = min(load_acquire(mem, np.int64(lay.T_EPOCH)), upto)
     least = _texts_at(mem, floats, epoch, offsets, text, own, rows)
     return least if least < ABSENT else epoch
 

@@ -11,7 +11,7 @@ import numpy as np
 from freshet.kernels.atomics import read_word
 from freshet.state.served import layout as lay
 from freshet.state.served.ids import Ids, Texts, frozen
-from freshet.state.served.mapped import Found, HistoryTooShortError, MappedTable, WriterGoneError
+from freshet.state.served.mapped import NEWEST, Found, HistoryTooShortError, MappedTable, WriterGoneError
 from freshet.state.served.read_kernels import (
     MISSED,
     STUCK,
@@ -45,8 +45,8 @@ class TableReader(MappedTable):
         """A word of the header, with all that was written before it."""
         return read_word(self.mem, at)
 
-    def get(self, ids: Ids) -> Found:
-        """The rows of these ids.
+    def get(self, ids: Ids, upto: int = NEWEST) -> Found:
+        """The rows of these ids at the newest epoch, or at `upto`, which was the newest of this table before.
 
         Raises:
             HistoryTooShortError, WriterGoneError: the writer is too fast, or gone.
@@ -56,12 +56,12 @@ class TableReader(MappedTable):
         tries = _Tries()
         while True:
             if isinstance(ids, Texts):
-                epoch = read_texts(self.mem, self.floats, ids.offsets, ids.data, own, rows)
+                epoch = read_texts(self.mem, self.floats, upto, ids.offsets, ids.data, own, rows)
             else:
-                epoch = read_numbers(self.mem, self.floats, ids, own, rows)
+                epoch = read_numbers(self.mem, self.floats, upto, ids, own, rows)
             if epoch >= 0:
                 return Found(epoch, own, rows)
-            tries = self._again(epoch, tries)
+            tries = self._again(epoch, tries, upto)
 
     def few(self, ids: Ids, wanted: int) -> Found | None:
         """The rows of a few ids, if all of them are there and the table is as far as `wanted`; one look.
@@ -78,14 +78,14 @@ class TableReader(MappedTable):
             return read_few_texts(self.mem, self.floats, wanted, ids.offsets, ids.data, own, rows)
         return read_few(self.mem, self.floats, wanted, ids, own, rows)
 
-    def all(self) -> tuple[Ids, Found]:
-        """All ids that live, and their rows."""
+    def all(self, upto: int = NEWEST) -> tuple[Ids, Found]:
+        """All ids that live, and their rows; see `get`."""
         tries = _Tries()
         while True:
-            code, ids, found = self._all()
+            code, ids, found = self._all(upto)
             if code >= 0:
                 return ids, found
-            tries = self._again(code, tries)
+            tries = self._again(code, tries, upto)
 
     def positions(self) -> np.ndarray:
         """Return the positions up to which input was read: (source, partition, next offset, epoch), (p, 4) int64."""
@@ -108,8 +108,8 @@ class TableReader(MappedTable):
         alive = max(got, 0)
         return min(got, 0), self.ids_in(slots[:alive]), Found(epoch, own[:alive], rows[:alive])
 
-    def _all(self) -> tuple[int, Ids, Found]:
-        epoch, used = self.epoch, read_word(self.mem, lay.T_USED)
+    def _all(self, upto: int) -> tuple[int, Ids, Found]:
+        epoch, used = min(self.epoch, upto), read_word(self.mem, lay.T_USED)
         slots, own = np.empty(used, np.int64), np.empty(used, np.int64)
         rows = np.empty((used, self.width), np.float32)
         count = 0
@@ -142,10 +142,10 @@ class TableReader(MappedTable):
         names_of(self.mem, slots, offsets, text)
         return Texts(frozen(offsets), frozen(text))
 
-    def _again(self, code: int, tries: _Tries) -> _Tries:
-        """Wait a moment before the next try."""
-        now = time.monotonic()
-        if tries.made >= _TRIES_MIN and now > tries.until:
+    def _again(self, code: int, tries: _Tries, upto: int = NEWEST) -> _Tries:
+        """Wait a moment before the next try; an earlier epoch that the ring no longer has does not come back."""
+        now, is_past = time.monotonic(), code == MISSED and upto < self.epoch
+        if is_past or (tries.made >= _TRIES_MIN and now > tries.until):
             if code == STUCK:
                 msg = f"{self.path}: a row is half written and its writer does not go on; start `freshet serve` again"
                 raise WriterGoneError(msg)

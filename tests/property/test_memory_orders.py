@@ -21,6 +21,7 @@ from freshet.kernels import atomics
 from freshet.state import salt
 from freshet.state.served import read_kernels, write_kernels
 from freshet.state.served.layout import T_EPOCH, T_RING, TableShape
+from freshet.state.served.mapped import NEWEST
 from freshet.state.served.writer import TableWriter
 from tests.support.serving.stepped_memory import (
     Beside,
@@ -153,7 +154,7 @@ def reads(words: np.ndarray, scene: str, ring: int = 1, schedules: int = SCHEDUL
         for memory in orders(words, fences, writer.memory.stores, f"{scene} {ring}", schedules):
             own, row = np.full(1, -9), np.full((1, WIDTH), -9, np.float32)
             try:
-                code = read(memory, memory.floats, ids, own, row)
+                code = read(memory, memory.floats, NEWEST, ids, own, row)
             except EndlessError:
                 found["bad"] += 1
                 continue

@@ -63,7 +63,7 @@ def kernels() -> dict[Any, tuple[Any, ...]]:
     return {
         write_kernels.put_numbers: (words, floats, ids, ids, new, words),
         write_kernels.set_positions: (words, positions),
-        read_kernels.read_numbers: (words, floats, ids, words, rows),
+        read_kernels.read_numbers: (words, floats, word, ids, words, rows),
         read_kernels.read_positions: (words, table),
         read_kernels.slots_in_ring: (words, word, words),
         atomics.publish_word: (words, word, word),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from freshet.kernels.atomics import publish_word
 from freshet.state.served.ids import Texts, frozen
 from freshet.state.served.layout import R_SEQ, T_POSITION_SEQ, T_RESERVED, T_ROWS_AT, T_USED, TableShape
-from freshet.state.served.mapped import HistoryTooShortError, NoTableError, WriterGoneError
+from freshet.state.served.mapped import NEWEST, HistoryTooShortError, NoTableError, WriterGoneError
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.reader import ChangeReader, TableReader
 from freshet.state.served.writer import TableFullError, TableWriter
@@ -79,6 +79,7 @@ def test_every_epoch_as_a_dict_has_it(stream, strings, again):
                 if live:
                     oracle[name] = epoch
             assert_is(reader, oracle, epoch, strings)
+            assert_is(reader, before, epoch - 1, strings, epoch - 1)
             assert reader.live == len(oracle)
             if epoch % 4:
                 mirror.follow()
@@ -115,25 +116,25 @@ class Mirror:
             assert change.rows.tolist() == [[own] * 3 for own in change.own.tolist()]
 
 
-def assert_is(reader, oracle, epoch, strings):
+def assert_is(reader, oracle, epoch, strings, upto=NEWEST):
     """By the reader, and by numpy alone: in these tests nobody writes meanwhile."""
-    assert_shows(reader, oracle, epoch, strings)
-    assert_shows(PlainReader(reader.path), oracle, epoch, strings)
+    assert_shows(reader, oracle, epoch, strings, upto)
+    assert_shows(PlainReader(reader.path), oracle, epoch, strings, upto)
 
 
-def assert_shows(reader, oracle, epoch, strings):
+def assert_shows(reader, oracle, epoch, strings, upto):
     keys = list(range(12))
     names = [f"id-{k}" * (k % 3) if strings else k for k in keys]
-    found = reader.get(ids_of(keys, strings))
+    found = reader.get(ids_of(keys, strings), upto)
     assert found.epoch == epoch
     for name, own, row in zip(names, found.own.tolist(), found.rows.tolist(), strict=True):
         assert own == oracle.get(name, -1)
         assert own < 0 or row == [own] * 3
-    if isinstance(reader, TableReader):
+    if isinstance(reader, TableReader) and upto == NEWEST:
         assert_few(reader, [key for key, name in zip(keys, names, strict=True) if name in oracle], found, strings)
     if isinstance(reader, PlainReader):
         return
-    ids, found = reader.all()
+    ids, found = reader.all(upto)
     listed = ids.decode() if strings else ids.tolist()
     assert dict(zip(listed, found.own.tolist(), strict=True)) == oracle
 
@@ -301,6 +302,10 @@ def test_a_ring_that_has_moved_on_is_said(path, monkeypatch):
         PlainReader(path).get(frozen(ids))
     table.publish(499)
     assert reader.get(frozen(ids)).epoch == 499
+    monkeypatch.setattr("freshet.state.served.reader._PATIENCE_S", 300.0)
+    for read in (lambda: reader.get(frozen(ids), 0), lambda: reader.all(0)):  # which does not come back
+        with pytest.raises(HistoryTooShortError, match="--history"):
+            read()
 
 
 def test_a_machine_that_stands_still_has_a_reader_wait_for_its_writer(path, monkeypatch):
