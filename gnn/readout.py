@@ -76,6 +76,12 @@ class Readouts:
         """Return the readout of a kind by its name in `widths`; None where it has none."""
         return self._readouts.get(kind)
 
+    @property
+    def scored_kinds(self) -> list[tuple[str, str]]:
+        """Kinds of the left and the right row of each link head; none where the model has no kinds."""
+        model = self._model
+        return [(one.left, one.right) for one in model.link_heads] if isinstance(model, KindsModel) else []
+
     def link_scores(self, left: str = "", right: str = "") -> LinkScores:
         """Return what scores pairs of embeddings of these kinds, by their names in `widths`.
 

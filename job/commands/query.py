@@ -30,6 +30,9 @@ class Format(StrEnum):
 
 AT_HELP = "HOST:PORT of a server (with TLS: grpc+tls://HOST:PORT), or the folder O/tables of a job on this machine."
 KIND_HELP = "Kind of vertices, where the model returns several."
+KIND_OF_PAIRS_HELP = (
+    "Kind of vertices, where the model returns several; with --pairs LEFT,RIGHT, where it has several heads."
+)
 PAIRS_HELP = "Print the scores of pairs: the arguments are LEFT:RIGHT each."
 PAIRS_FILE_HELP = "Print the scores of the pairs of a Parquet file, with the columns left and right."
 TLS_ROOTS_HELP = "With grpc+tls://: PEM file of certificates to trust (default: the system's)."
@@ -41,7 +44,7 @@ def query(
     format_: Annotated[Format, typer.Option("--format", help="Output as a table, JSON Lines, or an Arrow stream.")] = (
         Format.TABLE
     ),
-    kind: Annotated[str | None, typer.Option(help=KIND_HELP)] = None,
+    kind: Annotated[str | None, typer.Option(help=KIND_OF_PAIRS_HELP)] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help=PAIRS_HELP)] = False,
     pairs_file: Annotated[Path | None, typer.Option(help=PAIRS_FILE_HELP)] = None,
     min_epoch: Annotated[int, typer.Option(help="Wait until this epoch is readable.")] = 0,
@@ -58,6 +61,7 @@ def query(
 
     [cyan]freshet query 7 9[/cyan]
     [cyan]freshet query --pairs 7:9 7:11[/cyan]
+    [cyan]freshet query --pairs --kind user,item 7:9[/cyan]
     [cyan]freshet query --at O/tables --format json 7[/cyan]
     [cyan]freshet query --at O/tables --kind item 7[/cyan]
     """
@@ -72,10 +76,15 @@ def query(
         raise UsageError(msg)
     try:
         token = token or os.environ.get(TOKEN_VARIABLE)
-        with EmbeddingClient(at_kind(at, kind), token=token, timeout=timeout, tls_roots=tls_roots) as client:
-            if kind is not None:
-                check_kind(client.health(), kind, at)
-            table = rows_of(client, asked, min_epoch) if wanted is None else scores_of(client, wanted, min_epoch)
+        of_rows = kind if wanted is None and not Path(at).is_dir() else None
+        address = at if wanted is not None else at_kind(at, kind)
+        with EmbeddingClient(address, kind=of_rows, token=token, timeout=timeout, tls_roots=tls_roots) as client:
+            if wanted is not None:
+                table = scores_of(client, wanted, min_epoch, kind)
+            else:
+                if kind is not None:
+                    check_kind(client.health(), kind, at)
+                table = rows_of(client, asked, min_epoch)
     except (BadRequestError, NotReadyError, NotYetError) as error:
         msg = f"query: {error}"
         raise UsageError(msg) from error
@@ -108,8 +117,10 @@ def check_kind(health: Mapping[str, Any], kind: str, at: str) -> None:
 
     Raises: UsageError.
     """
-    if (served := health.get("kind")) is not None and served != kind:
-        msg = f"--kind {kind}: the server at {at} has the embeddings of {served}; give the address of another one"
+    served = [*health["kinds"]] if "kinds" in health else [health["kind"]] if "kind" in health else [kind]
+    if kind not in served:
+        has = ", ".join(served)
+        msg = f"--kind {kind}: the server at {at} has the embeddings of {has}; give the address of another one"
         raise UsageError(msg)
 
 
@@ -141,13 +152,22 @@ def asked_pairs(given: list[str], file: Path | None) -> list[tuple[Any, Any]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def scores_of(client: Any, pairs: list[tuple[Any, Any]], min_epoch: int) -> pa.Table:
+def scores_of(client: Any, pairs: list[tuple[Any, Any]], min_epoch: int, kind: str | None) -> pa.Table:
     """Return the scores of pairs of ids as a user types them: numbers where the job has such ids.
+
+    `kind`: LEFT,RIGHT, or that of both.
 
     Raises: BadRequestError
     """
     ends = [one for pair in pairs for one in pair]
-    return _as_typed(ends, lambda of: client.score(list(zip(of[::2], of[1::2], strict=True)), min_epoch=min_epoch))
+    left, _, right = (kind or "").partition(",")
+    kinds = None if kind is None else (left.strip(), right.strip() or left.strip())
+
+    def ask(ids: list[Any]) -> pa.Table:
+        found: pa.Table = client.score(list(zip(ids[::2], ids[1::2], strict=True)), min_epoch=min_epoch, kinds=kinds)
+        return found
+
+    return _as_typed(ends, ask)
 
 
 def of_rows(table: pa.Table, ids: list[str]) -> tuple[str, bool]:

@@ -42,7 +42,7 @@ Kind = Annotated[
     Text,
     typer.Option(
         help="With --tables, --service or a topic of generations: kind of vertices to serve, where the model returns "
-        "several.",
+        "several; of several (user,item) with --tables or --service, also scores of pairs.",
         show_default=False,
     ),
 ]
@@ -135,6 +135,7 @@ def serve(
 
     [cyan]freshet serve --tables O/tables[/cyan]
     [cyan]freshet serve --tables O/tables --kind item[/cyan]
+    [cyan]freshet serve --tables O/tables --kind user,item[/cyan]  whose pairs are scored, too
     [cyan]freshet serve --service V --keep 1h[/cyan]
     [cyan]freshet serve --from one:47470,other:47470[/cyan]
     [cyan]freshet serve --tables /var/lib/freshet/tables --from other:47470[/cyan]  beside a TaskManager
@@ -198,12 +199,14 @@ def _kept_s(keep: str | None, service: Path | None) -> float:
     return _parsed(parse_duration, keep)
 
 
-def _compact(tables: Path, kind: str | None, keep_s: float | None) -> object:
+def _compact(tables: Path, kind: str | None, keep_s: float | None) -> None:
+    from freshet.job.folder.returned_kinds import named_kinds, returned_of
     from freshet.job.serving.tables.compaction import compact_log
     from freshet.operators.output_folders import LogFolders
 
     log = LogFolders.of_tables(tables)
-    return compact_log(log.out, keep_s, kind=kind or log.kind or None)
+    for one in named_kinds(kind or log.kind or None, returned_of(log.out)):
+        compact_log(log.out, keep_s, kind=one)
 
 
 def _topic(given: str) -> KafkaAddress:

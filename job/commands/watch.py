@@ -156,7 +156,7 @@ def _tables(at: str, tls_roots: Path | None, kind: str | None) -> Path:
             health = client.health()
             if kind is not None:
                 check_kind(health, kind, at)
-            of_server = health.get("tables")
+            of_server = health.get("kinds", {}).get(kind, health).get("tables")
     except NotReadyError as error:
         msg = f"--at {at}: {error}; give the folder O/tables of a job on this machine, or HOST:PORT of its server"
         raise UsageError(msg) from error

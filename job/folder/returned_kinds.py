@@ -78,11 +78,26 @@ def ignores_case(out: Path) -> bool:
         probe.unlink()
 
 
+def named_kinds(given: str | None, returned: Sequence[str]) -> list[str | None]:
+    """Return the kinds that `--kind` names, such as `user,item`; [None] without it."""
+    if given is None or given in returned:
+        return [given]
+    return list(dict.fromkeys(one.strip() for one in given.split(",")))
+
+
+def returned_of(out: Path) -> list[str]:
+    """Return the kinds of vertices that the model of a job returns, also where it is one; none without kinds.
+
+    Raises: DamagedFileError.
+    """
+    found = read_json(out / layout.SAVED_JOB, _Saved, "no other file has all of it: put it back from a copy")
+    return [] if found is None else found.settings.returned
+
+
 def logs_of(out: Path) -> list[LogFolders]:
     """Return the change logs of a job: one, or one for each kind where its model returns several.
 
     Raises: DamagedFileError.
     """
-    found = read_json(out / layout.SAVED_JOB, _Saved, "no other file has all of it: put it back from a copy")
-    returned = [] if found is None else found.settings.returned
+    returned = returned_of(out)
     return [LogFolders(out, kind) for kind in returned] if len(returned) > 1 else [LogFolders(out)]

@@ -9,8 +9,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from freshet.job.console import say
@@ -21,12 +21,11 @@ from freshet.job.serving.bounds.budget import Budget, shared_memory, unpack_few_
 from freshet.job.serving.doors.answering import Answering, Doors
 from freshet.job.serving.doors.keeper import Keeper
 from freshet.job.serving.doors.worker import WorkerSettings
-from freshet.job.serving.feeds.feed import Feed, ServeOptions, feed_of
+from freshet.job.serving.feeds.feed import Feed, ServeOptions, feeds_of
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.lookup import Lookup, joined
 from freshet.job.serving.tables.served import CurrentTable, JobHere
-from freshet.job.serving.tables.served_job import ServedJob
 
 # What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.
 if TYPE_CHECKING:
@@ -54,47 +53,65 @@ def serve(options: ServeOptions) -> NoReturn:
         def until() -> bool:
             return bool(caught)
 
-        feed = feed_of(options, until)
-        tables, job = feed.tables, feed.job
-        with place.only_server(tables):
+        feeds = feeds_of(options, until)
+        with ExitStack() as held:
+            for feed in feeds:
+                held.enter_context(place.only_server(feed.tables))
             allow_many_files()
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
-            place.withdraw_others(job, tables)
-            current = CurrentTable(tables, JobHere.of(job))
-            lookup = Lookup(current)
-            left = place.left_behind(job, tables)
-            if left is not None:
-                current.begin_with(left.path)
+            for feed in feeds:
+                place.withdraw_others(feed.job, feed.tables)
+            tables = [CurrentTable(feed.tables, JobHere.of(feed.job)) for feed in feeds]
+            lookup = joined([Lookup(one) for one in tables])
+            left = [place.left_behind(feed.job, feed.tables) for feed in feeds]
+            for table, one in zip(tables, left, strict=True):
+                if one is not None:
+                    table.begin_with(one.path)
             health = Health(lookup, options.stale_after_s)
-            servers = _Servers(options, lookup, health, job)
-            follower: Follower | None = None
+            followers: list[Follower] = []
+            servers = _Servers(options, lookup, health, feeds)
             try:
                 servers.start()
                 gc.freeze()
                 gc.enable()
-                if left is not None:
+                if all(left):
                     servers.announce()
-                current.go_on()
-                follower = feed.follower(job)
-                health.trouble = lambda: None if follower is None else follower.trouble
-                health.following = lambda: None if follower is None else follower.next_figures()
-                _start(follower, until)
+                for table in tables:
+                    table.go_on()
+                _follow(feeds, followers, until, health)
                 unpack_few_at_once()
-                if left is None:
+                if not all(left):
                     servers.announce()
                 _compact_regularly(options, until)
-                while not until():
-                    follower.run(until)
-                    if not until() and (following := _next_follower(feed, follower, until)) is not None:
-                        follower = following
+                _go_on(feeds, followers, until)
             finally:
-                if follower is not None:
+                for follower in followers:
                     follower.close(forget=True)
                 servers.stop()
     # Not through the interpreter's end: gRPC would wait there for streams that clients keep open, and threads that hear
     # other servers could crash as what they stand on is taken down.
     sys.stderr.flush()
     os._exit(EXIT_DONE)
+
+
+def _follow(feeds: Sequence[Feed], followers: list[Follower], until: Callable[[], bool], health: Health) -> None:
+    """Add the follower of each feed, whose table is readable on return; health has what they know."""
+    health.trouble = lambda: next((one.trouble for one in followers if one.trouble), None)
+    health.following = lambda: next((found for one in followers if (found := one.next_figures()) is not None), None)
+    for feed in feeds:
+        followers.append(feed.follower(feed.job))
+        _start(followers[-1], until)
+
+
+def _go_on(feeds: Sequence[Feed], followers: list[Follower], until: Callable[[], bool]) -> None:
+    """Follow until `until` returns True, by the followers that take the place of those that are left behind."""
+    from freshet.job.serving.feeds.together import follow
+
+    while not until():
+        follow(followers, until)
+        for k, (feed, former) in enumerate(zip(feeds, list(followers), strict=True)):
+            if former.is_left_behind and not until():
+                followers[k] = _next_follower(feed, former, until) or former
 
 
 def _start(follower: Follower, until: Callable[[], bool]) -> None:
@@ -182,16 +199,16 @@ def _port(wanted: int | None, default: int, host: str, option: str) -> int:
 class _Servers:
     """Servers of this process, and of the worker processes."""
 
-    def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, job: ServedJob) -> None:
+    def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, feeds: Sequence[Feed]) -> None:
         self._doors = _doors(options)
         processes = len(self._doors.flight_ports)
         shared = shared_memory(processes)
         budget = Budget(0, processes, shared)
         lookup.as_server(budget)
         self._answering = Answering(self._doors, 0, lookup, health)
-        common = str(lookup.folder), job.described(), options.stale_after_s
-        work = WorkerSettings(self._doors, 0, os.getpid(), *common, shared)
-        self._tables, self._workers, self._is_announced = lookup.folder, list[int](), False
+        jobs = {str(feed.tables): feed.job.described() for feed in feeds}
+        work = WorkerSettings(self._doors, 0, os.getpid(), jobs, options.stale_after_s, shared)
+        self._tables, self._workers, self._is_announced = [feed.tables for feed in feeds], list[int](), False
         self._keeper = Keeper(work, self._changed, budget.forget)
 
     def start(self) -> None:
@@ -221,13 +238,14 @@ class _Servers:
         try:
             self._write()
         except OSError as error:  # a full disk: who knows the ports is served meanwhile
-            say(f"{self._tables}: {error.strerror}; clients do not find the server there until this has changed")
+            say(f"{self._tables[0]}: {error.strerror}; clients do not find the server there until this has changed")
             threading.Thread(target=_until_done, args=(self._write,), name="freshet-announce", daemon=True).start()
 
     def _write(self) -> None:
         flight, http = self._places()
         more = {"workers": self._workers, "flights": self._doors.flights} if len(self._doors.flight_ports) > 1 else {}
-        place.write_server(self._tables, pid=os.getpid(), began_s=began_s(), flight=flight, http=http, **more)
+        for tables in self._tables:
+            place.write_server(tables, pid=os.getpid(), began_s=began_s(), flight=flight, http=http, **more)
 
     def _places(self) -> tuple[str, str]:
         """Flight and HTTP; with TLS as URIs, which clients take as they take HOST:PORT."""

@@ -14,7 +14,6 @@ from freshet.errors import FreshetError
 from freshet.state.served import layout as lay
 from freshet.state.served.times import Moment, times_of, times_so_far
 
-
 NEWEST = 2**62  # in the place of an epoch: whichever is complete
 
 

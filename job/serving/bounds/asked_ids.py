@@ -31,15 +31,18 @@ def ids_of_values(values: object, strings: bool) -> Ids:
 
 
 class AskedPairs(NamedTuple):
-    """Pairs of ids: each id once, in the order of their coming, and which of them is at either end of each pair."""
+    """Pairs of ids: each id once, in the order of their coming, and which of them is at either end of each pair.
 
-    ids: Ids
+    `ids`: of both ends together, or of the left and the right ones apart.
+    """
+
+    ids: tuple[Ids, ...]
     left: np.ndarray  # (pairs,) int64
     right: np.ndarray
 
 
-def pairs_of_values(values: object, strings: bool) -> AskedPairs:
-    """Return the pairs of a list of lists of two ids each.
+def pairs_of_values(values: object, strings: bool, apart: bool = False) -> AskedPairs:
+    """Return the pairs of a list of lists of two ids each; `apart`: their ends are of two kinds of vertices.
 
     Raises: BadRequestError naming the first that is none, or an id of another kind.
     """
@@ -54,9 +57,15 @@ def pairs_of_values(values: object, strings: bool) -> AskedPairs:
     ends = as_stored([end for one in values for end in one], strings)
     if wrong := _wrong(ends, strings):
         _refuse(wrong[0], strings)
-    places = {one: k for k, one in enumerate(dict.fromkeys(ends))}
-    at = np.fromiter((places[one] for one in ends), np.int64, len(ends)).reshape(-1, 2)
-    return AskedPairs(_encoded(list(places), strings), at[:, 0].copy(), at[:, 1].copy())
+    sides = [ends[::2], ends[1::2]] if apart else [ends]
+    ids, at = zip(*(_each_once(side, strings) for side in sides), strict=True)
+    return AskedPairs(ids, *(at if apart else (at[0][::2].copy(), at[0][1::2].copy())))
+
+
+def _each_once(values: list[Any], strings: bool) -> tuple[Ids, np.ndarray]:
+    """Return each id once, and the place of each value among them."""
+    places = {one: k for k, one in enumerate(dict.fromkeys(values))}
+    return _encoded(list(places), strings), np.fromiter((places[one] for one in values), np.int64, len(values))
 
 
 def as_stored(values: list[Any], strings: bool) -> list[Any]:

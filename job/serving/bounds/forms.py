@@ -24,6 +24,8 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,19})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2
 _PLACE = "min_position"  # an object in JSON, and in a query PLACE:OFFSET, once for each partition
 _SHOWN, _ERRORS_MAX = 50, 5
 _IDS_AS = "`string`: ids of the answer are strings, for clients that read numbers as 64-bit floats (JavaScript)"
+_KIND = "kind of the vertices; needed of a server of several, and that of another server is refused"
+_KINDS = "kinds of the left and the right vertex of a pair, where the server has more than one link head for its kinds"
 _POSITION = "records that must be covered: their offset by partition (PARTITION, of several sources SOURCE:PARTITION)"
 
 
@@ -67,14 +69,25 @@ class WithIds(Form):
     ids_as: Literal["string"] | None = Field(default=None, description=_IDS_AS)
 
 
-class One(Conditions, WithIds):
+class OfKind(Form):
+    """A request for vertices of one kind."""
+
+    kind: str | None = Field(default=None, description=_KIND)
+
+
+class OfKinds(Form):
+    """A request whose vertices may be of two kinds."""
+
+    kinds: list[str] | None = Field(default=None, min_length=2, max_length=2, description=_KINDS)
+
+
+class One(Conditions, WithIds, OfKind):
     """One vertex, over HTTP."""
 
     id: str = Field(description="the vertex")
-    kind: str | None = Field(default=None, description="kind of the vertex; that of another server is refused")
 
 
-class Many(Conditions, WithIds):
+class Many(Conditions, WithIds, OfKind):
     """Several vertices, over HTTP."""
 
     ids: list[Any] = Field(description="the vertices; integers may be written as strings")
@@ -106,7 +119,7 @@ class OnlineFeatures(Form):
         return self.features or ["embeddings:embedding"]
 
 
-class Stream(Form):
+class Stream(OfKind):
     """Command of a lookup stream over Flight; each of its requests has Conditions."""
 
     logits: bool = False

@@ -47,31 +47,35 @@ class NearestRows(Generic[S]):
     Each turn takes the whole processor anyway, and calls at once would each hold a copy, of an epoch of its own.
     """
 
-    def __init__(self, source: Callable[[], S], by_epochs: Callable[[S], bool]) -> None:
+    def __init__(self, by_epochs: Callable[[S], bool]) -> None:
         """`by_epochs`: whether a row does not change without the epoch."""
-        self._source, self._by_epochs = source, by_epochs
+        self._by_epochs = by_epochs
         self._rows: TableRows[S] | None = None
         self._lock = threading.Lock()
 
     def best(
         self,
-        query: Callable[[TableRows[S]], np.ndarray],
+        now: Callable[[], tuple[S, S, int]],
+        query: Callable[[TableRows[S], S], np.ndarray],
         k: int,
         metric: str,
-        link: Callable[[S], Scores] | None = None,
+        link: Callable[[S, S], Scores] | None = None,
     ) -> tuple[TableRows[S], np.ndarray, np.ndarray]:
         """All rows, the places of the k nearest among them, the best first, and their scores.
 
-        `query`: the vector, given all rows, (width,) float32; so that of a vertex is of the same epoch. `link`: what
-        scores pairs of the vector and a row, where that is the metric; pairs without a number come last.
+        `now`: the sources of the vector and of the rows, and the epoch up to which they are read, once it is this
+        call's turn. `query`: the vector, given all rows and its source, (width,) float32; so that of a vertex is of the
+        same epoch. `link`: what scores pairs of the vector and a row, where that is the metric; pairs without a number
+        come last.
 
         Shapes: places (k,) int64; scores (k,) float32
         """
         with self._lock:
-            rows = self._newest()
-            vector = query(rows)
+            left, right, upto = now()
+            rows = self._newest(right, upto)
+            vector = query(rows, left)
             if link is not None:
-                scores = link(rows.served)(vector[None], rows.found.rows)
+                scores = link(left, rows.served)(vector[None], rows.found.rows)
                 scores[np.isnan(scores)] = -np.inf
             else:
                 scores = rows.found.rows @ vector
@@ -82,16 +86,15 @@ class NearestRows(Generic[S]):
             best = best[np.argsort(-scores[best], kind="stable")]
             return rows, best, scores[best]
 
-    def _newest(self) -> TableRows[S]:
+    def _newest(self, served: S, upto: int) -> TableRows[S]:
         """Kept until the next epoch, or the next row that comes without one."""
-        served = self._source()
         table = served.whole
-        moment: tuple[object, ...] = table.path, table.epoch
+        moment: tuple[object, ...] = table.path, min(table.epoch, upto)
         if not self._by_epochs(served):
             moment = *moment, table.word(T_POSITION_SEQ)  # it changes behind the last row of each batch
         if self._rows is None or self._rows.moment != moment:
             self._rows = None  # before the next one is made
-            ids, found = table.all()
+            ids, found = table.all(upto)
             norms = np.sqrt(np.einsum("ij,ij->i", found.rows, found.rows))
             self._rows = TableRows((table.path, found.epoch, *moment[2:]), found.epoch, ids, found, norms, served)
         return self._rows

@@ -40,13 +40,14 @@ class AsyncEmbeddingClient:
         self,
         address: str | Path,
         *,
+        kind: str | None = None,
         token: str | None = None,
         timeout: float = TIMEOUT_S,
         tls_roots: str | Path | bytes | None = None,
         at_once: int = 4,
     ) -> None:
-        """`address`, `token`, `timeout`, `tls_roots`: as for EmbeddingClient; `at_once`: how many calls under way."""
-        self._client = EmbeddingClient(address, token=token, timeout=timeout, tls_roots=tls_roots)
+        """`at_once`: how many calls under way; the others as for EmbeddingClient."""
+        self._client = EmbeddingClient(address, kind=kind, token=token, timeout=timeout, tls_roots=tls_roots)
         self._threads = ThreadPoolExecutor(at_once, "freshet-client")
 
     get = _on_thread(EmbeddingClient.get)

@@ -55,11 +55,14 @@ class EmbeddingClient:
         self,
         address: str | Path,
         *,
+        kind: str | None = None,
         token: str | None = None,
         timeout: float = TIMEOUT_S,
         tls_roots: str | Path | bytes | None = None,
     ) -> None:
         """`address` is HOST:PORT of a server, or the folder O/tables of a job on this machine.
+
+        `kind`: that of the vertices whose rows are read, where the server has several.
 
         With grpc+tls://HOST:PORT the server must prove who it is; `tls_roots`: PEM file (or its bytes) of the
         certificates to trust, None: those of the system.
@@ -71,10 +74,10 @@ class EmbeddingClient:
             raise UsageError(msg)
         self._transport: Transport
         if found is not None:
-            self._transport = FlightTransport(found, token, roots)
+            self._transport = FlightTransport(found, token, roots, kind)
         else:
-            self._transport = _mapped(Path(address))
-        self._timeout, self._seen = timeout, 0
+            self._transport = _mapped(Path(address), kind)
+        self._timeout, self._seen, self._kind = timeout, 0, kind
 
     def get(
         self,
@@ -134,17 +137,21 @@ class EmbeddingClient:
         k: int = 10,
         metric: str = "cosine",
         model: str | None = None,
+        kinds: Sequence[str] | None = None,
         timeout: float | None = None,
         generation: int | None = None,
     ) -> pa.Table:
         """The k ids nearest to a vertex or a vector, exactly, as id, epoch, embedding, score.
 
         `metric`: cosine, dot or link: the score of the vertex, or the vector, and each other row as a pair. `model`:
-        SHA-256 of the model that the vector is of, as it stands in the metadata of a service's answers.
+        SHA-256 of the model that the vector is of, as it stands in the metadata of a service's answers. `kinds`: with
+        link those of the vertex and of the ones to find, as for `score`.
 
         Raises: OtherModelError where the embeddings are of another model by now; as `get` for the rest.
         """
         asked: dict[str, Any] = {"k": k, "metric": metric} | ({} if model is None else {"model": model})
+        asked |= {} if kinds is None else {"kinds": [*kinds]}
+        asked |= {} if self._kind is None or metric == "link" else {"kind": self._kind}
         asked |= {"id": id} if id is not None else {}
         asked |= {"vector": np.asarray(vector, np.float32).tolist()} if vector is not None else {}
         return self._of_request("nearest", asked, self._wanted(0, None, timeout, generation))
@@ -153,6 +160,7 @@ class EmbeddingClient:
         self,
         pairs: Sequence[tuple[Any, Any]] | np.ndarray,
         *,
+        kinds: Sequence[str] | None = None,
         min_epoch: int = 0,
         min_position: Mapping[str, int] | None = None,
         timeout: float | None = None,
@@ -161,11 +169,13 @@ class EmbeddingClient:
         """Score pairs of ids by the model's link head, all at one epoch, as left, right, score.
 
         A score is null where one of both ids is unknown. Without a link head it is the dot product; `scored_by` in the
-        metadata is `link_head` or `dot`.
+        metadata is `link_head` or `dot`. `kinds`: those of the left and of the right ids, where the server has more
+        than one link head for its kinds.
 
         Raises: BadRequestError for more than 100,000 pairs, as `get` for the rest.
         """
-        asked = {"pairs": np.asarray(pairs).tolist() if isinstance(pairs, np.ndarray) else [*map(list, pairs)]}
+        listed = np.asarray(pairs).tolist() if isinstance(pairs, np.ndarray) else [*map(list, pairs)]
+        asked = {"pairs": listed} | ({} if kinds is None else {"kinds": [*kinds]})
         return self._of_request("score", asked, self._wanted(min_epoch, min_position, timeout, generation))
 
     def epoch(self) -> int:
@@ -239,7 +249,7 @@ class EmbeddingClient:
             self._seen = epoch
 
 
-def _mapped(tables: Path) -> Transport:
+def _mapped(tables: Path, kind: str | None) -> Transport:
     """The way to the table in shared memory, which freshet-client does not have.
 
     Raises: UsageError there.
@@ -254,4 +264,4 @@ def _mapped(tables: Path) -> Transport:
             "installed, and here is freshet-client"
         )
         raise UsageError(msg) from None
-    return MappedTransport(tables)
+    return MappedTransport(tables, kind)

@@ -34,8 +34,8 @@ _TURNS = itertools.count(random.randrange(1 << 16))  # clients of this process b
 class _Stream(Patient):
     """An open lookup stream."""
 
-    def __init__(self, client: Any, options: Any, ids: pa.Schema, logits: bool) -> None:
-        command = orjson.dumps({"logits": logits})
+    def __init__(self, client: Any, options: Any, ids: pa.Schema, asked: dict[str, Any]) -> None:
+        command = orjson.dumps(asked)
         self.writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(command), options)
         super().__init__(reader)
         with self.within(_SPARE_S):
@@ -65,7 +65,11 @@ class _Stream(Patient):
 class FlightTransport:
     """Transport to one server; after an error the next call connects again."""
 
-    def __init__(self, address: Address, token: str | None, roots: bytes | None = None) -> None:
+    def __init__(
+        self, address: Address, token: str | None, roots: bytes | None = None, kind: str | None = None
+    ) -> None:
+        """`kind`: of the vertices whose rows are read."""
+        self._of_kind = {} if kind is None else {"kind": kind}
         self._address, self._roots, self._location = address, roots, address.location()
         self._headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
         self._lock = threading.Lock()
@@ -79,7 +83,7 @@ class FlightTransport:
     def table(self, ids: Ids | None, wanted: Wanted, logits: bool) -> tuple[int, pa.Table]:
         """Ask for rows as a table."""
         if ids is None:
-            return self._get({"all": True, "logits": logits}, wanted)
+            return self._get({"all": True, "logits": logits} | self._of_kind, wanted)
         answered, batch = self._lookup(ids, wanted, logits)
         metadata = {name: str(answered[name]) for name in ANSWERED if answered.get(name) is not None}
         return int(answered["epoch"]), pa.Table.from_batches([batch]).replace_schema_metadata(metadata)
@@ -129,7 +133,7 @@ class FlightTransport:
         """Return the metadata of the answer, and its rows."""
         # It may wait, and nobody else should wait for it; and streams are of the current generation.
         if wanted.min_position or wanted.min_epoch > self._newest or wanted.generation is not None:
-            _, table = self._get({"ids": plain_ids(ids), "logits": logits}, wanted)
+            _, table = self._get({"ids": plain_ids(ids), "logits": logits} | self._of_kind, wanted)
             columns = [column.combine_chunks() for column in table.columns]
             metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
             return metadata, pa.RecordBatch.from_arrays(columns, table.column_names)
@@ -140,7 +144,8 @@ class FlightTransport:
         def ask(client: Any) -> tuple[dict[str, Any], pa.RecordBatch]:
             stream = self._streams.get(key)
             if stream is None:
-                stream = self._streams[key] = _Stream(client, self._options(None), batch.schema, logits)
+                asked = {"logits": logits} | self._of_kind
+                stream = self._streams[key] = _Stream(client, self._options(None), batch.schema, asked)
             try:
                 return stream.ask(batch, options, wanted.timeout_s)
             except BaseException:  # by Ctrl-C, too: the rest of this answer would be taken for that of the next lookup

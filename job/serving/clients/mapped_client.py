@@ -17,7 +17,7 @@ from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import FEW, Lookup
+from freshet.job.serving.tables.lookup import FEW, Lookup, joined
 from freshet.job.serving.tables.one_generation import of_generation
 from freshet.job.serving.tables.place import read_shown
 from freshet.job.serving.tables.requests import REQUESTS
@@ -31,9 +31,12 @@ from freshet.state.served.ids import Ids, Texts
 class MappedTransport:
     """Reads the table that a server of this machine keeps, with no server in between."""
 
-    def __init__(self, tables: Path) -> None:
-        self._tables = tables.absolute()
-        self._known: tuple[CurrentTable, Lookup] | None = None
+    def __init__(self, tables: Path, kind: str | None = None) -> None:
+        """`kind`: of the vertices whose rows are read, where the folder has tables of several."""
+        self._tables, self._kind = tables.absolute(), kind
+        self._known: Lookup | None = None  # of all kinds
+        self._rows: Lookup | None = None
+        self._returned: tuple[str, ...] = ()  # kinds of a job whose folder has tables of several
         self.consistency = EPOCH
         self._lock = threading.Lock()
 
@@ -51,7 +54,7 @@ class MappedTransport:
 
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
         """A look at the table and no more, if there are few ids and all are there."""
-        served = self._current.at_hand()
+        served = self._lookup.at_hand()
         if served.job.consistency == ROW and min_epoch > 0:  # whose answers have no epoch to wait for
             return None
         table = served.table
@@ -65,13 +68,13 @@ class MappedTransport:
 
     def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """Answer a request of this name here."""
-        answer = REQUESTS[name].run(of_generation(self._lookup, wanted.generation), asked, wanted)
+        answer = REQUESTS[name].run(of_generation(self._every, wanted.generation), asked, wanted)
         self.consistency = answer.served.job.consistency
         return answer.epoch, answer.as_table(False)
 
     def health(self) -> dict[str, Any]:
         """Return the figures of the table's header."""
-        return Health(self._lookup).figures()
+        return Health(self._every).figures()
 
     def close(self) -> None:
         """The mapping goes with the object."""
@@ -82,33 +85,46 @@ class MappedTransport:
 
     @property
     def _lookup(self) -> Lookup:
-        return (self._known or self._found())[1]
+        """The lookup of rows.
+
+        Raises: UsageError where the folder has tables of several kinds and none is named.
+        """
+        if self._rows is None:
+            every = self._every
+            if self._kind is None and (returned := self._returned or [*every.beside]):
+                raise _folder_of_a_kind(self._tables, returned)
+            self._rows = every.of(self._kind)
+        return self._rows
 
     @property
-    def _current(self) -> CurrentTable:
-        return (self._known or self._found())[0]
-
-    def _found(self) -> tuple[CurrentTable, Lookup]:
-        """Look for the job once; what each table says of its own holds."""
+    def _every(self) -> Lookup:
+        """The lookups of all kinds of the folder; a job is looked for once, what each table says of its own holds."""
         with self._lock:
             if self._known is None:
-                current = CurrentTable(self._tables, self._job())
-                self._known = current, Lookup(current)
-                self.consistency = current.job.consistency
+                found = [Lookup(CurrentTable(tables, job)) for tables, job in self._jobs().items()]
+                self._known, self.consistency = joined(found), found[0].job.consistency
             return self._known
 
-    def _job(self) -> JobHere:
+    def _jobs(self) -> dict[Path, JobHere]:
+        """Return the job of each kind by its folder of tables."""
+        tables = self._tables
         try:
-            job = ServedJob.of_tables(self._tables) or FedJob.recorded(self._tables)
+            job = ServedJob.of_tables(tables) or FedJob.recorded(tables)
         except KindChoiceError as error:
-            raise _folder_of_a_kind(self._tables, error.returned) from None
+            if len(error.returned) < 2 or LogFolders.of_tables(tables).kind:
+                raise _folder_of_a_kind(tables, error.returned) from None
+            self._returned = error.returned
+            every = [one for kind in error.returned if (one := ServedJob.of_tables(tables, kind)) is not None]
+            kept = [one for one in every if read_shown(one.log.tables) is not None]
+            return {one.log.tables: JobHere.of(one) for one in kept or every}
         if job is not None:
-            return JobHere.of(job)
-        shown = read_shown(self._tables)  # of a service, whose job is elsewhere
-        if shown is not None and shown[1] is not None:
-            return JobHere.described(shown[1])
+            return {tables: JobHere.of(job)}
+        places = [tables, *sorted(one for one in tables.glob("*/") if one.is_dir())]
+        shown = {one: read_shown(one) for one in places}  # of a service, whose job is elsewhere
+        if described := {one: JobHere.described(of[1]) for one, of in shown.items() if of is not None and of[1]}:
+            return described
         msg = (
-            f"{self._tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`, or the "
+            f"{tables}: no job beside it; give O/tables, of the --out folder O of a `freshet run`, or the "
             "folder in which a `freshet serve` keeps its table"
         )
         raise NotReadyError(msg)

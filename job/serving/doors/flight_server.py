@@ -1,7 +1,7 @@
 """Arrow Flight: `DoExchange` streams of lookups, `DoGet` by ids, all, or nearest, `ListFlights`, `DoAction` health.
 
 A request is JSON, a Ticket: {"ids": [...]} or {"all": true} or {"nearest": {...}}, and in any of them min_epoch,
-min_position, timeout, logits, and of a service generation. In a lookup stream each batch has the column `id`, its
+min_position, timeout, logits, kind, and of a service generation. In a lookup stream each batch has the column `id`, its
 metadata the Conditions without generation; the answer's metadata is {"epoch": E, "as_of_ms": T, "event_ts": T} (times
 where they are known; and "consistency": "row" where rows are of no one epoch), or {"error": ..., "kind": ...} with an
 empty batch. No batch has more than 3 MiB, which clients of any language take: a larger answer comes in several, with
@@ -88,7 +88,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _tails(self, context: Any, asked: Ticket) -> Streamed:
         from freshet.job.serving.feeds.tail_stream import SCHEMA, pieces_of_tails
 
-        if (here := self._lookup.job.tails) is None:
+        if (here := self._lookup.of(None).job.tails) is None:
             msg = "this server has no tails"
             raise BadRequestError(msg)
         self._check_no_service()
@@ -106,7 +106,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _changes(self, context: Any, asked: Ticket) -> Streamed:
         from freshet.job.serving.feeds import change_stream
 
-        job = self._lookup.job
+        job = self._lookup.of(None).job
         if asked.job is not None:
             self._check_no_service()
         if asked.job not in (None, job.job_id):
@@ -133,16 +133,17 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if asked.tails is not None:
             return self._tails(context, asked)
         wanted, logits = asked.wanted, asked.logits
-        lookup, gone = of_generation(self._lookup, asked.generation), context.is_cancelled
+        every, gone = of_generation(self._lookup, asked.generation), context.is_cancelled
+        if asked.computed is not None:
+            computed, form = asked.computed
+            size = computed.room(every, form, readout=logits)[0]
+            held = every.budget.hold(size, f"the answer of {computed.items(form):,} rows")
+            table = computed.run(every, form.model_dump(exclude_none=True), wanted, gone).as_table(logits)
+            return table.schema, _held_until_sent(table, held)
+        lookup = every.of(asked.kind)
         if asked.all:
             lookup.wait(wanted, gone)
             return self._all(lookup, logits)
-        if asked.computed is not None:
-            computed, form = asked.computed
-            count, row = computed.items(form), lookup.served.row_shape(readout=logits)
-            held = lookup.budget.hold(count * computed.bytes_of(row)[0], f"the answer of {count:,} rows")
-            table = computed.run(lookup, form.model_dump(exclude_none=True), wanted, gone).as_table(logits)
-            return table.schema, _held_until_sent(table, held)
         ids = lookup.ids_of(asked.ids)
         lookup.wait(wanted, gone)
         served = lookup.served
@@ -175,15 +176,19 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         """Answer one lookup after the other, until the client ends the stream; its command may ask for logits."""
         command = descriptor.command or NO_OPTIONS
         check_size(command, OPTIONS_BYTES_MAX)
-        exchange = Exchange(self._lookup, form_of_json(Stream, command).logits, context.is_cancelled)
+        asked = form_of_json(Stream, command)
+        exchange = Exchange(self._lookup.of(asked.kind), asked.logits, context.is_cancelled)
         writer.begin(exchange.schema)
         while exchange.step(reader, writer):  # which keeps nothing of one request until the next one comes
             pass
 
     @in_a_sentence
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:
-        """The one flight that there is: all embeddings."""
-        yield self._info(flight.FlightDescriptor.for_path("embeddings"))
+        """List all embeddings, of each kind where the server has several."""
+        if not self._lookup.beside:
+            yield self._info(flight.FlightDescriptor.for_path("embeddings"))
+        for kind in self._lookup.beside:
+            yield self._info(flight.FlightDescriptor.for_command(orjson.dumps({"all": True, "kind": kind})))
 
     @in_a_sentence
     def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
@@ -221,7 +226,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         Of this call pyarrow sends the traceback of Flight's own errors, too.
         """
         try:
-            return flight.SchemaResult(self._schema(self._lookup.served))
+            return flight.SchemaResult(self._schema(self._lookup.of(None).served))
         except FreshetError as error:
             text = str(as_flight(error))
         except Exception as error:
@@ -237,7 +242,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _job(self) -> dict[str, Any]:
         from freshet.job.serving.feeds.sent_model import digest_of
 
-        job, table = self._lookup.job, None
+        job, table = self._lookup.of(None).job, None
         try:
             served = self._lookup.served
             job, table = served.job, {"strings": served.table.strings, "width": served.table.width}
@@ -252,7 +257,11 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = descriptor.command or ALL
         check_size(command)
-        served, endpoints = self._lookup.served, [flight.FlightEndpoint(command, self._locations)]
+        endpoints = [flight.FlightEndpoint(command, self._locations)]
+        kind = form_of_json(Ticket, command).kind if self._lookup.beside else None
+        if kind is None and self._lookup.beside:  # whoever connects asks for the locations alone
+            return flight.FlightInfo(pa.schema([]), descriptor, endpoints, -1, -1)
+        served = self._lookup.of(kind).served
         return flight.FlightInfo(self._schema(served), descriptor, endpoints, served.table.live, -1)
 
     def _schema(self, served: Served) -> pa.Schema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -41,14 +41,14 @@ from freshet.job.serving.doors.json_answers import (
     values_of,
 )
 from freshet.job.serving.doors.one_sentence import logged
-from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError, kind_of
-from freshet.job.serving.protocol.wanted import IDS_MAX, ROW, TIMES, Wanted, as_json_fields
+from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError, kind_of
+from freshet.job.serving.protocol.wanted import IDS_MAX, TIMES, Wanted, as_json_fields
 from freshet.job.serving.tables.health import Health, status_of
 from freshet.job.serving.tables.lookup import K_MAX, Lookup
 from freshet.job.serving.tables.one_generation import of_generation
 from freshet.job.serving.tables.requests import REQUESTS
 from freshet.job.serving.tables.requests import Request as Computed
-from freshet.job.serving.tables.served import Answer, JobHere, Served
+from freshet.job.serving.tables.served import Answer, Served
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -168,16 +168,15 @@ def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
     async def embedding(request: Request) -> Response:
         """The embedding of one vertex; 404 where there is none.
 
-        `?id=` takes any id, also `.` and `..`, which most clients leave out of a path. A `kind` other than that of this
-        server is refused.
+        `?id=` takes any id, also `.` and `..`, which most clients leave out of a path. A server of several kinds wants
+        the `kind`; one that it does not have is refused.
         """
         asked = _query(One, request)
-        one = of_generation(lookup, asked.generation)
-        _check_kind(one.job, asked.kind)
+        one = of_generation(lookup, asked.generation).of(asked.kind)
         ids = one.ids_of([asked.id])
         await _wait(one, asked.wanted)
         answer = one.get(ids)
-        _check_kind(answer.served.job, asked.kind)  # of a wait it may be another one
+        answer.served.job.check_kind(asked.kind)  # of a wait it may be another one
         if not len(answer.epochs):
             return _json(
                 {"error": f"no vertex {asked.id!r}", "kind": "unknown", **_as_of(answer.served, answer.epoch)}, 404
@@ -193,19 +192,10 @@ def _add_lookups(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         def size_of(served: Served) -> int:
             return _bytes_of(served, len(asked.ids), 2 * sent)
 
-        one = of_generation(lookup, asked.generation)
+        one = of_generation(lookup, asked.generation).of(asked.kind)
         answer, held, size = await found_in(one, apart, asked.ids, asked.wanted, size_of)
+        answer.served.job.check_kind(asked.kind)
         return apart.answer(_found_parts(answer, asked), size, held)
-
-
-def _check_kind(job: JobHere, kind: str | None) -> None:
-    """Refuse another kind than that of this server; one that feeds from a topic may not know its kind."""
-    if kind is None or kind == job.kind_name or (not job.kind_name and job.consistency == ROW):
-        return
-    known = f"the embeddings of {job.kind_name}" if job.kind_name else "embeddings of one kind, which has no name"
-    cure = "ask the server of that kind" if job.kind_name else "leave it out"
-    msg = f"kind: this server has {known}, got {kind!r}; {cure}"
-    raise BadRequestError(msg)
 
 
 def _add_features(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
@@ -218,7 +208,7 @@ def _add_features(app: FastAPI, lookup: Lookup, apart: Apart) -> None:
         def size_of(served: Served) -> int:
             return feast_bytes(served.table.width, asked.columns, len(values)) + 2 * sent
 
-        answer, held, size = await found_in(lookup, apart, values, Wanted(), size_of)
+        answer, held, size = await found_in(lookup.of(None), apart, values, Wanted(), size_of)
         names = [name, *asked.names]
         head = {"metadata": {"feature_names": names, **_as_of(answer.served, answer.epoch)}}
         try:
@@ -236,11 +226,12 @@ def _add_computed(app: FastAPI, lookup: Lookup, apart: Apart, name: str, compute
     @app.post(f"/{name}", name=name, description=computed.about, openapi_extra=_body(form), responses=_OF_EPOCH)
     async def answered(request: Request) -> Response:
         asked, sent = await _sent(apart, form, request)
-        one = of_generation(lookup, asked.generation)
-        size = computed.items(asked) * computed.bytes_of(one.served.row_shape(readout=True))[1] + sent
+        every = of_generation(lookup, asked.generation)
+        size = computed.room(every, asked, readout=True)[1] + sent
         lookup.budget.check(size, f"the answer of {computed.asked(asked):,} items")
-        await _wait(one, asked.wanted)
-        parts, held = await apart(False, _computed_parts, one, computed, asked, f"the {name} rows")
+        for one in dict.fromkeys(computed.ends(every, asked)):
+            await _wait(one, asked.wanted)
+        parts, held = await apart(False, _computed_parts, every, computed, asked, f"the {name} rows")
         return apart.answer(parts, size + held.size, held)
 
 
@@ -307,13 +298,21 @@ def _found_parts(answer: Answer, asked: Many) -> Iterator[bytes]:
 
 
 def _computed_parts(lookup: Lookup, computed: Computed, asked: Any, what: str) -> tuple[Iterator[bytes], Held]:
-    shape = lookup.served.row_shape(readout=True)
-    held, as_text = lookup.budget.hold(computed.items(asked) * computed.bytes_of(shape)[0], what), bool(asked.ids_as)
+    held, as_text = lookup.budget.hold(computed.room(lookup, asked, readout=True)[0], what), bool(asked.ids_as)
     answer = computed.run(lookup, asked.model_dump(exclude_none=True), Wanted())
-    lists = {} if answer.found is None else {"found": rows_of(answer.found[0], shape.in_json, answer.found[1], as_text)}
+    in_json = answer.served.row_shape(readout=True).in_json
+    lists: dict[str, Any] = {}
+    if answer.found is not None:
+        lists["found"] = rows_of(answer.found[0], in_json, answer.found[1], as_text)
+
+    def items(name: str, values: Sequence[Any]) -> Iterator[bytes]:
+        return values_of(list(map(str, values) if as_text and name in _OF_IDS else values), OBJECT_BYTES)
+
     for name, values in answer.lists.items():
-        texts = map(str, values) if as_text and name in _OF_IDS else values
-        lists[name] = values_of(list(texts), OBJECT_BYTES)
+        if isinstance(values, Mapping):
+            lists[name] = {kind: items(name, of) for kind, of in values.items()}
+        else:
+            lists[name] = items(name, values)
     return object_of(_as_of(answer.served, answer.epoch), lists), held
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from fastapi import Response
@@ -23,6 +23,7 @@ JSON = "application/json"
 PART_BYTES = INLINE_BYTES = 256 << 10  # what has no more is made in the event loop
 _THREADS = 2  # that make answers: more would only hold up each other, and whoever asks for health
 T = TypeVar("T")
+Lists: TypeAlias = Mapping[str, "Iterator[bytes] | Lists"]
 
 
 class Apart:
@@ -53,13 +54,17 @@ class Apart:
                 yield part
 
 
-def object_of(members: dict[str, Any], lists: dict[str, Iterator[bytes]]) -> Iterator[bytes]:
-    """An object with these members, and then members that are lists, whose items come in parts."""
+def object_of(members: dict[str, Any], lists: Lists) -> Iterator[bytes]:
+    """An object with these members, and then members that are lists, or objects of lists; items come in parts."""
     yield as_json(members)[:-1]
     for k, (name, items) in enumerate(lists.items()):
-        yield (b"," if k or members else b"") + as_json(name) + b":["
-        yield from items
-        yield b"]"
+        yield (b"," if k or members else b"") + as_json(name) + b":"
+        if isinstance(items, Mapping):
+            yield from object_of({}, items)
+        else:
+            yield b"["
+            yield from items
+            yield b"]"
     yield b"}"
 
 

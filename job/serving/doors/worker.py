@@ -19,7 +19,7 @@ from freshet.job.machine.processes import STOPS, die_with_parent
 from freshet.job.serving.bounds.budget import Budget, unpack_few_at_once
 from freshet.job.serving.doors.answering import Answering, Doors
 from freshet.job.serving.tables.health import Health
-from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.lookup import Lookup, joined
 from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.log_lines import begin_inherited
 
@@ -34,8 +34,9 @@ class WorkerSettings:
     doors: Doors
     number: int
     parent: int
-    tables: str
-    job: dict[str, Any]  # that is expected, as `ServedJob.described` has it: what a table says of its own holds
+    # Folders of tables, one for each kind, and the job that is expected there, as `ServedJob.described` has it: what a
+    # table says of its own holds.
+    tables: dict[str, dict[str, Any]]
     stale_after_s: float
     budget: int | None = None  # the descriptor of the memory in which processes count what is in flight
 
@@ -67,7 +68,8 @@ def main() -> int:
         return 0
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     doors = work.doors
-    lookup = Lookup(CurrentTable(Path(work.tables), JobHere.described(work.job)))
+    tables = [CurrentTable(Path(folder), JobHere.described(job)) for folder, job in work.tables.items()]
+    lookup = joined([Lookup(one) for one in tables])
     unpack_few_at_once()
     lookup.as_server(Budget(work.number, len(doors.flight_ports), work.budget))
     answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s))

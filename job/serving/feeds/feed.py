@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from freshet.gnn.kinds.names import check_kinds
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
+from freshet.job.folder.returned_kinds import named_kinds, returned_of
 from freshet.job.serving.protocol.tls import Certificate
 from freshet.job.serving.tables.health import STALE_AFTER_S
 from freshet.job.serving.tables.served_job import ServedJob, await_tables
@@ -51,7 +53,7 @@ class ServeOptions:
     source_roots: bytes | None = None  # certificates that those servers are trusted by
     topic: KafkaAddress | None = None  # to feed from
     kafka_properties: ClientProperties | None = None
-    kind: str | None = None  # of the vertices, where the model returns several
+    kind: str | None = None  # of the vertices, where the model returns several; of some of them with commas
     service: Path | None = None  # whose jobs to follow, one after the other
     keep_s: float = 0.0  # for how long the table of an earlier one stays readable
 
@@ -69,54 +71,57 @@ class Feed:
     renewed: Callable[[ServedJob], ServedJob | None] = lambda job: None
 
 
-def feed_of(options: ServeOptions, until: Callable[[], bool]) -> Feed:
-    """Wait for the job or table to serve.
+def feeds_of(options: ServeOptions, until: Callable[[], bool]) -> list[Feed]:
+    """Wait for the job or table to serve; a feed for each kind of vertices.
 
     Raises: UsageError if it does not appear in time.
     """
     if options.service is not None:
         return _of_service(options, options.service, until)
     if options.topic is not None:
-        return _of_topic(options, options.topic, until)
+        return [_of_topic(options, options.topic, until)]
     if options.sources:
-        return _of_servers(options, until)
+        return [_of_servers(options, until)]
     assert options.tables is not None
     given = options.tables.absolute()
+    out = LogFolders.of_tables(given).out
 
-    def find() -> ServedJob | dict[str, Any] | None:
-        """The job of the folder, or what the tails are of where it holds none."""
-        if (LogFolders.of_tables(given).out / layout.SAVED_JOB).exists():
-            return ServedJob.of_tables(given, options.kind)
+    def find() -> list[ServedJob] | dict[str, Any] | None:
+        """The job of the folder, for each kind, or what the tails are of where it holds none."""
+        if (out / layout.SAVED_JOB).exists():
+            jobs = [ServedJob.of_tables(given, kind) for kind in named_kinds(options.kind, returned_of(out))]
+            there = [job for job in jobs if job is not None]
+            return there if len(there) == len(jobs) else None
         return TailNote.read(_of_kind(given, options.kind) / TAIL)
 
-    job = await_tables(given, options.wait_s, find)
-    if not isinstance(job, ServedJob):  # tails of this machine, and no change log
-        return _of_servers(options, until)
-    tables = job.log.tables
+    jobs = await_tables(given, options.wait_s, find)
+    if not isinstance(jobs, list):  # tails of this machine, and no change log
+        return [_of_servers(options, until)]
 
     def follower(job: ServedJob) -> Follower:
         from freshet.job.serving.feeds.follower import Follower
 
-        return Follower(job, tables, options.history_bytes)
+        return Follower(job, job.log.tables, options.history_bytes)
 
-    return Feed(tables, job, follower)
+    return [Feed(job.log.tables, job, follower) for job in jobs]
 
 
-def _of_service(options: ServeOptions, folder: Path, until: Callable[[], bool]) -> Feed:
+def _of_service(options: ServeOptions, folder: Path, until: Callable[[], bool]) -> list[Feed]:
     from freshet.job.serving.feeds.service_feed import await_service, begun, kind_of, tables_of
 
     service = await_service(folder, options.wait_s, until)
-    tables = tables_of(service, options.kind)
-    generation, job = begun(service, tables, kind_of(service, options.kind))
+    named = named_kinds(options.kind, service.contract().returned)
+    kinds = {tables_of(service, kind): kind_of(service, kind) for kind in named}
+    generation, jobs = begun(service, kinds)
 
-    def follower(job: ServedJob) -> Follower:
+    def follower(tables: Path, job: ServedJob) -> Follower:
         from freshet.job.serving.feeds.generation_follower import GenerationFollower
         from freshet.job.serving.tables.kept import KeptTables
 
         kept = KeptTables(tables, options.keep_s)
         return GenerationFollower(service, generation, job, tables, options.history_bytes, kept=kept)
 
-    return Feed(tables, job, follower)
+    return [Feed(tables, job, partial(follower, tables)) for tables, job in zip(kinds, jobs, strict=True)]
 
 
 def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:

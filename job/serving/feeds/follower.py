@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from freshet.operators.sink.log_proof import newest_base
 from freshet.operators.sink.tail.reader import Beat, TailEpoch
 from freshet.state.served.ids import Ids, Texts, slice_of, text_bytes
 from freshet.state.served.layout import HISTORY_BYTES, RUNS, SHM, T_HEAP_USED, T_LIVE, TableShape
-from freshet.state.served.mapped import HistoryTooShortError
+from freshet.state.served.mapped import NEWEST, HistoryTooShortError
 from freshet.state.served.reader import TableReader
 from freshet.state.served.times import Moment
 from freshet.state.served.writer import TableWriter
@@ -63,6 +63,8 @@ class Follower:
         self.taken_over = self.is_left_behind = False  # the latter: others have another job in the place of this one
         self.trouble: str | None = None  # why readers get nothing newer, where the server knows
         self.following: Follower | None = None  # whose table has taken the place of this one's
+        self.beside: Sequence[Follower] = [self]  # those of all kinds of the server
+        self.upto = NEWEST  # epoch past which it does not go for now
 
     def start(self, until: Callable[[], bool] = lambda: False) -> None:
         """Take over the table of a killed server, or load the base; a table is readable on return.
@@ -101,8 +103,12 @@ class Follower:
     def run(self, until: Callable[[], bool]) -> None:
         """Follow the job until `until` returns True, or until it is left behind."""
         while not (until() or self.is_left_behind):
-            if not self._tried(self.step):
+            if not self.turn():
                 time.sleep(_POLL_S)
+
+    def turn(self) -> bool:
+        """Apply the next epoch if it is there, and do what is due; whether it moved."""
+        return self._tried(self.step)
 
     def _tried(self, act: Callable[[], bool]) -> bool:
         """Do it; what people must see to, such as a full disk, is said, and then it is to be tried again."""
@@ -132,6 +138,8 @@ class Follower:
         if now - self._beat_at >= _BEAT_S:
             self._beat(now)
         self._offer()  # where there was no space for that
+        if self.table.epoch >= self.upto:
+            return False
         wanted = self.table.epoch + 1
         found: list[TailEpoch] = []
         for part in self._parts:
@@ -171,6 +179,11 @@ class Follower:
     def is_readable(self) -> bool:
         """True if readers have got its table."""
         return self._shown is not None
+
+    @property
+    def next_one(self) -> Follower | None:
+        """The follower that is about to take the place of this one, once it has a table; None without such."""
+        return None
 
     def next_figures(self) -> dict[str, Any] | None:
         """Return what health says of the job that is about to take the place of this one; None without such."""
@@ -217,8 +230,8 @@ class Follower:
         if now - max(self._moved_at, self._asked_at) < _STALLED_S:
             return False
         self._asked_at = now
-        upto = self._logged = self.job.complete_epoch()
-        before = self._job_epoch
+        self._logged, before = self.job.complete_epoch(), self._job_epoch
+        upto = min(self._logged, self.upto - self.job.base)
         if upto <= before:
             return False
         found = None

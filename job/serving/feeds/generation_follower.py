@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,15 +59,16 @@ class Succession(Follower):
         self._failed: str | None = None  # why its table could not be loaded
         self._lacking: tuple[int, str] | None = None  # the generation that can't be followed, and why
         self._looked_at = self._held_at = self._mark_at = float("-inf")
+        self._due_at = float("inf")
         self._mark: dict[Place, int] = {}
 
-    def run(self, until: Callable[[], bool]) -> None:
-        """Follow the job until `until` returns True, or until the next one has taken its place."""
-        while not (until() or self.is_left_behind):
-            now = time.monotonic()
-            moved = not self._is_held(now) and self._tried(self.step)
-            if not (self._bring_on_next(now) or moved):
-                time.sleep(_POLL_S)
+    def turn(self) -> bool:
+        """Apply the next epoch if it is there, and bring on the next generation, if there is one."""
+        if self.is_left_behind:  # by the turn of another kind
+            return False
+        now = time.monotonic()
+        moved = not self._is_held(now) and self._tried(self.step)
+        return self._bring_on_next(now) or moved
 
     @abstractmethod
     def _newest(self) -> Numbered | None:
@@ -92,6 +93,11 @@ class Succession(Follower):
             if has.get(place, 0) < wants:
                 lacks.append({"source": place[0], "partition": place[1], "has": has.get(place, 0), "wants": wants})
         return {"generation": found.generation.generation, "lacks": lacks}
+
+    @property
+    def next_one(self) -> Follower | None:
+        """The follower of the next generation, once it has a table."""
+        return self._next if self._next is not None and self._next._is_loaded else None
 
     def read_upto(self) -> dict[Place, int]:
         """Return the next offset by source and partition."""
@@ -155,16 +161,34 @@ class Succession(Follower):
             return False
         try:
             moved = following.step()
-            if following.covers(self.read_upto()):
-                self._give_place_to(following)
         except Exception as error:  # of a full disk, or of a file that is damaged: the current job is served
             self._cannot_follow(following.generation, f"{following.generation.place}: {type(error).__name__}: {error}")
             return False
+        for one in self._all_due(following, now):
+            one._change_over()
         if not self.is_left_behind and now - self._mark_at >= _NEAR_S and following.covers(self._mark):
             if self._mark and now - self._held_at > _HOLD_S + _REST_S:
                 self._held_at = now  # the next one is as far as this one was a moment ago
             self._mark, self._mark_at = self.read_upto(), now
         return moved
+
+    def _all_due(self, following: Succession, now: float) -> list[Succession]:
+        """Return those that are to change over to a generation, once its tables of all kinds are as far; else none."""
+        number = following.generation.generation
+        mine = [one for one in self.beside if isinstance(one, Succession)]
+        waiting = [one for one in mine if one.generation.generation < number]
+        theirs = [one._next for one in waiting if one._next is not None and one._is_due(number)]
+        if len(theirs) < len(waiting) or not _are_at_one(theirs):
+            return []
+        self._due_at = min(self._due_at, now)  # the current tables may be kept: pairs are scored at one epoch of them
+        return waiting if _are_at_one(waiting) or now - self._due_at > _HOLD_S else []
+
+    def _is_due(self, number: int) -> bool:
+        """Return whether a generation is prepared, and has read at least as far."""
+        found = self._next
+        if found is None or found.generation.generation != number or not found._is_loaded:
+            return False
+        return found.covers(self.read_upto())
 
     def _is_held(self, now: float) -> bool:
         """Return whether it waits, so that the next one gets as far."""
@@ -192,7 +216,7 @@ class Succession(Follower):
             self._cannot_follow(newest, str(error))
             return
         say(f"generation {newest.generation}: preparing the table of {newest.place}")
-        self._mark, self._lacking = {}, None
+        self._mark, self._lacking, self._due_at = {}, None, float("inf")
         self._next = following
         self._next._prepare()
 
@@ -202,6 +226,15 @@ class Succession(Follower):
         if self._lacking != (found := (generation.generation, why)):
             say(f"generation {generation.generation}: {why}; the current job is served")
         self._lacking, self._looked_at = found, time.monotonic() + _AGAIN_S
+
+    def _change_over(self) -> None:
+        """Show the next one's table; where that can't be, go on with the current one."""
+        following = self._next
+        assert following is not None
+        try:
+            self._give_place_to(following)
+        except Exception as error:
+            self._cannot_follow(following.generation, f"{following.generation.place}: {type(error).__name__}: {error}")
 
     def _give_place_to(self, following: Succession) -> None:
         """Show the next one's table; no time in answers goes back."""
@@ -256,3 +289,7 @@ class GenerationFollower(Succession):
     def _follower_of(self, newest: Generation) -> GenerationFollower:
         job = job_of(newest, self.job.kind_name or None)
         return GenerationFollower(self._service, newest, job, self.tables, self._history_bytes, kept=self._kept)
+
+
+def _are_at_one(followers: Sequence[Follower]) -> bool:
+    return len({one.table.epoch for one in followers}) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from freshet.job.console import say
@@ -46,14 +46,16 @@ def tables_of(service: Service, kind: str | None) -> Path:
     return service.tables / written_kind(folder_name(service.contract().returned, kind, service.folder))
 
 
-def begun(service: Service, tables: Path, kind: str | None) -> tuple[Generation, ServedJob]:
-    """Return the generation that readers have seen last, also of a server that was killed, and its job.
+def begun(service: Service, kinds: Mapping[Path, str | None]) -> tuple[Generation, list[ServedJob]]:
+    """Return the generation that readers have seen last, also of a server that was killed, and its job, by kind.
 
-    It is the current one where nobody has seen any, or where that one's job is gone.
+    `kinds`: by their folders of tables. It is the current generation where nobody has seen any, or where that one's job
+    is gone.
 
     Raises: UsageError where the current one's folder is gone; DamagedFileError.
     """
-    found, shown = service.generations(), max(place.shown_generation(tables), read_seen(tables).generation)
+    found = service.generations()
+    shown = max(max(place.shown_generation(one), read_seen(one).generation) for one in kinds)
     if shown > found[-1].generation:
         msg = (
             f"{service.folder / FILE}: it ends with generation {found[-1].generation}, and readers have seen "
@@ -62,10 +64,10 @@ def begun(service: Service, tables: Path, kind: str | None) -> tuple[Generation,
         raise UsageError(msg)
     if shown >= 0:
         try:
-            return found[shown], job_of(found[shown], kind)
+            return found[shown], [job_of(found[shown], kind) for kind in kinds.values()]
         except UsageError as error:
             say(f"{error}; going on with generation {found[-1].generation}")
-    return found[-1], job_of(found[-1], kind)
+    return found[-1], [job_of(found[-1], kind) for kind in kinds.values()]
 
 
 def job_in(folder: Path, kind: str | None, number: int | None = None) -> ServedJob | None:

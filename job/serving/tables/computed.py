@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from freshet.job.serving.bounds.asked_ids import AskedPairs, pairs_of_values
-from freshet.job.serving.bounds.neighbours import METRICS
+from freshet.job.serving.bounds.neighbours import LINK, METRICS
 from freshet.job.serving.protocol.columns import column_of_ids, taken
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.one_epoch import OneEpoch
 from freshet.job.serving.tables.served import Answer, Served
 from freshet.state.served.ids import plain_ids
+from freshet.state.served.mapped import Found
+
+if TYPE_CHECKING:
+    from freshet.gnn.layers.link_scores import LinkScores
 
 _PAIRS_AT_ONCE = 8192
 Gone = Callable[[], bool]  # whether the caller has gone
@@ -25,18 +31,21 @@ class Computed(NamedTuple):
     """An answer, as each protocol sends it, and what it comes from.
 
     `as_table`: whether it is to have logits -> a table, with the answer's metadata. Over HTTP it has `found`, rows and
-    columns beside them, if any, and `lists` by name.
+    columns beside them, if any, and `lists` by name, or by name and kind.
     """
 
     served: Served
     epoch: int
     as_table: Callable[[bool], pa.Table]
     found: tuple[Answer, Mapping[str, np.ndarray]] | None = None
-    lists: Mapping[str, Sequence[Any]] = {}
+    lists: Mapping[str, Sequence[Any] | Mapping[str, Sequence[Any]]] = {}
 
 
 def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) -> Computed:
-    """Answer {"id": ID or "vector": [...], "k": K, "metric": "cosine", "dot" or "link", "model": SHA-256}."""
+    """Answer {"id": ID or "vector": [...], "k": K, "metric": "cosine", "dot" or "link", "model": SHA-256}.
+
+    `kind` is that of all vertices, or `kinds` those of the vertex and of the ones that are found.
+    """
     if not isinstance(asked, dict) or ("id" in asked) == ("vector" in asked):
         msg = 'nearest: expected {"id": ID} or {"vector": [...]}, with k and metric'
         raise BadRequestError(msg)
@@ -44,20 +53,21 @@ def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None
     if type(k) is not int or not isinstance(metric, str):
         msg = "nearest: expected an integer k and the name of a metric"
         raise BadRequestError(msg)
-    lookup.wait(wanted, gone)
+    left, lookup = ends_of_nearest(lookup, asked.get("kind"), asked.get("kinds"), metric)
+    _wait([left, lookup], wanted, gone)
     model = asked.get("model")
     if "id" in asked:
         if model is not None:
             msg = "nearest: model goes with a vector; leave it out beside an id"
             raise BadRequestError(msg)
-        answer, scores = lookup.nearest_to(asked["id"], k, metric)
+        answer, scores = lookup.nearest_to(asked["id"], k, metric, left)
     else:
         try:
             vector = np.array(asked["vector"], np.float32)
         except (TypeError, ValueError) as error:
             msg = "nearest: expected a vector of numbers"
             raise BadRequestError(msg) from error
-        answer, scores = lookup.nearest(vector, k, metric, model)
+        answer, scores = lookup.nearest(vector, k, metric, model, left)
     columns = {"score": scores}
 
     def as_table(logits: bool) -> pa.Table:
@@ -67,30 +77,93 @@ def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None
 
 
 def score(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) -> Computed:
-    """Answer {"pairs": [[LEFT, RIGHT], ...]}: null where an end is unknown; all at one epoch."""
-    pairs_of_values(asked["pairs"], lookup.table.strings)  # before anything is waited for
-    lookup.wait(wanted, gone)
-    served = lookup.served
-    pairs, heads = pairs_of_values(asked["pairs"], served.table.strings), served.link_scores
-    found = served.table.get(pairs.ids)
-    known = found.own >= 0
-    scores, has = np.empty(len(pairs.left), np.float32), known[pairs.left] & known[pairs.right]
+    """Answer {"pairs": [[LEFT, RIGHT], ...]}: null where an end is unknown; all at one epoch.
+
+    `kinds` are those of the left and of the right ids.
+    """
+    left, right = ends_of_pairs(lookup, asked.get("kinds"))
+    apart = left is not right
+    pairs_in = cache(partial(pairs_of_values, asked["pairs"], apart=apart))
+    pairs_in(left.table.strings)  # before anything is waited for
+    _wait([left, right], wanted, gone)
+    ends = OneEpoch(left, right)
+
+    def read() -> tuple[Served, AskedPairs, LinkScores, list[Found]]:
+        one, other, upto = ends.now()
+        pairs, heads = pairs_in(one.table.strings), one.link_scores(other)
+        return one, pairs, heads, [of.table.get(ids, upto) for of, ids in zip((one, other), pairs.ids, strict=False)]
+
+    served, pairs, heads, found = ends.read(read)
+    known = [of.own >= 0 for of in found]
+    scores, has = np.empty(len(pairs.left), np.float32), known[0][pairs.left] & known[-1][pairs.right]
     for at in range(0, len(scores), _PAIRS_AT_ONCE):
         some = slice(at, at + _PAIRS_AT_ONCE)
-        scores[some] = heads.of(found.rows[pairs.left[some]], found.rows[pairs.right[some]])
-    lookup.ids_found += int(known.sum())
-    lookup.ids_missing += int(len(known) - known.sum())
+        scores[some] = heads.of(found[0].rows[pairs.left[some]], found[-1].rows[pairs.right[some]])
+    for end, there in zip((left, right), known, strict=False):
+        end.ids_found += int(there.sum())
+        end.ids_missing += int(len(there) - there.sum())
 
     def as_table(_logits: bool) -> pa.Table:
-        ends = [column_of_ids(taken(pairs.ids, at)) for at in (pairs.left, pairs.right)]
+        ends = [column_of_ids(taken(pairs.ids[0], pairs.left)), column_of_ids(taken(pairs.ids[-1], pairs.right))]
         table = pa.table([*ends, pa.array(scores, mask=~has)], ["left", "right", "score"])
-        return table.replace_schema_metadata({**served.metadata(found.epoch), "scored_by": heads.by})
+        return table.replace_schema_metadata({**served.metadata(found[0].epoch), "scored_by": heads.by})
 
-    return Computed(served, found.epoch, as_table, lists=_in_json(pairs, scores, has, known))
-
-
-def _in_json(pairs: AskedPairs, scores: np.ndarray, has: np.ndarray, known: np.ndarray) -> dict[str, Sequence[Any]]:
-    """Return the lists of an answer; scores that are not finite are null, too."""
-    finite = (has & np.isfinite(scores)).tolist()
+    finite = (has & np.isfinite(scores)).tolist()  # scores that are not finite are null in JSON, too
     listed = [one if there else None for one, there in zip(scores.tolist(), finite, strict=True)]
-    return {"scores": listed, "unknown": plain_ids(taken(pairs.ids, np.flatnonzero(~known)))}
+    unknown = [plain_ids(taken(ids, np.flatnonzero(~there))) for ids, there in zip(pairs.ids, known, strict=True)]
+    by_kind = dict(zip((left.job.kind_name, right.job.kind_name), unknown, strict=True)) if apart else unknown[0]
+    return Computed(served, found[0].epoch, as_table, lists={"scores": listed, "unknown": by_kind})
+
+
+def ends_of_nearest(
+    lookup: Lookup, kind: str | None, kinds: Sequence[str] | None, metric: str
+) -> tuple[Lookup, Lookup]:
+    """Return the lookups of the vertex or the vector, and of the vertices to find.
+
+    Raises: BadRequestError
+    """
+    if (kind if metric == LINK else kinds) is not None:
+        msg = "nearest: metric link takes kinds, of the vertex and of those to find, and the other metrics take kind"
+        raise BadRequestError(msg)
+    if metric == LINK:
+        return ends_of_pairs(lookup, kinds)
+    found = lookup.of(kind)
+    return found, found
+
+
+def ends_of_pairs(lookup: Lookup, kinds: Sequence[str] | None) -> tuple[Lookup, Lookup]:
+    """Return the lookups of the left and the right ends of pairs of these kinds.
+
+    Where none are named, they are those of the only link head of the model for kinds that are here, or those of the
+    only kind.
+
+    Raises: BadRequestError where that leaves several, and for kinds that are not here; it says what to start.
+    """
+    if kinds is not None and (isinstance(kinds, str) or len(kinds) != 2):
+        msg = f"kinds: expected [LEFT, RIGHT], got {str(kinds)[:50]!r}"
+        raise BadRequestError(msg)
+    here = lookup.beside or {lookup.job.kind_name: lookup}
+    scored = lookup.served.scored_kinds if kinds is None else [(kinds[0], kinds[1])]
+    able = [pair for pair in scored if set(pair) <= here.keys()]
+    if len(able) == 1:
+        return here[able[0][0]], here[able[0][1]]
+    if not scored and len(here) == 1:
+        return lookup, lookup
+    has = f"this server has the embeddings of {', '.join(here)}" if any(here) else "the vertices here have no kinds"
+    if able or not scored:
+        known = able or [(one, other) for one in here for other in here]
+        msg = f"kinds: {has}; name those of the left and the right ids, of {_listed(known)}"
+    else:
+        start = f"start one of both: `freshet serve --kind {','.join(dict.fromkeys(scored[0]))}`"
+        wants = "got" if kinds is not None else "and the model scores"
+        msg = f"kinds: {has}, {wants} {_listed(scored)}; {start if any(here) else 'leave kinds out'}"
+    raise BadRequestError(msg)
+
+
+def _listed(pairs: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"[{one}, {other}]" for one, other in pairs)
+
+
+def _wait(lookups: Sequence[Lookup], wanted: Wanted, gone: Gone | None) -> None:
+    for one in dict.fromkeys(lookups):
+        one.wait(wanted, gone)

@@ -18,6 +18,8 @@ from freshet.state.served import layout as lay
 STALE_AFTER_S = 10.0
 _ASK_S = 2.0
 _SILENT = "silent"
+_COUNTS = "vertices", "history_misses", "ids_found", "ids_missing"
+_OF_KIND = "tables", "epoch", "vertices"
 _HOW_ENDED = {lay.ENDED: "ended", lay.STOPPED: "stopped"}
 
 
@@ -47,8 +49,8 @@ class Health:
 
     def in_flight(self) -> dict[str, int]:
         """Bytes in flight and their limit, requests refused, and calls of this process that wait."""
-        room = self._lookup.room
-        return {**self.budget.figures(), "waiting": len(room) if room is not None else 0}
+        rooms = [one.room for one in self._lookup.each if one.room is not None]
+        return {**self.budget.figures(), "waiting": sum(map(len, rooms))}
 
     def figures(self) -> dict[str, Any]:
         """The figures; `ready` and, where it is not, `reason`.
@@ -56,10 +58,21 @@ class Health:
         `behind_s`: how long the job, or the server, has said nothing, or what it said is not in the table. `job`:
         running, ended, stopped, failed, lost, or silent (its folder is not here, or says that it runs); of a server
         that feeds from a topic it is the brokers that say something, and the job is unknown; `lacks` says which rows
-        the topic can't have, where it does not have all.
+        the topic can't have, where it does not have all. Of several kinds, they are those of the table that is the
+        least fresh, with counts of all, and `kinds` has folder, epoch and vertices of each.
         """
+        each = {kind: self._of(one) for kind, one in self._lookup.beside.items()}
+        if not each:
+            return self._of(self._lookup)
+        found = min(each.values(), key=lambda one: (one["ready"], one.get("epoch", -1)))
+        found.pop("kind", None)
+        sums = {name: sum(one.get(name, 0) for one in each.values()) for name in _COUNTS if name in found}
+        kinds = {kind: {name: one.get(name) for name in _OF_KIND} for kind, one in each.items()}
+        return found | sums | {"kinds": kinds}
+
+    def _of(self, lookup: Lookup) -> dict[str, Any]:
         try:
-            served = self._lookup.served
+            served = lookup.served
         except NotReadyError as error:
             return {"ready": False, "reason": self.trouble() or str(error)}
         table, job = served.table, served.job
@@ -74,7 +87,7 @@ class Health:
         row, failures = job.consistency == ROW, table.word(lay.T_TAIL_FAILURES)
         return {
             "ready": not stale,
-            "tables": str(self._lookup.folder),
+            "tables": str(lookup.folder),
             "reason": self.trouble() or (f"nothing was heard for {behind_s:.1f} s" if stale else None),
             **({"kind": job.kind_name} if job.kind_name else {}),
             **({"lacks": job.lacks} if job.lacks else {}),
@@ -90,8 +103,8 @@ class Health:
             "tail_failures": 0 if row else failures,
             "records_refused": failures if row else 0,
             "history_misses": table.misses,
-            "ids_found": self._lookup.ids_found,
-            "ids_missing": self._lookup.ids_missing,
+            "ids_found": lookup.ids_found,
+            "ids_missing": lookup.ids_missing,
             **self.in_flight(),
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -25,6 +26,7 @@ from freshet.job.serving.protocol.columns import (
 )
 from freshet.job.serving.protocol.errors import BadRequestError, NotYetError, OtherModelError
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
+from freshet.job.serving.tables.one_epoch import OneEpoch
 from freshet.job.serving.tables.served import Answer, JobHere, Served, Tables
 from freshet.state.served.ids import Ids, Texts, place_of
 from freshet.state.served.mapped import Found
@@ -51,9 +53,10 @@ class Lookup:
 
     def __init__(self, table: Tables) -> None:
         self._table = table
-        self._neighbours = NearestRows(table.whole, lambda served: served.job.consistency == EPOCH)
+        self._neighbours = NearestRows[Served](lambda served: served.job.consistency == EPOCH)
         self._log_times: LogTimes | None = None
         self.budget, self.room = Budget(), cast(WaitingRoom | None, None)  # of a server: `as_server`
+        self.beside: Mapping[str, Lookup] = {}  # of a server of several kinds: the lookup of each, this one's, too
 
     @property
     def source(self) -> Tables:
@@ -73,6 +76,10 @@ class Lookup:
         """
         return self._table.served()
 
+    def at_hand(self) -> Served:
+        """Like `served`, for a caller that checks itself whether the table was replaced."""
+        return self._table.at_hand()
+
     @property
     def whole(self) -> Served:
         """The same with all that can be read of the table, which takes a moment longer after a start."""
@@ -91,7 +98,27 @@ class Lookup:
     def as_server(self, budget: Budget | None = None) -> None:
         """Have calls wait in one room, and answers be counted in a budget, which other processes may share."""
         self.budget = budget or self.budget
-        self.room = self.room or WaitingRoom(self)
+        for one in self.each:
+            one.budget, one.room = self.budget, one.room or WaitingRoom(one)
+
+    @property
+    def each(self) -> list[Lookup]:
+        """The lookups of all kinds of a server, or itself where there is one."""
+        return [*self.beside.values()] or [self]
+
+    def of(self, kind: str | None) -> Lookup:
+        """Return the lookup of a kind of vertices; None: of the only one.
+
+        Raises: BadRequestError where several kinds are here and none is named, and for one that is not here.
+        """
+        if not self.beside:
+            self.job.check_kind(kind)
+            return self
+        if (found := self.beside.get(kind or "")) is None:
+            got = "none" if kind is None else repr(kind)
+            msg = f"kind: this server has the embeddings of {', '.join(self.beside)}; name one of them, got {got}"
+            raise BadRequestError(msg)
+        return found
 
     def times_of(self, answer: Answer) -> np.ndarray:
         """Return (arrived_ms, event_ts) of the epochs of rows, (n, 2) int64; NO_TIME where it is not known.
@@ -192,18 +219,19 @@ class Lookup:
         return None
 
     def nearest(
-        self, query: np.ndarray, k: int, metric: Metric = "cosine", model: str | None = None
+        self, query: np.ndarray, k: int, metric: Metric = "cosine", model: str | None = None, left: Lookup | None = None
     ) -> tuple[Answer, np.ndarray]:
         """The k ids whose rows are nearest to a vector, and their scores, the best first; exact, at one epoch.
 
-        `model`: SHA-256 of the model that the vector is of, if that is known.
+        `model`: SHA-256 of the model that the vector is of, if that is known. `left`: the lookup of the vector's kind,
+        where the metric scores pairs of two kinds.
 
         Raises: BadRequestError, NotReadyError; OtherModelError for rows of another model.
         """
         found = np.asarray(query, np.float32).reshape(-1)
 
-        def vector(rows: TableRows[Served]) -> np.ndarray:
-            width, of_rows = rows.served.table.width, rows.served.job.model_sha256
+        def vector(rows: TableRows[Served], of_vector: Served) -> np.ndarray:
+            width, of_rows = of_vector.table.width, rows.served.job.model_sha256
             if model not in (None, of_rows):
                 msg = f"nearest: the embeddings are of the model {of_rows or '(unknown)'}, and the vector is of {model}"
                 raise OtherModelError(msg)
@@ -212,28 +240,36 @@ class Lookup:
                 raise BadRequestError(msg)
             return found
 
-        return self._nearest(vector, k, metric)
+        return self._nearest(vector, k, metric, left or self)
 
-    def nearest_to(self, value: object, k: int, metric: Metric = "cosine") -> tuple[Answer, np.ndarray]:
-        """Like `nearest`, to the row of a vertex at the same epoch.
+    def nearest_to(
+        self, value: object, k: int, metric: Metric = "cosine", left: Lookup | None = None
+    ) -> tuple[Answer, np.ndarray]:
+        """Like `nearest`, to the row of a vertex at the same epoch, which is of the kind of `left`.
 
         Raises: BadRequestError, also for an id without a row; NotReadyError.
         """
-        self.ids_of([value])  # before all rows are read
+        of_vertex = left or self
+        of_vertex.ids_of([value])  # before all rows are read
 
-        def row(rows: TableRows[Served]) -> np.ndarray:
-            at = place_of(rows.ids, ids_of_values([value], rows.served.table.strings))
+        def row(rows: TableRows[Served], source: Served) -> np.ndarray:
+            asked = ids_of_values([value], source.table.strings)
+            if of_vertex is self:
+                at, found = place_of(rows.ids, asked), rows.found
+            else:
+                found = source.table.get(asked, rows.epoch)
+                at = 0 if found.own[0] >= 0 else -1
             if at < 0:
-                self.ids_missing += 1
+                of_vertex.ids_missing += 1
                 msg = f"nearest: no vertex {str(value)[:50]!r}"
                 raise BadRequestError(msg)
-            self.ids_found += 1
-            return rows.found.rows[at]
+            of_vertex.ids_found += 1
+            return found.rows[at]
 
-        return self._nearest(row, k, metric)
+        return self._nearest(row, k, metric, of_vertex)
 
     def _nearest(
-        self, query: Callable[[TableRows[Served]], np.ndarray], k: int, metric: Metric
+        self, query: Callable[[TableRows[Served], Served], np.ndarray], k: int, metric: Metric, left: Lookup
     ) -> tuple[Answer, np.ndarray]:
         if not 0 < k <= K_MAX:
             msg = f"k: expected 1 to {K_MAX}, got {k}"
@@ -241,8 +277,10 @@ class Lookup:
         if metric not in METRICS:
             msg = f"metric: expected {', '.join(METRICS[:-1])} or {METRICS[-1]}, got {metric!r}"
             raise BadRequestError(msg)
-        link = (lambda served: served.link_scores.of) if metric == LINK else None
-        rows, best, scores = self._neighbours.best(query, k, metric, link)
+        ends = OneEpoch(left, self)
+        link = (lambda one, other: one.link_scores(other).of) if metric == LINK else None
+        now = partial(ends.now, whole=True)
+        rows, best, scores = ends.read(lambda: self._neighbours.best(now, query, k, metric, link))
         own = rows.found.own[best]
         answer = Answer(rows.epoch, taken(rows.ids, best), own, rows.found.rows[best], len(own), rows.served)
         return answer, scores
@@ -284,7 +322,7 @@ class Lookup:
 
         What `get` and `as_batch` would say otherwise, in less than half of the time.
         """
-        served = self._table.at_hand()
+        served = self.at_hand()
         table = served.table
         if len(ids) > FEW or wanted.min_position or (wanted.min_epoch > 0 and served.job.consistency == ROW):
             return None
@@ -318,6 +356,13 @@ class Lookup:
             some = at[first : first + _ROWS_AT_ONCE]
             found.rows[first : first + len(some)] = found.rows[some]
         return Answer(found.epoch, taken(ids, at), found.own[at], found.rows[:count], len(ids), served)
+
+
+def joined(lookups: Sequence[Lookup]) -> Lookup:
+    """Return the lookup of the first kind of a server, which knows those of the others."""
+    first = lookups[0]
+    first.beside = {one.job.kind_name: one for one in lookups} if len(lookups) > 1 else {}
+    return first
 
 
 def _place(key: str, sources: Sequence[str]) -> tuple[int | None, int]:

@@ -12,7 +12,7 @@ from freshet.job.serving.bounds.neighbours import TableRows
 from freshet.job.serving.protocol.errors import BadRequestError, GoneError, NotYetError
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.tables.kept import read_kept
-from freshet.job.serving.tables.lookup import Lookup, Metric
+from freshet.job.serving.tables.lookup import Lookup, Metric, joined
 from freshet.job.serving.tables.served import Answer, JobHere, Served, Tables
 from freshet.state.served.mapped import NoTableError
 
@@ -30,7 +30,7 @@ def of_generation(lookup: Lookup, number: int | None) -> Lookup:
     if lookup.job.generation is None:
         msg = f"generation: this server is of one job, without generations, got {number}; leave it out"
         raise BadRequestError(msg)
-    return _LookupOfOne(lookup, _OneGeneration(lookup.source, number))
+    return joined([_LookupOfOne(one, _OneGeneration(one.source, number)) for one in lookup.each])
 
 
 class _OneGeneration:
@@ -121,14 +121,14 @@ class _LookupOfOne(Lookup):
         return lack
 
     def _nearest(
-        self, query: Callable[[TableRows[Served]], np.ndarray], k: int, metric: Metric
+        self, query: Callable[[TableRows[Served], Served], np.ndarray], k: int, metric: Metric, left: Lookup
     ) -> tuple[Answer, np.ndarray]:
         if not self._one.is_kept:
-            found = self._parent._nearest(query, k, metric)
+            found = self._parent._nearest(query, k, metric, self._parent if left is self else left)
             if found[0].served.job.generation == self._one.number:
                 return found
         with _copying:
-            return super()._nearest(query, k, metric)
+            return super()._nearest(query, k, metric, left)
 
     @property
     def ids_found(self) -> int:

@@ -13,18 +13,18 @@ from pydantic import Field, create_model, model_validator
 
 from freshet.job.serving.bounds.budget import NUMBER, OBJECT_BYTES, RowShape
 from freshet.job.serving.bounds.calls import COMPUTED
-from freshet.job.serving.bounds.forms import Conditions, Form, Stream, WithIds
+from freshet.job.serving.bounds.forms import Conditions, Form, OfKind, OfKinds, Stream, WithIds
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import PAIRS_MAX
-from freshet.job.serving.tables.computed import Computed, nearest, score
-from freshet.job.serving.tables.lookup import K_MAX
+from freshet.job.serving.tables.computed import Computed, ends_of_nearest, ends_of_pairs, nearest, score
+from freshet.job.serving.tables.lookup import K_MAX, Lookup
 
 _REQUEST_BYTES_MAX = 16 << 20
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors
 
 
-class NearestRequest(Form):
-    """Neighbours of a vertex, or of a vector."""
+class NearestRequest(OfKind, OfKinds):
+    """Neighbours of a vertex, or of a vector; by the metric `link` they may be of another kind (`kinds`)."""
 
     id: Any = None
     vector: list[float] | None = None
@@ -37,7 +37,7 @@ class NearestRequest(Form):
     )
 
 
-class ScoreRequest(Form):
+class ScoreRequest(OfKinds):
     """Scores of pairs of vertices, by the model's link head, or by the dot product of a model without one."""
 
     pairs: list[Any] = Field(description=f"pairs [LEFT, RIGHT] of ids, at most {PAIRS_MAX:,}")
@@ -53,7 +53,8 @@ class Request(NamedTuple):
     """A request whose answer is computed.
 
     `form`: its fields, to which HTTP adds Conditions and `ids_as`; `asked`: items of its answer that are asked for, of
-    which it has `most`; `bytes_of`: of an item, while it is computed, and in JSON; `run` gets the fields that were
+    which it has `most`; `bytes_of`: of an item, while it is computed, and in JSON; `ends`: the lookups of both ends of
+    pairs, or of the vertex and of those to find; `run` gets the fields that were
     given, waits for what is wanted, and raises BadRequestError, NotReadyError or NotYetError; `about`: a sentence for
     /docs.
     """
@@ -62,6 +63,7 @@ class Request(NamedTuple):
     asked: Callable[[Any], int]
     most: int
     bytes_of: Callable[[RowShape], tuple[int, int]]
+    ends: Callable[[Lookup, Any], tuple[Lookup, Lookup]]
     run: Callable[..., Computed]
     about: str
 
@@ -75,6 +77,16 @@ class Request(NamedTuple):
         """Return the number of items that its answer has at most."""
         return min(max(self.asked(asked), 0), self.most)
 
+    def room(self, lookup: Lookup, asked: Any, *, readout: bool) -> tuple[int, int]:
+        """Return the bytes of its answer, while it is computed, and in JSON.
+
+        Raises: BadRequestError, NotReadyError
+        """
+        rows = [one.served.row_shape(readout=readout) for one in self.ends(lookup, asked)]
+        widest = RowShape(*map(max, zip(*rows, strict=True)))
+        in_memory, in_json = self.bytes_of(widest)
+        return self.items(asked) * in_memory, self.items(asked) * in_json
+
 
 REQUESTS = {
     "nearest": Request(
@@ -82,6 +94,7 @@ REQUESTS = {
         lambda asked: int(asked.k),
         K_MAX,
         lambda row: (row.in_arrow + OBJECT_BYTES, row.in_json),
+        lambda lookup, asked: ends_of_nearest(lookup, asked.kind, asked.kinds, asked.metric),
         nearest,
         "The k vertices whose embeddings are nearest, exactly.",
     ),
@@ -90,6 +103,7 @@ REQUESTS = {
         lambda asked: len(asked.pairs),
         PAIRS_MAX,
         lambda row: (2 * (row.in_arrow + OBJECT_BYTES), 2 * NUMBER),
+        lambda lookup, asked: ends_of_pairs(lookup, asked.kinds),
         score,
         "Scores of pairs, null where one of both is unknown.",
     ),
@@ -127,7 +141,8 @@ class _Ticket(Conditions, Stream):
         if len(asked) != 1:
             msg = f"expected one of {', '.join(_EXAMPLES[:-1])} and {_EXAMPLES[-1]}"
             raise ValueError(msg)
-        own = _OWN.get(asked[0], {*Conditions.model_fields, *Stream.model_fields})
+        of_rows = {*Conditions.model_fields, *Stream.model_fields}
+        own = _OWN.get(asked[0], of_rows - {*OfKind.model_fields} if asked[0] in REQUESTS else of_rows)
         if alien := sorted(given - own - {asked[0]}):
             msg = f"{alien[0]}: does not go with {asked[0]}; expected {', '.join(sorted(own))}"
             raise ValueError(msg)

@@ -13,7 +13,7 @@ import numpy as np
 from freshet.job.service.generations import GENERATION
 from freshet.job.serving.bounds.budget import RowShape
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
-from freshet.job.serving.protocol.wanted import EPOCH, as_metadata
+from freshet.job.serving.protocol.wanted import EPOCH, ROW, as_metadata
 from freshet.job.serving.tables.place import read_shown, read_table_file
 from freshet.job.serving.tables.served_job import ServedJob, TailsHere, readouts_of
 from freshet.operators.output_folders import LogFolders
@@ -74,6 +74,23 @@ class JobHere(NamedTuple):
         """The epoch under which the job's epoch 0 is served."""
         return (self.generation or 0) * GENERATION
 
+    @property
+    def id_of_job(self) -> str:
+        """Id of the job itself, which all of its change logs share."""
+        return self.job_id.partition(".")[0]
+
+    def check_kind(self, kind: str | None) -> None:
+        """Refuse another kind than that of the rows; a server that feeds from a topic may not know its kind.
+
+        Raises: BadRequestError
+        """
+        if kind is None or kind == self.kind_name or (not self.kind_name and self.consistency == ROW):
+            return
+        known = f"the embeddings of {self.kind_name}" if self.kind_name else "embeddings of one kind, which has no name"
+        cure = "ask the server of that kind" if self.kind_name else "leave it out"
+        msg = f"kind: this server has {known}, got {kind!r}; {cure}"
+        raise BadRequestError(msg)
+
     def log_beside(self, tables: Path) -> LogFolders:
         """Return the folders of its change log, if they are on this machine."""
         return LogFolders(Path(self.out), self.kind) if self.out else LogFolders.of_tables(tables)
@@ -102,21 +119,28 @@ class Served(NamedTuple):
         return readouts_of(job.model, job.model_sha256).of(job.kind) if job.model else None
 
     @property
-    def link_scores(self) -> LinkScores:
-        """Return the function that scores pairs of rows: the model's link head, or the dot product.
+    def scored_kinds(self) -> list[tuple[str, str]]:
+        """Kinds of the left and the right vertex of each link head of the model; none where it has no kinds.
 
-        Raises: BadRequestError where the model has heads, but none for two rows of this table.
+        Raises: NotReadyError where the model is not that of the rows.
+        """
+        job = self.job
+        return readouts_of(job.model, job.model_sha256).scored_kinds if job.model else []
+
+    def link_scores(self, right: Served) -> LinkScores:
+        """Return the function that scores pairs of its rows and others: the model's link head, or the dot product.
+
+        Raises: BadRequestError where the model has heads, but none for these kinds.
         """
         from freshet.gnn.model import ModelError
         from freshet.gnn.readout import dot_product
 
+        job = self.job
         try:
-            job = self.job
-            return (
-                readouts_of(job.model, job.model_sha256).link_scores(job.kind, job.kind) if job.model else dot_product()
-            )
+            found = readouts_of(job.model, job.model_sha256) if job.model else None
+            return dot_product() if found is None else found.link_scores(job.kind, right.job.kind)
         except ModelError as error:
-            msg = f"score: this server has the embeddings of {self.job.kind}, and {error}"
+            msg = f"score: {error}"
             raise BadRequestError(msg) from error
 
     def row_shape(self, *, readout: bool = False) -> RowShape:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class HandJob:
     ) -> None:
         """`machines`: of each part, the folder in place of OUT/tables where it has its tails; `seed`: of the model."""
         self.out, self.kind, self.parts, self.machines, self.width = out, kind, parts, list(machines), width
-        model = make_model(seed, [conv("sage_conv", 3, width)], head=[linear(width, 3)] if head else [])
+        model = self.model(seed, head)
         if link_head is not None:
             from freshet.gnn.pyg.own.pairs import with_link_heads  # it loads torch
 
@@ -58,6 +59,7 @@ class HandJob:
             partitioning=PartitionerConfig(id_kind=kind),
             sources=("events.jsonl",),
             job_id=job_id,
+            returned=tuple(getattr(model, "out", ())),
         )
         self.settings = replace(settings)
         self.plan = load_plan(settings.model)
@@ -66,6 +68,10 @@ class HandJob:
         self.begins_empty = True
         self.names: dict[int, str] = {}  # of string ids, where they are others than `vKEY`
         self.open()
+
+    def model(self, seed: int, head: bool) -> Any:
+        """The model without link heads."""
+        return make_model(seed, [conv("sage_conv", 3, self.width)], head=[linear(self.width, 3)] if head else [])
 
     def open(self) -> None:
         """A new attempt, from the beginning."""

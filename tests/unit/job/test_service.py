@@ -67,7 +67,7 @@ def test_the_folder_of_the_first_job_may_go(tmp_path: Path) -> None:
     assert tables_of(service, kind_of(service, None)) == service.tables
     with pytest.raises(UsageError, match=r"--kind user: .* leave --kind out"):
         tables_of(service, "user")
-    generation, found = begun(service, service.tables, None)
+    generation, [found] = begun(service, {service.tables: None})
     assert (generation.generation, found.out) == (2, tmp_path / "C")
     (service.folder / CONTRACT).unlink()
     with pytest.raises(DamagedFileError, match=rf"{CONTRACT}: is not there; put it back"):
@@ -153,7 +153,7 @@ def test_a_torn_file_is_named_and_nothing_is_written(tmp_path: Path) -> None:
         change(promote, service, tmp_path / "C")
     assert file.read_bytes() == first
     with pytest.raises(UsageError, match="ends with generation 0, and readers have seen generation 1"):
-        begun(service, service.tables, None)
+        begun(service, {service.tables: None})
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from freshet.job.run.summary import closing_summary
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.doors.http_server import make_app
 from freshet.job.serving.feeds.fed_job import FedJob
-from freshet.job.serving.feeds.feed import ServeOptions, feed_of
+from freshet.job.serving.feeds.feed import ServeOptions, feeds_of
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.compaction import compact_log
 from freshet.job.serving.tables.health import Health
@@ -321,13 +321,13 @@ def test_one_of_several_kinds_is_named(tmp_path: Path) -> None:
         lambda kind: compact_log(out, kind=kind),
         lambda kind: history(out, [1], kind=kind),
         lambda kind: ServedJob.of_tables(out / "tables", kind),
-        lambda kind: feed_of(ServeOptions(out / "tables", kind=kind, wait_s=0.1), bool),
+        lambda kind: feeds_of(ServeOptions(out / "tables", kind=kind, wait_s=0.1), bool),
     ]
     for act in acts:
         for kind, said in ((None, several), ("shop", other)):
             with pytest.raises(UsageError, match=said):
                 act(kind)
-    assert feed_of(ServeOptions(out / "tables", kind="user"), bool).job.kind == "user"
+    assert feeds_of(ServeOptions(out / "tables", kind="user"), bool)[0].job.kind == "user"
     with pytest.raises(UsageError, match=other):
         check(tmp_path / "model", [str(tmp_path / "events.jsonl")], out, kind="shop")
     with pytest.raises(UsageError, match="--kind user: the embeddings of O are of one kind, which has no name"):

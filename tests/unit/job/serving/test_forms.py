@@ -233,5 +233,5 @@ def test_the_description_has_the_fields_that_are_read(served: Served) -> None:
         assert (fields["id"]["in"], fields["id"]["required"]) == ("path" if "{id}" in path else "query", True)
         assert fields["min_position"]["schema"]["type"] == "array"
     body = paths["/embeddings"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
-    assert body.keys() == {"generation", "ids", "ids_as", "min_epoch", "min_position", "timeout"}
+    assert body.keys() == {"generation", "ids", "ids_as", "kind", "min_epoch", "min_position", "timeout"}
     assert [one["name"] for one in paths["/readyz"]["get"]["parameters"]] == ["stale"]

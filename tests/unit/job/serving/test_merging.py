@@ -14,7 +14,7 @@ import pytest
 
 from freshet.job.errors import UsageError
 from freshet.job.machine.ports import server_port
-from freshet.job.serving.feeds.feed import ServeOptions, feed_of
+from freshet.job.serving.feeds.feed import ServeOptions, feeds_of
 from freshet.job.serving.feeds.peer_tails import _checked
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables import place
@@ -195,7 +195,7 @@ def test_tails_alone_are_served(tmp_path):
     tables = tmp_path / "here" / "tables"
     hand = HandJob(tmp_path / "O", machines=[tables, tables])
     hand.apply(1, ({2: 1.0}, []), ({3: 1.0}, []))
-    feed = feed_of(ServeOptions(tables=tables, wait_s=1.0), lambda: False)
+    [feed] = feeds_of(ServeOptions(tables=tables, wait_s=1.0), lambda: False)
     follower = feed.follower(feed.job)
     follower.start()
     deadline = time.monotonic() + 60
@@ -208,7 +208,7 @@ def test_tails_alone_are_served(tmp_path):
     follower.close(forget=True)
     hand.close()
     with pytest.raises(UsageError, match="holds no job"):
-        feed_of(ServeOptions(tables=tmp_path / "nothing" / "tables", wait_s=0.1), lambda: False)
+        feeds_of(ServeOptions(tables=tmp_path / "nothing" / "tables", wait_s=0.1), lambda: False)
 
 
 def test_much_that_is_held_waits_and_goes_on(machines, monkeypatch):

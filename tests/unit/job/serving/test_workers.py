@@ -26,10 +26,11 @@ def doors(host: str = "127.0.0.1", **options: object) -> Doors:
 def test_what_a_worker_is_told():
     tails = TailsHere("O/tables/tail", JOB_ID, 2, False, WIDTH, True)
     job = JobHere(("a", "b"), "epoch", "user", "user", "", JOB_ID, "M", "abc", tails)
-    work = WorkerSettings(doors(token="secret"), 2, 17, "O/tables", job._asdict() | {"tails": asdict(tails)}, 10.0)
+    tables = {"O/tables/user": job._asdict() | {"tails": asdict(tails)}}
+    work = WorkerSettings(doors(token="secret"), 2, 17, tables, 10.0)
     told = WorkerSettings.load(work.dump())
-    assert told == replace(work, job=told.job)
-    assert JobHere.described(told.job) == job
+    assert told == replace(work, tables=told.tables)
+    assert {folder: JobHere.described(one) for folder, one in told.tables.items()} == {"O/tables/user": job}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
