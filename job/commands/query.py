@@ -76,9 +76,9 @@ def query(
         raise UsageError(msg)
     try:
         token = token or os.environ.get(TOKEN_VARIABLE)
-        of_rows = kind if wanted is None and not Path(at).is_dir() else None
+        of_server = kind if wanted is None and not Path(at).is_dir() else None
         address = at if wanted is not None else at_kind(at, kind)
-        with EmbeddingClient(address, kind=of_rows, token=token, timeout=timeout, tls_roots=tls_roots) as client:
+        with EmbeddingClient(address, kind=of_server, token=token, timeout=timeout, tls_roots=tls_roots) as client:
             if wanted is not None:
                 table = scores_of(client, wanted, min_epoch, kind)
             else:
