@@ -107,11 +107,14 @@ def _go_on(feeds: Sequence[Feed], followers: list[Follower], until: Callable[[],
     """Follow until `until` returns True, by the followers that take the place of those that are left behind."""
     from freshet.job.serving.feeds.together import follow
 
+    def following(feed: Feed, former: Follower) -> Follower:
+        left = former.is_left_behind and not until()
+        return (_next_follower(feed, former, until) if left else None) or former
+
     while not until():
         follow(followers, until)
-        for k, (feed, former) in enumerate(zip(feeds, list(followers), strict=True)):
-            if former.is_left_behind and not until():
-                followers[k] = _next_follower(feed, former, until) or former
+        for k, feed in enumerate(feeds):  # no name here keeps a former one, and with it its table's memory
+            followers[k] = following(feed, followers[k])
 
 
 def _start(follower: Follower, until: Callable[[], bool]) -> None:

@@ -63,7 +63,7 @@ class Follower:
         self.taken_over = self.is_left_behind = False  # the latter: others have another job in the place of this one
         self.trouble: str | None = None  # why readers get nothing newer, where the server knows
         self.following: Follower | None = None  # whose table has taken the place of this one's
-        self.beside: Sequence[Follower] = [self]  # those of all kinds of the server
+        self.beside: Sequence[Follower] = ()  # those of all kinds of the server, this one, too
         self.upto = NEWEST  # epoch past which it does not go for now
 
     def start(self, until: Callable[[], bool] = lambda: False) -> None:

@@ -175,7 +175,7 @@ class Succession(Follower):
     def _all_due(self, following: Succession, now: float) -> list[Succession]:
         """Return those that are to change over to a generation, once its tables of all kinds are as far; else none."""
         number = following.generation.generation
-        mine = [one for one in self.beside if isinstance(one, Succession)]
+        mine = [one for one in self.beside or [self] if isinstance(one, Succession)]
         waiting = [one for one in mine if one.generation.generation < number]
         theirs = [one._next for one in waiting if one._next is not None and one._is_due(number)]
         if len(theirs) < len(waiting) or not _are_at_one(theirs):

@@ -60,6 +60,12 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     found.close()
 
 
+def score_at(epoch: int) -> float:
+    """The score of all pairs at a served epoch."""
+    number, own = divmod(epoch, GENERATION)
+    return 4097.0 * own * (1 if NAMES[number] == "a1" else -1)
+
+
 class Reader(threading.Thread):
     """Scores pairs over and over, and checks each answer."""
 
@@ -71,9 +77,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         while not self.stop.is_set():
             epoch, scores = self._read()
-            number, own = divmod(epoch, GENERATION)
-            want = 4097.0 * own * (1 if NAMES[number] == "a1" else -1)
-            if set(scores) != {want} or (self.epochs and epoch < self.epochs[-1]):
+            if set(scores) != {score_at(epoch)} or (self.epochs and epoch < self.epochs[-1]):
                 self.wrong.append((epoch, scores[:3], self.epochs[-1:]))
             self.epochs.append(epoch)
 
@@ -129,6 +133,11 @@ def test_scores_are_of_one_job_after_the_other(jobs: Jobs, tmp_path: Path, worke
         assert [one.wrong[:3] for one in readers] == [[]] * len(readers)
         assert [sorted({epoch // GENERATION for epoch in one.epochs}) for one in readers] == [[0, 1, 2]] * len(readers)
         for client in clients:
+            for number in range(3):  # the earlier ones are kept
+                epoch, scores, _ = score_of(client, *PAIRS, generation=number)
+                assert (epoch // GENERATION, set(scores)) == (number, {score_at(epoch)})
+                near = client.nearest(2, k=2, metric="link", generation=number)
+                assert near["score"].to_pylist() == [score_at(int(near.schema.metadata[b"epoch"]))] * 2
             client.close()
     finally:
         server.end()
@@ -138,7 +147,7 @@ class KindsServer(Server):
     """Of users and items of a service."""
 
     def __init__(self, folder: Path, workers: int = 1) -> None:
-        of = ("--service", str(folder), "--kind", "user,item", "--workers", str(workers))
+        of = ("--service", str(folder), "--kind", "user,item", "--keep", "1h", "--workers", str(workers))
         super().__init__(folder, of=of)
 
     @property
