@@ -24,7 +24,7 @@ class _HasTable(Protocol):
 
     @property
     def served(self) -> Served:
-        """What answers come from now."""
+        """The source of answers as it is now."""
 
     @property
     def whole(self) -> Served:
