@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import orjson
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT, Input, Job
+from freshet.job.folder.run_file import read_run
+from freshet.job.lifecycle.job_state import state_of
+from freshet.job.service.generations import Service
+from freshet.job.swap.record import WORK
+from tests.drills.swap_commands import Commands, await_end, kill_group
+from tests.support.runs.jobs import Input, Job
 
 SHAPE = ("--parts", 2, "--checkpoint-interval", "1s", "--publish-within", "1s")
 CHUNK = 50  # lines that a local job reads at a time
 MIB = 1 << 20
-
-
-def freshet(*arguments: object, codes: tuple[int, ...] = (0,)) -> dict[str, Any]:
-    """Run a command; its last line.
-
-    Raises: AssertionError where it fails.
-    """
-    command = [str(FRESHET), *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert done.returncode in codes, f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}"
-    return dict(orjson.loads(done.stdout.splitlines()[-1]))
 
 
 @dataclass
@@ -40,6 +31,7 @@ class Jobs:
     given: Input
     rate: float
     local: bool
+    commands: Commands
 
     def first(self, model: Path) -> Job:
         """Begin with an empty graph."""
@@ -51,20 +43,41 @@ class Jobs:
         if self.local:
             assert old.stop().code == 0, old.log()
             old.wait()
-        freshet("export", "--out", snapshot, *(() if self.local else ("--from", "latest")), old.out)
+        self.commands.run("export", "--out", snapshot, *(() if self.local else ("--from", "latest")), old.out)
         times.append(time.monotonic())
         if self.local:
             self.go_on(old)
-        freshet("embed", "--model", model, "--snapshot", snapshot, "--out", embedded, *SHAPE[:2], "--memory", "1GiB")
+        self.commands.run(
+            "embed", "--model", model, "--snapshot", snapshot, "--out", embedded, *SHAPE[:2], "--memory", "1GiB"
+        )
         times.append(time.monotonic())
         given = replace(self.given, model=model, snapshot=embedded)
         new = self._started(Job(given, self.folder / f"O{number}"), 3.0)
         times.append(time.monotonic())
         return new, dict(zip(("export", "embed", "run"), np.diff(times).round(2).tolist(), strict=True))
 
+    def of_swap(self, service: Service, model: Path) -> Job:
+        """Return the job that `freshet swap` has begun."""
+        current, embedded = service.current(), max((service.folder / WORK).glob("*/embedded"), key=_age)
+        assert current is not None
+        return Job(replace(self.given, model=model, snapshot=embedded), current.out)
+
     def go_on(self, job: Job) -> None:
         """Start a job again that was stopped or killed."""
-        self._start(job, 1.0, "--resume", "latest")
+        self._start(job, 1.0, "--resume", "auto")
+
+    def kill(self, job: Job) -> None:
+        """SIGKILL of a job; it goes on from its last checkpoint."""
+        kill_job(job.out)
+        self.go_on(job)
+
+    def stop(self, job: Job) -> None:
+        """Have a job end in good order, if it runs."""
+        if not state_of(job.out).is_over:
+            stopped = job.stop()
+            assert stopped.code == 0, stopped.errors
+        if job.processes:
+            job.wait()
 
     def let_catch_up(self, job: Job) -> None:
         """Have a local job go on to its end, so that another one can't be ahead of it."""
@@ -113,11 +126,31 @@ def positions(out: Path, kind: str) -> dict[int, int]:
     return found
 
 
-def rss_mib(pid: int) -> int:
-    """Return the memory of a process and all that it started."""
+def kill_job(out: Path) -> None:
+    """SIGKILL of all processes of a job."""
+    pids = read_run(out).get("pids", {})
+    if "client" in pids and Path(f"/proc/{pids['client']}/exe").exists():
+        kill_group(pids["client"])
+        await_end(pids.get("java"))
+
+
+def pid_of(job: Job) -> int:
+    """Return the process of a job; 0 where nobody runs it."""
+    return job.processes[-1].pid if job.processes else int(read_run(job.out).get("pids", {}).get("client", 0))
+
+
+def memory_mib(pid: int) -> dict[str, int]:
+    """Return the memory of a process and all that it started: resident, and that which is its own; nothing if it ended.
+
+    What is not its own are files, and a table that it maps.
+    """
     try:
         root = psutil.Process(pid)
-        each = [root, *root.children(recursive=True)]
-        return sum(one.memory_info().rss for one in each) // MIB
+        each = [one.memory_info() for one in (root, *root.children(recursive=True))]
     except psutil.NoSuchProcess:
-        return 0
+        return {}
+    return {"rss": sum(one.rss for one in each) // MIB, "own": sum(one.rss - one.shared for one in each) // MIB}
+
+
+def _age(path: Path) -> float:
+    return path.stat().st_mtime

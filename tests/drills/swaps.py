@@ -9,9 +9,10 @@ mapped tables. In the end each answer is held against the change log of the job 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,14 @@ import orjson
 from freshet import EmbeddingClient
 from freshet.gnn.kinds.model import load_any_model
 from freshet.job.dev.broker import start_broker
+from freshet.job.lifecycle.job_state import state_of
 from freshet.job.service.generations import Service
+from freshet.job.swap.record import Swap
 from tests.drills.swap_answers import ReaderProcess
+from tests.drills.swap_commands import Commands, SwapCommand
 from tests.drills.swap_feed import IDLE, MODELS, RETURNED, Feed, ids_of, make_records, messages_of, save_models
-from tests.drills.swap_jobs import Jobs, freshet, latency_ms, positions, rss_mib
+from tests.drills.swap_jobs import Jobs, kill_job, latency_ms, memory_mib, pid_of, positions
+from tests.drills.swap_kills import Killer
 from tests.drills.swap_oracle import Asked, Oracle, Verdict, counted, first_answers, latencies
 from tests.support.kafka.topics import broker_folder, make_topic
 from tests.support.runs.jobs import Input, Job, TopicInput
@@ -43,16 +48,19 @@ PATIENCE_S = 300.0
 class SwapCase:
     """What a drill does.
 
-    `rate`: events a second; `seconds`: of each phase in which nothing is exchanged; `pace`: how much readers pause.
+    `by_swap`: by `freshet swap`, not step by step; `rate`: events a second; `seconds`: of each phase in which nothing
+    is exchanged; `pace`: how much readers pause; `kills`: SIGKILLs of servers, jobs and commands.
     """
 
     seconds: float = 20.0
     rate: float = 5_000.0
     local: bool = False
+    by_swap: bool = False
     swaps: int = 1
     kinds: int = 1
     workers: int = 1
     fed: bool = False
+    kills: int = 0
     pace: float = 1.0
     ways: tuple[str, ...] = WAYS
     vertices: int = 2_000
@@ -84,19 +92,26 @@ class Swaps:
         self.answers: list[Asked] = []
         self._phases: list[dict[str, Any]] = []
         self._feed: Feed | None = None
+        self._commands = Commands(folder / "commands.log", lambda: self.killer.killed.total())
+        self._swapping = SwapCommand(folder / "swap.log", lambda: self.killer.killed.total())
+        every_s = 6.0 * case.seconds * case.swaps / max(case.kills, 1)
+        self.killer = Killer(case.kills, every_s, case.seed, self._victims, say)
 
     def run(self) -> Findings:
         """Have it all happen, and judge it."""
         with ExitStack() as stack:
             stack.callback(self._end_all)
-            jobs = self._jobs(stack)
+            jobs = self.jobs = self._jobs(stack)
             job = self._begun(jobs.first(self.models[0]))
-            freshet("promote", self.service.folder, job.out)
+            self._commands.run("promote", self.service.folder, job.out)
             self._serve()
             self._read()
             self._phase("before", self.case.seconds)
+            self.killer.start()
+            stack.callback(self.killer.end)
             for number in range(1, self.case.swaps + 1):
                 job = self._swap(jobs, job, number)
+            self.killer.end()
             self._until_served(job)
             answers = [
                 Asked(name, kind, one.end(), orjson.loads((self.folder / f"asked{kind}.json").read_bytes()))
@@ -104,7 +119,7 @@ class Swaps:
             ]
             for server in self.servers.values():
                 assert server.stop() == 0, server.log()
-            self._stop(job)
+            jobs.stop(job)
         return self._judged(answers)
 
     # -- what runs --------------------------------------------------------------------------------------------------
@@ -118,7 +133,7 @@ class Swaps:
             with events.open("wb") as file:
                 for _ in range(1 + wanted // len(lines)):
                     file.writelines(lines)
-            return Jobs(self.folder, Input(self.models[0], events, 0), case.rate, local=True)
+            return Jobs(self.folder, Input(self.models[0], events, 0), case.rate, True, self._commands)
         broker = stack.enter_context(
             start_broker(stack.enter_context(broker_folder(self.folder)), sasl=False, tls=False)
         )
@@ -127,7 +142,7 @@ class Swaps:
         stack.callback(self._feed.end)
         topic = f"kafka://{broker.address}/events"
         given = TopicInput(self.models[0], self.folder, 0, topic=topic)
-        return Jobs(self.folder, given, case.rate, local=False)
+        return Jobs(self.folder, given, case.rate, False, self._commands)
 
     def _begun(self, job: Job) -> Job:
         self.jobs_begun.append(job)
@@ -165,18 +180,47 @@ class Swaps:
         """Exchange the model, roll back, and forward; the job before stops then."""
         seconds, model = self.case.seconds, self.models[number % MODELS]
         with self._during(f"swap {number}") as said:
-            new, said["step_s"] = jobs.successor(old, model, len(self.jobs_begun) + 1)
+            if self.case.by_swap:
+                self._swapping.begin(self.service, model)
+                new = jobs.of_swap(self.service, model)
+            else:
+                new, said["step_s"] = jobs.successor(old, model, len(self.jobs_begun) + 1)
+                said |= self._changed("promote", self.service.folder, new.out)
             self._begun(new)
-            said |= freshet("promote", self.service.folder, new.out, "--wait", f"{PATIENCE_S:g}s")
         self._phase(f"after swap {number}", seconds)
         for what, job in (("back", old), ("again", new)):
             with self._during(f"{what} {number}") as said:
                 jobs.let_catch_up(job)
-                said |= freshet("rollback", self.service.folder, "--wait", f"{PATIENCE_S:g}s")
+                said |= self._changed("rollback", self.service.folder)
+                if self.case.by_swap and what == "back":  # it lets both jobs go on then
+                    said["step_s"] = self._swapping.end().get("seconds")
             self._phase(f"after {what} {number}", seconds)
-        with self._during(f"stop {number}"):
-            self._stop(old)
+        with self._during(f"stop {number}"), self.killer.lock:
+            jobs.stop(old)
         return new
+
+    def _changed(self, *command: object) -> dict[str, Any]:
+        """Give a command that makes a generation; a kill may come after it has."""
+        before = self.service.current()
+        wait = "--wait", f"{PATIENCE_S:g}s"
+        return self._commands.run(*command, *wait, is_done=lambda: self.service.current() != before)
+
+    def _victims(self) -> dict[str, Callable[[], None]]:
+        """What can be killed now."""
+        found: dict[str, Callable[[], None]] = {"server": partial(self._kill_server, self.servers[self.kinds[0]])}
+        for name, commands in (("command", self._commands), ("swap", self._swapping)):
+            if commands.is_running:
+                found[name] = commands.kill
+        for name, job in zip(("old", "new"), self.jobs_begun[-2:], strict=False):
+            if not self.case.local and not state_of(job.out).is_over:
+                found[name] = partial(self.jobs.kill, job)
+        return found
+
+    def _kill_server(self, server: Server) -> None:
+        place = server.until_ready()
+        server.kill()
+        ports = [str(place[name]).rpartition(":")[2] for name in ("flight", "http")]
+        server.start("--workers", str(self.case.workers), "--port", ports[0], "--http-port", ports[1])
 
     def _phase(self, name: str, seconds: float) -> None:
         with self._during(name):
@@ -188,21 +232,15 @@ class Swaps:
         said: dict[str, Any] = {}
         line = {"phase": name, "from_s": time.time()}
         yield said
-        line |= {"to_s": time.time(), **said, "rss_mib": self._rss()}
+        line |= {"to_s": time.time(), **said, "mib": self._memory()}
         self._phases.append(line)
 
-    def _rss(self) -> dict[str, int]:
-        found = {job.out.name: rss_mib(job.processes[-1].pid) for job in self.jobs_begun}
+    def _memory(self) -> dict[str, dict[str, int]]:
+        found = {job.out.name: memory_mib(pid_of(job)) for job in self.jobs_begun}
         for name, server in self.servers.items():
             assert server.process is not None
-            found[f"server {name}".strip()] = rss_mib(server.process.pid)
+            found[f"server {name}".strip()] = memory_mib(server.process.pid)
         return {name: mib for name, mib in found.items() if mib}
-
-    def _stop(self, job: Job) -> None:
-        if job.processes[-1].poll() is None:
-            stopped = job.stop()
-            assert stopped.code == 0, stopped.errors
-            job.wait()
 
     def _until_served(self, job: Job) -> None:
         """Send no more events, and wait until all that were sent are in answers."""
@@ -219,8 +257,13 @@ class Swaps:
             reader.kill()
         for server in self.servers.values():
             server.end()
+        for commands in (self._commands, self._swapping):
+            commands.kill()
         for job in self.jobs_begun:
             job.end()
+            kill_job(job.out)
+        if self.case.by_swap and (record := Swap(self.service).record()) is not None:
+            kill_job(Path(record.out))
 
     # -- judgement --------------------------------------------------------------------------------------------------
 
@@ -232,8 +275,11 @@ class Swaps:
     def _judged(self, answers: list[Asked]) -> Findings:
         self.answers, generations, oracle = answers, self.service.generations(), self.oracle()
         for asked in answers:
-            oracle.judge(asked)
+            oracle.judge(asked, self.killer.spans_s)
         found = Findings(oracle.verdict)
+        for text in self.killer.failed:
+            found.verdict.wrong += 1
+            found.verdict.note(f"killed, and not back: {text}")
         tables = [one.answers for one in answers]
         switches = first_answers(tables)
         last = generations[-1]
@@ -254,6 +300,7 @@ class Swaps:
             name: getattr(found.verdict, name)
             for name in ("answers", "wrong", "mixed", "back", "lost", "errors", "errors_apart")
         } | {
+            "killed": dict(self.killer.killed),
             "by_generation": by_generation,
             "switch_s": [round(switches[g.generation] - g.since_ms / 1e3, 3) for g in generations[1:]],
             "read_ms": {

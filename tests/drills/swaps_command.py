@@ -24,10 +24,12 @@ def swap_models(
     seconds: Annotated[float, typer.Option(min=1.0, help="Length of each phase in which nothing is exchanged.")] = 20.0,
     rate: Annotated[float, typer.Option(min=1.0, help="Events a second.")] = 5_000.0,
     local: Annotated[bool, typer.Option("--local", help="Jobs of the local runtime, which read a file.")] = False,
+    by_swap: Annotated[bool, typer.Option("--by-swap", help="By `freshet swap`, in place of single commands.")] = False,
     swaps: Annotated[int, typer.Option(min=1, help="How often a new model comes.")] = 1,
     kinds: Annotated[int, typer.Option(min=1, max=2, help="Kinds of vertices that are served.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="Processes of each server.")] = 1,
     fed: Annotated[bool, typer.Option("--fed", help="With a server that feeds from that of the service.")] = False,
+    kills: Annotated[int, typer.Option(min=0, help="SIGKILLs of servers, jobs and commands.")] = 0,
     pace: Annotated[float, typer.Option(min=0.01, help="Pauses of readers between two reads, times this.")] = 1.0,
     vertices: Annotated[int, typer.Option(min=10, help="Vertices of the graph; of kinds there are few.")] = 2_000,
     seed: Annotated[int, typer.Option(help="Draws the stream, and what readers ask for.")] = 1,
@@ -38,7 +40,9 @@ def swap_models(
     Every answer is held against the change log of the job that it names, bit by bit, with that model's logits. Prints a
     JSON line for each phase, and a summary; exit 1 when an answer was wrong, mixed two jobs, went back or failed.
     """
-    case = SwapCase(seconds, rate, local, swaps, kinds, workers, fed, pace, vertices=vertices, seed=seed)
+    case = SwapCase(
+        seconds, rate, local, by_swap, swaps, kinds, workers, fed, kills, pace, vertices=vertices, seed=seed
+    )
     folder = keep or Path(tempfile.mkdtemp(prefix="freshet-swaps-"))
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
