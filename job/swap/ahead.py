@@ -10,6 +10,7 @@ from freshet.gnn.any_plan import AnyPlan, names_of_returned
 from freshet.job.errors import UsageError
 from freshet.job.folder import lock, run_file
 from freshet.job.folder.job_file import SavedJob
+from freshet.job.kafka.address import is_kafka
 from freshet.job.lifecycle.job_state import state_of
 from freshet.job.options.config_file import load_run_config
 from freshet.job.options.flink_keys import read_flink
@@ -85,6 +86,10 @@ def refuse(service: Service, serving: CurrentJob, model: Path, *, in_turn: bool,
     current, saved = serving.current, serving.saved
     new = plan_to_run(model, undirected=saved.settings.partitioning.undirected)
     _refuse_model(load_plan(saved.settings.model), new, service.contract(), model)
+    if missing := [one for one in saved.settings.sources if not is_kafka(one) and not Path(one).exists()]:
+        where = "give the command in the folder in which the job was started"
+        msg = f"{current.job}: it reads {missing[0]}, which is not there; {where}"
+        raise UsageError(msg)
     is_over = state_of(current.out).is_over
     if saved.runtime == "local" and not is_over and not in_turn:
         msg = (
