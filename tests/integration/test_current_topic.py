@@ -13,18 +13,24 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
-from freshet.job.dev.broker import Broker
-from freshet.job.errors import UsageError
+from freshet import EmbeddingClient
+from freshet.job.dev.broker import Broker, start_broker
+from freshet.job.errors import JobFailed, UsageError
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.machine.ports import server_port
 from freshet.job.service.current_topic import CurrentTopic, base_of, free_topic, publish
 from freshet.job.service.generations import Service
+from freshet.job.serving.promotion import promote
+from freshet.job.swap.commands import Commands
+from freshet.job.swap.record import Swap
+from freshet.job.swap.steps import SwapOptions, SwapSteps
 from freshet.job.swap.topics import topic_options
-from tests.support.kafka.topics import make_topic, read_topic
+from tests.support.kafka.topics import broker_folder, make_topic, read_topic, require_jars
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT
 from tests.support.serving.hand_job import JOB_ID, HandJob
+from tests.support.serving.server import Server
 from tests.support.serving.topic_jobs import put_rows, write_topic
 
 pytestmark = pytest.mark.slow
@@ -162,3 +168,43 @@ def test_a_swap_takes_a_topic_for_its_job(broker: Broker, folder: Path, capsys: 
     away = replace(saved, options={"embeddings_to": f"kafka://127.0.0.1:{server_port()}/swapped"})
     with pytest.raises(UsageError, match=r"--embeddings-to kafka://.*: no broker is there"):
         topic_options(away, 3, {})
+
+
+def test_a_swap_whose_promotion_the_brokers_do_not_take_goes_on_with_that(broker: Broker, folder: Path) -> None:
+    service = Service(folder / "V")
+    for name, topic in (("a1", "gone"), ("b2", "gone-g1")):
+        write_topic(folder / name, f"kafka://127.0.0.1:{server_port()}/{topic}")
+    first = promote(service, folder / "a1", wait_s=60.0, force=False).generation
+    swap = Swap(service)
+    record = swap.begin(first, {}, {}, out=str(folder / "b2"))
+    step = SwapSteps(swap, SwapOptions(folder / "b2" / "model", ()), Commands()).promote
+    for _ in range(2):  # the line is repeated
+        with pytest.raises(JobFailed, match="it serves, and its topic is not the current one for readers"):
+            step(record)
+        assert [one.why for one in service.generations()] == ["promote", "swap"]
+    assert swap.record() == record, "it is under way still"
+    write_topic(folder / "b2", f"kafka://{broker.address}/gone-g1")
+    assert step(record) == {"generation": 1}
+    assert step(record) == {"generation": 1}
+    assert [one["topic"] for one in pointers(broker, "gone-generations")] == ["gone-g1"]
+
+
+def test_a_login_comes_with_the_config_file(folder: Path, tmp_path: Path) -> None:
+    require_jars()
+    with broker_folder(tmp_path) as data, start_broker(data, sasl=True, tls=True) as secured:
+        write_topic(folder / "a1", f"kafka://{secured.address}/kept")
+        code, found, errors = freshet("promote", folder / "V", folder / "a1")
+        assert (code, found["published"]) == (1, False), errors
+        code, found, errors = freshet("promote", folder / "V", folder / "a1", "--config", secured.client_file)
+        assert (code, found["published"], found["generation"]) == (0, True, 0), errors
+        assert [one["topic"] for one in pointers(secured, "kept-generations")] == ["kept"]
+        put_rows(secured, "kept", JOB_ID, found["model"], [(7, 1, [1.0, 2.0])])
+        server = Server(tmp_path / "T" / "out")
+        server.tables.mkdir(parents=True)
+        try:
+            pointer = f"kafka://{secured.address}/kept-generations"
+            place = server.start("--kafka", pointer, "--config", str(secured.client_file))
+            with EmbeddingClient(place["flight"], timeout=60) as client:
+                assert client.get([7]).schema.metadata[b"generation"] == b"0"
+        finally:
+            server.end()
