@@ -140,12 +140,16 @@ def _next_follower(feed: Feed, former: Follower, until: Callable[[], bool]) -> F
     if job is None:
         time.sleep(_RENEW_S)
         return None
-    say(
-        f"the servers to feed from are of the job {job.job_id} now: its table takes the place of {former.job.job_id}'s "
-        f"at epoch {former.seen}, which readers have seen; to begin with it earlier, start this server again"
-    )
+    if job.generation is None:
+        say(
+            f"the servers to feed from are of the job {job.job_id} now: its table takes the place of "
+            f"{former.job.job_id}'s at epoch {former.seen}, which readers have seen; to begin with it earlier, start "
+            "this server again"
+        )
+    else:
+        say(f"generation {job.generation}: preparing the table of the job {job.job_id}")
     following = feed.follower(job)
-    following.not_before(former.seen)
+    following.take_place_of(former)
     _start(following, lambda: until() or following.is_left_behind)
     if not following.is_readable:  # the server ends, or there is a third job
         following.close(forget=False)

@@ -33,7 +33,7 @@ from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.one_generation import of_generation
 from freshet.job.serving.tables.requests import OPTIONS_BYTES_MAX, Ticket, check_size
-from freshet.job.serving.tables.served import Answer, Served
+from freshet.job.serving.tables.served import Answer, JobHere, Served
 from freshet.state.served.ids import Ids, text_bytes
 
 ALL = b'{"all":true}'
@@ -91,14 +91,9 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if (here := self._lookup.of(None).job.tails) is None:
             msg = "this server has no tails"
             raise BadRequestError(msg)
-        self._check_no_service()
+        _check_generation(asked, self._lookup.of(None).job)
         pieces = pieces_of_tails(here, asked, self._lookup, self._until_end(context))
         return SCHEMA, pieces
-
-    def _check_no_service(self) -> None:
-        """Raises: BadRequestError for a server that would feed from this one, which is of a service."""
-        if self._lookup.job.generation is not None:
-            raise BadRequestError(OF_SERVICE)
 
     def _until_end(self, context: Any) -> Callable[[], bool]:
         return lambda: self._ending.is_set() or context.is_cancelled()
@@ -108,7 +103,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
 
         job = self._lookup.of(None).job
         if asked.job is not None:
-            self._check_no_service()
+            _check_generation(asked, job)
         if asked.job not in (None, job.job_id):
             msg = f"changes of the job {asked.job!r}: this server is of the job {job.job_id!r}"
             raise BadRequestError(msg)
@@ -116,7 +111,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
             msg = "this server feeds from a Kafka topic, whose rows are of no one epoch; feed from the topic as well"
             raise BadRequestError(msg)
         served = self._lookup.whole
-        if served.job.job_id != job.job_id:
+        if served.job.identity != job.identity:
             msg = "another table takes the place of this one just now; ask again"
             raise NotReadyError(msg)
         table = served.table
@@ -251,7 +246,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
                 raise
         fields: dict[str, Any] = {"job_id": job.job_id, "model_digest": digest_of(job.model)}
         fields |= ({} if job.tails is None else job.tails.shared_fields()) | (table or {})
-        fields |= {} if job.generation is None else {"generation": job.generation}
+        fields |= {} if job.generation is None else {"generation": job.generation, "model_sha256": job.model_sha256}
         return fields | {"sources": list(job.sources), "consistency": job.consistency}
 
     def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
@@ -266,6 +261,16 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
 
     def _schema(self, served: Served) -> pa.Schema:
         return self._lookup.nothing(served).schema
+
+
+def _check_generation(asked: Ticket, job: JobHere) -> None:
+    """Raises: BadRequestError where a server would feed from another generation than the current one."""
+    if asked.generation is None and job.generation is not None:
+        raise BadRequestError(OF_SERVICE)
+    if asked.generation != job.generation:
+        has = "one job, without generations" if job.generation is None else f"generation {job.generation}"
+        msg = f"generation {asked.generation} of the job {asked.job!r}: this server is of {has}"
+        raise BadRequestError(msg)
 
 
 def _held_until_sent(table: pa.Table, held: Held) -> Iterator[pa.RecordBatch]:

@@ -101,7 +101,7 @@ def of_same_job(now: Served, before: Served) -> Served:
 
     Raises: NotReadyError where it is of another job, whose rows whoever began with the one before can't take.
     """
-    if now.job.job_id != before.job.job_id or now.table.width != before.table.width:
+    if now.job.identity != before.job.identity or now.table.width != before.table.width:
         msg = f"the table is of the job {now.job.job_id!r} now, and was of {before.job.job_id!r}; ask again"
         raise NotReadyError(msg)
     return now

@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 
 from freshet.gnn.kinds.names import check_kinds
+from freshet.job.service.generations import GENERATIONS_MAX
 from freshet.job.serving.protocol.columns import whole
 from freshet.job.serving.protocol.wanted import EPOCH, ROW
 from freshet.state.served.times import NOTHING_KNOWN
@@ -85,6 +86,10 @@ _Check = tuple[Callable[[Any], bool], str]
 _WORD: _Check = _is_word, "an integer from 0 to 2^62"
 _FLAG: _Check = _is_flag, "true or false"
 _TEXT: _Check = _is_text, "a string"
+_SHA256: _Check = (
+    lambda one: isinstance(one, str) and _DIGEST.fullmatch(one) is not None,
+    "64 hexadecimal digits, or none",
+)
 # Field of a job's description: its check, what is expected, and the value where it is absent (...: it must be there).
 _JOB: dict[str, tuple[Callable[[Any], bool], str, Any]] = {
     "job_id": (lambda one: isinstance(one, str) and _JOB_ID.fullmatch(one) is not None, "letters and digits", ...),
@@ -97,10 +102,12 @@ _JOB: dict[str, tuple[Callable[[Any], bool], str, Any]] = {
     "consistency": (lambda one: one in (EPOCH, ROW), f"{EPOCH} or {ROW}", EPOCH),
     "model": (*_TEXT, ""),
     "model_folder": (*_TEXT, ""),
-    "model_digest": (
-        lambda one: isinstance(one, str) and _DIGEST.fullmatch(one) is not None,
-        "64 hexadecimal digits, or none",
-        "",
+    "model_digest": (*_SHA256, ""),
+    "model_sha256": (*_SHA256, ""),
+    "generation": (
+        lambda one: one is None or (_is_word(one) and one < GENERATIONS_MAX),
+        f"null or an integer below {GENERATIONS_MAX}",
+        None,
     ),
 }
 _METADATA: dict[str, _Check] = {

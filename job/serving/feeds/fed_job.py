@@ -17,10 +17,8 @@ from freshet.files.json_file import DamagedFileError, read_json, write_json
 from freshet.gnn.model import ModelError
 from freshet.job.console import say
 from freshet.job.errors import UsageError
-from freshet.job.service.generations import GENERATIONS_MAX
 from freshet.job.serving.feeds.checked import job_fields, parsed, whole_batches
 from freshet.job.serving.feeds.sent_model import folder_of, take
-from freshet.job.serving.protocol.errors import OF_SERVICE
 from freshet.job.serving.protocol.tls import Address
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables.served_job import ServedJob
@@ -78,12 +76,10 @@ class FedJob(ServedJob):
         more = fields["width"], fields["model"]
         job = fields["job_id"], fields["parts"], fields["strings"], tuple(fields["sources"])
         out, kind = LogFolders.of_tables(tables).out, kind_of_log(fields["job_id"], fields["kind_name"])
-        own = sent if isinstance(sent, dict) else {}  # of our own note on a topic
-        of_topic = {"lacks": str(own.get("lacks", "")), "model_sha256": str(own.get("model_sha256", ""))}
-        named = {"kind_name": kind or fields["kind_name"], "consistency": fields["consistency"], **of_topic}
-        number = own.get("generation")
-        generation = number if type(number) is int and 0 <= number < GENERATIONS_MAX else None
-        return FedJob(out, *job, kept, *tails, kind, *more, **named, generation=generation)
+        lacks = str(sent.get("lacks", "")) if isinstance(sent, dict) else ""  # of our own note on a topic
+        named: dict[str, Any] = {"kind_name": kind or fields["kind_name"], "lacks": lacks}
+        named |= {name: fields[name] for name in ("consistency", "generation", "model_sha256")}
+        return FedJob(out, *job, kept, *tails, kind, *more, **named)
 
     @staticmethod
     def recorded(tables: Path) -> FedJob | None:
@@ -141,7 +137,9 @@ class FedServers:
         while True:
             noted = TailNote.read(tables / TAIL)
             fields, reason = (None, "") if noted is not None and _has_model(noted) else self._asked(tables)
-            if noted is not None:
+            if noted is not None and fields is not None and fields["generation"] is not None:
+                fields, reason = None, f"it is of a service, and {tables} has the tails of one job: leave --tables out"
+            elif noted is not None:
                 fields = (fields if fields is not None and fields["job_id"] == noted["job_id"] else {}) | noted
             found = FedJob.recorded(tables) if fields is None else FedJob.write(fields, tables)
             if found is not None:
@@ -151,23 +149,27 @@ class FedServers:
                 raise UsageError(msg)
             time.sleep(RETRY_S)
 
-    def job_id_of(self, source: FedServer) -> str:
-        """Return the id of the job that a server has now; empty while it does not answer."""
+    def identity_of(self, source: FedServer) -> tuple[str, int | None] | None:
+        """Return the id and the generation of the job that a server has now; None while it does not answer."""
         try:
             client, options = self._connected(source, _ASK_S)
             with client:
                 [result] = client.do_action(flight.Action("job", b""), options)
-                return str(job_fields(parsed(result.body.to_pybytes()))["job_id"])
+                fields = job_fields(parsed(result.body.to_pybytes()))
+                return fields["job_id"], fields["generation"]
         except FAILURES:
-            return ""
+            return None
 
-    def changes(self, job_id: str, source: FedServer | None = None) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    def changes(self, job: ServedJob, source: FedServer | None = None) -> Iterator[tuple[Any, pa.RecordBatch]]:
         """Pieces of changes from one server, until it fails; without `source` each call asks the next one."""
-        return self._stream({"changes": True, "job": job_id}, source or self._next())
+        return self._stream({"changes": True} | _of(job), source or self._next())
 
-    def tails(self, job_id: str, wanted: list[int], source: FedServer) -> Iterator[tuple[Any, pa.RecordBatch]]:
-        """Records of a server's tails from these epochs on, one for each part, and what it knows besides."""
-        return self._stream({"tails": wanted, "job": job_id, "version": VERSION}, source)
+    def tails(self, job: ServedJob, wanted: list[int], source: FedServer) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        """Records of a server's tails from these epochs on, one for each part, and what it knows besides.
+
+        Epochs are those of the job.
+        """
+        return self._stream({"tails": wanted, "version": VERSION} | _of(job), source)
 
     def all(self) -> tuple[set[FedServer], dict[Address, str]]:
         """Every server at every address, and the names that nobody knows just now, with the reason."""
@@ -195,10 +197,7 @@ class FedServers:
                 client, options = self._connected(self._next(), _ASK_S)
                 with client:
                     [result] = client.do_action(flight.Action("job", b""), options)
-                    fields = job_fields(sent := parsed(result.body.to_pybytes()))
-                    if sent.get("generation") is not None:
-                        reason = OF_SERVICE
-                        continue
+                    fields = job_fields(parsed(result.body.to_pybytes()))
                     if fields["consistency"] == ROW:
                         reason = "it feeds from a Kafka topic, whose rows are of no one epoch: give --kafka instead"
                         continue
@@ -243,6 +242,11 @@ def _sources_of(given: str) -> list[FedServer]:
     assert address is not None
     infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     return [FedServer(address, at) for at in sorted({str(info[4][0]) for info in infos})]
+
+
+def _of(job: ServedJob) -> dict[str, Any]:
+    """Return the fields of a ticket that say of which job an answer must be."""
+    return {"job": job.job_id} | ({} if job.generation is None else {"generation": job.generation})
 
 
 def _has_model(noted: dict[str, Any]) -> bool:

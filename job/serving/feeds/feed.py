@@ -150,9 +150,18 @@ def _of_servers(options: ServeOptions, until: Callable[[], bool]) -> Feed:
         except UsageError as error:
             say(str(error))
             return None
-        return found if found.job_id != former.job_id else None
+        if (found.generation is None) != (former.generation is None):
+            now, before = _of_what(found), _of_what(former)
+            say(f"the servers to feed from are of {now}, and were of {before}: start this server again")
+            return None
+        is_earlier = (found.generation or 0) < (former.generation or 0)  # of a server that lags
+        return None if is_earlier or found.identity == former.identity else found
 
     return Feed(tables, job, follower, renewed)
+
+
+def _of_what(job: ServedJob) -> str:
+    return "a job without generations" if job.generation is None else f"generation {job.generation}"
 
 
 def _check_fed(options: ServeOptions, job: ServedJob) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from freshet.files.json_file import DamagedFileError
 from freshet.job.console import say
+from freshet.job.serving.feeds.progress import Progress
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.change_log_rows import positions_at, rows_between, times_upto
 from freshet.job.serving.tables.part_tails import PartTails
@@ -37,7 +38,7 @@ _MANY = 2**62  # failures; others may send any number
 _NO_SPACE, _AGAIN_S = (errno.ENOSPC, errno.EDQUOT), 0.5
 
 
-class Follower:
+class Follower(Progress):
     """The one writer of a job's table: call `start`, then `step` repeatedly; for one thread.
 
     Invariant: a table that readers get is of exactly its epoch, and no earlier than what they have seen. A new table is
@@ -50,15 +51,12 @@ class Follower:
     _knows_log = True  # whether this machine sees it
 
     def __init__(self, job: ServedJob, tables: Path, history_bytes: int = HISTORY_BYTES) -> None:
-        self.job, self.tables, self._history_bytes = job, tables, history_bytes
-        self.table: TableWriter
+        super().__init__(job, tables)
+        self._history_bytes = history_bytes
         self._parts = [PartTails(job.tails, part, job.word) for part in range(job.parts)]
-        self._positions: dict[tuple[int, int], tuple[int, int]] = {}
         self._beat_at = self._moved_at = self._asked_at = self._ended_at = float("-inf")
         self._heard_epoch = self._source_us = self._logged = 0
         self._is_gone = False
-        self._shown: TableWriter | None = None  # the table that readers get
-        self._floor = -1  # the epoch that they may have seen
         self.ended = RUNS
         self.taken_over = self.is_left_behind = False  # the latter: others have another job in the place of this one
         self.trouble: str | None = None  # why readers get nothing newer, where the server knows
@@ -160,25 +158,6 @@ class Follower:
             for table in (self.table, self._shown or self.table):
                 table.supersede()
             place.forget(self.job, self.tables)
-
-    @property
-    def _job_epoch(self) -> int:
-        """The table's epoch, as the job counts it."""
-        return self.table.epoch - self.job.base
-
-    @property
-    def seen(self) -> int:
-        """The epoch that readers may have seen; -1 before there is one."""
-        return self._floor if self._shown is None else max(self._floor, self._shown.epoch)
-
-    def not_before(self, epoch: int) -> None:
-        """Let readers get no table that is of an earlier epoch: they have seen this one."""
-        self._floor = max(self._floor, epoch)
-
-    @property
-    def is_readable(self) -> bool:
-        """True if readers have got its table."""
-        return self._shown is not None
 
     @property
     def next_one(self) -> Follower | None:
@@ -322,8 +301,10 @@ class Follower:
 
     def _offer(self) -> None:
         """Have readers take the table, once it is as far as what they may have seen."""
-        if self.table is self._shown or self.table.epoch < self._floor:
+        if self.table is self._shown or self._is_behind:
             return
+        if self.job.generation is not None:
+            self._note(self.job.generation)
         self._beat_of(self.table, time.monotonic())
         place.show(self.job, self.tables, self.table)
         former, self._shown = self._shown, self.table

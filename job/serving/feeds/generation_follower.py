@@ -13,12 +13,11 @@ from freshet.errors import FreshetError
 from freshet.job.console import say
 from freshet.job.service.generations import Generation, Service
 from freshet.job.serving.feeds.follower import Follower
+from freshet.job.serving.feeds.progress import Place
 from freshet.job.serving.feeds.service_feed import job_of
 from freshet.job.serving.tables.kept import KeptTables
-from freshet.job.serving.tables.seen import SeenGeneration, read_seen, write_seen
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served.layout import HISTORY_BYTES
-from freshet.state.served.times import times_so_far
 from freshet.state.served.writer import TableWriter
 
 _LOOK_S = 0.2  # between two looks at which generation serves
@@ -26,7 +25,6 @@ _AGAIN_S = 2.0  # before a job that could not be prepared is tried again
 _HOLD_S, _REST_S = 0.5, 2.0  # the current job waits for a next one that is near; then it goes on for a while
 _NEAR_S = 0.25
 _POLL_S = 0.002
-Place = tuple[str, int]
 
 
 class Numbered(Protocol):
@@ -55,7 +53,7 @@ class Succession(Follower):
         self.generation, self._kept = generation, kept
         self._next: Succession | None = None
         self._ending = threading.Lock()
-        self._is_loaded = self._is_hidden = self._is_dropped = self._is_tried = self._is_noted = False
+        self._is_loaded = self._is_hidden = self._is_dropped = self._is_tried = False
         self._failed: str | None = None  # why its table could not be loaded
         self._lacking: tuple[int, str] | None = None  # the generation that can't be followed, and why
         self._looked_at = self._held_at = self._mark_at = float("-inf")
@@ -99,16 +97,6 @@ class Succession(Follower):
         """The follower of the next generation, once it has a table."""
         return self._next if self._next is not None and self._next._is_loaded else None
 
-    def read_upto(self) -> dict[Place, int]:
-        """Return the next offset by source and partition."""
-        names = self.job.sources
-        return {(names[a], b): upto for (a, b), (upto, _) in list(self._positions.items()) if 0 <= a < len(names)}
-
-    def covers(self, positions: dict[Place, int]) -> bool:
-        """Return whether it has read at least so far in every partition."""
-        mine = self.read_upto()
-        return all(mine.get(place, 0) >= upto for place, upto in positions.items())
-
     def close(self, forget: bool) -> None:
         """Let the tails go; with `forget` the table, too."""
         self._drop_next()
@@ -117,21 +105,8 @@ class Succession(Follower):
         super().close(forget)
 
     def _offer(self) -> None:
-        if self._is_hidden:
-            return
-        if not self._is_noted and self.table.epoch >= self._floor:
-            self._note()
-            self._is_noted = True
-        super()._offer()
-
-    def _note(self) -> None:
-        """Note that readers get it, before they do."""
-        times = times_so_far(self.table.mem, self.table.epoch)
-        write_seen(self.tables, SeenGeneration(self.generation.generation, times))
-
-    def _load(self) -> None:
-        super()._load()
-        self.table.raise_times(read_seen(self.tables).times)
+        if not self._is_hidden:
+            super()._offer()
 
     def _prepare(self) -> None:
         """Make a table that readers do not get yet, on a thread of its own."""
@@ -238,8 +213,8 @@ class Succession(Follower):
 
     def _give_place_to(self, following: Succession) -> None:
         """Show the next one's table; no time in answers goes back."""
-        following.table.raise_times(times_so_far(self.table.mem, self.table.epoch))
-        following._is_hidden, following._floor = False, self.table.epoch
+        following.take_place_of(self)
+        following._is_hidden = False
         self._kept.keep(self.job, self._shown or self.table)
         following._offer()
         number, out = following.generation.generation, following.generation.place

@@ -85,7 +85,7 @@ class MergingFollower(Follower):
 
     def step(self) -> bool:
         """Apply the next epoch if it is there; whether it was."""
-        self._peers.pass_epoch(self.table.epoch)
+        self._peers.pass_epoch(self._job_epoch)
         found = super().step()
         if found:
             self._lacking_since = float("inf")
@@ -122,16 +122,17 @@ class MergingFollower(Follower):
         if self._knows_log:
             super()._load()
             return
-        floor = max(0, self._floor)
+        base = self.job.base
+        floor = max(base, self._floor)
         self.table, began = self._table_for(0, 0), time.monotonic()
         self._flow.stop()  # it fits the former table
-        self._peers.pass_epoch(floor - 1)
+        self._peers.pass_epoch(floor - 1 - base)
         while self.table.epoch < floor and not (self._until() or self._has_other_job):
             further = self._peers.further()
             if self._flow.under_way or further is not None:
                 self._flow_from(further)
-            elif floor == 0 and self.job.begins_empty and all(part.get(1) is not None for part in self._parts):
-                self.table.publish(0)
+            elif floor == base and self.job.begins_empty and all(part.get(1) is not None for part in self._parts):
+                self.table.publish(base)
             else:
                 if time.monotonic() - began > _LACK_S and not self._is_of_former_job():
                     self._say_once(f"there is no table to begin with: {self._who_could_help()}")
@@ -214,7 +215,7 @@ class MergingFollower(Follower):
         self._look_at = now + _LOOK_S
         if self._is_of_former_job():
             return
-        wanted = self.table.epoch + 1
+        wanted = self._job_epoch + 1
         later = [part.after(wanted) for part in self._parts]
         if all(one is None for one in later):
             self._lacking_since = float("inf")
@@ -225,7 +226,7 @@ class MergingFollower(Follower):
         lacking = [part for part, one in enumerate(later) if one is None or one.epoch > wanted]
         if lacking:
             some = ", ".join(map(str, lacking[:_NAMED_MAX])) + (" and others" if len(lacking) > _NAMED_MAX else "")
-            which = f"epoch {wanted} of part{'s' * (len(lacking) > 1)} {some}"
+            which = f"epoch {self.job.base + wanted} of part{'s' * (len(lacking) > 1)} {some}"
             self._say_once(f"{which} is in no tail that is reached: {self._who_could_help()}")
 
     def _is_of_former_job(self) -> bool:

@@ -43,7 +43,7 @@ class _Peer:
     reason: str = "not reached yet"
     patience_s: float = _PATIENCE_S
     gone: bool = False
-    job_id: str = ""  # of what it serves, once it has refused to tell of ours
+    other: tuple[str, int | None] | None = None  # the job that it serves, once it has refused to tell of ours
 
     def hear(self, head: dict[str, Any], parts: int) -> None:
         """Note a heartbeat.
@@ -56,7 +56,7 @@ class _Peer:
             msg = f"a heartbeat: expected four numbers for each of {parts} parts, got {str(head)[:100]}"
             raise NotATailError(msg)
         self.beats = [None if one is None else Beat(now_us - one[0], *one[1:]) for one in beats]
-        self.table, self.ended, self.reason, self.job_id = table, ended_of(head), "", ""
+        self.table, self.ended, self.reason, self.other = table, ended_of(head), "", None
 
 
 class PeerTails:
@@ -91,7 +91,7 @@ class PeerTails:
             return self._held[part][min(later)] if later else None
 
     def pass_epoch(self, epoch: int) -> None:
-        """The table has all up to this epoch."""
+        """The table has all up to this epoch of the job."""
         if epoch == self._epoch:
             return
         with self._lock:
@@ -119,7 +119,7 @@ class PeerTails:
     def are_of_another_job(self) -> bool:
         """True if every server that answers has another job than ours, and one does."""
         peers = list(self._peers.copy().values())
-        return any(peer.job_id for peer in peers) and not any(peer.job_id == "" and not peer.reason for peer in peers)
+        return any(peer.other for peer in peers) and not any(peer.other is None and not peer.reason for peer in peers)
 
     def unheard(self) -> list[str]:
         """The servers of which nothing is heard, and why."""
@@ -147,15 +147,15 @@ class PeerTails:
             except FAILURES as error:
                 peer.reason = reason_of(error) or "it has ended"
                 peer.table, peer.ended = -1, RUNS
-                found = self._sources.job_id_of(peer.source)
-                peer.job_id = "" if found == self._job.job_id else found
+                found = self._sources.identity_of(peer.source)
+                peer.other = None if found == self._job.identity else found
             self._stop.wait(RETRY_S)
 
     def _take(self, peer: _Peer) -> None:
         """Follow one stream, until it ends, or until missing epochs should be requested again."""
         at, since = self._epoch, time.monotonic()
         pieces: list[np.ndarray] = []
-        for head, batch in self._sources.tails(self._job.job_id, self._wanted(), peer.source):
+        for head, batch in self._sources.tails(self._job, self._wanted(), peer.source):
             if self._stop.is_set() or peer.gone:
                 return
             if "beats" in head:

@@ -76,7 +76,7 @@ class TableFlow:
     def _follow(self, source: FedServer | None) -> Iterator[TableChange | None]:
         """An item for each piece that comes: the change that it completes, or None."""
         pieces: list[tuple[bool, pa.RecordBatch]] = []
-        for sent, batch in self._sources.changes(self._job.job_id, source):
+        for sent, batch in self._sources.changes(self._job, source):
             head = change_head(sent)
             check_rows(batch, schema_of(self._job.strings, self._job.width), head["epoch"])
             pieces.append((head["lives"], batch))

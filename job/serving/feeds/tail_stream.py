@@ -48,11 +48,11 @@ def pieces_of_tails(
     if asked.version != VERSION:
         msg = f"tails of version {asked.version!r}: this server has version {VERSION}; use one Freshet for both"
         raise BadRequestError(msg)
-    return _pieces(here, list(wanted), lookup, until)
+    return _pieces(here, list(wanted), (here.job_id, asked.generation), lookup, until)
 
 
 def _pieces(
-    here: TailsHere, wanted: list[int], lookup: Lookup, until: Callable[[], bool]
+    here: TailsHere, wanted: list[int], identity: tuple[str, int | None], lookup: Lookup, until: Callable[[], bool]
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     folder, word = Path(here.folder), job_word(here.job_id)
     parts = [PartTails(folder, part, word) for part in range(here.parts)]
@@ -60,11 +60,12 @@ def _pieces(
     try:
         while not until():
             if time.monotonic() - sent_s >= _BEAT_S:
-                if (job := lookup.job.job_id) != here.job_id:
-                    msg = f"tails of the job {here.job_id!r}: this server is of the job {job!r} now"
+                if (job := lookup.job).identity != identity:
+                    of = "" if job.generation is None else f"generation {job.generation}, "
+                    msg = f"tails of the job {here.job_id!r}: this server is of {of}the job {job.job_id!r} now"
                     raise NotReadyError(msg)
                 sent_s = time.monotonic()
-                yield _batch(np.empty(0, np.uint8)), orjson.dumps(_beat(here, folder, word, lookup))
+                yield _batch(np.empty(0, np.uint8)), orjson.dumps(_beat(here, folder, word, identity, lookup))
             found = [(one.epoch, k, one) for k, part in enumerate(parts) if (one := part.after(wanted[k])) is not None]
             if found:
                 epoch, part, one = min(found, key=lambda each: each[:2])
@@ -89,13 +90,19 @@ def _batch(raw: np.ndarray) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([column], schema=SCHEMA)
 
 
-def _beat(here: TailsHere, folder: Path, word: int, lookup: Lookup) -> dict[str, Any]:
-    """Return the last heartbeats of local parts, with their ages, since clocks of two machines may differ."""
+def _beat(here: TailsHere, folder: Path, word: int, identity: tuple[str, int | None], lookup: Lookup) -> dict[str, Any]:
+    """Return the last heartbeats of local parts, with their ages, since clocks of two machines may differ.
+
+    Epochs are those of the job, as in its tails, also that of the table.
+    """
     now_us = time.time_ns() // 1000
     beats = [read_beat(folder / beat_name(part), word) for part in range(here.parts)]
     shares = [None if one is None else [now_us - one.beat_us, one.visible, one.failures, one.epoch] for one in beats]
     try:
-        table = lookup.table
-        return {"beats": shares, "table": table.epoch, **end_fields(table.word(T_ENDED))}
+        served = lookup.served
+        if served.job.identity == identity:
+            table, base = served.table, served.job.base
+            return {"beats": shares, "table": table.epoch - base, **end_fields(table.word(T_ENDED))}
     except NotReadyError:
-        return {"beats": shares, "table": -1, **end_fields(RUNS)}
+        pass
+    return {"beats": shares, "table": -1, **end_fields(RUNS)}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from freshet.job.service.current_topic import CurrentTopic
-from freshet.job.serving.feeds.generation_follower import Place, Succession
+from freshet.job.serving.feeds.generation_follower import Succession
+from freshet.job.serving.feeds.progress import Place
 from freshet.job.serving.feeds.topic_follower import TopicFollower
 from freshet.job.serving.feeds.topic_generations import TopicGeneration, TopicGenerations
 from freshet.job.serving.tables.kept import KeptTables
@@ -41,7 +42,7 @@ class TopicGenerationFollower(Succession, TopicFollower):
         """Return nothing: offsets of two topics say nothing of each other."""
         return {}
 
-    def covers(self, positions: dict[Place, int]) -> bool:
+    def covers(self, positions: Mapping[Place, int]) -> bool:
         """Return whether the topic was read to the end that it had."""
         return self._loaded
 
@@ -63,6 +64,7 @@ class TopicGenerationFollower(Succession, TopicFollower):
         found = self._topics.found(newest, self._found.job)
         return TopicGenerationFollower(self._topics, found, self._ended_by, self._history_bytes, kept=self._kept)
 
-    def _note(self) -> None:
-        self._found.note()
-        super()._note()
+    def _note(self, generation: int) -> None:
+        if not self.is_readable:
+            self._found.note()
+        super()._note(generation)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from freshet.errors import FreshetError
 
 OF_SERVICE = (
-    "this server is of a service folder, from which other servers can't feed yet: give them --service V where they see "
-    "it, or --from a server of the job itself (`freshet serve --tables O/tables`)"
+    "this server is of a service folder, and the server that feeds from it asks for a job without a generation: it is "
+    "of an earlier version, or has tails or the change log of one job; update it, and give it --from alone"
 )
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # the kind of the refusal, by the name that gRPC has for it
 

@@ -109,7 +109,10 @@ REQUESTS = {
     ),
 }
 assert tuple(REQUESTS) == COMPUTED
-_OWN = {"changes": {"job"}, "tails": {"job", "version"}}  # options of requests by other servers
+_OWN = {
+    "changes": {"job", "generation"},
+    "tails": {"job", "generation", "version"},
+}  # options of requests by other servers
 _EXAMPLES = ['{"ids": [...]}', '{"all": true}', *(f'{{"{name}": {{...}}}}' for name in REQUESTS)]
 
 

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from typing_extensions import TypedDict
 
 from freshet.files.json_file import read_json, write_json
-from freshet.state.served.times import NOTHING_KNOWN, Moment
+from freshet.state.served.times import NOTHING_KNOWN, Moment, times_so_far
+
+if TYPE_CHECKING:
+    from freshet.state.served.writer import TableWriter
 
 FILE = "seen.json"
 
@@ -41,6 +44,16 @@ def read_seen(tables: Path) -> SeenGeneration:
         if found is None
         else SeenGeneration(found["generation"], Moment(found["as_of_ms"], found["event_ts"]))
     )
+
+
+def note_generation(tables: Path, generation: int, table: TableWriter, times: Moment, *, is_new: bool) -> None:
+    """Have a table, which readers are about to get, say no earlier times than they have seen; note a new generation.
+
+    Raises: OSError for a full disk.
+    """
+    table.raise_times(read_seen(tables).times.latest(times))
+    if is_new:
+        write_seen(tables, SeenGeneration(generation, times_so_far(table.mem, table.epoch)))
 
 
 def write_seen(tables: Path, seen: SeenGeneration) -> None:

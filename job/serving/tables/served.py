@@ -70,6 +70,11 @@ class JobHere(NamedTuple):
         return found if self.generation is None else found | of_service
 
     @property
+    def identity(self) -> tuple[str, int | None]:
+        """Its id and its generation, see ServedJob."""
+        return self.job_id, self.generation
+
+    @property
     def base(self) -> int:
         """The epoch under which the job's epoch 0 is served."""
         return (self.generation or 0) * GENERATION

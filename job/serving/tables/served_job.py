@@ -211,6 +211,11 @@ class ServedJob:
         return replace(self, generation=generation)
 
     @property
+    def identity(self) -> tuple[str, int | None]:
+        """Its id and its generation: a job may serve in several generations of a service."""
+        return self.job_id, self.generation
+
+    @property
     def base(self) -> int:
         """The epoch under which its epoch 0 is served."""
         return (self.generation or 0) * GENERATION

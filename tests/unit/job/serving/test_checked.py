@@ -58,6 +58,14 @@ anything = st.recursive(
         {"consistency": "none"},
         {"kind_name": "us\ner"},
         {"kind_name": None},
+        {"model_sha256": "../" * 20 + "abcd"},
+        {"model_sha256": None},
+        {"generation": -1},
+        {"generation": 9000},
+        {"generation": 2**63},
+        {"generation": "1"},
+        {"generation": True},
+        {"generation": 1.0},
     ],
 )
 def test_a_description_that_does_not_fit_names_the_field(tmp_path: Path, wrong: dict[str, Any]) -> None:
@@ -76,10 +84,17 @@ def test_a_description_that_fits_has_all_fields() -> None:
         "consistency": "epoch",
         "model": "",
         "model_folder": "",
+        "model_sha256": "",
+        "generation": None,
     }
 
 
-@given(anything, st.sampled_from([*JOB, "consistency", "model", "model_digest", "model_folder", "begins_empty"]))
+@given(
+    anything,
+    st.sampled_from(
+        [*JOB, "consistency", "generation", "model", "model_sha256", "model_digest", "model_folder", "begins_empty"]
+    ),
+)
 def test_any_description_is_taken_or_refused(value: object, field: str) -> None:
     for sent in (value, JOB | {field: value}):
         try:
@@ -87,7 +102,7 @@ def test_any_description_is_taken_or_refused(value: object, field: str) -> None:
         except ValueError:
             continue
         assert 0 < found["width"] <= 2**16
-        assert "/" not in found["job_id"] + found["model_digest"]
+        assert "/" not in found["job_id"] + found["model_digest"] + found["model_sha256"]
 
 
 @given(anything, st.sampled_from([*HEAD, *TOLD]))

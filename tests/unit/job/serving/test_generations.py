@@ -8,13 +8,10 @@ from pathlib import Path
 
 import httpx
 import orjson
-import pyarrow.flight as flight
 import pytest
 
 from freshet import BadRequestError, EmbeddingClient, OtherModelError
-from freshet.job.errors import UsageError
 from freshet.job.service.generations import GENERATION, Generation, Service
-from freshet.job.serving.feeds.fed_job import FedServers
 from freshet.job.serving.promotion import promote, rollback
 from freshet.job.serving.tables.place import new_table, show, shown_generation
 from freshet.job.serving.tables.seen import SeenGeneration, read_seen, write_seen
@@ -137,26 +134,6 @@ def test_a_job_that_is_gone_leaves_the_current_one_serving(jobs: Jobs, tmp_path:
         with EmbeddingClient(place["flight"], timeout=60) as client:
             assert client.rows([2], min_epoch=2 * GENERATION).epoch // GENERATION == 2
         assert orjson.loads(first.model_dump_json())["generation"] == 0
-    finally:
-        server.end()
-
-
-def test_other_servers_do_not_feed_from_one_of_a_service(jobs: Jobs, tmp_path: Path) -> None:
-    """Its epochs are not those of the job, whose tails have others."""
-    service = Service(tmp_path / "V")
-    change(promote, service, tmp_path / "a1")
-    change(promote, service, tmp_path / "b2")
-    server = Server(tmp_path / "V", of=("--service", str(tmp_path / "V")))
-    try:
-        place = server.start()
-        servers = FedServers([place["flight"]], None)
-        with pytest.raises(UsageError, match="of a service folder, from which other servers can't feed yet"):
-            servers.job(tmp_path / "fed" / "tables", lambda: False, 0.0)
-        [source] = servers.all()[0]
-        job_id = servers.job_id_of(source)
-        for pieces in (servers.tails(job_id, [0, 0], source), servers.changes(job_id, source)):
-            with pytest.raises(flight.FlightError, match="bad-request: this server is of a service folder"):
-                next(pieces)
     finally:
         server.end()
 

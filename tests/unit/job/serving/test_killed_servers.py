@@ -197,7 +197,7 @@ class Servers:
     def __init__(self, expected: list[Rows], *epochs: int) -> None:
         self.expected, self.epochs = expected, list(epochs)
 
-    def changes(self, job_id: str, source: object = None) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    def changes(self, job: ServedJob, source: object = None) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         told = dict.fromkeys(("behind_us", "arrived_us", "published_us", "tail_failures"), 0)
         before: Rows | None = None
         while self.epochs:

@@ -54,11 +54,11 @@ class Teller:
     def all(self) -> tuple[set[FedServer], dict[Address, str]]:
         return {FedServer(Address("teller", 1, False), "127.0.0.1")}, {}
 
-    def job_id_of(self, source: FedServer) -> str:
-        return JOB_ID
+    def identity_of(self, source: FedServer) -> tuple[str, int | None]:
+        return JOB_ID, None
 
     def tails(
-        self, job_id: str, wanted: list[int], source: FedServer
+        self, job: ServedJob, wanted: list[int], source: FedServer
     ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         for head, raw in self.pieces:
             yield head, pa.RecordBatch.from_arrays([pa.array(raw, pa.uint8())], ["record"])
@@ -275,13 +275,13 @@ class Tables(Teller):
         return {FedServer(Address(name, 1, False), "127.0.0.1") for name in list(self.epochs)}, {}
 
     def tails(
-        self, job_id: str, wanted: list[int], source: FedServer
+        self, job: ServedJob, wanted: list[int], source: FedServer
     ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         while True:
             yield {"beats": [None, None], "table": self.epochs[source.address.host], "ended": False}, None
             time.sleep(0.05)
 
-    def changes(self, job_id: str, source: FedServer) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    def changes(self, job: ServedJob, source: FedServer) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
         epoch = self.epochs[source.address.host]
         self.asked.append(source.address.host)
         told = dict.fromkeys(("behind_us", "arrived_us", "published_us", "tail_failures"), 0)
