@@ -15,7 +15,7 @@ import numpy as np
 
 from freshet.files.json_file import DamagedFileError
 from freshet.job.console import say
-from freshet.job.serving.feeds.progress import Progress
+from freshet.job.serving.feeds.table_progress import TableProgress
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.change_log_rows import positions_at, rows_between, times_upto
 from freshet.job.serving.tables.part_tails import PartTails
@@ -38,7 +38,7 @@ _MANY = 2**62  # failures; others may send any number
 _NO_SPACE, _AGAIN_S = (errno.ENOSPC, errno.EDQUOT), 0.5
 
 
-class Follower(Progress):
+class Follower(TableProgress):
     """The one writer of a job's table: call `start`, then `step` repeatedly; for one thread.
 
     Invariant: a table that readers get is of exactly its epoch, and no earlier than what they have seen. A new table is

@@ -13,8 +13,8 @@ from freshet.errors import FreshetError
 from freshet.job.console import say
 from freshet.job.service.generations import Generation, Service
 from freshet.job.serving.feeds.follower import Follower
-from freshet.job.serving.feeds.progress import Place
 from freshet.job.serving.feeds.service_feed import job_of
+from freshet.job.serving.feeds.table_progress import Place
 from freshet.job.serving.tables.kept import KeptTables
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.state.served.layout import HISTORY_BYTES

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from freshet.job.service.current_topic import CurrentTopic
 from freshet.job.serving.feeds.generation_follower import Succession
-from freshet.job.serving.feeds.progress import Place
+from freshet.job.serving.feeds.table_progress import Place
 from freshet.job.serving.feeds.topic_follower import TopicFollower
 from freshet.job.serving.feeds.topic_generations import TopicGeneration, TopicGenerations
 from freshet.job.serving.tables.kept import KeptTables

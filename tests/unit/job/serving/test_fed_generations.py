@@ -14,7 +14,7 @@ import pytest
 from freshet import EmbeddingClient, GoneError
 from freshet.job.errors import UsageError
 from freshet.job.service.generations import GENERATION, Service
-from freshet.job.serving.feeds import follower, progress
+from freshet.job.serving.feeds import follower, table_progress
 from freshet.job.serving.feeds.fed_job import FedJob, FedServers
 from freshet.job.serving.feeds.feed import ServeOptions, feeds_of
 from freshet.job.serving.feeds.follower import Follower
@@ -206,8 +206,8 @@ def test_a_table_waits_for_what_readers_have_seen_of_the_job_before(
         one._floor, one._shown, one._reached, one._times = -1, None, {}, Moment()
     former._shown, former._positions = former.table, {(0, 0): (10, 7), (0, 1): (5, 7)}
     following._positions = {(0, 0): (10, GENERATION + 1)}
-    monkeypatch.setattr(progress, "times_so_far", lambda mem, epoch: Moment(3, 4))
-    monkeypatch.setattr(progress, "note_generation", lambda *given, is_new: noted.append((*given, is_new)))
+    monkeypatch.setattr(table_progress, "times_so_far", lambda mem, epoch: Moment(3, 4))
+    monkeypatch.setattr(table_progress, "note_generation", lambda *given, is_new: noted.append((*given, is_new)))
     monkeypatch.setattr(follower.place, "show", lambda job, tables, table: shown.append(table))
     monkeypatch.setattr(Follower, "_beat_of", lambda *_: None)
     following.take_place_of(former)

@@ -14,7 +14,7 @@ from freshet.state.served.writer import TableWriter
 Place: TypeAlias = tuple[str, int]  # a partition of a source
 
 
-class Progress:
+class TableProgress:
     """A job's table, the one that readers get, and what they may have seen before."""
 
     def __init__(self, job: ServedJob, tables: Path) -> None:
@@ -45,7 +45,7 @@ class Progress:
         """Let readers get no table that is of an earlier epoch: they have seen this one."""
         self._floor = max(self._floor, epoch)
 
-    def take_place_of(self, former: Progress) -> None:
+    def take_place_of(self, former: TableProgress) -> None:
         """Let readers get no table that is behind that of another job: of a service it has read at least as far."""
         self.not_before(former.seen)
         if self.job.generation is not None:
