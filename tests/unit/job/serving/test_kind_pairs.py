@@ -114,6 +114,9 @@ def test_rows_are_of_the_kind_that_is_named(both: ServedKinds) -> None:
     with flight.connect(f"grpc://127.0.0.1:{both.port}") as door:
         listed = [one.descriptor.command for one in door.list_flights()]
         assert [door.do_get(flight.Ticket(one)).read_all().num_rows for one in listed] == [4, 6]
+        ticket = flight.Ticket(orjson.dumps({"score": [[2, 3]] * (PAIRS_MAX + 1)}))
+        with pytest.raises(flight.FlightError, match="bad-request: pairs: expected a list of at most 100,000, got"):
+            door.do_get(ticket).read_all()
 
 
 def test_http(both: ServedKinds) -> None:
@@ -320,6 +323,9 @@ def test_the_command_prints_scores_of_two_kinds(
         code, _, err = freshet("--at", at, 7)
         assert code == 2
         assert "user" in err and "item" in err
+        pq.write_table(pa.table({"left": [2] * (PAIRS_MAX + 1), "right": [3] * (PAIRS_MAX + 1)}), tmp_path / "many")
+        code, _, err = freshet("--at", at, "--pairs-file", tmp_path / "many")
+        assert (code, "pairs: expected a list of at most 100,000, got 100,001" in err) == (2, True)
     code, _, err = freshet("--at", f"127.0.0.1:{both.port}", "--kind", "shop", 7)
     assert (code, "has the embeddings of user, item" in err) == (2, True)
 

@@ -112,7 +112,7 @@ def change(how: Any, *given: Any) -> None:
 def test_scores_are_of_one_job_after_the_other(jobs: Jobs, tmp_path: Path, workers: int) -> None:
     service = Service(tmp_path / "V")
     change(promote, service, tmp_path / "a1")
-    server = KindsServer(tmp_path / "V", workers)
+    server = kinds_server(tmp_path / "V", workers)
     try:
         at = server.start()
         clients = [EmbeddingClient(one, timeout=60) for one in (at["flight"], tables_of(tmp_path))]
@@ -143,22 +143,16 @@ def test_scores_are_of_one_job_after_the_other(jobs: Jobs, tmp_path: Path, worke
         server.end()
 
 
-class KindsServer(Server):
-    """Of users and items of a service."""
-
-    def __init__(self, folder: Path, workers: int = 1) -> None:
-        of = ("--service", str(folder), "--kind", "user,item", "--keep", "1h", "--workers", str(workers))
-        super().__init__(folder, of=of)
-
-    @property
-    def tables(self) -> Path:
-        return self.out / "tables" / "item"
+def kinds_server(folder: Path, workers: int = 1) -> Server:
+    """A server of users and items of a service."""
+    of = ("--service", str(folder), "--kind", "user,item", "--keep", "1h", "--workers", str(workers))
+    return Server(folder, of=of, kind="item")
 
 
 def test_a_server_that_was_killed_between_both_tables_goes_on_with_the_newer_one(jobs: Jobs, tmp_path: Path) -> None:
     service = Service(tmp_path / "V")
     change(promote, service, tmp_path / "a1")
-    server = KindsServer(tmp_path / "V")
+    server = kinds_server(tmp_path / "V")
     try:
         server.start()
         server.kill()
@@ -183,7 +177,7 @@ def test_a_server_that_was_killed_between_both_tables_goes_on_with_the_newer_one
 
 def test_one_that_lacks_a_kind_names_what_to_start(jobs: Jobs, tmp_path: Path) -> None:
     change(promote, Service(tmp_path / "V"), tmp_path / "a1")
-    server = KindsServer(tmp_path / "V")
+    server = kinds_server(tmp_path / "V")
     server.of = (*server.of[:2], "--kind", "item")
     try:
         at = server.start()
