@@ -74,7 +74,7 @@ class Large(HandKinds):
 
 
 def calls(at: dict[str, Any], vertices: int) -> dict[tuple[str, str], Callable[[], object]]:
-    """What is measured, by its name and way; all ids are others each time."""
+    """Calls to measure, by name and way; all ids are others each time."""
     rng, client = np.random.default_rng(2), EmbeddingClient(at["flight"], kind="user", timeout=60)
     http = httpx.Client(base_url=f"http://{at['http']}", timeout=60, trust_env=False)
 
@@ -90,9 +90,9 @@ def calls(at: dict[str, Any], vertices: int) -> dict[tuple[str, str], Callable[[
 
     return {
         ("1 id", "Flight"): lambda: client.rows(ids(1)),
-        ("1 pair", "Flight"): lambda: client.score(pairs(1)),
+        ("1 pair", "Flight"): lambda: client.score(np.array(pairs(1))),
         ("1,000 ids", "Flight"): lambda: client.rows(ids(MANY)),
-        ("1,000 pairs", "Flight"): lambda: client.score(pairs(MANY)),
+        ("1,000 pairs", "Flight"): lambda: client.score(np.array(pairs(MANY))),
         ("1 id", "HTTP"): lambda: http.get(f"/embeddings/{ids(1)[0]}", params={"kind": "user"}).raise_for_status(),
         ("1 pair", "HTTP"): lambda: post("/v1/score", pairs=pairs(1)),
         ("1,000 ids", "HTTP"): lambda: post("/embeddings", ids=ids(MANY).tolist(), kind="user"),
