@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 from freshet.files.json_file import DamagedFileError
 from freshet.operators.sink.direct_file import DirectFile, replace_whole
 from freshet.operators.sink.epoch_rows import EpochRows, LogFile
-from freshet.operators.sink.log_proof import reading
+from freshet.operators.sink.log_proof import columns_of, reading
 from freshet.state.served.times import NO_TIME, Moment
 
 PREFIX = "epochs-"
@@ -189,12 +189,13 @@ def times_in(path: Path) -> EpochTimes:
     Raises: DamagedFileError for one that is no whole one.
     """
     with reading(path) as file:
-        there = [name for name in ("arrived_ms", "event_ts") if name in pq.read_schema(file).names]
+        columns = columns_of(pq.read_metadata(file))
+        there = [name for name in ("arrived_ms", "event_ts") if name in columns]
         table = with_times(pq.read_table(file, columns=["epoch", "events", *there]))
     epochs, first = np.unique(table["epoch"].to_numpy(), return_index=True)
-    columns = [table[name].fill_null(NO_TIME).to_numpy()[first] for name in ("arrived_ms", "event_ts")]
+    found = [table[name].fill_null(NO_TIME).to_numpy()[first] for name in ("arrived_ms", "event_ts")]
     events = np.add.reduceat(table["events"].to_numpy(), first) if len(first) else first
-    return EpochTimes(epochs, np.stack(columns, axis=1), events)
+    return EpochTimes(epochs, np.stack(found, axis=1), events)
 
 
 def _with_times_of(path: Path, tables: list[pa.Table]) -> list[pa.Table]:

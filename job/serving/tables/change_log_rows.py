@@ -74,7 +74,7 @@ def known_from(base: Path) -> int:
     Raises: DamagedFileError.
     """
     with reading(base) as file:
-        raw = (pq.read_schema(file).metadata or {}).get(KNOWN_FROM)
+        raw = (pq.read_metadata(file).metadata or {}).get(KNOWN_FROM)
     return epoch_of_base(base) + 1 if raw is None else int(raw)
 
 
@@ -94,7 +94,7 @@ def _positions_at(log: LogFolders, upto: int, sources: tuple[str, ...]) -> np.nd
     newest: dict[tuple[int, int], tuple[int, int]] = {}
     if base is not None:
         with reading(base) as file:
-            raw = (pq.read_schema(file).metadata or {}).get(POSITIONS)
+            raw = (pq.read_metadata(file).metadata or {}).get(POSITIONS)
         if raw is None:
             msg = f"{base}: a base without positions of the input, of another version; {_ADVICE}"
             raise DamagedFileError(msg)
@@ -117,7 +117,7 @@ def _times_upto(log: LogFolders, upto: int, after: int) -> Moment:
     base, found = _base_of(log, upto), NOTHING_KNOWN
     if base is not None and epoch_of_base(base) > after:
         with reading(base) as file:
-            raw = (pq.read_schema(file).metadata or {}).get(TIMES)
+            raw = (pq.read_metadata(file).metadata or {}).get(TIMES)
         if raw is not None:
             after, found = epoch_of_base(base), Moment(*orjson.loads(raw))
     for path in _past(log.epochs.glob("[!._]*.parquet"), after, upto):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.files.json_file import DamagedFileError
-from freshet.job.serving.tables.change_log_rows import positions_at
+from freshet.job.serving.tables.change_log_rows import positions_at, rows_between, times_upto
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log import ChangeLog
@@ -143,3 +144,29 @@ def test_a_file_that_compaction_removes_meanwhile_is_not_missed(out: Path, monke
     monkeypatch.setattr(log_proof, "epochs_of", removed)
     assert last_of_part(LogFolders(out), 0) == 3
     assert proven(out, {}) == 3
+
+
+def test_metadata_of_files_is_freed_at_once(out: Path) -> None:
+    """Not by the garbage collector, which runs seldom in a server that looks at the files many times a second."""
+    log = LogFolders(out)
+
+    def look() -> None:
+        assert proven(out, {}) == 3
+        assert len(rows_between(log, 0, 3, False, 3).ids) == 1
+        positions_at(log, 3, ("a.jsonl",))
+        times_upto(log, 3)
+
+    look()  # the first time more is loaded
+    gc.collect()
+    gc.disable()
+    try:
+        before = metadata_in_memory()
+        for _ in range(5):
+            look()
+        assert metadata_in_memory() == before
+    finally:
+        gc.enable()
+
+
+def metadata_in_memory() -> int:
+    return sum(isinstance(one, pq.FileMetaData) for one in gc.get_objects())
