@@ -23,7 +23,7 @@ class Commands:
     """Gives commands of `freshet`, again where something was killed meanwhile."""
 
     def __init__(self, log: Path, kills: Callable[[], int]) -> None:
-        """`kills`: how many there were so far."""
+        """`kills`: how many there were so far; it returns once what was killed last is back."""
         self._log, self._kills = log, kills
         self.running: subprocess.Popen[bytes] | None = None
 

@@ -70,6 +70,7 @@ class Jobs:
         """SIGKILL of a job; it goes on from its last checkpoint."""
         kill_job(job.out)
         self.go_on(job)
+        job.until(lambda: read_run(job.out).get("pids", {}).get("client") == job.processes[-1].pid)
 
     def stop(self, job: Job) -> None:
         """Have a job end in good order, if it runs."""

@@ -48,6 +48,11 @@ class Killer(threading.Thread):
                     self.failed.append(f"{name}: {type(error).__name__}: {error}")
                 self.spans_s[-1] = began_s - 1.0, time.time() + SLACK_S
 
+    def count(self) -> int:
+        """Return the number of kills, once what was killed last is back."""
+        with self.lock:
+            return self.killed.total()
+
     def end(self) -> None:
         """Kill nothing any more."""
         self._ended.set()

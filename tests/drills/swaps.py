@@ -92,8 +92,8 @@ class Swaps:
         self.answers: list[Asked] = []
         self._phases: list[dict[str, Any]] = []
         self._feed: Feed | None = None
-        self._commands = Commands(folder / "commands.log", lambda: self.killer.killed.total())
-        self._swapping = SwapCommand(folder / "swap.log", lambda: self.killer.killed.total())
+        self._commands = Commands(folder / "commands.log", lambda: self.killer.count())
+        self._swapping = SwapCommand(folder / "swap.log", lambda: self.killer.count())
         every_s = 6.0 * case.seconds * case.swaps / max(case.kills, 1)
         self.killer = Killer(case.kills, every_s, case.seed, self._victims, say)
 
