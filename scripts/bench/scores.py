@@ -122,7 +122,10 @@ def main() -> None:
         finally:
             server.end()
             job.close()
-    shown = {name: [statistics.median(one), statistics.quantiles(one, n=10)[0]] for name, one in times.items()}
+    shown = {
+        name: [statistics.median(one), statistics.quantiles(one, n=10, method="inclusive")[0]]
+        for name, one in times.items()
+    }
     print("| p50 / p10 | Flight | HTTP |\n|---|---|---|")
     for what in dict.fromkeys(what for what, _ in shown):
         by_way = (" / ".join(f"{one:.2f}" for one in shown[what, way]) for way in ("Flight", "HTTP"))

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from freshet import EmbeddingClient
 from freshet.job.errors import UsageError
 from freshet.job.serving.doors.http_front import Front
-from freshet.job.serving.feeds.feed import ServeOptions
+from freshet.job.serving.feeds.feed import Feed, ServeOptions
 from freshet.job.serving.server import _Servers, check_token, serve
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.lookup import Lookup
@@ -112,8 +112,9 @@ def test_the_loopback_address_of_ipv6(tmp_path: Path) -> None:
     one = Served(tmp_path / "O", "int")
     job = ServedJob.read(tmp_path / "O")
     assert job is not None
-    lookup = Lookup(CurrentTable(tmp_path / "O" / "tables", JobHere.of(job)))
-    servers = _Servers(ServeOptions(tmp_path / "O" / "tables", "::1", port=0, http_port=0), lookup, one.health, job)
+    tables = tmp_path / "O" / "tables"
+    lookup, feeds = Lookup(CurrentTable(tables, JobHere.of(job))), [Feed(tables, job, lambda _: one.follower)]
+    servers = _Servers(ServeOptions(tables, "::1", port=0, http_port=0), lookup, one.health, feeds)
     try:
         servers.start()
         servers.announce()
