@@ -25,10 +25,15 @@ class Killer(threading.Thread):
         self.spans_s: list[tuple[float, float]] = []  # in which errors are to be expected
         self.failed: list[str] = []
         self._kills, self._every_s, self._victims, self._say = kills, every_s, victims, say
-        self._rng, self._ended = random.Random(seed), threading.Event()
+        self._rng, self._ended, self._idle = random.Random(seed), threading.Event(), threading.Event()
 
     def run(self) -> None:
-        """Kill until all kills are made, or `end`."""
+        """Kill until all kills are made, or `end`; what was brought back dies with the thread that has started it."""
+        self._kill_all()
+        self._idle.set()
+        threading.Event().wait()
+
+    def _kill_all(self) -> None:
         while self.killed.total() < self._kills:
             if self._ended.wait(self._rng.uniform(0.2, 1.8) * self._every_s):
                 return
@@ -56,4 +61,4 @@ class Killer(threading.Thread):
     def end(self) -> None:
         """Kill nothing any more."""
         self._ended.set()
-        self.join()
+        self._idle.wait()
