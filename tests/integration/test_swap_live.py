@@ -121,26 +121,6 @@ class Live:
         new.check()
 
 
-def test_a_job_on_a_topic_is_exchanged_while_events_come(tmp_path: Path, broker: Broker, jobs: list[Job]) -> None:
-    live = Live.of(tmp_path, broker, "swapped")
-    jobs.append(live.job)
-    live.job.start("--parts", 2, "--epoch-events", 50)
-    live.serve()
-    server = Server(live.service.folder, of=("--service", str(live.service.folder)))
-    with nothing_left(live.service):
-        try:
-            place = server.start()
-            with EmbeddingClient(place["flight"], timeout=60) as client:
-                assert client.all().schema.metadata[b"generation"] == b"0"
-                result = live.swapped()
-                assert client.all(min_epoch=GENERATION).schema.metadata[b"generation"] == b"1"
-        finally:
-            server.end()
-        assert live.job.wait().code == 0
-        assert state_of(live.job.out).state == "stopped"
-        live.check_new(result)
-
-
 def test_a_job_on_a_cluster_is_exchanged_by_a_detached_one(tmp_path: Path, broker: Broker, jobs: list[Job]) -> None:
     live = Live.of(tmp_path, broker, "swapped-on-a-cluster")
     jobs.append(live.job)
@@ -177,6 +157,8 @@ def test_readers_of_its_topic_change_over_to_that_of_the_new_job(
                 assert time.monotonic() < deadline, server.log()
                 time.sleep(0.1)
             assert found.schema.metadata[b"model"].decode() == live.service.generations()[1].model
+            assert live.job.wait().code == 0
+            assert state_of(live.job.out).state == "stopped"
             live.check_new(result)
             expected = last_rows(read_log(Path(result["out"])))
             while (now := rows_of(client)) != expected:
