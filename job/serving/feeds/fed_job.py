@@ -136,7 +136,7 @@ class FedServers:
         deadline = time.monotonic() + timeout_s
         while True:
             noted = TailNote.read(tables / TAIL)
-            fields, reason = (None, "") if noted is not None and _has_model(noted) else self._asked(tables)
+            fields, reason = (None, "") if noted is not None and _has_model(noted) else self.first_asked(tables)
             if noted is not None and fields is not None and fields["generation"] is not None:
                 fields, reason = None, f"it is of a service, and {tables} has the tails of one job: leave --tables out"
             elif noted is not None:
@@ -190,7 +190,8 @@ class FedServers:
         finally:
             client.close()
 
-    def _asked(self, tables: Path) -> tuple[dict[str, Any] | None, str]:
+    def first_asked(self, tables: Path) -> tuple[dict[str, Any] | None, str]:
+        """Return what the first server that answers says of its job; where none does, None and why."""
         reason = ""
         for _ in self._addresses:
             try:

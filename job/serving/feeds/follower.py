@@ -301,10 +301,10 @@ class Follower(TableProgress):
 
     def _offer(self) -> None:
         """Have readers take the table, once it is as far as what they may have seen."""
-        if self.table is self._shown or self._is_behind:
+        if self.table is self._shown or self.is_behind:
             return
         if self.job.generation is not None:
-            self._note(self.job.generation)
+            self.note(self.job.generation)
         self._beat_of(self.table, time.monotonic())
         place.show(self.job, self.tables, self.table)
         former, self._shown = self._shown, self.table

@@ -62,10 +62,10 @@ class TableProgress:
         return all(mine.get(place, 0) >= upto for place, upto in positions.items())
 
     @property
-    def _is_behind(self) -> bool:
+    def is_behind(self) -> bool:
         """True if readers may have seen more than the table has."""
         return self.table.epoch < self._floor or (self._shown is None and not self.covers(self._reached))
 
-    def _note(self, generation: int) -> None:
+    def note(self, generation: int) -> None:
         """Note that readers get a generation of a service, before they do; no time in answers goes back."""
         note_generation(self.tables, generation, self.table, self._times, is_new=self._shown is None)

@@ -64,7 +64,8 @@ class TopicGenerationFollower(Succession, TopicFollower):
         found = self._topics.found(newest, self._found.job)
         return TopicGenerationFollower(self._topics, found, self._ended_by, self._history_bytes, kept=self._kept)
 
-    def _note(self, generation: int) -> None:
+    def note(self, generation: int) -> None:
+        """Note the topic, too, before readers get its first table."""
         if not self.is_readable:
             self._found.note()
-        super()._note(generation)
+        super().note(generation)

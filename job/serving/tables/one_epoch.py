@@ -10,7 +10,7 @@ from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables.served import Served
 from freshet.state.served.mapped import NEWEST, HistoryTooShortError
 
-_PATIENCE_S = 2.0
+PATIENCE_S = 2.0
 _POLL_S = 0.001
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class OneEpoch:
 
         Raises: NotReadyError where the tables do not come to one epoch, HistoryTooShortError.
         """
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return act()

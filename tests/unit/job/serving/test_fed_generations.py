@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,10 +15,10 @@ import pytest
 from freshet import EmbeddingClient, GoneError
 from freshet.job.errors import UsageError
 from freshet.job.service.generations import GENERATION, Service
-from freshet.job.serving.feeds import follower, table_progress
+from freshet.job.serving.feeds import table_progress
 from freshet.job.serving.feeds.fed_job import FedJob, FedServers
 from freshet.job.serving.feeds.feed import ServeOptions, feeds_of
-from freshet.job.serving.feeds.follower import Follower
+from freshet.job.serving.feeds.table_progress import Place, TableProgress
 from freshet.job.serving.promotion import promote, rollback
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.sink.tail.layout import TailNote
@@ -176,7 +177,7 @@ def test_what_takes_the_place_of_a_generation(
     def asked(_servers: FedServers, _tables: Path) -> Any:
         return {**sent, "model_digest": "", "kind_name": "", "begins_empty": False}, ""
 
-    monkeypatch.setattr(FedServers, "_asked", asked)
+    monkeypatch.setattr(FedServers, "first_asked", asked)
     sent["generation"] = 1 if found == ("a1", 0) or found[0] == "b2" else 0
     if found == ("b2", 1):
         sent["generation"] = 0
@@ -189,31 +190,31 @@ def test_what_takes_the_place_of_a_generation(
     assert renewed is None or renewed.identity == found
 
 
+class Progress(TableProgress):
+    """A table of an epoch, and how far it has read."""
+
+    def __init__(self, folder: Path, epoch: int, upto: dict[Place, int]) -> None:
+        super().__init__(FedJob(folder, "b2", 2, False, ("s",), "", generation=1), folder)
+        self.table = SimpleNamespace(epoch=epoch, mem=None)  # type: ignore[assignment]
+        self.upto = upto
+
+    def read_upto(self) -> dict[Place, int]:
+        return self.upto
+
+
 def test_a_table_waits_for_what_readers_have_seen_of_the_job_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In every partition, whatever its epoch is; and its times begin there."""
-    shown, noted = list[object](), list[Any]()
-
-    class Table:
-        def __init__(self, epoch: int) -> None:
-            self.epoch, self.mem = epoch, None
-
-    former, following = object.__new__(Follower), object.__new__(Follower)
-    for one, epoch in ((former, 7), (following, GENERATION + 1)):
-        one.job = FedJob(tmp_path, "b2", 2, False, ("s",), "", generation=1)
-        one.tables, one.table = tmp_path, Table(epoch)  # type: ignore[assignment]
-        one._floor, one._shown, one._reached, one._times = -1, None, {}, Moment()
-    former._shown, former._positions = former.table, {(0, 0): (10, 7), (0, 1): (5, 7)}
-    following._positions = {(0, 0): (10, GENERATION + 1)}
+    noted = list[Any]()
     monkeypatch.setattr(table_progress, "times_so_far", lambda mem, epoch: Moment(3, 4))
     monkeypatch.setattr(table_progress, "note_generation", lambda *given, is_new: noted.append((*given, is_new)))
-    monkeypatch.setattr(follower.place, "show", lambda job, tables, table: shown.append(table))
-    monkeypatch.setattr(Follower, "_beat_of", lambda *_: None)
+    former = Progress(tmp_path, 7, {("s", 0): 10, ("s", 1): 5})
+    former.not_before(7)
+    following = Progress(tmp_path, GENERATION + 1, {("s", 0): 10})
     following.take_place_of(former)
-    following._offer()
-    assert (following._floor, shown) == (7, []), "it has read less of a partition"
-    following._positions[0, 1] = 5, GENERATION + 1
-    following._offer()
-    assert shown == [following.table]
+    assert (following.seen, following.is_behind) == (7, True), "it has read less of a partition"
+    following.upto[("s", 1)] = 5
+    assert not following.is_behind
+    following.note(1)
     assert noted == [(tmp_path, 1, following.table, Moment(3, 4), True)]

@@ -256,7 +256,7 @@ def test_tables_that_are_not_at_one_epoch_are_not_read_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of both kinds stands still, as if its server had ended."""
-    monkeypatch.setattr(one_epoch, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(one_epoch, "PATIENCE_S", 0.05)
     hand = hand_kinds(tmp_path / "O", link_head={("user", "item"): LastOfBoth()})
     server = ServedKinds(hand, "user", "item")
     try:

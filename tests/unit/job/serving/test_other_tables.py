@@ -187,11 +187,11 @@ def test_neighbours_of_a_vertex_are_of_the_epoch_of_its_row(
     """An epoch that comes once the request is under way is of both, or of neither."""
     epoch, read_all = one.lookup.table.epoch, TableReader.all
 
-    def later(table: TableReader) -> Any:
+    def later(table: TableReader, *upto: int) -> Any:
         if one.lookup.table.epoch == epoch:
             one.hand.apply(epoch + 1, ({2: 100.0}, []))
             one.until(epoch + 1)
-        return read_all(table)
+        return read_all(table, *upto)
 
     monkeypatch.setattr(TableReader, "all", later)
     with one.client(way) as client:
