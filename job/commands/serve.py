@@ -227,7 +227,9 @@ def _check_service(service: Path | None, given: dict[str, object]) -> None:
 
 
 def _sources(tables: Path | None, kind: str | None, given: str | None, kafka: str | None) -> tuple[str, ...]:
-    of_generations = kafka is not None and kafka.endswith("-generations")
+    from freshet.job.service.current_topic import is_pointer
+
+    of_generations = kind is not None and kafka is not None and is_pointer(_topic(kafka))
     if kind is not None and not of_generations and (tables is None or kafka is not None):
         msg = (
             f"--kind {kind}: goes with --tables O/tables; a server of --from has one kind, and the topic of --kafka is "

@@ -42,8 +42,9 @@ def swap(**given: Any) -> None:
     import orjson
 
     from freshet.job.service.generations import Service
-    from freshet.job.swap.record import Swap
-    from freshet.job.swap.swapping import SwapFailed, SwapLine, go_on
+    from freshet.job.swap.commands import SwapFailed
+    from freshet.job.swap.record import Swap, SwapLine
+    from freshet.job.swap.swapping import go_on
 
     service, model = Service(given.pop("service")), given.pop("model").absolute()
     own = {name: given.pop(name) for name in _NAMES}

@@ -176,12 +176,15 @@ def current_of(generation: Generation, topic: KafkaAddress) -> CurrentTopic:
 
 
 def _newest(records: Iterable[Any], pointer: KafkaAddress) -> CurrentTopic | None:
-    """Return what the record with the greatest generation says; records that no service has written are left out."""
+    """Return what the record with the greatest generation says; one that no service has written is named, and left."""
     found: CurrentTopic | None = None
     for record in records:
         try:
             one = CurrentTopic.decode(record.key, record.value, pointer)
-        except ValueError:
+        except ValueError as error:
+            say(
+                f"{pointer}: partition {record.partition}, offset {record.offset}: no service has written this: {error}"
+            )
             continue
         found = one if found is None or one.generation >= found.generation else found
     return found

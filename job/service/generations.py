@@ -133,6 +133,16 @@ class Service:
         found = self.generations()
         return found[-1] if found else None
 
+    def serving(self) -> Generation:
+        """Return the generation that serves.
+
+        Raises: UsageError where the folder is no service yet.
+        """
+        if (found := self.current()) is None:
+            msg = f"{self.folder}: no service; `freshet promote` makes one"
+            raise UsageError(msg)
+        return found
+
     def numbered(self, number: int | None) -> Generation:
         """Return a generation by its number, or the current one.
 

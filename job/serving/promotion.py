@@ -163,9 +163,7 @@ def rollback(
 
     Raises: UsageError where there is none, or it has ended and is behind; nothing is written.
     """
-    if service.current() is None:
-        msg = f"{service.folder}: no service; `freshet promote` makes one"
-        raise UsageError(msg)
+    service.serving()  # before a folder is made
     with service.changing():
         deadline, found = time.monotonic() + wait_s, service.generations()
         current = found[-1]
@@ -223,11 +221,8 @@ def _publish(generation: Generation, job: JobOfService, properties: ClientProper
     assert job.topic is not None
     pointer = f"{job.topic} is not the current topic for its readers"
     try:
-        return (
-            True
-            if publish(pointer_of(job.topic), current_of(generation, job.topic), properties or ClientProperties())
-            else None
-        )
+        current = current_of(generation, job.topic)
+        return publish(pointer_of(job.topic), current, properties or ClientProperties()) or None
     except (UsageError, JobFailed) as error:
         say(
             f"{pointer}: {one_line(error)}; generation {generation.generation} serves all the same, and readers of "

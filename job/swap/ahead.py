@@ -36,10 +36,7 @@ class CurrentJob(NamedTuple):
 
         Raises: UsageError where there is none.
         """
-        current = service.current()
-        if current is None:
-            msg = f"{service.folder}: no service; `freshet promote` makes one"
-            raise UsageError(msg)
+        current = service.serving()
         saved = SavedJob.read(current.out)
         if saved is None:
             msg = (

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import yaml
@@ -22,9 +23,36 @@ from freshet.job.service.generations import Generation, Service
 
 FILE = "swap.json"
 _LOCK = ".swap.lock"
+SNAPSHOT = "snapshot"  # folder in that of a swap: the graph as it was exported
 WORK = "swaps"  # folder in V with what swaps make on the way
 STEPS = "export", "embed", "run", "wait", "check", "promote", "keep", "stop"
 _ADVICE = "remove it, stop the new job if it runs, and begin the swap again"
+
+
+class SwapLine(NamedTuple):
+    """The options of a swap as they are given. `options`: those of `freshet run`, by their names in its --config."""
+
+    model: Path
+    out: Path | None = None
+    options: Mapping[str, Any] = MappingProxyType({})
+    in_turn: bool = False
+    gate: str = ""
+    hold: bool = False
+    print_spec: bool = False
+    wait_s: float = 3600.0
+    keep_s: float = 3600.0
+
+    @property
+    def layers(self) -> list[str]:
+        """Modules of layers that users write."""
+        found = self.options.get("layers") or []
+        return [found] if isinstance(found, str) else list(found)
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """The options that have to be the same where a line is repeated, by their names."""
+        own = {"model": self.model, "out": self.out or "", "in_turn": self.in_turn, "gate": self.gate}
+        return {name: str(value) for name, value in {**self.options, **own}.items()}
 
 
 class SwapRecord(BaseModel):
@@ -147,4 +175,4 @@ class Swap:
     def end(self, record: SwapRecord) -> None:
         """Note that it is not under way any more, and remove the export; `freshet check` asks for what was embedded."""
         self._path.unlink(missing_ok=True)
-        shutil.rmtree(self.work(record) / "snapshot", ignore_errors=True)
+        shutil.rmtree(self.work(record) / SNAPSHOT, ignore_errors=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError, one_line
@@ -24,34 +24,20 @@ from freshet.job.serving.promotion import JobOfService, promote, publish_again
 from freshet.job.swap.commands import Commands, SwapFailed
 from freshet.job.swap.finite import not_finite
 from freshet.job.swap.learned import Forgotten, forgotten
-from freshet.job.swap.record import Swap, SwapRecord, SwapStep
+from freshet.job.swap.record import SNAPSHOT, Swap, SwapLine, SwapRecord, SwapStep
 from freshet.operators.factory import load_plan
 
 _POLL_S = 0.5
 _SAY_S = 10.0
 _STARTS = 3  # of a new job that is killed again and again
-SNAPSHOT, EMBEDDED = "snapshot", "embedded"
-
-
-class SwapOptions(NamedTuple):
-    """The options of a swap. `cluster`: that of the job which serves, empty where it has none."""
-
-    model: Path
-    events: tuple[str, ...]
-    cluster: str = ""
-    layers: tuple[str, ...] = ()
-    in_turn: bool = False
-    by_hand: bool = False  # somebody else starts the new job
-    gate: str = ""
-    wait_s: float = 3600.0
-    keep_s: float = 3600.0
+EMBEDDED = "embedded"  # beside it: the same with the state of the new job
 
 
 class SwapSteps:
     """The acts of the steps."""
 
-    def __init__(self, swap: Swap, options: SwapOptions, commands: Commands) -> None:
-        self._swap, self._options, self._commands = swap, options, commands
+    def __init__(self, swap: Swap, line: SwapLine, commands: Commands) -> None:
+        self._swap, self._line, self._commands = swap, line, commands
         self._starts = 0
 
     def all(self) -> list[SwapStep]:
@@ -68,7 +54,7 @@ class SwapSteps:
             return {}
         shutil.rmtree(folder, ignore_errors=True)
         live = self._begun(old)
-        if live and self._options.in_turn:
+        if live and self._line.in_turn:
             self._commands.do("stop", str(old))
             live = False
         from_ = ("--from", "latest") if live else ()
@@ -78,14 +64,14 @@ class SwapSteps:
     def embed(self, record: SwapRecord) -> Mapping[str, Any]:
         """Embed that graph by the new model, out of core."""
         work = self._swap.work(record)
-        given = ["--model", str(self._options.model), "--snapshot", str(work / SNAPSHOT), "--out", str(work / EMBEDDED)]
+        given = ["--model", str(self._line.model), "--snapshot", str(work / SNAPSHOT), "--out", str(work / EMBEDDED)]
         saved = SavedJob.read(Path(record.old))
         lost = [] if saved is None else self._forgotten(Path(saved.settings.model), work / SNAPSHOT)
         self._commands.do("embed", *given, *self._config(record), *self._layers)
         return {"forgotten": {one.kind: one.vertices for one in lost}}
 
     def _forgotten(self, old: Path, snapshot: Path) -> list[Forgotten]:
-        lost = forgotten(load_plan(str(old)), load_plan(str(self._options.model)), snapshot)
+        lost = forgotten(load_plan(str(old)), load_plan(str(self._line.model)), snapshot)
         if lost:
             words = "; ".join(map(str, lost))
             say(f"embed: the new model has no learned rows of ids that the one before has them of: {words}")
@@ -93,8 +79,8 @@ class SwapSteps:
 
     def run(self, record: SwapRecord) -> Mapping[str, Any]:
         """Begin the new job, which goes on without this process."""
-        out, deadline = Path(record.out), time.monotonic() + self._options.wait_s
-        if self._options.by_hand:
+        out, deadline = Path(record.out), time.monotonic() + self._line.wait_s
+        if record.by_hand:
             say(f"run: waiting for the job of {out}, which you start")
         process: subprocess.Popen[bytes] | None = None
         while not _has_begun(out):
@@ -103,10 +89,10 @@ class SwapSteps:
                 break
             if code is not None and code > 0 and not _runs(out):  # below 0: it was killed
                 raise SwapFailed(self._why(record, f"the new job could not begin (exit code {code})"))
-            if (process is None or code is not None) and not _runs(out) and not self._options.by_hand:
+            if (process is None or code is not None) and not _runs(out) and not record.by_hand:
                 process = self._start(record)
-            if self._options.by_hand and time.monotonic() > deadline:
-                msg = f"{out}: no job has begun there within {self._options.wait_s:g} s; repeat the line once it has"
+            if record.by_hand and time.monotonic() > deadline:
+                msg = f"{out}: no job has begun there within {self._line.wait_s:g} s; repeat the line once it has"
                 raise UsageError(msg)
             time.sleep(_POLL_S)
         return {}
@@ -114,14 +100,14 @@ class SwapSteps:
     def wait(self, record: SwapRecord) -> Mapping[str, Any]:
         """Return once the new job has read as far as the one that serves."""
         old, out = Path(record.old), Path(record.out)
-        deadline, said_s = time.monotonic() + self._options.wait_s, float("-inf")
+        deadline, said_s = time.monotonic() + self._line.wait_s, float("-inf")
         while True:
             is_behind, what = _lag(old, out)
             if not what:
                 return {}
             self._see_alive(record, state_of(out), is_behind, what)
             if time.monotonic() > deadline:
-                msg = f"{out}: it is behind after {self._options.wait_s:g} s: {what}"
+                msg = f"{out}: it is behind after {self._line.wait_s:g} s: {what}"
                 raise SwapFailed(msg)
             if time.monotonic() - said_s > _SAY_S:
                 said_s = time.monotonic()
@@ -133,11 +119,12 @@ class SwapSteps:
 
         Raises: SwapFailed where it has failed, or has come to its end without what the other has read.
         """
-        if state.state == LOST and not state.is_guess and not self._options.by_hand and self._starts < _STARTS:
+        was_killed = state.state == LOST and not state.is_guess and not record.by_hand
+        if was_killed and self._starts < _STARTS:
             say(f"wait: the new job was killed ({state.detail}); it goes on from its newest checkpoint")
             self._start(record)
             time.sleep(1.0)  # until it says that it works there
-        elif state.state == FAILED or (state.state == LOST and not state.is_guess and not self._options.by_hand):
+        elif was_killed or state.state == FAILED:
             raise SwapFailed(self._why(record, f"the new job has {state.state}: {state.detail}"))
         elif state.is_over and is_behind and state.state != LOST:
             raise SwapFailed(self._why(record, f"the new job has ended and is behind: {what}"))
@@ -152,14 +139,14 @@ class SwapSteps:
                 of_kind = f" of {kind}" if kind else ""
                 msg = f"{record.out}: {bad:,} embeddings{of_kind} are not finite"
                 raise SwapFailed(msg)
-        if self._options.gate:
+        if self._line.gate:
             named = {"OLD": record.old, "NEW": record.out, "SERVICE": str(self._swap.service.folder)}
             env = {**os.environ, **{f"FRESHET_{name}": value for name, value in named.items()}}
             code = subprocess.run(
-                self._options.gate, shell=True, env=env, stdin=subprocess.DEVNULL, check=False
+                self._line.gate, shell=True, env=env, stdin=subprocess.DEVNULL, check=False
             ).returncode
             if code:
-                msg = f"--gate {self._options.gate}: it ended with {code}"
+                msg = f"--gate {self._line.gate}: it ended with {code}"
                 raise SwapFailed(msg)
         return {}
 
@@ -172,11 +159,11 @@ class SwapSteps:
         current = service.current()
         properties = load_properties(self._swap.config(record))
         if current is None or current.job != str(out):
-            made = promote(service, out, wait_s=self._options.wait_s, force=False, why="swap", properties=properties)
+            made = promote(service, out, wait_s=self._line.wait_s, force=False, why="swap", properties=properties)
         else:  # this command was killed since, or the brokers did not answer
             made = publish_again(service, current, properties)
         if not made.readable:
-            say(f"promote: not all servers have changed over within {self._options.wait_s:g} s")
+            say(f"promote: not all servers have changed over within {self._line.wait_s:g} s")
         if made.published is False:
             msg = f"{out}: it serves, and its topic is not the current one for readers; repeat the line"
             raise JobFailed(msg)
@@ -185,7 +172,7 @@ class SwapSteps:
     def keep(self, record: SwapRecord) -> Mapping[str, Any]:
         """Let the job before go on for a while, so that a rollback is at once."""
         since_ms = self._swap.service.generations()[record.generation or 0].since_ms
-        until_s = since_ms / 1e3 + self._options.keep_s
+        until_s = since_ms / 1e3 + self._line.keep_s
         if time.time() < until_s and not state_of(Path(record.old)).is_over:
             shown = time.strftime("%F %T", time.localtime(until_s))
             say(f"keep: {record.old} goes on until {shown}; until then `freshet rollback` is at once")
@@ -207,17 +194,17 @@ class SwapSteps:
         if _runs(out):
             with suppress(SwapFailed):  # it may have ended meanwhile
                 self._commands.do("stop", str(out))
-        if self._options.in_turn and state_of(old).state == STOPPED:
+        if self._line.in_turn and state_of(old).state == STOPPED:
             say(f"{old} has been stopped by --in-turn; go on with it by `freshet run --resume latest --out {old}`")
 
     def _begun(self, old: Path) -> bool:
         """Return whether the job that serves is live, once it is clear."""
-        deadline = time.monotonic() + self._options.wait_s
+        deadline = time.monotonic() + self._line.wait_s
         while not (state := state_of(old)).is_over:
             if state.runs_on_cluster or run_file.read_run(old).get("state") != run_file.STARTING:
                 return True
             if time.monotonic() > deadline:
-                msg = f"{old}: it is still starting after {self._options.wait_s:g} s; try again once it runs"
+                msg = f"{old}: it is still starting after {self._line.wait_s:g} s; try again once it runs"
                 raise UsageError(msg)
             time.sleep(_POLL_S)
         return False
@@ -225,9 +212,9 @@ class SwapSteps:
     def _start(self, record: SwapRecord) -> subprocess.Popen[bytes]:
         """Start the new job, or go on with it."""
         self._starts += 1
-        given = ["--model", str(self._options.model), "--snapshot", str(self._swap.work(record) / EMBEDDED)]
-        given += [word for one in self._options.events for word in ("--events", one)]
-        given += ["--cluster", self._options.cluster, "--detach"] if self._options.cluster else []
+        given = ["--model", str(self._line.model), "--snapshot", str(self._swap.work(record) / EMBEDDED)]
+        given += [word for one in record.events for word in ("--events", one)]
+        given += ["--cluster", record.cluster, "--detach"] if record.cluster else []
         given += ["--out", record.out, "--resume", "auto", *self._config(record), *self._layers]
         return self._commands.begin(self._log(record), "run", *given)
 
@@ -240,7 +227,7 @@ class SwapSteps:
 
     @property
     def _layers(self) -> list[str]:
-        return [word for one in self._options.layers for word in ("--layers", one)]
+        return [word for one in self._line.layers for word in ("--layers", one)]
 
     def _log(self, record: SwapRecord) -> Path:
         return self._swap.work(record) / "run.log"

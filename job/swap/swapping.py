@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
-
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.options.layers import take_layers
 from freshet.job.swap.ahead import CurrentJob, options_of_new_job, out_of_new_job, refuse
 from freshet.job.swap.commands import Commands, SwapFailed
-from freshet.job.swap.record import STEPS, Swap, SwapRecord
-from freshet.job.swap.steps import EMBEDDED, SwapOptions, SwapSteps
-
-__all__ = ["SwapFailed", "SwapLine", "go_on"]
-
-
-class SwapLine(NamedTuple):
-    """The options of a swap as they are given. `options`: those of `freshet run`, by their names in its --config."""
-
-    model: Path
-    out: Path | None
-    options: Mapping[str, Any]
-    in_turn: bool
-    gate: str
-    hold: bool
-    print_spec: bool
-    wait_s: float
-    keep_s: float
-
-    @property
-    def layers(self) -> list[str]:
-        """Modules of layers that users write."""
-        found = self.options.get("layers") or []
-        return [found] if isinstance(found, str) else list(found)
-
-    @property
-    def asked(self) -> dict[str, str]:
-        """The options that have to be the same where a line is repeated, by their names."""
-        own = {"model": self.model, "out": self.out or "", "in_turn": self.in_turn, "gate": self.gate}
-        return {name: str(value) for name, value in {**self.options, **own}.items()}
+from freshet.job.swap.record import STEPS, Swap, SwapLine, SwapRecord
+from freshet.job.swap.steps import EMBEDDED, SwapSteps
 
 
 def go_on(swap: Swap, line: SwapLine) -> SwapRecord:
@@ -58,18 +26,7 @@ def go_on(swap: Swap, line: SwapLine) -> SwapRecord:
         done = ", ".join(record.seconds) or "nothing"
         say(f"the swap goes on that was begun before; done: {done}")
     commands = Commands()
-    options = SwapOptions(
-        line.model,
-        tuple(record.events),
-        record.cluster,
-        tuple(line.layers),
-        line.in_turn,
-        record.by_hand,
-        line.gate,
-        line.wait_s,
-        line.keep_s,
-    )
-    steps = SwapSteps(swap, options, commands)
+    steps = SwapSteps(swap, line, commands)
     try:
         record = swap.run(record, steps.all(), "embed" if line.print_spec else "check" if line.hold else STEPS[-1])
     except SwapFailed:

@@ -24,8 +24,8 @@ from freshet.job.service.current_topic import CurrentTopic, base_of, free_topic,
 from freshet.job.service.generations import Service
 from freshet.job.serving.promotion import promote
 from freshet.job.swap.commands import Commands
-from freshet.job.swap.record import Swap
-from freshet.job.swap.steps import SwapOptions, SwapSteps
+from freshet.job.swap.record import Swap, SwapLine
+from freshet.job.swap.steps import SwapSteps
 from freshet.job.swap.topics import topic_options
 from tests.support.kafka.topics import broker_folder, make_topic, read_topic, require_jars
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT
@@ -177,7 +177,7 @@ def test_a_swap_whose_promotion_the_brokers_do_not_take_goes_on_with_that(broker
     first = promote(service, folder / "a1", wait_s=60.0, force=False).generation
     swap = Swap(service)
     record = swap.begin(first, {}, {}, out=str(folder / "b2"))
-    step = SwapSteps(swap, SwapOptions(folder / "b2" / "model", ()), Commands()).promote
+    step = SwapSteps(swap, SwapLine(folder / "b2" / "model"), Commands()).promote
     for _ in range(2):  # the line is repeated
         with pytest.raises(JobFailed, match="it serves, and its topic is not the current one for readers"):
             step(record)
