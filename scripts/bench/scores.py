@@ -130,9 +130,9 @@ def main() -> None:
     for what in dict.fromkeys(what for what, _ in shown):
         by_way = (" / ".join(f"{one:.2f}" for one in shown[what, way]) for way in ("Flight", "HTTP"))
         print(f"| {what} | {' | '.join(f'{one} ms' for one in by_way)} |")
-    told = {f"{what}, {way}": [round(one, 3) for one in found] for (what, way), found in shown.items()}
+    rounded = {f"{what}, {way}": [round(one, 3) for one in found] for (what, way), found in shown.items()}
     load = [round(one, 1) for one in os.getloadavg()]
-    print(orjson.dumps({"vertices": options.vertices, "rounds": options.rounds, "ms": told, "load": load}).decode())
+    print(orjson.dumps({"vertices": options.vertices, "rounds": options.rounds, "ms": rounded, "load": load}).decode())
 
 
 if __name__ == "__main__":

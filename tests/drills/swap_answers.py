@@ -108,7 +108,7 @@ def _flat(table: pa.Table, name: str, count: int) -> np.ndarray | None:
 
 
 def reader(way: str, address: str) -> Read:
-    """What reads by a way: http, rows, get (with logits), all (with logits) or nearest; others but http by a client."""
+    """Return a function that reads by a way: http, and by a client rows, get and all (with logits), or nearest."""
     if way == "http":
         return _by_http(address)
     from freshet import BadRequestError, EmbeddingClient

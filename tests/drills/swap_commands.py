@@ -59,7 +59,7 @@ class Commands:
 
     @property
     def is_running(self) -> bool:
-        """Whether one runs."""
+        """True if one runs."""
         return self.running is not None and self.running.poll() is None
 
     def said(self) -> str:

@@ -1,4 +1,4 @@
-"""What a service's jobs read and compute in a drill: models of other widths and kinds, and events at an even rate."""
+"""Models and events of a service's jobs in a drill: models of other widths and kinds, events at an even rate."""
 
 from __future__ import annotations
 

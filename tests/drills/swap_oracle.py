@@ -23,7 +23,7 @@ SLACK = 1e-4  # of logits in float64, relative to the largest
 
 @dataclass
 class Verdict:
-    """What was found; only `answers` should not be 0."""
+    """Counts of answers and of faults in them; only `answers` should not be 0."""
 
     answers: int = 0
     wrong: int = 0
@@ -87,7 +87,7 @@ class JobLog:
         return self._logit_digests[self._k[at]]
 
     def ever_had(self, rows: np.ndarray) -> np.ndarray:
-        """Whether each digest is that of some row, in whatever epoch."""
+        """Return which digests are that of some row, of any epoch."""
         return np.isin(rows, self._row_digests)
 
 
@@ -111,7 +111,7 @@ def logits_of(model: Path, kind: str, vectors: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Asked:
-    """What one reader asked for, and what it got."""
+    """The questions of one reader, and the answers that it got."""
 
     name: str
     kind: str

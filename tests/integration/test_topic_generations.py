@@ -26,6 +26,7 @@ from tests.support.kafka.topics import make_topic
 from tests.support.serving.hand_job import JOB_ID, HandJob
 from tests.support.serving.server import Server
 from tests.support.serving.topic_jobs import put_rows, write_topic
+from tests.support.serving.two_jobs import value_of
 
 pytestmark = pytest.mark.slow
 IDS = [2, 3, 4, 5, 6, 7]
@@ -72,10 +73,6 @@ class TopicJobs:
         self._thread.join()
         for job in self.jobs.values():
             job.close()
-
-
-def value_of(name: str, epoch: int) -> float:
-    return float(epoch if name == "a1" else -epoch)
 
 
 @pytest.fixture

@@ -30,14 +30,6 @@ NAMES = ["a1", "b2", "a1", "b2"]
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    found = Jobs(tmp_path)
-    found.start()
-    yield found
-    found.close()
-
-
-@pytest.fixture
 def source(jobs: Jobs, tmp_path: Path) -> Iterator[Server]:
     change(promote, Service(tmp_path / "V"), tmp_path / "a1")
     found = Server(tmp_path / "V", of=("--service", str(tmp_path / "V")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -23,14 +22,6 @@ from tests.support.serving.server import Server
 from tests.support.serving.two_jobs import Jobs, Reader, by_client, by_http, by_rows, change, value_of
 
 OTHER = "0" * 64  # SHA-256 of a model that nobody has
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    found = Jobs(tmp_path)
-    found.start()
-    yield found
-    found.close()
 
 
 def test_readers_of_a_service_see_one_job_after_the_other(jobs: Jobs, tmp_path: Path) -> None:

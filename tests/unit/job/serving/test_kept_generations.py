@@ -30,14 +30,6 @@ from tests.support.serving.two_jobs import Jobs, change, value_of
 NAMES = ("a1", "b2", "a1", "b2")
 
 
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    found = Jobs(tmp_path)
-    found.start()
-    yield found
-    found.close()
-
-
 def serving(folder: Path, *options: str) -> Server:
     return Server(folder / "V", of=("--service", str(folder / "V"), *options))
 
