@@ -78,7 +78,7 @@ def test_what_is_wrong_is_found() -> None:
     parse("freshet run … --until latest  # a comment", True)
     parse("freshet serve --kafka", False)
     for wrong in ("freshet run … --no-such", "freshet walk", "freshet run … --parts many", "freshet embed --model M"):
-        with pytest.raises(Exception, match=r"No such|walk|valid integer|Missing"):
+        with pytest.raises(Exception, match=r"No such|walk|valid int|Missing"):
             parse(wrong, True)
 
 
